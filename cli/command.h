@@ -1,0 +1,26 @@
+// The subcommands and what they have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace bucketwise {
+
+// Exit codes of every subcommand.
+constexpr int exit_done = 0;
+constexpr int exit_failed = 1;
+constexpr int exit_bad_input = 2;
+
+// Wrong use of the command line; exits with exit_bad_input.
+struct UsageError {
+    std::string message;
+};
+
+// Runs `bucketwise ARGUMENTS...` and returns the exit code. Messages go to standard error, each one
+// line: "bucketwise: ...".
+int run_command_line(const std::vector<std::string>& arguments);
+
+// bucketwise predict; see cli/predict.cpp.
+int run_predict(const std::vector<std::string>& arguments);
+
+}  // namespace bucketwise

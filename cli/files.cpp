@@ -1,0 +1,109 @@
+#include "cli/files.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t largest_file_bytes = std::size_t{256} << 20;
+
+std::string reason() { return std::generic_category().message(errno); }
+
+struct FileCloser {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+bool write_all(std::FILE* file, const std::string& text) {
+    return std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+}
+
+void write_in_place(const std::string& path, const std::string& text) {
+    const File file(std::fopen(path.c_str(), "we"));
+    if (!file || !write_all(file.get(), text)) {
+        throw std::runtime_error(fmt::format("{}: cannot write: {}", path, reason()));
+    }
+}
+
+void write_beside_and_rename(const fs::path& path, const std::string& text) {
+    const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    std::string name = (folder / (path.filename().string() + ".XXXXXX")).string();
+    const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor < 0) {
+        throw std::runtime_error(fmt::format("{}: cannot write: {}", path.string(), reason()));
+    }
+    File file(::fdopen(descriptor, "w"));
+    constexpr ::mode_t readable_by_all = 0644;
+    const bool written = file && write_all(file.get(), text) && ::fchmod(descriptor, readable_by_all) == 0 &&
+                         ::fsync(descriptor) == 0;
+    if (!written || std::rename(name.c_str(), path.c_str()) != 0) {
+        const std::string why = reason();
+        ::unlink(name.c_str());
+        throw std::runtime_error(fmt::format("{}: cannot write: {}", path.string(), why));
+    }
+}
+
+}  // namespace
+
+std::string read_text_file(const std::string& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+        throw InputError(path, "", "a file that can be read", "a folder");
+    }
+    const File file(std::fopen(path.c_str(), "re"));
+    if (!file) {
+        throw InputError(path, "", "a file that can be read", reason());
+    }
+    std::string text;
+    constexpr std::size_t block_bytes = 1 << 16;
+    std::string block(block_bytes, '\0');
+    while (const std::size_t count = std::fread(block.data(), 1, block.size(), file.get())) {
+        text.append(block, 0, count);
+        if (text.size() > largest_file_bytes) {
+            throw InputError(path, "", "a file of at most 256 MiB", "a larger one");
+        }
+    }
+    if (std::ferror(file.get()) != 0) {
+        throw InputError(path, "", "a file that can be read", reason());
+    }
+    return text;
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::exists(status) && !fs::is_regular_file(status)) {
+        write_in_place(path, text);
+    } else {
+        // Through a symbolic link, so that the link stays and its target changes.
+        const fs::path target = fs::exists(status) ? fs::canonical(path, error) : fs::path(path);
+        write_beside_and_rename(error ? fs::path(path) : target, text);
+    }
+}
+
+void write_output(const std::string& path, const std::string& text) {
+    if (path != "-") {
+        write_text_file(path, text);
+    } else if (!write_all(stdout, text)) {
+        throw std::runtime_error(fmt::format("standard output: cannot write: {}", reason()));
+    }
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,65 @@
+#include "cli/overrides.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace bucketwise {
+namespace {
+
+std::string unescaped(std::string part) {  // RFC 6901
+    for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")}) {
+        for (std::size_t at = part.find(from); at != std::string::npos; at = part.find(from, at + 1)) {
+            part.replace(at, 2, to);
+        }
+    }
+    return part;
+}
+
+// The place `part` names within `parent`. A key that is missing is made: the scenario's parser knows
+// which keys may be there.
+Json& child(Json& parent, const std::string& part, const std::string& pointer, const std::string& option) {
+    if (parent.is_object() || parent.is_null()) {
+        return parent[part];
+    }
+    if (parent.is_array()) {
+        std::size_t index = 0;
+        const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+        if (error == std::errc{} && end == part.data() + part.size() && index < parent.size()) {
+            return parent[index];
+        }
+    }
+    throw InputError(option, pointer, "a place that the scenario has", "none at \"" + part + "\"");
+}
+
+}  // namespace
+
+void set_at(Json& document, const std::string& pointer, Json value, const std::string& option) {
+    if (pointer.empty() || pointer.front() != '/') {
+        throw InputError(option, "", "a JSON pointer such as /cluster/ranks", "\"" + pointer + "\"");
+    }
+    Json* target = &document;
+    std::size_t begin = 1;
+    while (begin <= pointer.size()) {
+        const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
+        target = &child(*target, unescaped(pointer.substr(begin, end - begin)), pointer, option);
+        begin = end + 1;
+    }
+    *target = std::move(value);
+}
+
+void apply_override(Json& document, const std::string& assignment) {
+    const std::string option = "--set";
+    const std::size_t equals = assignment.find('=');
+    if (equals == std::string::npos) {
+        throw InputError(option, "", "/json/pointer=value", "\"" + assignment + "\"");
+    }
+    const std::string text = assignment.substr(equals + 1);
+    Json value = Json::parse(text, nullptr, false);
+    if (value.is_discarded()) {
+        value = text;
+    }
+    set_at(document, assignment.substr(0, equals), std::move(value), option);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,17 @@
+// `--set /json/pointer=value`: changes to a scenario before it is read.
+#pragma once
+
+#include <string>
+
+#include "sim/json_input.h"
+
+namespace bucketwise {
+
+// `assignment` is POINTER=VALUE. VALUE is JSON, or, where it is not, a string. Keys on the way that are
+// missing are made; array elements must exist. Throws InputError.
+void apply_override(Json& document, const std::string& assignment);
+
+// Sets the value at the pointer by the same rules.
+void set_at(Json& document, const std::string& pointer, Json value, const std::string& option);
+
+}  // namespace bucketwise

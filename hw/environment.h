@@ -1,0 +1,18 @@
+// The machine this process runs on, as a measurement's provenance names it.
+#pragma once
+
+#include <string>
+
+namespace bucketwise {
+
+struct Environment {
+    std::string cpu;       // model name, or "unknown"
+    unsigned cores = 0;    // that this process may use
+    std::string kernel;    // name, release and architecture
+    std::string compiler;  // that built this program
+    bool operator==(const Environment&) const = default;
+};
+
+Environment read_environment();
+
+}  // namespace bucketwise

@@ -1,0 +1,293 @@
+#include "sim/engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::int64_t undisturbed_ppm = 1'000'000;
+
+enum class EventKind : std::uint8_t { rank_resumes, compute_ends, collective_ends };
+
+struct Event {
+    Duration time;
+    std::uint64_t sequence;
+    std::uint32_t generation;  // stale when the activity has been rescheduled since
+    std::int32_t rank;
+    EventKind kind;
+};
+
+struct LaterEvent {
+    bool operator()(const Event& a, const Event& b) const {
+        return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
+    }
+};
+
+// Something that runs: its work left at `since`, and how much slower than undisturbed it runs.
+struct Activity {
+    Duration remaining{0};
+    Duration since{0};
+    Duration start{0};
+    std::int64_t slowdown_ppm = undisturbed_ppm;
+    std::uint32_t generation = 0;
+    bool active = false;
+};
+
+struct RankState {
+    std::size_t next = 0;     // instruction at the head of the compute stream
+    bool issued = false;      // whether the host has issued it
+    Duration host{0};         // when the host finished issuing it
+    Duration frontier{0};     // when the compute stream finished what came before it
+    Duration accounted{0};    // the part of the step already counted to a phase
+    Activity compute;
+    bool waiting = false;     // for the collective of a wait instruction
+    StepTimes times;
+};
+
+class Engine {
+  public:
+    Engine(std::span<const Program> programs, Record record)
+        : programs_(programs),
+          recording_(record == Record::timeline),
+          ranks_(programs.size()),
+          arrived_(programs.front().collectives.size(), 0) {
+        for (const Program& program : programs) {
+            invariant(program.collectives.size() == arrived_.size(), "all ranks issue the same collectives");
+        }
+    }
+
+    Simulation run() {
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+            advance(rank);
+        }
+        settle_rates();
+        while (!events_.empty()) {
+            const Event event = events_.top();
+            events_.pop();
+            ++result_.events;
+            now_ = event.time;
+            handle(event);
+            settle_rates();
+        }
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+            invariant(ranks_[rank].next == programs_[rank].instructions.size(),
+                      "every instruction has run; a wait without a launch never ends");
+            result_.ranks.push_back(ranks_[rank].times);
+        }
+        return std::move(result_);
+    }
+
+  private:
+    void schedule(Duration time, EventKind kind, std::size_t rank, std::uint32_t generation) {
+        events_.push({time, sequence_++, generation, static_cast<std::int32_t>(rank), kind});
+    }
+
+    void handle(const Event& event) {
+        const auto rank = static_cast<std::size_t>(event.rank);
+        switch (event.kind) {
+            case EventKind::rank_resumes:
+                advance(rank);
+                break;
+            case EventKind::compute_ends:
+                if (event.generation == ranks_[rank].compute.generation) {
+                    end_compute(rank);
+                }
+                break;
+            case EventKind::collective_ends:
+                if (event.generation == collective_.generation) {
+                    end_collective();
+                }
+                break;
+        }
+    }
+
+    // Runs a rank's compute stream until it computes, waits, or reaches an instruction the host has
+    // yet to issue. Nothing later in the stream can happen before such an instruction: the host
+    // issues in order.
+    void advance(std::size_t rank) {
+        RankState& state = ranks_[rank];
+        const std::vector<Instruction>& instructions = programs_[rank].instructions;
+        while (state.next < instructions.size()) {
+            const Instruction& instruction = instructions[state.next];
+            issue(state, rank, instruction);
+            const Duration start = std::max(state.frontier, state.host);
+            if (start > now_) {
+                schedule(start, EventKind::rank_resumes, rank, 0);
+                return;
+            }
+            if (is_compute(instruction.kind)) {
+                begin_compute(rank, instruction);
+                return;
+            }
+            if (instruction.kind == InstructionKind::launch) {
+                arrive(static_cast<std::size_t>(instruction.subject));
+            } else if (static_cast<std::size_t>(instruction.subject) >= ended_collectives_) {
+                state.waiting = true;
+                return;
+            }
+            finish_instruction(rank, instruction);
+        }
+    }
+
+    void issue(RankState& state, std::size_t rank, const Instruction& instruction) {
+        if (state.issued) {
+            return;
+        }
+        state.issued = true;
+        const Duration begin =
+            programs_.front().host_is_device ? std::max(state.host, state.frontier) : state.host;
+        state.host = begin + instruction.host;
+        if (instruction.host > Duration{0}) {
+            record(rank, Track::host, state.next, begin, state.host);
+        }
+    }
+
+    void finish_instruction(std::size_t rank, const Instruction& instruction) {
+        RankState& state = ranks_[rank];
+        // A launch takes no time on the compute stream; only its host time can hold up what follows.
+        if (instruction.kind != InstructionKind::launch || programs_.front().host_is_device) {
+            state.frontier = now_;
+            phase_time(state.times, instruction.phase) += now_ - state.accounted;
+            state.accounted = now_;
+        }
+        ++state.next;
+        state.issued = false;
+    }
+
+    static Duration& phase_time(StepTimes& times, Phase phase) {
+        switch (phase) {
+            case Phase::forward:
+                return times.forward;
+            case Phase::backward:
+                return times.backward;
+            case Phase::optimizer:
+                break;
+        }
+        return times.optimizer;
+    }
+
+    void begin_compute(std::size_t rank, const Instruction& instruction) {
+        Activity& compute = ranks_[rank].compute;
+        compute.remaining = instruction.device;
+        compute.start = compute.since = now_;
+        compute.active = true;
+        compute.slowdown_ppm =
+            collective_.active ? interference().compute_slowdown_ppm : undisturbed_ppm;
+        ++computing_;
+        schedule_end(compute, EventKind::compute_ends, rank);
+    }
+
+    void end_compute(std::size_t rank) {
+        RankState& state = ranks_[rank];
+        state.compute.active = false;
+        --computing_;
+        record(rank, Track::compute, state.next, state.compute.start, now_);
+        finish_instruction(rank, programs_[rank].instructions[state.next]);
+        advance(rank);
+    }
+
+    void arrive(std::size_t collective) {
+        ++arrived_[collective];
+        start_next_collective();
+    }
+
+    void start_next_collective() {
+        const bool every_rank_arrived =
+            ended_collectives_ < arrived_.size() && arrived_[ended_collectives_] == ranks_.size();
+        if (collective_.active || !every_rank_arrived) {
+            return;
+        }
+        collective_.active = true;
+        collective_.start = collective_.since = now_;
+        collective_.remaining = programs_.front().collectives[ended_collectives_].time;
+        collective_.slowdown_ppm =
+            computing_ > 0 ? interference().communication_slowdown_ppm : undisturbed_ppm;
+        schedule_end(collective_, EventKind::collective_ends, 0);
+    }
+
+    void end_collective() {
+        collective_.active = false;
+        record(0, Track::communication, ended_collectives_, collective_.start, now_);
+        ++ended_collectives_;
+        start_next_collective();
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+            if (ranks_[rank].waiting) {
+                ranks_[rank].waiting = false;
+                advance(rank);
+            }
+        }
+    }
+
+    void schedule_end(Activity& activity, EventKind kind, std::size_t rank) {
+        ++activity.generation;
+        schedule(now_ + stretched(activity.remaining, activity.slowdown_ppm), kind, rank,
+                 activity.generation);
+    }
+
+    void change_rate(Activity& activity, std::int64_t slowdown_ppm, EventKind kind, std::size_t rank) {
+        if (!activity.active || activity.slowdown_ppm == slowdown_ppm) {
+            return;
+        }
+        const Duration done = work_done(now_ - activity.since, activity.slowdown_ppm);
+        activity.remaining = std::max(activity.remaining - done, Duration{0});
+        activity.since = now_;
+        activity.slowdown_ppm = slowdown_ppm;
+        schedule_end(activity, kind, rank);
+    }
+
+    // Once per event, after everything that happens at this moment has happened: an operation that
+    // follows another without a gap is no change.
+    void settle_rates() {
+        const bool computing = computing_ > 0;
+        change_rate(collective_, computing ? interference().communication_slowdown_ppm : undisturbed_ppm,
+                    EventKind::collective_ends, 0);
+        if (collective_.active == settled_in_flight_) {
+            return;
+        }
+        settled_in_flight_ = collective_.active;
+        const std::int64_t slowdown =
+            collective_.active ? interference().compute_slowdown_ppm : undisturbed_ppm;
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+            change_rate(ranks_[rank].compute, slowdown, EventKind::compute_ends, rank);
+        }
+    }
+
+    [[nodiscard]] const Interference& interference() const { return programs_.front().interference; }
+
+    void record(std::size_t rank, Track track, std::size_t subject, Duration start, Duration end) {
+        if (recording_) {
+            result_.timeline.spans.push_back(
+                {start, end, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(subject), track});
+        }
+    }
+
+    std::span<const Program> programs_;
+    bool recording_;
+    Duration now_{0};
+    std::uint64_t sequence_ = 0;
+    std::priority_queue<Event, std::vector<Event>, LaterEvent> events_;
+    std::vector<RankState> ranks_;
+    std::int64_t computing_ = 0;           // ranks that compute now
+    Activity collective_;                  // the one in flight, if active
+    std::vector<std::size_t> arrived_;     // by collective: ranks that have reached it
+    std::size_t ended_collectives_ = 0;    // also the index of the next one to start
+    bool settled_in_flight_ = false;       // whether compute rates assume a collective in flight
+    Simulation result_;
+};
+
+}  // namespace
+
+Simulation simulate(std::span<const Program> ranks, Record record) {
+    invariant(!ranks.empty(), "a simulation has a rank");
+    return Engine(ranks, record).run();
+}
+
+StepTimes simulate_times(const Program& program) {
+    return simulate({&program, 1}, Record::times_only).ranks.front();
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,48 @@
+// The models that ship, by name or by shape.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/model.h"
+
+namespace bucketwise {
+
+enum class TransformerFamily : std::uint8_t { gpt2, bert, llama, cs336 };
+
+std::string_view name_of(TransformerFamily family);
+
+struct TransformerShape {
+    TransformerFamily family = TransformerFamily::gpt2;
+    std::int64_t layers = 0;
+    std::int64_t hidden = 0;        // d_model
+    std::int64_t feed_forward = 0;  // d_ff
+    std::int64_t heads = 0;         // divides hidden
+    std::int64_t vocabulary = 0;
+    std::int64_t context = 0;  // learned positions (gpt2, bert); the longest sequence (llama, cs336)
+    bool operator==(const TransformerShape&) const = default;
+};
+
+// What one rank feeds the model in one forward pass.
+struct ModelInput {
+    std::int64_t batch = 0;            // samples per rank: images or sequences
+    std::int64_t sequence_length = 0;  // tokens per sequence; transformers only
+    std::int64_t image_size = 224;     // height and width in pixels; vision models only
+    bool operator==(const ModelInput&) const = default;
+};
+
+// Names that make_model(name, ...) knows, sorted: bert-base, ..., vgg16.
+const std::vector<std::string_view>& model_names();
+
+// The shape behind a transformer's name; nothing for vision models and unknown names.
+std::optional<TransformerShape> transformer_shape(std::string_view name);
+
+// Precondition (asserted): the name is known, batch >= 1, and sequence_length >= 1 for a
+// transformer, image_size >= 32 for a vision model.
+Model make_model(std::string_view name, const ModelInput& input);
+Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input);
+
+}  // namespace bucketwise

@@ -1,0 +1,247 @@
+#include "sim/program.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+class Builder {
+  public:
+    Builder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan, Program& program)
+        : input_(input), workload_(input.workload), sync_(sync), plan_(plan), program_(program) {
+        program_.instructions.clear();
+        program_.collectives.clear();
+        program_.interference = input.link.interference;
+        program_.host_is_device = workload_.host_is_device;
+    }
+
+    void build() {
+        // DDP broadcasts buffers only in a forward that follows a synchronised backward: the first
+        // micro-step's.
+        broadcast_buffers();
+        for (std::int64_t i = 1; i < input_.step.accumulation; ++i) {
+            forward();
+            backward_without_synchronisation();
+        }
+        forward();
+        backward();
+        if (sync_.communicates) {
+            finish_buckets();
+        }
+        if (input_.step.optimizer > Duration{0}) {
+            add({InstructionKind::optimizer, Phase::optimizer, 0, {}, input_.step.optimizer});
+        }
+    }
+
+  private:
+    void add(const Instruction& instruction) { program_.instructions.push_back(instruction); }
+
+    void forward() {
+        for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
+            const TimedOperation& operation = workload_.forward[i];
+            add({InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i), operation.host,
+                 operation.device});
+        }
+    }
+
+    void add_backward_operation(std::size_t i) {
+        const TimedOperation& operation = workload_.backward[i];
+        add({InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i), operation.host,
+             operation.device});
+    }
+
+    void backward_without_synchronisation() {
+        for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
+            add_backward_operation(i);
+        }
+    }
+
+    void backward() {
+        count_missing_gradients();
+        std::size_t ready = 0;
+        for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
+            add_backward_operation(i);
+            for (std::int32_t k = 0; k < workload_.backward[i].ready_count; ++k) {
+                gradient_is_ready(workload_.readiness[ready++]);
+            }
+        }
+        if (sync_.communicates && sync_.policy.launch == LaunchRule::after_backward) {
+            for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
+                launch_bucket(bucket);
+            }
+        }
+    }
+
+    void count_missing_gradients() {
+        bucket_of_.assign(workload_.gradients.size(), 0);
+        missing_.clear();
+        for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
+            missing_.push_back(plan_.buckets[bucket].gradients.size());
+            for (const std::int32_t gradient : plan_.buckets[bucket].gradients) {
+                bucket_of_[static_cast<std::size_t>(gradient)] = bucket;
+            }
+        }
+    }
+
+    void gradient_is_ready(std::int32_t gradient) {
+        if (!sync_.communicates) {
+            return;
+        }
+        if (sync_.copies_in) {
+            const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
+            add_copy(InstructionKind::copy_in, gradient, size);
+        }
+        const std::size_t bucket = bucket_of_[static_cast<std::size_t>(gradient)];
+        if (--missing_[bucket] > 0) {
+            return;
+        }
+        if (sync_.policy.launch == LaunchRule::as_filled) {
+            launch_bucket(bucket);
+        } else if (sync_.policy.launch == LaunchRule::in_order) {
+            while (next_in_order_ < missing_.size() && missing_[next_in_order_] == 0) {
+                launch_bucket(next_in_order_++);
+            }
+        }
+    }
+
+    // Both ends of a cast move half the traffic of a copy's read and write at the narrower side, so a
+    // copy of the mean of both sizes stands for it.
+    void add_cast(InstructionKind kind, std::size_t bucket) {
+        const Bytes full = plan_.buckets[bucket].size;
+        add_copy(kind, static_cast<std::int32_t>(bucket), {(full + bytes_on_wire(bucket)).count / 2});
+    }
+
+    void add_copy(InstructionKind kind, std::int32_t subject, Bytes payload) {
+        if (input_.copy_bandwidth) {
+            add({kind, Phase::backward, subject, workload_.copy_launch,
+                 transfer_time(payload, *input_.copy_bandwidth)});
+        }
+    }
+
+    [[nodiscard]] bool casts(std::size_t bucket) const {
+        return sync_.comm_hook != CommHook::none &&
+               element_size(plan_.buckets[bucket].dtype) > element_size(DType::float16);
+    }
+
+    [[nodiscard]] Bytes bytes_on_wire(std::size_t bucket) const {
+        const Bucket& b = plan_.buckets[bucket];
+        return casts(bucket) ? Bytes{b.size.count / element_size(b.dtype).count *
+                                     element_size(DType::float16).count}
+                             : b.size;
+    }
+
+    void launch_bucket(std::size_t bucket) {
+        if (casts(bucket)) {
+            add_cast(InstructionKind::cast_down, bucket);
+        }
+        launch(CollectiveKind::all_reduce, Phase::backward, bytes_on_wire(bucket),
+               static_cast<std::int32_t>(bucket));
+    }
+
+    std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes, std::optional<std::int32_t> bucket) {
+        const auto index = static_cast<std::int32_t>(program_.collectives.size());
+        program_.collectives.push_back(
+            {kind, bucket, bytes, collective_time(kind, bytes, input_.group, input_.link)});
+        add({InstructionKind::launch, phase, index, input_.link.host_issue, {}});
+        return index;
+    }
+
+    void broadcast_buffers() {
+        if (!sync_.broadcasts_buffers) {
+            return;
+        }
+        for (std::size_t i = 0; i < workload_.buffer_groups.size(); ++i) {
+            const BufferGroup& group = workload_.buffer_groups[i];
+            const std::int32_t collective =
+                launch(CollectiveKind::broadcast, Phase::forward, group.size, std::nullopt);
+            add({InstructionKind::wait, Phase::forward, collective, {}, {}});
+            if (input_.copy_bandwidth) {
+                add({InstructionKind::copy_buffers, Phase::forward, static_cast<std::int32_t>(i),
+                     group.tensors * workload_.copy_launch,
+                     transfer_time(group.size, *input_.copy_bandwidth)});
+            }
+        }
+    }
+
+    // PyTorch waits bucket by bucket, in launch order, and copies each back before the next wait.
+    void finish_buckets() {
+        if (sync_.reduces_unused_map) {
+            const auto parameters = static_cast<std::int64_t>(workload_.gradients.size());
+            launch(CollectiveKind::all_reduce, Phase::backward, {4 * parameters}, std::nullopt);
+        }
+        for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
+            const Collective& collective = program_.collectives[i];
+            if (collective.kind != CollectiveKind::all_reduce) {
+                continue;
+            }
+            add({InstructionKind::wait, Phase::backward, static_cast<std::int32_t>(i), {}, {}});
+            if (collective.bucket) {
+                finish_bucket(static_cast<std::size_t>(*collective.bucket));
+            }
+        }
+    }
+
+    void finish_bucket(std::size_t bucket) {
+        if (casts(bucket)) {
+            add_cast(InstructionKind::cast_up, bucket);
+        }
+        if (sync_.copies_back) {
+            for (const std::int32_t gradient : plan_.buckets[bucket].gradients) {
+                const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
+                add_copy(InstructionKind::copy_back, gradient, size);
+            }
+        }
+    }
+
+    const StepInput& input_;
+    const Workload& workload_;
+    const SyncSettings& sync_;
+    const BucketPlan& plan_;
+    Program& program_;
+    std::vector<std::size_t> bucket_of_;  // by gradient
+    std::vector<std::size_t> missing_;    // by bucket: gradients not yet ready
+    std::size_t next_in_order_ = 0;
+};
+
+}  // namespace
+
+void build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+                   Program& program) {
+    invariant(input.step.accumulation >= 1, "a step has a micro-step");
+    Builder(input, sync, plan, program).build();
+}
+
+Program with_free_communication(Program program) {
+    for (Collective& collective : program.collectives) {
+        collective.time = Duration{0};
+    }
+    program.interference = {};
+    return program;
+}
+
+Program with_free_launches(Program program) {
+    for (Instruction& instruction : program.instructions) {
+        instruction.host = Duration{0};
+    }
+    return program;
+}
+
+double longest_possible_seconds(const Program& program) {
+    double picoseconds = 0;
+    for (const Instruction& i : program.instructions) {
+        picoseconds += static_cast<double>(i.host.count());
+        picoseconds += static_cast<double>(i.device.count()) *
+                       static_cast<double>(program.interference.compute_slowdown_ppm) * 1e-6;
+    }
+    for (const Collective& c : program.collectives) {
+        picoseconds += static_cast<double>(c.time.count()) *
+                       static_cast<double>(program.interference.communication_slowdown_ppm) * 1e-6;
+    }
+    return picoseconds * 1e-12;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,94 @@
+// A program: what one rank's host issues during one training step, in order. Launch rules, copies,
+// comm hooks, accumulation and buffer broadcasts are all decided here, so that the engine only has
+// to execute a list.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/collective.h"
+#include "sim/link.h"
+#include "sim/plan.h"
+#include "sim/strategy.h"
+#include "sim/units.h"
+#include "sim/workload.h"
+
+namespace bucketwise {
+
+enum class InstructionKind : std::uint8_t {
+    copy_buffers,  // subject: group of Workload::buffer_groups; each buffer back after its broadcast
+    forward,       // subject: operation of Workload::forward
+    backward,      // subject: operation of Workload::backward
+    copy_in,       // subject: gradient; into its bucket with the division by the number of ranks
+    cast_down,     // subject: bucket; comm hook
+    launch,        // subject: collective; issued by the host, runs on the communication stream
+    wait,          // subject: collective; what follows on the compute stream starts after its end
+    cast_up,       // subject: bucket; comm hook
+    copy_back,     // subject: gradient
+    optimizer
+};
+
+constexpr bool is_compute(InstructionKind kind) {
+    return kind != InstructionKind::launch && kind != InstructionKind::wait;
+}
+
+// The part of the step an instruction's time counts to.
+enum class Phase : std::uint8_t { forward, backward, optimizer };
+
+struct Instruction {
+    InstructionKind kind = InstructionKind::forward;
+    Phase phase = Phase::forward;
+    std::int32_t subject = 0;
+    Duration host{0};    // host time to issue it
+    Duration device{0};  // undisturbed time on the compute stream; zero for launch and wait
+    bool operator==(const Instruction&) const = default;
+};
+
+struct Collective {
+    CollectiveKind kind = CollectiveKind::all_reduce;
+    std::optional<std::int32_t> bucket;  // none: buffers, or DDP's map of unused parameters
+    Bytes bytes;                         // after the comm hook
+    Duration time{0};                    // alone on the link
+    bool operator==(const Collective&) const = default;
+};
+
+struct Program {
+    std::vector<Instruction> instructions;
+    std::vector<Collective> collectives;  // in the order they are issued
+    Interference interference;
+    bool host_is_device = false;
+    bool operator==(const Program&) const = default;
+};
+
+struct StepSettings {
+    std::int64_t accumulation = 1;  // micro-steps; only the last one synchronises (no_sync)
+    Duration optimizer{0};
+    bool operator==(const StepSettings&) const = default;
+};
+
+// Everything about a step but its bucket plan.
+struct StepInput {
+    Workload workload;
+    RankGroup group;
+    LinkParameters link;
+    std::optional<BytesPerSecond> copy_bandwidth;  // payload; none: copies and casts cost nothing
+    StepSettings step;
+    bool operator==(const StepInput&) const = default;
+};
+
+// `program` is overwritten; its storage is reused.
+void build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+                   Program& program);
+
+// The same step if communication were free: collectives take no time and disturb nothing. What
+// issuing and copying cost stays.
+Program with_free_communication(Program program);
+
+// The same step if the host issued everything in no time.
+Program with_free_launches(Program program);
+
+// No execution of the program can take longer, in seconds: everything one after another, slowed down.
+double longest_possible_seconds(const Program& program);
+
+}  // namespace bucketwise

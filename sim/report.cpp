@@ -1,0 +1,230 @@
+#include "sim/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "sim/settings.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t most_telling_rows = 12;
+// A row that lies closer than this to the line between its neighbours, as a share of the best step,
+// tells nothing new.
+constexpr double telling_deviation = 0.002;
+
+double step_ms(const Evaluation& e) { return to_ms(e.times.step()); }
+
+double log_cap(const Evaluation& e) { return std::log(static_cast<double>(e.cap.value_or(Bytes{1}).count)); }
+
+std::string cap_text(const Evaluation& e) { return e.cap ? fmt::format("{:g} MiB", typed_mib(*e.cap)) : "-"; }
+
+double percent_of(Duration part, Duration whole) {
+    return whole.count() == 0 ? 0.0
+                              : 100 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
+}
+
+// The row between `low` and `high` that lies furthest from the line between them.
+std::pair<std::size_t, double> furthest_from_line(const std::vector<Evaluation>& sweep, std::size_t low,
+                                                  std::size_t high) {
+    std::pair<std::size_t, double> furthest{low, 0.0};
+    const double width = std::max(log_cap(sweep[high]) - log_cap(sweep[low]), 1e-9);
+    for (std::size_t i = low + 1; i < high; ++i) {
+        const double along = (log_cap(sweep[i]) - log_cap(sweep[low])) / width;
+        const double line = step_ms(sweep[low]) + along * (step_ms(sweep[high]) - step_ms(sweep[low]));
+        const double deviation = std::abs(step_ms(sweep[i]) - line);
+        if (deviation > furthest.second) {
+            furthest = {i, deviation};
+        }
+    }
+    return furthest;
+}
+
+bool all_within_plateau(const Prediction& p) {
+    return p.plateau_low == 0 && p.plateau_high + 1 == p.sweep.size();
+}
+
+std::string headline(const Scenario& scenario, const Prediction& prediction) {
+    const Evaluation& best = prediction.sweep[prediction.best];
+    std::string text = fmt::format("{}: {}, {} rank{}, {} over {}\n\n", scenario.name,
+                                   name_of(scenario.sync.strategy), scenario.group.ranks,
+                                   scenario.group.ranks == 1 ? "" : "s", name_of(scenario.link.algorithm),
+                                   scenario.link.name);
+    if (!best.cap) {
+        return text + fmt::format("  Step {:.3f} ms. This strategy has no bucket cap to choose.\n", step_ms(best));
+    }
+    const Duration gain = prediction.default_cap.times.step() - best.times.step();
+    text += fmt::format("  Best bucket cap {}: {:.3f} ms per step", cap_text(best), step_ms(best));
+    const std::string default_text = cap_text(prediction.default_cap);
+    if (gain > Duration{0}) {
+        text += fmt::format(", {:.3f} ms ({:.1f} %) less than the default of {}.\n", to_ms(gain),
+                            percent_of(gain, prediction.default_cap.times.step()), default_text);
+    } else if (gain == Duration{0}) {
+        text += fmt::format(", the same as the default of {}.\n", default_text);
+    } else {
+        text += fmt::format("; of the caps asked for. The default of {} takes {:.3f} ms.\n", default_text,
+                            step_ms(prediction.default_cap));
+    }
+    if (prediction.configured) {
+        text += fmt::format("  Your cap {}: {:.3f} ms per step.\n", cap_text(*prediction.configured),
+                            step_ms(*prediction.configured));
+    }
+    return text;
+}
+
+std::string plateau_text(const Prediction& prediction) {
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    if (sweep.size() == 1) {
+        return "";
+    }
+    const std::string range =
+        fmt::format("{} to {}", cap_text(sweep[prediction.plateau_low]), cap_text(sweep[prediction.plateau_high]));
+    if (all_within_plateau(prediction)) {
+        return fmt::format("  The bucket cap hardly matters here: from {} every step is within {:g} % of the best.\n",
+                           range, 100 * plateau_tolerance);
+    }
+    return fmt::format("  Plateau {}: steps within {:g} % of the best.\n", range, 100 * plateau_tolerance);
+}
+
+std::string binding_text(const Prediction& prediction) {
+    const Evaluation& best = prediction.sweep[prediction.best];
+    const Duration step = best.times.step();
+    const Binding& binding = prediction.binding;
+    std::string text;
+    if (best.communication > Duration{0}) {
+        const Duration hidden = std::max(best.communication - best.exposed, Duration{0});
+        text += fmt::format("  Communication takes {:.3f} ms, {:.0f} % of it hidden; free, it would save {:.3f} ms.\n",
+                            to_ms(best.communication), percent_of(hidden, best.communication), to_ms(best.exposed));
+    }
+    return text + fmt::format("  The step is bound by: compute {:.1f} %, communication {:.1f} %, launching {:.1f} %.\n",
+                              percent_of(binding.compute, step), percent_of(binding.communication, step),
+                              percent_of(binding.launch, step));
+}
+
+std::string row_text(const Evaluation& row, const Evaluation& best, std::string_view mark) {
+    return fmt::format("  {:>14} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %  {}\n", cap_text(row),
+                       row.bucket_bytes.size(), step_ms(row), to_ms(row.times.backward), to_ms(row.exposed),
+                       percent_of(row.times.step() - best.times.step(), best.times.step()), mark);
+}
+
+std::string table(const Prediction& prediction) {
+    const Evaluation& best = prediction.sweep[prediction.best];
+    std::string text = fmt::format("\n  {:>14} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
+                                   "step (ms)", "backward (ms)", "exposed (ms)", "over best");
+    for (const std::size_t i : telling_rows(prediction)) {
+        text += row_text(prediction.sweep[i], best, i == prediction.best ? "<- best" : "");
+    }
+    text += row_text(prediction.default_cap, best, "framework's default");
+    if (prediction.configured) {
+        text += row_text(*prediction.configured, best, "your scenario");
+    }
+    return text;
+}
+
+// Step time over the logarithm of the cap, one character per column: the last plan that starts at or
+// below the column's cap.
+std::string curve(const Prediction& prediction) {
+    constexpr std::size_t width = 64;
+    constexpr std::size_t height = 8;
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    const double slowest = step_ms(*std::max_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
+        return a.times.step() < b.times.step();
+    }));
+    const double fastest = step_ms(sweep[prediction.best]);
+    constexpr std::size_t fewest_points = 3;
+    if (sweep.size() < fewest_points || all_within_plateau(prediction)) {
+        return "";
+    }
+    std::vector<std::string> canvas(height, std::string(width, ' '));
+    const double low = log_cap(sweep.front());
+    const double span = log_cap(sweep.back()) - low;
+    const auto line_of = [&](const Evaluation& e) {
+        const double share = (step_ms(e) - fastest) / (slowest - fastest);
+        return height - 1 - static_cast<std::size_t>(std::lround(share * (height - 1)));
+    };
+    std::size_t at = 0;
+    for (std::size_t column = 0; column < width; ++column) {
+        const double here = low + span * static_cast<double>(column) / (width - 1) + 1e-9;
+        while (at + 1 < sweep.size() && log_cap(sweep[at + 1]) <= here) {
+            ++at;
+        }
+        canvas[line_of(sweep[at])][column] = '*';
+    }
+    const auto best_column =
+        static_cast<std::size_t>(std::lround((log_cap(sweep[prediction.best]) - low) / span * (width - 1)));
+    canvas[height - 1][best_column] = 'B';
+    std::string text = "\n";
+    for (std::size_t line = 0; line < height; ++line) {
+        const std::string label = line == 0            ? fmt::format("{:.1f} ms", slowest)
+                                  : line == height - 1 ? fmt::format("{:.1f} ms", fastest)
+                                                       : "";
+        text += fmt::format("  {:>14} |{}\n", label, canvas[line]);
+    }
+    return text + fmt::format("  {:>14} +{}\n  {:>14}  {:<{}}{:>{}}\n", "", std::string(width, '-'), "",
+                              cap_text(sweep.front()), width / 2, cap_text(sweep.back()), width / 2);
+}
+
+std::string settings_text(const Scenario& scenario, const Evaluation& best) {
+    std::string text = "\n  What to type:\n";
+    for (const FrameworkSetting& setting : settings_for_cap(scenario, *best.cap)) {
+        text += fmt::format("    {:<12} {}\n", setting.framework, setting.typed);
+    }
+    return text;
+}
+
+std::string provenance_text(const LinkParameters& link) {
+    const Provenance& from = link.provenance;
+    std::string text;
+    for (const std::string* part : {&from.source, &from.hardware, &from.date}) {
+        text += part->empty() ? "" : (text.empty() ? "" : "; ") + *part;
+    }
+    return text.empty() ? "" : fmt::format("\n  Link {}: {}\n", link.name, text);
+}
+
+}  // namespace
+
+std::vector<std::size_t> telling_rows(const Prediction& prediction) {
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    if (sweep.size() <= most_telling_rows) {
+        std::vector<std::size_t> all(sweep.size());
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            all[i] = i;
+        }
+        return all;
+    }
+    std::set<std::size_t> chosen{0, prediction.plateau_low, prediction.best, prediction.plateau_high,
+                                 sweep.size() - 1};
+    const double least = telling_deviation * step_ms(sweep[prediction.best]);
+    while (chosen.size() < most_telling_rows) {
+        std::pair<std::size_t, double> furthest{0, 0.0};
+        for (auto low = chosen.begin(), high = std::next(low); high != chosen.end(); ++low, ++high) {
+            const auto candidate = furthest_from_line(sweep, *low, *high);
+            if (candidate.second > furthest.second) {
+                furthest = candidate;
+            }
+        }
+        if (furthest.second < least) {
+            break;
+        }
+        chosen.insert(furthest.first);
+    }
+    return {chosen.begin(), chosen.end()};
+}
+
+std::string text_report(const Scenario& scenario, const Prediction& prediction) {
+    const Evaluation& best = prediction.sweep[prediction.best];
+    std::string text = headline(scenario, prediction) + plateau_text(prediction) + binding_text(prediction);
+    if (best.cap) {
+        text += table(prediction) + curve(prediction) + settings_text(scenario, best);
+    }
+    text += provenance_text(scenario.link);
+    for (const std::string& note : prediction.notes) {
+        text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,442 @@
+#include "sim/scenario.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/device_input.h"
+#include "sim/link_input.h"
+
+namespace bucketwise {
+namespace {
+
+// Generous for anything that exists, and small enough that no product of them overflows.
+constexpr std::size_t most_gradients = 100'000;
+constexpr std::int64_t most_elements = std::int64_t{1} << 40;
+constexpr std::int64_t most_ranks = 1'000'000;
+constexpr std::int64_t most_layers = 4096;
+constexpr std::int64_t most_hidden = 1 << 15;
+constexpr std::int64_t most_feed_forward = 1 << 18;
+constexpr std::int64_t most_heads = 1 << 10;
+constexpr std::int64_t most_vocabulary = 1 << 20;
+constexpr std::int64_t most_tokens = 1 << 26;
+constexpr std::int64_t most_sequence = 1 << 20;
+constexpr std::int64_t most_images = 1 << 16;
+constexpr std::int64_t most_pixels = 1 << 12;
+constexpr std::int64_t most_micro_steps = 10'000;
+
+constexpr std::array<TransformerFamily, 4> all_families{TransformerFamily::gpt2, TransformerFamily::bert,
+                                                        TransformerFamily::llama, TransformerFamily::cs336};
+constexpr std::array<CommHook, 3> all_hooks{CommHook::none, CommHook::fp16, CommHook::bf16};
+constexpr std::array<Closing, 4> all_closings{Closing::overshoot, Closing::strict, Closing::per_gradient,
+                                              Closing::single};
+constexpr std::array<Order, 3> all_orders{Order::forward, Order::reverse, Order::readiness};
+constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
+                                                     LaunchRule::after_backward};
+constexpr std::array<Optimizer, 3> all_optimizers{Optimizer::sgd, Optimizer::sgd_momentum, Optimizer::adam};
+
+TransformerShape read_shape(const JsonPlace& place) {
+    const JsonObject object(place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context"});
+    TransformerShape shape;
+    shape.family = read_choice(object.at("family"), all_families);
+    shape.layers = read_integer(object.at("layers"), 1, most_layers);
+    shape.hidden = read_integer(object.at("hidden"), 1, most_hidden);
+    shape.feed_forward = read_integer(object.at("feed_forward"), 1, most_feed_forward);
+    shape.heads = read_integer(object.at("heads"), 1, most_heads);
+    shape.vocabulary = read_integer(object.at("vocabulary"), 1, most_vocabulary);
+    shape.context = read_integer(object.at("context"), 1, most_sequence);
+    if (shape.hidden % shape.heads != 0) {
+        object.at("heads").fail(fmt::format("a number of heads that divides hidden ({})", shape.hidden));
+    }
+    return shape;
+}
+
+std::variant<std::string, TransformerShape> read_model(const JsonPlace& place) {
+    if (place.value->is_object()) {
+        return read_shape(place);
+    }
+    const std::vector<std::string_view>& names = model_names();
+    if (!place.value->is_string() ||
+        std::find(names.begin(), names.end(), place.value->get_ref<const std::string&>()) == names.end()) {
+        place.fail(fmt::format("a model ({}) or an object with a transformer's shape", fmt::join(names, ", ")));
+    }
+    return place.value->get<std::string>();
+}
+
+std::optional<TransformerShape> shape_of(const std::variant<std::string, TransformerShape>& model) {
+    if (const auto* shape = std::get_if<TransformerShape>(&model)) {
+        return *shape;
+    }
+    return transformer_shape(std::get<std::string>(model));
+}
+
+void refuse(const JsonObject& object, std::string_view key, std::string_view why) {
+    if (const auto found = object.find(key)) {
+        found->fail(fmt::format("no {} {}", key, why), found->value->dump());
+    }
+}
+
+ModelInput read_model_input(const JsonObject& object, const std::optional<TransformerShape>& shape) {
+    ModelInput input;
+    if (shape) {
+        refuse(object, "image_size", "for a transformer");
+        const JsonPlace length = object.at("sequence_length");
+        input.sequence_length = read_integer(length, 1, most_sequence);
+        if (input.sequence_length > shape->context) {
+            length.fail(fmt::format("at most the model's context of {}", shape->context));
+        }
+        input.batch = read_integer(object.at("batch"), 1, most_tokens / input.sequence_length);
+    } else {
+        refuse(object, "sequence_length", "for a vision model");
+        constexpr std::int64_t smallest_image = 32;
+        if (const auto size = object.find("image_size")) {
+            input.image_size = read_integer(*size, smallest_image, most_pixels);
+        }
+        input.batch = read_integer(object.at("batch"), 1, most_images);
+    }
+    return input;
+}
+
+Arithmetic arithmetic_of(DType dtype) {
+    switch (dtype) {
+        case DType::float32:
+            return Arithmetic::float32;
+        case DType::float16:
+            return Arithmetic::float16;
+        case DType::bfloat16:
+            return Arithmetic::bfloat16;
+        case DType::float64:
+            return Arithmetic::float64;
+    }
+    return Arithmetic::float32;
+}
+
+void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
+    if (!workload.device || workload.device->peak(workload.arithmetic) > 0) {
+        return;
+    }
+    std::string supported;
+    for (const Arithmetic arithmetic : all_arithmetics) {
+        if (workload.device->peak(arithmetic) > 0) {
+            supported += (supported.empty() ? "" : ", ") + std::string(name_of(arithmetic));
+        }
+    }
+    const JsonPlace place = object.has("arithmetic") ? object.at("arithmetic")
+                            : object.has("dtype")    ? object.at("dtype")
+                                                     : object.at("device");
+    place.fail(fmt::format("arithmetic that {} has a peak for ({})", workload.device->name, supported),
+               std::string(name_of(workload.arithmetic)));
+}
+
+void read_times(const JsonObject& object, ModelWorkload& workload) {
+    if (object.has("device")) {
+        workload.device = read_device(object.at("device"));
+    }
+    if (object.has("forward_ms") || object.has("backward_ms")) {
+        workload.forward = read_duration_ms(object.at("forward_ms"));
+        workload.backward = read_duration_ms(object.at("backward_ms"));
+    } else if (!workload.device) {
+        throw InputError(object.place().file, object.place().pointer,
+                         "measured totals (forward_ms and backward_ms) or a device", "neither");
+    }
+}
+
+ModelWorkload read_model_workload(const JsonPlace& place) {
+    const JsonObject object(place, {"model", "batch", "sequence_length", "image_size", "dtype",
+                                    "arithmetic", "device", "forward_ms", "backward_ms"});
+    ModelWorkload workload;
+    workload.model = read_model(object.at("model"));
+    workload.input = read_model_input(object, shape_of(workload.model));
+    if (const auto dtype = object.find("dtype")) {
+        workload.dtype = read_choice(*dtype, all_dtypes);
+    }
+    const auto arithmetic = object.find("arithmetic");
+    workload.arithmetic =
+        arithmetic ? read_choice(*arithmetic, all_arithmetics) : arithmetic_of(workload.dtype);
+    read_times(object, workload);
+    check_arithmetic(object, workload);
+    return workload;
+}
+
+GradientReadiness read_gradient(const JsonPlace& place, Duration backward) {
+    const JsonObject object(place, {"name", "numel", "dtype", "ready_ms", "sparse"});
+    GradientReadiness entry;
+    entry.gradient.name = read_string(object.at("name"));
+    entry.gradient.numel = read_integer(object.at("numel"), 1, most_elements);
+    entry.gradient.dtype = read_choice(object.at("dtype"), all_dtypes);
+    if (const auto sparse = object.find("sparse")) {
+        entry.gradient.sparse = read_boolean(*sparse);
+    }
+    const JsonPlace ready = object.at("ready_ms");
+    entry.ready = read_duration_ms(ready);
+    if (entry.ready > backward) {
+        ready.fail(fmt::format("at most backward_ms ({} ms)", to_ms(backward)));
+    }
+    return entry;
+}
+
+GradientWorkload read_gradient_workload(const JsonPlace& place) {
+    const JsonObject object(place, {"gradients", "forward_ms", "backward_ms", "device"});
+    GradientWorkload workload;
+    workload.forward = read_duration_ms(object.at("forward_ms"));
+    workload.backward = read_duration_ms(object.at("backward_ms"));
+    std::set<std::string_view> names;
+    for (const JsonPlace& element : read_array(object.at("gradients"), most_gradients)) {
+        workload.gradients.push_back(read_gradient(element, workload.backward));
+        const std::string_view name = element.value->at("name").get_ref<const std::string&>();
+        if (!names.insert(name).second) {
+            element.fail("a name that no other gradient has", workload.gradients.back().gradient.name);
+        }
+    }
+    if (const auto device = object.find("device")) {
+        workload.device = read_device(*device);
+    }
+    return workload;
+}
+
+std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& place) {
+    const bool lists_gradients = place.value->is_object() && place.value->contains("gradients") &&
+                                 !place.value->contains("model");
+    if (lists_gradients) {
+        return read_gradient_workload(place);
+    }
+    if (place.value->is_object() && place.value->contains("gradients")) {
+        throw InputError(place.file, place.pointer, "either a model or gradients", "both");
+    }
+    if (place.value->is_object() && !place.value->contains("model")) {
+        throw InputError(place.file, place.pointer, "the key model or the key gradients", "neither");
+    }
+    return read_model_workload(place);
+}
+
+void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario& scenario) {
+    const JsonObject object(place, {"ranks", "ranks_per_node", "link"});
+    RankGroup& group = scenario.group;
+    group.ranks = group.ranks_per_node = read_integer(object.at("ranks"), 1, most_ranks);
+    if (const auto per_node = object.find("ranks_per_node")) {
+        group.ranks_per_node = read_integer(*per_node, 1, group.ranks);
+        if (group.ranks % group.ranks_per_node != 0) {
+            per_node->fail(fmt::format("a number that divides ranks ({})", group.ranks));
+        }
+    }
+    scenario.link = read_link(object.at("link"), read_file);
+    if (scenario.link.algorithm == Algorithm::hierarchical) {
+        static_cast<void>(object.at("ranks_per_node"));  // required: the link asks for it
+    }
+}
+
+// "2.4" or "2.4.1": whether an explicit cap is also the first bucket's, as from PyTorch 2.4 on.
+bool read_explicit_cap_sets_first(const JsonPlace& place) {
+    const std::string text = read_string(place);
+    int major = 0;
+    int minor = 0;
+    const char* const end = text.data() + text.size();
+    const auto [dot, error] = std::from_chars(text.data(), end, major);
+    if (error != std::errc{} || dot == end || *dot != '.' ||
+        std::from_chars(dot + 1, end, minor).ec != std::errc{} || major < 1) {
+        place.fail("a PyTorch version such as \"1.13\" or \"2.4\"");
+    }
+    return major > 2 || (major == 2 && minor >= 4);
+}
+
+void read_policy(const JsonObject& object, SyncRequest& sync) {
+    if (const auto closing = object.find("closing")) {
+        sync.closing = read_choice(*closing, all_closings);
+    }
+    if (const auto order = object.find("order")) {
+        sync.order = read_choice(*order, all_orders);
+    }
+    if (const auto launch = object.find("launch")) {
+        sync.launch = read_choice(*launch, all_launch_rules);
+    }
+}
+
+void read_caps(const JsonObject& object, SyncRequest& sync) {
+    object.exclusive("bucket_cap_mib", "bucket_cap_mib_list");
+    object.exclusive("first_bucket_mib", "bucket_cap_mib_list");
+    if (const auto cap = object.find("bucket_cap_mib")) {
+        sync.bucket_cap = read_cap_mib(*cap);
+    }
+    if (const auto first = object.find("first_bucket_mib")) {
+        sync.first_bucket = read_cap_mib(*first);
+    }
+    if (const auto list = object.find("bucket_cap_mib_list")) {
+        for (const JsonPlace& element : read_array(*list, most_gradients)) {
+            sync.bucket_cap_list.push_back(read_cap_mib(element));
+        }
+    }
+}
+
+SyncRequest read_sync(const JsonPlace& place) {
+    const JsonObject object(place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
+                                    "comm_hook", "pytorch_version", "find_unused_parameters",
+                                    "broadcast_buffers", "closing", "order", "launch"});
+    SyncRequest sync;
+    sync.strategy = read_choice(object.at("strategy"), all_strategies);
+    read_caps(object, sync);
+    read_policy(object, sync);
+    if (const auto views = object.find("views")) {
+        sync.views = read_boolean(*views);
+    }
+    if (const auto hook = object.find("comm_hook")) {
+        sync.comm_hook = read_choice(*hook, all_hooks);
+    }
+    if (const auto version = object.find("pytorch_version")) {
+        sync.explicit_cap_sets_first = read_explicit_cap_sets_first(*version);
+    }
+    if (const auto unused = object.find("find_unused_parameters")) {
+        sync.find_unused_parameters = read_boolean(*unused);
+    }
+    if (const auto broadcast = object.find("broadcast_buffers")) {
+        sync.broadcast_buffers = read_boolean(*broadcast);
+    }
+    return sync;
+}
+
+bool has_device(const Scenario& scenario) {
+    return std::visit([](const auto& workload) { return workload.device.has_value(); }, scenario.workload);
+}
+
+StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
+    const JsonObject object(place, {"accumulation", "optimizer_ms", "optimizer"});
+    object.exclusive("optimizer_ms", "optimizer");
+    StepRequest step;
+    if (const auto accumulation = object.find("accumulation")) {
+        step.accumulation = read_integer(*accumulation, 1, most_micro_steps);
+    }
+    if (const auto time = object.find("optimizer_ms")) {
+        step.optimizer = read_duration_ms(*time);
+    }
+    if (const auto optimizer = object.find("optimizer")) {
+        step.optimizer = read_choice(*optimizer, all_optimizers);
+        if (!has_device(scenario)) {
+            optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
+        }
+    }
+    return step;
+}
+
+// Elements the optimizer reads and writes per parameter. SGD reads parameter and gradient and writes
+// the parameter; momentum and Adam's two moments are each read and written besides.
+std::int64_t elements_per_parameter(Optimizer optimizer) {
+    switch (optimizer) {
+        case Optimizer::sgd:
+            return 3;
+        case Optimizer::sgd_momentum:
+            return 5;
+        case Optimizer::adam:
+            return 7;
+    }
+    return 0;
+}
+
+// Memory-bound: every element passes once between memory and the device (a fused or foreach step).
+Duration optimizer_time(const StepRequest& step, const Workload& workload, const Device* device) {
+    if (const auto* time = std::get_if<Duration>(&step.optimizer)) {
+        return *time;
+    }
+    constexpr std::int64_t directions_of_a_copy = 2;
+    return device->launch + transfer_time(workload.gradient_bytes(), copy_bandwidth(*device),
+                                          {elements_per_parameter(std::get<Optimizer>(step.optimizer)),
+                                           directions_of_a_copy});
+}
+
+// Only the ratio of arithmetic to memory rate matters where totals are measured and no device is
+// given; an A100 stands for all.
+Device device_for_spreading() {
+    Device device = device_preset("A100").value();
+    device.launch = Duration{0};
+    return device;
+}
+
+Workload timed_workload(const ModelWorkload& workload) {
+    const ModelTiming timing{workload.device.value_or(device_for_spreading()),
+                             workload.arithmetic, workload.forward, workload.backward};
+    return workload_from_model(model_of(workload), workload.dtype, timing);
+}
+
+Workload timed_workload(const GradientWorkload& workload) {
+    Workload result = workload_from_readiness(workload.gradients, workload.forward, workload.backward);
+    if (workload.device) {
+        result.copy_launch = workload.device->launch;
+        result.host_is_device = workload.device->host_is_device;
+    }
+    return result;
+}
+
+}  // namespace
+
+std::string_view name_of(Optimizer optimizer) {
+    switch (optimizer) {
+        case Optimizer::sgd:
+            return "sgd";
+        case Optimizer::sgd_momentum:
+            return "sgd_momentum";
+        case Optimizer::adam:
+            return "adam";
+    }
+    return {};
+}
+
+Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file) {
+    const JsonObject object({&document, file, ""}, {"name", "workload", "cluster", "sync", "step"});
+    Scenario scenario;
+    scenario.name = read_string(object.at("name"));
+    scenario.workload = read_workload(object.at("workload"));
+    read_cluster(object.at("cluster"), read_file, scenario);
+    scenario.sync = read_sync(object.at("sync"));
+    if (const auto step = object.find("step")) {
+        scenario.step = read_step(*step, scenario);
+    }
+    return scenario;
+}
+
+Model model_of(const ModelWorkload& workload) {
+    if (const auto* shape = std::get_if<TransformerShape>(&workload.model)) {
+        return make_transformer(std::string(name_of(shape->family)), *shape, workload.input);
+    }
+    return make_model(std::get<std::string>(workload.model), workload.input);
+}
+
+StepInput step_input(const Scenario& scenario) {
+    StepInput input;
+    input.group = scenario.group;
+    input.link = scenario.link;
+    input.workload = std::visit([](const auto& workload) { return timed_workload(workload); }, scenario.workload);
+    const Device* device = std::visit(
+        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; }, scenario.workload);
+    input.copy_bandwidth = scenario.link.copy_bandwidth;
+    if (!input.copy_bandwidth && device != nullptr) {
+        input.copy_bandwidth = copy_bandwidth(*device);
+    }
+    input.step.accumulation = scenario.step.accumulation;
+    input.step.optimizer = optimizer_time(scenario.step, input.workload, device);
+    return input;
+}
+
+std::vector<std::string> ineffective_keys(const Scenario& scenario) {
+    const SyncRequest& sync = scenario.sync;
+    const SyncSettings settings = settings_for(sync);
+    const bool is_ddp = sync.strategy == Strategy::ddp || sync.strategy == Strategy::ddp_first_iteration;
+    const bool caps_matter = settings.communicates && (settings.policy.closing == Closing::overshoot ||
+                                                       settings.policy.closing == Closing::strict);
+    std::vector<std::string> notes;
+    const auto note = [&](bool given, bool effective, std::string_view key) {
+        if (given && !effective) {
+            notes.push_back(fmt::format("/sync/{} has no effect with the strategy {}", key, name_of(sync.strategy)));
+        }
+    };
+    note(sync.bucket_cap.has_value(), caps_matter, "bucket_cap_mib");
+    note(sync.first_bucket.has_value(), caps_matter, "first_bucket_mib");
+    note(!sync.bucket_cap_list.empty(), caps_matter, "bucket_cap_mib_list");
+    note(sync.views, settings.copies_in, "views");
+    note(sync.comm_hook != CommHook::none, settings.communicates, "comm_hook");
+    note(sync.find_unused_parameters, is_ddp, "find_unused_parameters");
+    note(!sync.broadcast_buffers, is_ddp, "broadcast_buffers");
+    return notes;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,76 @@
+// A scenario: model, cluster, link, strategy and step, as a user writes them. The same file is
+// simulated and run on real ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/device.h"
+#include "sim/dtype.h"
+#include "sim/json_input.h"
+#include "sim/link.h"
+#include "sim/models.h"
+#include "sim/program.h"
+#include "sim/strategy.h"
+#include "sim/units.h"
+#include "sim/workload.h"
+
+namespace bucketwise {
+
+// A model that ships, or a transformer of the user's own shape.
+struct ModelWorkload {
+    std::variant<std::string, TransformerShape> model;
+    ModelInput input;
+    DType dtype = DType::float32;                   // of parameters and gradients
+    Arithmetic arithmetic = Arithmetic::float32;    // of the matrix products
+    std::optional<Device> device;
+    std::optional<Duration> forward;                // measured totals; both or neither
+    std::optional<Duration> backward;
+    bool operator==(const ModelWorkload&) const = default;
+};
+
+struct GradientWorkload {
+    Duration forward{0};
+    Duration backward{0};
+    std::vector<GradientReadiness> gradients;
+    std::optional<Device> device;  // what copies cost
+    bool operator==(const GradientWorkload&) const = default;
+};
+
+enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
+
+std::string_view name_of(Optimizer optimizer);
+
+struct StepRequest {
+    std::int64_t accumulation = 1;
+    std::variant<Duration, Optimizer> optimizer = Duration{0};
+    bool operator==(const StepRequest&) const = default;
+};
+
+struct Scenario {
+    std::string name;
+    std::variant<ModelWorkload, GradientWorkload> workload;
+    RankGroup group;
+    LinkParameters link;
+    SyncRequest sync;
+    StepRequest step;
+    bool operator==(const Scenario&) const = default;
+};
+
+// `document` is the scenario file `file`. Link files it names are taken relative to its folder and
+// read through `read_file`. Throws InputError.
+Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file);
+
+// The model behind a model workload, built.
+Model model_of(const ModelWorkload& workload);
+
+// Turns a scenario into what the simulator runs.
+StepInput step_input(const Scenario& scenario);
+
+// Keys of the scenario that its strategy does not look at, one sentence each.
+std::vector<std::string> ineffective_keys(const Scenario& scenario);
+
+}  // namespace bucketwise

@@ -1,0 +1,213 @@
+#include "sim/sweep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/error.h"
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t most_gradients_for_every_plan = 2000;
+constexpr double growth_beyond = 1.01;
+
+void check_length(const Program& program) {
+    constexpr double longest_s = std::chrono::duration<double>(longest_duration).count();
+    const double seconds = longest_possible_seconds(program);
+    if (!(seconds < longest_s)) {
+        throw InputError("scenario", "", "a step shorter than ten days",
+                         fmt::format("one of up to {:.3g} days", seconds / 86400));
+    }
+}
+
+Duration time_on_wire(const Program& program) {
+    Duration sum{0};
+    for (const Collective& collective : program.collectives) {
+        sum += collective.time;
+    }
+    return sum;
+}
+
+std::vector<Bytes> launched_bytes(const Program& program, const BucketPlan& plan) {
+    std::vector<Bytes> sizes;
+    for (const Collective& collective : program.collectives) {
+        if (collective.bucket) {
+            sizes.push_back(plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+        }
+    }
+    return sizes;
+}
+
+std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes> caps, const Progress& progress) {
+    std::sort(caps.begin(), caps.end());
+    caps.erase(std::unique(caps.begin(), caps.end()), caps.end());
+    std::vector<Evaluation> sweep;
+    for (const Bytes cap : caps) {
+        sweep.push_back(evaluator.evaluate(cap));
+        progress(static_cast<double>(sweep.size()) / static_cast<double>(caps.size()));
+    }
+    return sweep;
+}
+
+// The first cap beyond the range, or the first that is `growth` times its lowest; none when the plan
+// is the same for every larger cap.
+std::optional<Bytes> next_cap(const CapRange& range, double growth) {
+    if (!range.highest) {
+        return std::nullopt;
+    }
+    const auto grown = static_cast<std::int64_t>(static_cast<double>(range.lowest.count) * growth);
+    return Bytes{std::max(range.highest->count + 1, grown)};
+}
+
+std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth, Bytes total,
+                                            const Progress& progress) {
+    std::vector<Evaluation> sweep;
+    const double full = std::log(static_cast<double>(total.count) + 1);
+    std::optional<Bytes> cap = Bytes{1};
+    while (cap) {
+        Evaluation evaluation = evaluator.evaluate(cap);
+        evaluation.cap = roundest_cap(evaluation.same_plan);
+        progress(std::min(std::log(static_cast<double>(cap->count)) / full, 1.0));
+        cap = next_cap(evaluation.same_plan, growth);
+        sweep.push_back(std::move(evaluation));
+    }
+    return sweep;
+}
+
+// Among equal steps the one with the fewest buckets, which sends the fewest messages.
+std::size_t index_of_best(const std::vector<Evaluation>& sweep) {
+    const auto better = [](const Evaluation& a, const Evaluation& b) {
+        return std::pair(a.times.step(), a.bucket_bytes.size()) <
+               std::pair(b.times.step(), b.bucket_bytes.size());
+    };
+    return static_cast<std::size_t>(std::min_element(sweep.begin(), sweep.end(), better) - sweep.begin());
+}
+
+void find_plateau(Prediction& prediction) {
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    const double limit =
+        static_cast<double>(sweep[prediction.best].times.step().count()) * (1 + plateau_tolerance);
+    const auto within = [&](std::size_t i) {
+        return static_cast<double>(sweep[i].times.step().count()) <= limit;
+    };
+    prediction.plateau_low = prediction.plateau_high = prediction.best;
+    while (prediction.plateau_low > 0 && within(prediction.plateau_low - 1)) {
+        --prediction.plateau_low;
+    }
+    while (prediction.plateau_high + 1 < sweep.size() && within(prediction.plateau_high + 1)) {
+        ++prediction.plateau_high;
+    }
+}
+
+Binding binding_of(const Program& program) {
+    const Program without_communication = with_free_communication(program);
+    const Duration step = simulate_times(program).step();
+    const Duration no_communication = simulate_times(without_communication).step();
+    const Duration nothing_but_compute =
+        simulate_times(with_free_launches(without_communication)).step();
+    return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
+}
+
+}  // namespace
+
+Program Evaluator::program_for(std::optional<Bytes> cap) {
+    SyncRequest request = request_;
+    request.bucket_cap = cap;
+    const SyncSettings settings = settings_for(request);
+    const BucketPlan plan = make_plan(input_.workload.gradients, input_.workload.readiness, settings.policy);
+    Program program;
+    build_program(input_, settings, plan, program);
+    return program;
+}
+
+Evaluation Evaluator::evaluate(std::optional<Bytes> cap) {
+    SyncRequest request = request_;
+    request.bucket_cap = cap;
+    const SyncSettings settings = settings_for(request);
+    const BucketPlan plan = make_plan(input_.workload.gradients, input_.workload.readiness, settings.policy);
+    build_program(input_, settings, plan, program_);
+    check_length(program_);
+
+    Evaluation evaluation;
+    if (has_cap(request)) {
+        evaluation.cap = cap.value_or(default_bucket_cap);
+    }
+    evaluation.same_plan = plan.same_plan;
+    evaluation.bucket_bytes = launched_bytes(program_, plan);
+    evaluation.communication = time_on_wire(program_);
+    evaluation.times = simulate_times(program_);
+    program_ = with_free_communication(std::move(program_));
+    evaluation.exposed = evaluation.times.step() - simulate_times(program_).step();
+    return evaluation;
+}
+
+Prediction predict(const StepInput& input, const SyncRequest& request, const std::vector<Bytes>& caps,
+                   const Progress& progress) {
+    Evaluator evaluator(input, request);
+    Prediction prediction;
+    if (!has_cap(request)) {
+        prediction.sweep.push_back(evaluator.evaluate(request.bucket_cap));
+        prediction.every_plan = true;
+    } else if (!caps.empty()) {
+        prediction.sweep = evaluate_listed(evaluator, caps, progress);
+    } else {
+        prediction.every_plan = input.workload.gradients.size() <= most_gradients_for_every_plan;
+        const double growth = prediction.every_plan ? 1.0 : growth_beyond;
+        prediction.sweep = evaluate_every_plan(evaluator, growth, input.workload.gradient_bytes(), progress);
+        if (!prediction.every_plan) {
+            prediction.notes.emplace_back(
+                "more than 2,000 gradients: caps rise by at least 1 % between plans, some plans are left out");
+        }
+    }
+    prediction.best = index_of_best(prediction.sweep);
+    SyncRequest without_list = request;
+    without_list.bucket_cap_list.clear();
+    prediction.default_cap = Evaluator(input, without_list).evaluate(std::nullopt);
+    if (has_cap(request) && request.bucket_cap) {
+        prediction.configured = evaluator.evaluate(request.bucket_cap);
+    }
+    find_plateau(prediction);
+    prediction.binding = binding_of(evaluator.program_for(prediction.sweep[prediction.best].cap));
+    return prediction;
+}
+
+double typed_mib(Bytes cap) {
+    double scale = 1;
+    for (int decimals = 0; decimals <= 9; ++decimals, scale *= 10) {
+        const double candidate = std::ceil(to_mib(cap) * scale) / scale;
+        if (static_cast<std::int64_t>(candidate * static_cast<double>(bytes_per_mib)) == cap.count) {
+            return candidate;
+        }
+    }
+    return to_mib(cap);
+}
+
+Bytes roundest_cap(const CapRange& range) {
+    const std::int64_t highest = range.highest ? range.highest->count : std::numeric_limits<std::int64_t>::max();
+    const auto within = [&](std::int64_t bytes) { return range.lowest.count <= bytes && bytes <= highest; };
+    if (within(default_bucket_cap.count)) {
+        return default_bucket_cap;
+    }
+    // A cap is typed in MiB and truncated to bytes; fractions below a thousandth of a MiB are typed
+    // nowhere, so finer ranges keep their exact lowest byte.
+    for (const std::int64_t thousandths : {1'000'000, 500'000, 100'000, 50'000, 10'000, 5'000, 1'000, 500, 250, 100,
+                                           50, 25, 10, 5, 1}) {
+        const double step_mib = static_cast<double>(thousandths) / 1000;
+        const double first = std::ceil(to_mib(range.lowest) / step_mib);
+        for (const double multiple : {first, first + 1}) {
+            const auto bytes = static_cast<std::int64_t>(multiple * static_cast<double>(thousandths) / 1000 *
+                                                         static_cast<double>(bytes_per_mib));
+            if (within(bytes)) {
+                return {bytes};
+            }
+        }
+    }
+    return range.lowest;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,88 @@
+// The sweep: the step at every cap that matters, the best of them, and what binds it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/engine.h"
+#include "sim/plan.h"
+#include "sim/program.h"
+#include "sim/strategy.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+// One plan, simulated.
+struct Evaluation {
+    std::optional<Bytes> cap;  // none: the strategy has no cap to vary
+    CapRange same_plan;        // every cap in this range gives the same plan; meaningless without a cap
+    std::vector<Bytes> bucket_bytes;  // in launch order
+    StepTimes times;
+    Duration communication{0};  // all collectives, each as long as it takes alone on the link
+    Duration exposed{0};        // what the step would lose if communication were free
+    bool operator==(const Evaluation&) const = default;
+};
+
+// The step split by what would have to be free to save it: communication, then launching, then the
+// rest. Sums to the step.
+struct Binding {
+    Duration communication{0};
+    Duration launch{0};
+    Duration compute{0};
+    bool operator==(const Binding&) const = default;
+};
+
+struct Prediction {
+    std::vector<Evaluation> sweep;  // by rising cap
+    std::size_t best = 0;           // index into sweep
+    Evaluation default_cap;         // the framework's default
+    std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
+    std::size_t plateau_low = 0;    // indices into sweep: the run of caps around the best whose step
+    std::size_t plateau_high = 0;   // is within plateau_tolerance of it
+    Binding binding;                // of the best
+    bool every_plan = false;        // whether the sweep holds every plan that any cap can give
+    std::vector<std::string> notes;
+};
+
+// Steps closer than this are not told apart: it is the model's own error that a measurement would
+// have to beat, not a measured noise floor.
+constexpr double plateau_tolerance = 0.005;
+
+// Simulates plans of one step, reusing storage between them.
+class Evaluator {
+  public:
+    Evaluator(const StepInput& input, SyncRequest request) : input_(input), request_(std::move(request)) {}
+
+    // The strategy with this cap; none: the framework's default. Throws InputError when the step could
+    // last longer than longest_duration.
+    Evaluation evaluate(std::optional<Bytes> cap);
+
+    // The program of that step, for a closer look.
+    Program program_for(std::optional<Bytes> cap);
+
+  private:
+    const StepInput& input_;
+    SyncRequest request_;
+    Program program_;
+};
+
+using Progress = std::function<void(double done)>;  // from 0 to 1
+
+// Evaluates `caps`, or, if empty, one cap for every plan that the strategy can give. With more than
+// 2,000 gradients that could take minutes, so caps then rise by at least 1 % from plan to plan, and
+// a note says so. `request.bucket_cap` is the scenario's own cap.
+Prediction predict(const StepInput& input, const SyncRequest& request, const std::vector<Bytes>& caps,
+                   const Progress& progress);
+
+// The shortest decimal number of MiB that means exactly this cap when typed, as caps are truncated to
+// whole bytes.
+double typed_mib(Bytes cap);
+
+// The roundest number of MiB in the range: the default cap if it lies within, else the one with the
+// fewest digits.
+Bytes roundest_cap(const CapRange& range);
+
+}  // namespace bucketwise

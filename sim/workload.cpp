@@ -1,0 +1,183 @@
+#include "sim/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+// One pass of one operation, its cost in seconds before any scaling.
+struct CostedOperation {
+    TimedOperation operation;
+    double seconds = 0;
+};
+
+Duration duration_from_seconds(double seconds) {
+    constexpr auto largest_ps = static_cast<double>(longest_duration.count());
+    return Duration{static_cast<std::int64_t>(std::min(std::floor(seconds * 1e12 + 0.5), largest_ps))};
+}
+
+// Rounds the running sum, not each part, so that the parts sum to the total exactly.
+void spread_total(std::vector<CostedOperation>& operations, Duration total) {
+    const double sum = std::accumulate(operations.begin(), operations.end(), 0.0,
+                                       [](double s, const CostedOperation& o) { return s + o.seconds; });
+    double running = 0;
+    Duration placed{0};
+    for (CostedOperation& costed : operations) {
+        running += costed.seconds;
+        const double share = sum > 0 ? std::min(running / sum, 1.0) : 1.0;
+        const Duration end{std::llround(static_cast<double>(total.count()) * share)};
+        costed.operation.device = end - placed;
+        costed.operation.host = Duration{0};
+        placed = end;
+    }
+    if (!operations.empty()) {
+        operations.back().operation.device += total - placed;
+    }
+}
+
+std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const Device& device,
+                                  std::optional<Duration> measured_total) {
+    if (measured_total) {
+        spread_total(operations, *measured_total);
+    } else {
+        for (CostedOperation& costed : operations) {
+            costed.operation.device = duration_from_seconds(costed.seconds);
+            costed.operation.host = device.launch;
+        }
+    }
+    std::vector<TimedOperation> result;
+    result.reserve(operations.size());
+    for (CostedOperation& costed : operations) {
+        result.push_back(std::move(costed.operation));
+    }
+    return result;
+}
+
+CostedOperation costed(std::string name, const Work& work, const ModelTiming& timing) {
+    CostedOperation result;
+    result.operation.name = std::move(name);
+    result.seconds = roofline_seconds(work, timing.device, timing.arithmetic);
+    return result;
+}
+
+std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
+    std::vector<CostedOperation> pass;
+    for (const Operation& operation : model.operations) {
+        pass.push_back(costed(operation.name, operation.forward, timing));
+    }
+    return pass;
+}
+
+// Appends to `readiness` the parameters of `operation` that no earlier operation uses: backward
+// visits those later, and the gradient is complete only then.
+std::int32_t finish_parameters(const Model& model, std::size_t operation,
+                               const std::vector<std::size_t>& first_user,
+                               std::vector<std::int32_t>& readiness) {
+    std::int32_t count = 0;
+    for (const std::int32_t parameter : model.operations[operation].parameters) {
+        if (first_user[static_cast<std::size_t>(parameter)] == operation) {
+            readiness.push_back(parameter);
+            ++count;
+        }
+    }
+    return count;
+}
+
+std::vector<CostedOperation> backward_pass(const Model& model, const ModelTiming& timing,
+                                           std::vector<std::int32_t>& readiness) {
+    std::vector<std::size_t> first_user(model.parameters.size(), model.operations.size());
+    for (std::size_t i = model.operations.size(); i-- > 0;) {
+        for (const std::int32_t parameter : model.operations[i].parameters) {
+            first_user[static_cast<std::size_t>(parameter)] = i;
+        }
+    }
+    std::vector<CostedOperation> pass;
+    for (std::size_t i = model.operations.size(); i-- > 0;) {
+        const Operation& operation = model.operations[i];
+        if (operation.input_gradient != Work{}) {
+            pass.push_back(costed(operation.name + " input gradient", operation.input_gradient, timing));
+        }
+        if (operation.weight_gradient != Work{} || !operation.parameters.empty()) {
+            pass.push_back(costed(operation.name + " weight gradient", operation.weight_gradient, timing));
+            pass.back().operation.ready_count = finish_parameters(model, i, first_user, readiness);
+        }
+    }
+    return pass;
+}
+
+std::vector<BufferGroup> buffer_groups(const Model& model) {
+    std::map<std::int64_t, BufferGroup> by_element_size;
+    for (const Buffer& buffer : model.buffers) {
+        BufferGroup& group = by_element_size[buffer.element.count];
+        group.size += buffer.numel * buffer.element;
+        ++group.tensors;
+    }
+    std::vector<BufferGroup> groups;
+    for (const auto& [element_size, group] : by_element_size) {
+        groups.push_back(group);
+    }
+    return groups;
+}
+
+}  // namespace
+
+Bytes Workload::gradient_bytes() const {
+    Bytes sum;
+    for (const Gradient& gradient : gradients) {
+        sum += gradient.size();
+    }
+    return sum;
+}
+
+Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
+                                 Duration backward) {
+    Workload workload;
+    workload.forward.push_back({.name = "forward", .device = forward});
+    for (const GradientReadiness& entry : gradients) {
+        invariant(entry.ready >= Duration{0} && entry.ready <= backward, "ready lies within backward");
+        workload.gradients.push_back(entry.gradient);
+    }
+    workload.readiness.resize(gradients.size());
+    std::iota(workload.readiness.rbegin(), workload.readiness.rend(), 0);
+    std::stable_sort(workload.readiness.begin(), workload.readiness.end(),
+                     [&](std::int32_t a, std::int32_t b) {
+                         return gradients[static_cast<std::size_t>(a)].ready <
+                                gradients[static_cast<std::size_t>(b)].ready;
+                     });
+    Duration now{0};
+    for (const std::int32_t index : workload.readiness) {
+        const GradientReadiness& entry = gradients[static_cast<std::size_t>(index)];
+        if (workload.backward.empty() || entry.ready > now) {
+            workload.backward.push_back({.name = "backward until " + entry.gradient.name,
+                                         .device = entry.ready - now});
+            now = entry.ready;
+        }
+        ++workload.backward.back().ready_count;
+    }
+    if (now < backward) {
+        workload.backward.push_back({.name = "rest of backward", .device = backward - now});
+    }
+    return workload;
+}
+
+Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing) {
+    Workload workload;
+    workload.host_is_device = timing.device.host_is_device;
+    workload.copy_launch = timing.device.launch;
+    for (const Parameter& parameter : model.parameters) {
+        workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false});
+    }
+    workload.forward = timed(forward_pass(model, timing), timing.device, timing.measured_forward);
+    workload.backward = timed(backward_pass(model, timing, workload.readiness), timing.device,
+                              timing.measured_backward);
+    workload.buffer_groups = buffer_groups(model);
+    return workload;
+}
+
+}  // namespace bucketwise
