@@ -127,8 +127,9 @@ Prediction predict_with_progress(const Scenario& scenario, const StepInput& inpu
 }
 
 std::string trace_of(const Scenario& scenario, const StepInput& input, const Prediction& prediction) {
-    const Program program =
-        Evaluator(input, scenario.sync).program_for(prediction.sweep[prediction.best].cap);
+    const std::optional<Bytes> cap =
+        prediction.default_is_best ? std::nullopt : prediction.recommended().cap;
+    const Program program = Evaluator(input, scenario.sync).program(cap);
     return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
 }
 

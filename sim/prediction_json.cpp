@@ -31,15 +31,17 @@ Json row(const Evaluation& evaluation) {
     return json;
 }
 
-Json settings(const Scenario& scenario, const Evaluation& best) {
+Json settings(const Scenario& scenario, const Prediction& prediction) {
     Json json = Json::object();
-    if (!best.cap) {
+    if (!prediction.recommended().cap) {
         return json;
     }
-    for (const FrameworkSetting& setting : settings_for_cap(scenario, *best.cap)) {
-        const bool whole = setting.value == std::floor(setting.value);
+    for (const FrameworkSetting& setting : settings_for(scenario, prediction)) {
+        const bool whole = setting.value && *setting.value == std::floor(*setting.value);
         json[std::string(setting.framework)][std::string(setting.key)] =
-            whole ? Json(static_cast<std::int64_t>(setting.value)) : Json(setting.value);
+            !setting.value ? Json(nullptr)
+            : whole        ? Json(static_cast<std::int64_t>(*setting.value))
+                           : Json(*setting.value);
     }
     return json;
 }
@@ -47,7 +49,7 @@ Json settings(const Scenario& scenario, const Evaluation& best) {
 }  // namespace
 
 Json to_json(const Scenario& scenario, const Prediction& prediction) {
-    const Evaluation& best = prediction.sweep[prediction.best];
+    const Evaluation& best = prediction.recommended();
     Json sweep = Json::array();
     for (const Evaluation& evaluation : prediction.sweep) {
         sweep.push_back(row(evaluation));
@@ -58,6 +60,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction) {
               {"link", scenario.link.name},
               {"best", row(best)},
               {"default", row(prediction.default_cap)},
+              {"default_is_best", prediction.default_is_best},
               {"plateau_mib",
                {mib_or_null(prediction.sweep[prediction.plateau_low].cap),
                 mib_or_null(prediction.sweep[prediction.plateau_high].cap)}},
@@ -67,7 +70,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction) {
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
               {"sweep", std::move(sweep)},
-              {"settings", settings(scenario, best)},
+              {"settings", settings(scenario, prediction)},
               {"notes", prediction.notes}};
     if (prediction.configured) {
         json["configured"] = row(*prediction.configured);

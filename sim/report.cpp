@@ -47,6 +47,21 @@ bool all_within_plateau(const Prediction& p) {
     return p.plateau_low == 0 && p.plateau_high + 1 == p.sweep.size();
 }
 
+std::string configured_text(const Prediction& prediction) {
+    return prediction.configured ? fmt::format("  Your cap {}: {:.3f} ms per step.\n", cap_text(*prediction.configured),
+                                               step_ms(*prediction.configured))
+                                 : "";
+}
+
+std::string default_headline(const Prediction& prediction) {
+    const Evaluation& named = prediction.sweep[prediction.best];
+    return fmt::format(
+        "  Leave the bucket cap at the default (first bucket {:g} MiB, then {:g} MiB): {:.3f} ms per step.\n"
+        "  The best cap to name is {}: {:.3f} ms.\n",
+        to_mib(default_first_bucket), to_mib(default_bucket_cap), step_ms(prediction.default_cap), cap_text(named),
+        step_ms(named));
+}
+
 std::string headline(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = fmt::format("{}: {}, {} rank{}, {} over {}\n\n", scenario.name,
@@ -55,6 +70,9 @@ std::string headline(const Scenario& scenario, const Prediction& prediction) {
                                    scenario.link.name);
     if (!best.cap) {
         return text + fmt::format("  Step {:.3f} ms. This strategy has no bucket cap to choose.\n", step_ms(best));
+    }
+    if (prediction.default_is_best) {
+        return text + default_headline(prediction) + configured_text(prediction);
     }
     const Duration gain = prediction.default_cap.times.step() - best.times.step();
     text += fmt::format("  Best bucket cap {}: {:.3f} ms per step", cap_text(best), step_ms(best));
@@ -68,11 +86,7 @@ std::string headline(const Scenario& scenario, const Prediction& prediction) {
         text += fmt::format("; of the caps asked for. The default of {} takes {:.3f} ms.\n", default_text,
                             step_ms(prediction.default_cap));
     }
-    if (prediction.configured) {
-        text += fmt::format("  Your cap {}: {:.3f} ms per step.\n", cap_text(*prediction.configured),
-                            step_ms(*prediction.configured));
-    }
-    return text;
+    return text + configured_text(prediction);
 }
 
 std::string plateau_text(const Prediction& prediction) {
@@ -90,7 +104,7 @@ std::string plateau_text(const Prediction& prediction) {
 }
 
 std::string binding_text(const Prediction& prediction) {
-    const Evaluation& best = prediction.sweep[prediction.best];
+    const Evaluation& best = prediction.recommended();
     const Duration step = best.times.step();
     const Binding& binding = prediction.binding;
     std::string text;
@@ -115,7 +129,7 @@ std::string table(const Prediction& prediction) {
     std::string text = fmt::format("\n  {:>14} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
                                    "step (ms)", "backward (ms)", "exposed (ms)", "over best");
     for (const std::size_t i : telling_rows(prediction)) {
-        text += row_text(prediction.sweep[i], best, i == prediction.best ? "<- best" : "");
+        text += row_text(prediction.sweep[i], best, i == prediction.best ? "best" : "");
     }
     text += row_text(prediction.default_cap, best, "framework's default");
     if (prediction.configured) {
@@ -167,9 +181,9 @@ std::string curve(const Prediction& prediction) {
                               cap_text(sweep.front()), width / 2, cap_text(sweep.back()), width / 2);
 }
 
-std::string settings_text(const Scenario& scenario, const Evaluation& best) {
+std::string settings_text(const Scenario& scenario, const Prediction& prediction) {
     std::string text = "\n  What to type:\n";
-    for (const FrameworkSetting& setting : settings_for_cap(scenario, *best.cap)) {
+    for (const FrameworkSetting& setting : settings_for(scenario, prediction)) {
         text += fmt::format("    {:<12} {}\n", setting.framework, setting.typed);
     }
     return text;
@@ -218,7 +232,7 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction) 
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = headline(scenario, prediction) + plateau_text(prediction) + binding_text(prediction);
     if (best.cap) {
-        text += table(prediction) + curve(prediction) + settings_text(scenario, best);
+        text += table(prediction) + curve(prediction) + settings_text(scenario, prediction);
     }
     text += provenance_text(scenario.link);
     for (const std::string& note : prediction.notes) {

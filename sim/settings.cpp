@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/sweep.h"
 
 namespace bucketwise {
 namespace {
@@ -19,11 +18,18 @@ Bytes gradient_element(const Scenario& scenario) {
 
 }  // namespace
 
-std::vector<FrameworkSetting> settings_for_cap(const Scenario& scenario, Bytes cap) {
+std::vector<FrameworkSetting> settings_for(const Scenario& scenario, const Prediction& prediction) {
+    const Bytes cap = *prediction.recommended().cap;
     const double mib = typed_mib(cap);
     const std::int64_t elements = std::max<std::int64_t>(cap.count / gradient_element(scenario).count, 1);
+    FrameworkSetting pytorch{"pytorch_ddp", "bucket_cap_mb", mib,
+                             fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", mib)};
+    if (prediction.default_is_best) {
+        pytorch.value = std::nullopt;
+        pytorch.typed = "DistributedDataParallel(model), bucket_cap_mb left out";
+    }
     return {
-        {"pytorch_ddp", "bucket_cap_mb", mib, fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", mib)},
+        pytorch,
         {"megatron_lm", "ddp_bucket_size", static_cast<double>(elements),
          fmt::format("--ddp-bucket-size {}", elements)},
         {"deepspeed", "reduce_bucket_size", static_cast<double>(elements),

@@ -67,14 +67,24 @@ std::optional<Bytes> next_cap(const CapRange& range, double growth) {
 std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth, Bytes total,
                                             const Progress& progress) {
     std::vector<Evaluation> sweep;
+    std::vector<Bucket> last_buckets;
     const double full = std::log(static_cast<double>(total.count) + 1);
     std::optional<Bytes> cap = Bytes{1};
     while (cap) {
-        Evaluation evaluation = evaluator.evaluate(cap);
-        evaluation.cap = roundest_cap(evaluation.same_plan);
+        BucketPlan plan = evaluator.plan(cap);
         progress(std::min(std::log(static_cast<double>(cap->count)) / full, 1.0));
-        cap = next_cap(evaluation.same_plan, growth);
-        sweep.push_back(std::move(evaluation));
+        const Bytes here = *cap;
+        cap = next_cap(plan.same_plan, growth);
+        // A bucket that fills with the last gradient is no other plan than one left open.
+        if (plan.buckets == last_buckets) {
+            sweep.back().same_plan.highest = plan.same_plan.highest;
+        } else {
+            sweep.push_back(evaluator.evaluate(here, plan));
+            last_buckets = std::move(plan.buckets);
+        }
+    }
+    for (Evaluation& evaluation : sweep) {
+        evaluation.cap = roundest_cap(evaluation.same_plan);
     }
     return sweep;
 }
@@ -115,26 +125,28 @@ Binding binding_of(const Program& program) {
 
 }  // namespace
 
-Program Evaluator::program_for(std::optional<Bytes> cap) {
+SyncSettings Evaluator::settings(std::optional<Bytes> cap) const {
     SyncRequest request = request_;
     request.bucket_cap = cap;
-    const SyncSettings settings = settings_for(request);
-    const BucketPlan plan = make_plan(input_.workload.gradients, input_.workload.readiness, settings.policy);
+    return settings_for(request);
+}
+
+BucketPlan Evaluator::plan(std::optional<Bytes> cap) const {
+    return make_plan(input_.workload.gradients, input_.workload.readiness, settings(cap).policy);
+}
+
+Program Evaluator::program(std::optional<Bytes> cap) const {
     Program program;
-    build_program(input_, settings, plan, program);
+    build_program(input_, settings(cap), plan(cap), program);
     return program;
 }
 
-Evaluation Evaluator::evaluate(std::optional<Bytes> cap) {
-    SyncRequest request = request_;
-    request.bucket_cap = cap;
-    const SyncSettings settings = settings_for(request);
-    const BucketPlan plan = make_plan(input_.workload.gradients, input_.workload.readiness, settings.policy);
-    build_program(input_, settings, plan, program_);
+Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan) {
+    build_program(input_, settings(cap), plan, program_);
     check_length(program_);
 
     Evaluation evaluation;
-    if (has_cap(request)) {
+    if (has_cap(request_)) {
         evaluation.cap = cap.value_or(default_bucket_cap);
     }
     evaluation.same_plan = plan.same_plan;
@@ -151,7 +163,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request, const std
     Evaluator evaluator(input, request);
     Prediction prediction;
     if (!has_cap(request)) {
-        prediction.sweep.push_back(evaluator.evaluate(request.bucket_cap));
+        prediction.sweep.push_back(evaluator.evaluate(std::nullopt));
         prediction.every_plan = true;
     } else if (!caps.empty()) {
         prediction.sweep = evaluate_listed(evaluator, caps, progress);
@@ -167,12 +179,17 @@ Prediction predict(const StepInput& input, const SyncRequest& request, const std
     prediction.best = index_of_best(prediction.sweep);
     SyncRequest without_list = request;
     without_list.bucket_cap_list.clear();
-    prediction.default_cap = Evaluator(input, without_list).evaluate(std::nullopt);
+    Evaluator defaults(input, without_list);
+    prediction.default_cap = defaults.evaluate(std::nullopt);
     if (has_cap(request) && request.bucket_cap) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
     find_plateau(prediction);
-    prediction.binding = binding_of(evaluator.program_for(prediction.sweep[prediction.best].cap));
+    prediction.default_is_best =
+        caps.empty() && prediction.default_cap.times.step() < prediction.sweep[prediction.best].times.step();
+    prediction.binding = binding_of(prediction.default_is_best
+                                        ? defaults.program(std::nullopt)
+                                        : evaluator.program(prediction.sweep[prediction.best].cap));
     return prediction;
 }
 

@@ -39,12 +39,17 @@ struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap
     std::size_t best = 0;           // index into sweep
     Evaluation default_cap;         // the framework's default
+    // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where that
+    // beats every cap that can be named, the advice is to name none.
+    bool default_is_best = false;
     std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
     std::size_t plateau_low = 0;    // indices into sweep: the run of caps around the best whose step
     std::size_t plateau_high = 0;   // is within plateau_tolerance of it
-    Binding binding;                // of the best
+    Binding binding;                // of the recommended step
     bool every_plan = false;        // whether the sweep holds every plan that any cap can give
     std::vector<std::string> notes;
+
+    [[nodiscard]] const Evaluation& recommended() const { return default_is_best ? default_cap : sweep[best]; }
 };
 
 // Steps closer than this are not told apart: it is the model's own error that a measurement would
@@ -56,14 +61,19 @@ class Evaluator {
   public:
     Evaluator(const StepInput& input, SyncRequest request) : input_(input), request_(std::move(request)) {}
 
-    // The strategy with this cap; none: the framework's default. Throws InputError when the step could
-    // last longer than longest_duration.
-    Evaluation evaluate(std::optional<Bytes> cap);
+    // The plan with this cap; none: the framework's default.
+    BucketPlan plan(std::optional<Bytes> cap) const;
+
+    // The step with this cap. Throws InputError when it could last longer than longest_duration.
+    Evaluation evaluate(std::optional<Bytes> cap) { return evaluate(cap, plan(cap)); }
+    Evaluation evaluate(std::optional<Bytes> cap, const BucketPlan& plan);
 
     // The program of that step, for a closer look.
-    Program program_for(std::optional<Bytes> cap);
+    Program program(std::optional<Bytes> cap) const;
 
   private:
+    SyncSettings settings(std::optional<Bytes> cap) const;
+
     const StepInput& input_;
     SyncRequest request_;
     Program program_;

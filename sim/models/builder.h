@@ -229,8 +229,8 @@ inline void ModelBuilder::linear(const std::string& name, const Linear& layer) {
     const std::int32_t weight =
         parameter(name_of_weight, layer.weight_is_in_out ? std::vector{layer.in, layer.out}
                                                          : std::vector{layer.out, layer.in});
-    // Backward of addmm hands out the bias's gradient first; the weight's passes through the
-    // transposition of x W^T before it arrives.
+    // Autograd hands out gradients in the order of the operator's arguments, and addmm's first is
+    // the bias (tests/data/pytorch/readiness.json).
     if (layer.bias) {
         operation.parameters.push_back(parameter(name + ".bias", {layer.out}));
     }
