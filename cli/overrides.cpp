@@ -4,6 +4,10 @@
 #include <charconv>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
+#include "sim/error.h"
+
 namespace bucketwise {
 namespace {
 

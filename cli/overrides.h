@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/json_input.h"
+#include "sim/json.h"
 
 namespace bucketwise {
 

@@ -7,12 +7,14 @@
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/overrides.h"
 #include "cli/size.h"
 #include "sim/engine.h"
+#include "sim/json_input.h"
 #include "sim/perfetto.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"

@@ -3,15 +3,15 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <source_location>
 
 namespace bucketwise {
 
-inline void invariant(bool holds, const char* what,
-                      std::source_location where = std::source_location::current()) {
+// The defaults are the caller's place. std::source_location would say the same, but clang 14 does not
+// have it with Debian 12's standard library.
+inline void invariant(bool holds, const char* what, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE()) {
     if (!holds) [[unlikely]] {
-        std::fprintf(stderr, "bucketwise: internal error: %s (%s:%u)\n", what, where.file_name(),
-                     static_cast<unsigned>(where.line()));
+        std::fprintf(stderr, "bucketwise: internal error: %s (%s:%d)\n", what, file, line);
         std::abort();
     }
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -13,18 +12,14 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/error.h"
+#include "sim/json.h"
 #include "sim/units.h"
 
 namespace bucketwise {
 
-using Json = nlohmann::json;
-
 // Parses one JSON document. Refuses what RFC 8259 leaves open or forbids: duplicate keys, nesting
 // deeper than 64, numbers beyond double, NaN, bytes after the end. `file` is for messages only.
 Json parse_json(std::string_view text, const std::string& file);
-
-// Returns the text of a file that an input file names. Throws InputError when it cannot.
-using FileReader = std::function<std::string(const std::string& path)>;
 
 // A value and where it stands.
 struct JsonPlace {

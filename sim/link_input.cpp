@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -151,7 +152,7 @@ class LinkReader {
     }
 
     static std::int64_t read_slowdown_ppm(const JsonPlace& place) {
-        return static_cast<std::int64_t>(read_number(place, {1, 100}) * 1e6 + 0.5);
+        return std::llround(read_number(place, {1, 100}) * 1e6);
     }
 
     static Provenance read_provenance(const JsonPlace& place) {

@@ -1,7 +1,7 @@
 // A prediction as a program reads it: the contract of `predict --json`.
 #pragma once
 
-#include "sim/json_input.h"
+#include "sim/json.h"
 #include "sim/scenario.h"
 #include "sim/sweep.h"
 

@@ -1,6 +1,7 @@
 #include "sim/scenario.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "sim/device_input.h"
+#include "sim/json_input.h"
 #include "sim/link_input.h"
 
 namespace bucketwise {

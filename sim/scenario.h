@@ -10,7 +10,7 @@
 
 #include "sim/device.h"
 #include "sim/dtype.h"
-#include "sim/json_input.h"
+#include "sim/json.h"
 #include "sim/link.h"
 #include "sim/models.h"
 #include "sim/program.h"

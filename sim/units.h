@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <compare>
 #include <cstdint>
 #include <ratio>
@@ -15,11 +16,11 @@ namespace bucketwise {
 // Also a point in time: the simulation starts at zero.
 using Duration = std::chrono::duration<std::int64_t, std::pico>;
 
-constexpr Duration duration_from_us(double microseconds) {
-    const double picoseconds = microseconds * 1e6;
-    return Duration{static_cast<std::int64_t>(picoseconds < 0 ? picoseconds - 0.5 : picoseconds + 0.5)};
+// Rounded to the nearest picosecond, halves away from zero.
+inline Duration duration_from_us(double microseconds) {
+    return Duration{std::llround(microseconds * 1e6)};
 }
-constexpr Duration duration_from_ms(double milliseconds) { return duration_from_us(milliseconds * 1e3); }
+inline Duration duration_from_ms(double milliseconds) { return duration_from_us(milliseconds * 1e3); }
 constexpr double to_us(Duration d) { return static_cast<double>(d.count()) / 1e6; }
 constexpr double to_ms(Duration d) { return static_cast<double>(d.count()) / 1e9; }
 
@@ -43,9 +44,7 @@ struct BytesPerSecond {
     std::int64_t count = 0;
     auto operator<=>(const BytesPerSecond&) const = default;
 };
-constexpr BytesPerSecond bandwidth_from_gb_per_s(double gigabytes) {
-    return {static_cast<std::int64_t>(gigabytes * 1e9 + 0.5)};
-}
+inline BytesPerSecond bandwidth_from_gb_per_s(double gigabytes) { return {std::llround(gigabytes * 1e9)}; }
 
 // A share of a quantity that must not be rounded before it is used: ring all-reduce puts
 // 2(p-1)/p of the message on the wire.

@@ -69,6 +69,9 @@ CostedOperation costed(std::string name, const Work& work, const ModelTiming& ti
 std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
     std::vector<CostedOperation> pass;
     for (const Operation& operation : model.operations) {
+        if (operation.forward == Work{}) {
+            continue;  // a view: nothing is launched
+        }
         pass.push_back(costed(operation.name, operation.forward, timing));
     }
     return pass;

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Builds bucketwise and predicts the best bucket size of a training step that ships with it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+build=build/demo
+scenario=scenarios/compare_ddp_async.json
+
+quietly() {
+    local log
+    log=$(mktemp)
+    if ! "$@" > "$log" 2>&1 < /dev/null; then
+        cat "$log" >&2
+        echo "demo.sh: failed: $*" >&2
+        rm -f "$log"
+        exit 1
+    fi
+    rm -f "$log"
+}
+
+echo "1/3 installing what is missing"
+tools/install_dependencies.sh --run-only
+
+echo "2/3 building bucketwise in $build, about a minute on two cores"
+# Neither tests nor benchmarks, so that nothing has to be installed for them.
+quietly cmake -S . -B "$build" -G Ninja -D CMAKE_BUILD_TYPE=Release \
+    -D BUCKETWISE_BUILD_TESTS=OFF -D BUCKETWISE_BUILD_BENCHMARKS=OFF
+quietly cmake --build "$build" --target bucketwise
+
+echo "3/3 $build/cli/bucketwise predict $scenario"
+echo
+"$build/cli/bucketwise" predict "$scenario"
+cat << TEXT
+
+where to go next:
+  another cluster     $build/cli/bucketwise predict $scenario --set /cluster/ranks=16
+  every number        $build/cli/bucketwise predict $scenario --json -
+  see the step        $build/cli/bucketwise predict $scenario --trace step.json, then open it in ui.perfetto.dev
+  your own model      copy a file of scenarios/ and change it; scenarios/README.md explains every key
+  check everything    ./test.sh
+TEXT

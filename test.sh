@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Every check of this project: formatting, tests optimised and under sanitizers, static analysis, fuzzing.
+# Each stage is quiet unless it fails; its output stays in build/test_logs.
+#
+# usage: ./test.sh
+#   FUZZ_SECONDS   how long to fuzz (default 60; 0: only the seeds)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+fuzz_seconds=${FUZZ_SECONDS:-60}
+if [[ ! "$fuzz_seconds" =~ ^[0-9]+$ ]]; then
+    echo "test.sh: FUZZ_SECONDS: expected a whole number of seconds, got $fuzz_seconds" >&2
+    exit 2
+fi
+
+logs=build/test_logs
+mkdir -p "$logs"
+jobs=$(nproc)
+failed=()
+report=()
+
+# --- the stages ---------------------------------------------------------------------------------------
+
+configure() {
+    # Said explicitly, as a build folder remembers what it was configured with before.
+    cmake --preset "$1" -D CMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "${@:2}"
+}
+
+setup() { tools/install_dependencies.sh; }
+
+format() { tools/check_format.sh; }
+
+release() {
+    configure release -D BUCKETWISE_BUILD_TESTS=ON -D BUCKETWISE_BUILD_BENCHMARKS=ON
+    cmake --build --preset release
+    ctest --preset release --parallel "$jobs"
+}
+
+asan() {
+    configure asan -D BUCKETWISE_BUILD_TESTS=ON
+    cmake --build --preset asan
+    ctest --preset asan --parallel "$jobs"
+}
+
+fuzz_build() {
+    configure fuzz -D CMAKE_CXX_COMPILER=clang++-14 -D CMAKE_CXX_FLAGS="$(tools/clang_flags.sh | tr '\n' ' ')"
+    cmake --build --preset fuzz --target fuzzers
+}
+
+tidy() { tools/run_tidy.sh build/release build/fuzz; }
+
+fuzz() { tools/run_fuzzer.sh build/fuzz scenario_fuzzer "$fuzz_seconds"; }
+
+# --- running them -------------------------------------------------------------------------------------
+
+# What a stage has to say when it went well.
+remark() {
+    grep --only-matching --max-count=1 \
+        --extended-regexp '[0-9]+% tests passed.*|stat::number_of_executed_units: *[0-9]+' "$logs/$1.log" |
+        sed --expression 's/stat::number_of_executed_units: */inputs tried: /' || true
+}
+
+conclude() {  # STAGE EXIT_STATUS SECONDS
+    local verdict=passed
+    if (($2 != 0)); then
+        verdict=FAILED
+        failed+=("$1")
+        echo "--- output of $1 ---"
+        cat "$logs/$1.log"
+        echo "--- end of $1 ---"
+    fi
+    report+=("$(printf '%-11s %s %4d s  %s' "$1" "$verdict" "$3" "$(remark "$1")")")
+    echo "${report[-1]}"
+}
+
+run() {  # STAGE
+    local begin=$SECONDS status
+    # errexit holds inside the stage only if nothing out here looks at its status.
+    set +e
+    (set -e; "$1") > "$logs/$1.log" 2>&1 < /dev/null
+    status=$?
+    set -e
+    conclude "$1" "$status" $((SECONDS - begin))
+}
+
+finish() {
+    echo
+    printf '%s\n' "${report[@]}"
+    printf '%-18s %4d s\n' total "$SECONDS"
+    if ((${#failed[@]} > 0)); then
+        echo "${#failed[@]} of ${#report[@]} stages failed: ${failed[*]}"
+        exit 1
+    fi
+    echo "all ${#report[@]} stages passed"
+}
+
+run setup
+if ((${#failed[@]} > 0)); then
+    finish
+fi
+run format
+run release
+run asan
+run fuzz_build
+
+# The fuzzer takes one processor for a fixed time, so tidy has the others meanwhile.
+fuzz_begin=$SECONDS
+(set -e; fuzz) > "$logs/fuzz.log" 2>&1 < /dev/null &
+fuzz_process=$!
+trap 'kill "$fuzz_process" 2> /dev/null || true' EXIT
+run tidy
+fuzz_status=0
+wait "$fuzz_process" || fuzz_status=$?
+trap - EXIT
+conclude fuzz "$fuzz_status" $((SECONDS - fuzz_begin))
+finish

@@ -1,0 +1,115 @@
+// The program as its users meet it: argv in, streams and exit code out.
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+struct Outcome {
+    int exit_code = -1;
+    std::string output;
+};
+
+// Runs `bucketwise ARGUMENTS` in a shell; `redirect` chooses what is captured.
+Outcome run(const std::string& arguments, const std::string& redirect = "2>/dev/null") {
+    const std::string command = std::string(BUCKETWISE_BINARY) + " " + arguments + " " + redirect;
+    std::FILE* pipe = ::popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    Outcome outcome;
+    char block[4096];
+    while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
+        outcome.output.append(block, count);
+    }
+    const int status = ::pclose(pipe);
+    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return outcome;
+}
+
+std::string scenario(const std::string& name) { return std::string(BUCKETWISE_SCENARIO_DIR) + "/" + name; }
+
+TEST_CASE("predict answers for the smallest scenario as a hand computes it") {
+    const Outcome outcome = run("predict " + scenario("two_buckets.json") + " --bucket-cap 25MiB --json -");
+    REQUIRE(outcome.exit_code == 0);
+    const nlohmann::json json = nlohmann::json::parse(outcome.output);  // nothing else on standard output
+    CHECK(json["best"]["forward_ms"] == 1.0);
+    CHECK(json["best"]["backward_ms"] == 4.345728);
+    CHECK(json["best"]["step_ms"] == 5.345728);
+    // Free communication leaves 1 + 3 ms.
+    CHECK(json["best"]["exposed_communication_ms"] == 1.345728);
+    CHECK(json["best"]["bucket_bytes"] == nlohmann::json{2097152, 1048576});
+    CHECK(json["sweep"].size() == 1);
+    CHECK(json["default"]["bucket_cap_mib"] == 25.0);
+}
+
+TEST_CASE("asked caps come back in rising order, one row each") {
+    const nlohmann::json json = nlohmann::json::parse(
+        run("predict " + scenario("compare_ddp_async.json") + " --bucket-cap 24MiB,12MiB,100MiB --json -").output);
+    REQUIRE(json["sweep"].size() == 3);
+    CHECK(json["sweep"][0]["bucket_cap_mib"] == 12.0);
+    CHECK(json["sweep"][0]["buckets"] == 11);
+    CHECK(json["sweep"][2]["buckets"] == 1);
+}
+
+TEST_CASE("options change the scenario") {
+    const std::string two = "predict " + scenario("two_buckets.json") + " --json - ";
+    const auto step_ms = [&](const std::string& options) {
+        return nlohmann::json::parse(run(two + options).output)["best"]["step_ms"].get<double>();
+    };
+    // No communication: 4 ms. Naive: 4 + two all-reduces of 2.197152 and 1.148576 ms.
+    CHECK(step_ms("--strategy none") == 4.0);
+    CHECK(step_ms("--strategy naive") == Approx(4 + 2.197152 + 1.148576));
+    CHECK(step_ms("--strategy none --set /step/optimizer_ms=0.5") == 4.5);
+    CHECK(step_ms("--strategy none --set /workload/forward_ms=2 --set /step/accumulation=2") == 10.0);
+    const std::string link = scenario("links/gloo_compare_ddp.json");
+    CHECK(nlohmann::json::parse(run(two + "--link " + link).output)["link"] == "gloo of the compare_ddp table");
+}
+
+TEST_CASE("the same command prints the same bytes") {
+    const std::string command = "predict " + scenario("compare_ddp_core.json") + " --json -";
+    CHECK(run(command).output == run(command).output);
+}
+
+TEST_CASE("wrong use and bad input end with 2, one line on standard error and nothing on standard output") {
+    const std::string two = scenario("two_buckets.json");
+    for (const std::string& arguments : std::vector<std::string>{
+             "", "predikt", "predict", "predict " + two + " --bucket-caps 1MiB", "predict " + two + " --bucket-cap 25",
+             "predict " + two + " --bucket-cap 0MiB", "predict " + two + " --set /cluster/ranks=0",
+             "predict " + two + " --set nonsense", "predict " + two + " --strategy fastest",
+             "predict " + two + " --link /no/such/link.json", "predict /no/such/scenario.json",
+             "predict " + two + " more", "predict " + two + " --strategy naive --bucket-cap 1MiB",
+             "predict " + two + " --json - --trace -", "predict / --json -", "predict " + two + " --json"}) {
+        INFO(arguments);
+        const Outcome errors = run(arguments, "2>&1 >/dev/null");
+        CHECK(errors.exit_code == 2);
+        CHECK(errors.output.rfind("bucketwise: ", 0) == 0);
+        CHECK(std::count(errors.output.begin(), errors.output.end(), '\n') == 1);
+        CHECK(run(arguments).output.empty());
+    }
+}
+
+TEST_CASE("what cannot be written ends with 1 and leaves what was there") {
+    const Outcome outcome =
+        run("predict " + scenario("two_buckets.json") + " --json /no/such/folder/out.json", "2>&1 >/dev/null");
+    CHECK(outcome.exit_code == 1);
+    CHECK(outcome.output.find("bucketwise: /no/such/folder/out.json: cannot write") == 0);
+    CHECK(run("predict " + scenario("two_buckets.json"), "2>/dev/null >/dev/full").exit_code == 1);
+}
+
+TEST_CASE("help and version go to standard output") {
+    for (const char* arguments : {"--help", "predict --help", "--version"}) {
+        const Outcome outcome = run(arguments);
+        CHECK(outcome.exit_code == 0);
+        CHECK_FALSE(outcome.output.empty());
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise

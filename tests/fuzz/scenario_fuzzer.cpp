@@ -1,0 +1,100 @@
+// Any bytes: either InputError names what is wrong with them, or they can be simulated. Everything else
+// that leaves the parser, or goes wrong behind it, ends the fuzzer.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "sim/prediction_json.h"
+#include "sim/report.h"
+#include "sim/scenario.h"
+#include "sim/sweep.h"
+#include "tests/fuzz/json_mutator.h"
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+
+namespace bucketwise {
+namespace {
+
+// Larger steps are only parsed: simulating them takes longer and shows nothing else.
+constexpr std::int64_t most_layers = 16;
+constexpr std::int64_t most_micro_steps = 4;
+constexpr std::size_t most_gradients = 200;
+constexpr std::size_t most_gradients_for_every_plan = 30;
+
+std::string read_file(const std::string& path) {
+    if (path != "link.json") {
+        throw InputError(path, "", "a file that exists", "none");
+    }
+    return R"({"name":"l","algorithm":"ring","segments":[{"latency_us":20,"bandwidth_gb_per_s":1}]})";
+}
+
+bool is_small(const ModelWorkload& workload) {
+    const TransformerShape* shape = std::get_if<TransformerShape>(&workload.model);
+    if (shape != nullptr) {
+        return shape->layers <= most_layers;
+    }
+    const auto shipped = transformer_shape(std::get<std::string>(workload.model));
+    return !shipped || shipped->layers <= most_layers;
+}
+
+bool is_small(const GradientWorkload& workload) { return workload.gradients.size() <= most_gradients; }
+
+void simulate(const Scenario& scenario) {
+    const bool small = std::visit([](const auto& workload) { return is_small(workload); }, scenario.workload) &&
+                       scenario.step.accumulation <= most_micro_steps;
+    if (!small) {
+        return;
+    }
+    const StepInput input = step_input(scenario);
+    if (input.workload.gradients.size() > most_gradients) {
+        return;
+    }
+    std::vector<Bytes> caps;  // none: every cap at which the plan changes
+    if (has_cap(scenario.sync) && input.workload.gradients.size() > most_gradients_for_every_plan) {
+        caps = {Bytes{1}, Bytes{bytes_per_mib}, default_bucket_cap};
+    }
+    Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
+    prediction.notes = ineffective_keys(scenario);
+    static_cast<void>(text_report(scenario, prediction));
+    static_cast<void>(to_json(scenario, prediction).dump());
+}
+
+std::string_view text_of(const std::uint8_t* data, std::size_t size) {
+    // libFuzzer speaks of bytes, the parser of characters.
+    return {reinterpret_cast<const char*>(data), size};
+}
+
+}  // namespace
+}  // namespace bucketwise
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace bucketwise;
+    try {
+        const Json document = parse_json(text_of(data, size), "input.json");
+        simulate(parse_scenario(document, "input.json", read_file));
+    } catch (const InputError&) {
+        return 0;
+    }
+    return 0;
+}
+
+// Half the time the document changes as JSON, else as bytes.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+    using namespace bucketwise;
+    Json document = Json::parse(text_of(data, size), nullptr, /*allow_exceptions=*/false);
+    if (seed % 2 == 0 || document.is_discarded()) {
+        return LLVMFuzzerMutate(data, size, max_size);
+    }
+    mutate_json(document, seed / 2);
+    const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (text.size() > max_size) {
+        return LLVMFuzzerMutate(data, size, max_size);
+    }
+    std::memcpy(data, text.data(), text.size());
+    return text.size();
+}

@@ -1,0 +1,402 @@
+#!/usr/bin/env python3
+"""Scenario files, link files, their JSON Schemas, the parser and scenarios/README.md agree.
+
+usage: check_schemas.py path/to/bucketwise repo_root
+
+The parser is asked, not read: each value of a few full documents is spoilt in turn, and what the
+error message then expects is compared with the schema.
+"""
+import copy
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # RefResolver, in jsonschema 4.18 and up
+import jsonschema  # noqa: E402
+
+SLOW = {"name": "slow", "algorithm": "ring",
+        "segments": [{"up_to_bytes": 65536, "latency_us": 20.0, "bandwidth_gb_per_s": 0.5},
+                     {"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}]}
+MINIMAL = {"name": "two gradients",
+           "workload": {"forward_ms": 1.0, "backward_ms": 3.0,
+                        "gradients": [{"name": "a", "numel": 262144, "dtype": "float32", "ready_ms": 3.0},
+                                      {"name": "b", "numel": 524288, "dtype": "float32", "ready_ms": 1.0}]},
+           "cluster": {"ranks": 2, "link": SLOW},
+           "sync": {"strategy": "ddp", "bucket_cap_mib": 25}}
+PEAKS = {"float32": 67, "tfloat32": 494, "float16": 989, "bfloat16": 989, "float64": 34}
+DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_bandwidth_gb_per_s": 3350,
+          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "host_is_device": False}
+FULL_LINK = {**SLOW, "launch_us": 5, "host_issue_us": 3, "copy_gb_per_s": 100,
+             "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2},
+             "provenance": {"backend": "nccl", "ranks": 2, "hardware": "two", "versions": "1", "date": "2026-01-01",
+                            "samples": 3, "source": "made up"}}
+# Between them these hold every key of both schemas, as every_key_is_in_a_document() makes sure, and
+# for every bound the values at which the parser allows the most. Through JSON, so that no part is shared.
+DOCUMENTS = json.loads(json.dumps({
+    "transformer": {
+        "name": "transformer",
+        "workload": {"model": "bert-base", "batch": 1, "sequence_length": 1, "dtype": "float32",
+                     "arithmetic": "tfloat32", "device": DEVICE, "forward_ms": 1, "backward_ms": 2},
+        "cluster": {"ranks": 1_000_000, "ranks_per_node": 2,
+                    "link": {"name": "both", "algorithm": "hierarchical", "intra": FULL_LINK, "inter": SLOW}},
+        "sync": {"strategy": "ddp", "bucket_cap_mib": 25, "first_bucket_mib": 1, "views": True, "comm_hook": "bf16",
+                 "pytorch_version": "2.4", "find_unused_parameters": False, "broadcast_buffers": True,
+                 "closing": "overshoot", "order": "readiness", "launch": "in_order"},
+        "step": {"accumulation": 2, "optimizer": "adam"}},
+    "shape": {
+        "name": "shape",
+        "workload": {"model": {"family": "gpt2", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2,
+                               "vocabulary": 100, "context": 16},
+                     "batch": 1, "sequence_length": 16, "device": "A100"},
+        "cluster": {"ranks": 2, "link": FULL_LINK},
+        "sync": {"strategy": "ddp", "bucket_cap_mib_list": [1, 25]},
+        "step": {"optimizer_ms": 1}},
+    "vision": {
+        "name": "vision",
+        "workload": {"model": "resnet18", "batch": 2, "image_size": 64, "forward_ms": 1, "backward_ms": 2},
+        "cluster": {"ranks": 2, "link": SLOW},
+        "sync": {"strategy": "bucketed"}},
+    "gradients": {
+        **MINIMAL,
+        "workload": {**MINIMAL["workload"],
+                     "device": {"name": "cpu", "peak_tflop_per_s": {"float32": 1}, "memory_bandwidth_gb_per_s": 20},
+                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True}]}},
+}))
+
+failures = []
+
+
+def fail(what):
+    if what in failures:
+        return
+    failures.append(what)
+    print(f"check_schemas: {what}", file=sys.stderr)
+
+
+class Schemas:
+    def __init__(self, folder):
+        self.roots = {name: json.loads((folder / name).read_text())
+                      for name in ("scenario.schema.json", "link.schema.json")}
+
+    def validator(self, root, node=None):
+        resolver = jsonschema.RefResolver(root, self.roots[root], store=self.roots)
+        return jsonschema.Draft202012Validator(self.roots[root] if node is None else node, resolver=resolver)
+
+    def accepts(self, root, instance, node=None):
+        return self.validator(root, node).is_valid(instance)
+
+    def at(self, root, node, instance):
+        """The schema that describes the instance: references followed, alternatives chosen."""
+        while "$ref" in node or "oneOf" in node:
+            if "$ref" in node:
+                file, _, pointer = node["$ref"].partition("#")
+                root = file or root
+                target = self.roots[root]
+                for part in filter(None, pointer.split("/")):
+                    target = target[part]
+                node = {**target, **{k: v for k, v in node.items() if k != "$ref"}}
+            else:
+                node = next(branch for branch in node["oneOf"] if self.accepts(root, instance, branch))
+        return root, node
+
+    def places(self, root, node, instance, pointer=()):
+        """Every value of the instance with its schema."""
+        root, node = self.at(root, node, instance)
+        yield pointer, instance, node
+        if isinstance(instance, dict):
+            for key, value in instance.items():
+                yield from self.places(root, node["properties"][key], value, (*pointer, key))
+        elif isinstance(instance, list):
+            for i, value in enumerate(instance):
+                yield from self.places(root, node["items"], value, (*pointer, i))
+
+    def all_keys(self):
+        def walk(node):
+            if isinstance(node, dict):
+                for key, value in node.items():
+                    # Conditions repeat keys that an object has introduced.
+                    if key == "properties" and node.get("additionalProperties") is False:
+                        yield frozenset(value)
+                    yield from walk(value)
+            elif isinstance(node, list):
+                for value in node:
+                    yield from walk(value)
+        return {keys for root in self.roots.values() for keys in walk(root)}
+
+
+class Binary:
+    def __init__(self, path, folder):
+        self.path = path
+        self.file = folder / "scenario.json"
+
+    def predict(self, file, *options):
+        return subprocess.run([self.path, "predict", str(file), *options], capture_output=True, timeout=60,
+                              encoding="utf-8", errors="backslashreplace")
+
+    def read(self, document):
+        """Runs on a document, a few caps only: what matters is whether it is accepted."""
+        self.file.write_text(document if isinstance(document, str) else json.dumps(document))
+        return self.predict(self.file)
+
+    def refusal(self, document, what, place=""):
+        """The message that refuses the document, or None; a refusal must look like one."""
+        return self.check_refusal(self.read(document), what, self.file, place)
+
+    def check_refusal(self, run, what, file, place=""):
+        if run.returncode == 0:
+            return None
+        lines = run.stderr.splitlines()
+        if (run.returncode != 2 or run.stdout or len(lines) != 1 or not lines[0].startswith("bucketwise: ")
+                or str(file) not in lines[0] or f"{place}: expected " not in lines[0]):
+            fail(f"{what}: expected exit code 2 and one line with {file} and {place or 'the place'}, "
+                 f"got {run.returncode}, {run.stderr!r}, {run.stdout[:80]!r}")
+        return lines[0] if lines else ""
+
+
+def as_pointer(parts):
+    return "".join(f"/{part}" for part in parts)
+
+
+def changed(document, pointer, change):
+    """A copy in which `change(parent, last part)` has been applied at the pointer."""
+    copied = copy.deepcopy(document)
+    if not pointer:
+        return change({"": copied}, "")
+    target = copied
+    for part in pointer[:-1]:
+        target = target[part]
+    change(target, pointer[-1])
+    return copied
+
+
+def replaced(document, pointer, value):
+    return changed(document, pointer, lambda parent, part: parent.__setitem__(part, value))
+
+
+def shipped_files_are_valid_and_accepted(schemas, binary, root):
+    folder = root / "scenarios"
+    scenarios = [f for f in sorted(folder.glob("*.json")) if not f.name.endswith(".schema.json")]
+    links = sorted((folder / "links").glob("*.json"))
+    for file, kind in [*((f, "scenario") for f in scenarios), *((f, "link") for f in links)]:
+        for error in schemas.validator(f"{kind}.schema.json").iter_errors(json.loads(file.read_text())):
+            fail(f"{file}: the schema refuses {as_pointer(error.absolute_path)}: {error.message}")
+    for file in scenarios:
+        if (run := binary.predict(file)).returncode != 0:
+            fail(f"{file}: refused: {run.stderr.strip()}")
+    on_nodes = replaced(replaced(MINIMAL, ("cluster", "ranks"), 4), ("cluster", "ranks_per_node"), 2)
+    binary.file.write_text(json.dumps(on_nodes))
+    for file in links:
+        if (run := binary.predict(binary.file, "--link", str(file))).returncode != 0:
+            fail(f"{file}: refused: {run.stderr.strip()}")
+    return f"{len(scenarios)} scenarios and {len(links)} links"
+
+
+def every_key_is_in_a_document(schemas):
+    met = {frozenset(node["properties"]): set() for *_, node in all_places(schemas) if "properties" in node}
+    for _, _, instance, node in all_places(schemas):
+        if isinstance(instance, dict):
+            met[frozenset(node["properties"])] |= instance.keys()
+    for keys in schemas.all_keys():
+        if missing := keys - met.get(keys, set()):
+            fail(f"no document of this test holds {', '.join(sorted(missing))} of {', '.join(sorted(keys))}")
+
+
+def all_places(schemas):
+    for document in DOCUMENTS.values():
+        root = "scenario.schema.json"
+        for pointer, instance, node in schemas.places(root, schemas.roots[root], document):
+            yield document, pointer, instance, node
+
+
+def keys_agree(schemas, binary, readme):
+    described = set(re.findall(r"`([^`\n]+)`", readme))
+    objects = 0
+    for document, pointer, instance, node in all_places(schemas):
+        if not isinstance(instance, dict):
+            continue
+        objects += 1
+        place = as_pointer(pointer)
+        spoilt = replaced(document, (*pointer, "no_such_key"), 1)
+        message = binary.refusal(spoilt, f"unknown key at {place}", f"{place}/no_such_key") or ""
+        found = re.search(r"one of the keys (.*), got an unknown key", message)
+        known = set(found[1].split(", ")) if found else set()
+        if known != set(node["properties"]):
+            fail(f"{place or '/'}: the schema and the parser differ in {sorted(known ^ set(node['properties']))}")
+        if schemas.accepts("scenario.schema.json", spoilt):
+            fail(f"{place or '/'}: the schema accepts an unknown key")
+        for key in node["properties"].keys() - described:
+            fail(f"scenarios/README.md does not describe `{key}`")
+    return f"keys of {objects} objects"
+
+
+def enums_and_ranges_agree(schemas, binary, readme):
+    """What the parser expects in place of a value that nothing is."""
+    described = set(re.findall(r"`([^`\n]+)`", readme))
+    ranges = {}  # (key, description): [the schema's range, those of the parser]; some depend on other values
+    values = 0
+    for document, pointer, instance, node in all_places(schemas):
+        if isinstance(instance, (dict, list)):
+            continue
+        values += 1
+        place = as_pointer(pointer)
+        spoilt = replaced(document, pointer, "no such value" if "enum" in node else [])
+        message = binary.refusal(spoilt, f"no such value at {place}", place) or ""
+        if "enum" in node:
+            found = re.search(r"(?:one of |\()([^()]+?)(?:\)|, got)", message)
+            expected = set(found[1].split(", ")) if found else set()
+            if expected != set(node["enum"]):
+                fail(f"{place}: the schema and the parser differ in {sorted(expected ^ set(node['enum']))}")
+            for value in set(node["enum"]) - described:
+                fail(f"scenarios/README.md does not describe `{value}`")
+        elif node["type"] in ("integer", "number"):
+            found = re.search(r"(integer from|number of at least|number above) (\S+) (?:to|and at most) (\S+), got",
+                              message)
+            if not found or ("integer" in found[1]) != (node["type"] == "integer"):
+                fail(f"{place}: the schema says {node['type']}, the parser {message}")
+                continue
+            own = (node.get("exclusiveMinimum", node["minimum"]), node["maximum"])
+            ranges.setdefault((pointer[-1], node["description"]), [own, set()])[1].add(
+                (float(found[2]), float(found[3])))
+        elif node["type"] == "boolean" and "true or false" not in message:
+            fail(f"{place}: the schema says true or false, the parser {message}")
+    for (key, _), (own, parsers) in ranges.items():
+        if own != max(parsers, key=lambda r: r[1]) or any(low != own[0] for low, _ in parsers):
+            fail(f"{key}: the schema allows {own}, the parser {parsers}")
+    return f"types, ranges and enums of {values} values"
+
+
+def required_keys_agree(schemas, binary):
+    """Without any one key, both accept or both refuse."""
+    keys = 0
+    for document, pointer, _, _ in all_places(schemas):
+        # Which segment is the last one is beyond a schema.
+        if not pointer or isinstance(pointer[-1], int) or pointer[-1] == "up_to_bytes":
+            continue
+        keys += 1
+        without = changed(document, pointer, lambda parent, part: parent.pop(part))
+        accepted = binary.refusal(without, f"without {as_pointer(pointer)}") is None
+        if accepted != schemas.accepts("scenario.schema.json", without):
+            fail(f"without {as_pointer(pointer)}: the parser {'accepts' if accepted else 'refuses'}, "
+                 "the schema does not")
+    return f"{keys} keys left out"
+
+
+def invalid_values():
+    """Pointer, value, and whether a schema can tell."""
+    tier = {**SLOW, "algorithm": "hierarchical", "segments": None, "intra": SLOW, "inter": SLOW}
+    del tier["segments"]
+    yield "/sync/bucket_cap_mb", 25, True
+    yield "/workload/gradient", [], True
+    yield "/name", 7, True
+    yield "/name", "", True
+    yield "/name", "two\nlines", True
+    yield "/name", "n" * 201, True
+    yield "/workload", [], True
+    yield "/workload/forward_ms", -1, True
+    yield "/workload/forward_ms", "1", True
+    yield "/workload/backward_ms", 1e8, True
+    yield "/workload/gradients", [], True
+    yield "/workload/gradients", {}, True
+    yield "/workload/gradients/0/numel", -5, True
+    yield "/workload/gradients/0/numel", 1.5, True
+    yield "/workload/gradients/0/dtype", "float8", True
+    yield "/workload/gradients/0/ready_ms", 3.5, False
+    yield "/cluster/ranks", 0, True
+    yield "/cluster/ranks", True, True
+    yield "/cluster/ranks_per_node", 3, False
+    yield "/cluster/link", None, True
+    yield "/cluster/link", "links/none.json", False
+    yield "/cluster/link", ".", False
+    yield "/cluster/link/algorithm", "butterfly", True
+    yield "/cluster/link/intra", SLOW, True
+    yield "/cluster/link/segments", [], True
+    yield "/cluster/link/segments/0/up_to_bytes", 0, True
+    yield "/cluster/link/segments/1/up_to_bytes", 1 << 30, False
+    yield "/cluster/link/segments/1/bandwidth_gb_per_s", 0, True
+    yield "/cluster/link/interference", {"compute_slowdown": 0.9, "communication_slowdown": 1}, True
+    yield "/sync/strategy", "DDP", True
+    yield "/sync/bucket_cap_mib", 0, True
+    yield "/sync/bucket_cap_mib", 1e-7, True
+    yield "/sync/bucket_cap_mib_list", [1, 2], True  # beside bucket_cap_mib
+    yield "/sync/pytorch_version", "two", True
+    yield "/step/accumulation", 0, True
+    yield "/step/optimizer", "adam", True  # without a device
+    yield "/workload/model", "resnet50", True  # beside gradients
+    yield "/cluster/link", tier, True  # without ranks_per_node
+
+
+SHAPE_LIMITS = [("/workload/model/layers", 100_000, True), ("/workload/model/heads", 3, False),
+                ("/workload/sequence_length", 17, False), ("/workload/model", "gpt5", True),
+                ("/workload/device", "H1000", True), ("/workload/arithmetic", "float8", True),
+                ("/workload/image_size", 224, True)]
+
+
+def invalid_values_are_refused(schemas, binary):
+    cases = [(MINIMAL, *case) for case in invalid_values()] + [(DOCUMENTS["shape"], *case) for case in SHAPE_LIMITS]
+    for base, place, value, schema_can_tell in cases:
+        what = f"{place} = {json.dumps(value)[:60]}"
+        document = copy.deepcopy(base)
+        pointer = tuple(int(p) if p.isdigit() else p for p in place.split("/")[1:])
+        if pointer[0] == "step":
+            document["step"] = {}
+        document = replaced(document, pointer, value)
+        message = binary.refusal(document, what)
+        if message is None:
+            fail(f"{what}: the parser accepts it")
+        elif not re.search(": " + re.escape(place.rsplit("/", 1)[0]), message):
+            fail(f"{what}: the message names another place: {message}")
+        if schemas.accepts("scenario.schema.json", document) == schema_can_tell:
+            fail(f"{what}: the schema {'accepts' if schema_can_tell else 'refuses'} it")
+    return f"{len(cases)} invalid values"
+
+
+def damaged_files_are_refused(binary, folder):
+    text = json.dumps(MINIMAL)
+    damaged = {"an empty file": "", "a truncated file": text[:-1], "bytes after the end": text + "}",
+               "NaN": text.replace("3.0", "NaN", 1), "Infinity": text.replace("3.0", "Infinity", 1),
+               "a number beyond a double": text.replace("3.0", "1e999", 1), "a comment": "// c\n" + text,
+               "a trailing comma": text[:-1] + ",}", "a bare string": '"text"', "null": "null",
+               "a key twice": text.replace('"ranks": 2', '"ranks": 2, "ranks": 2'),
+               "deep nesting": "[" * 100_000, "invalid UTF-8": text.replace("two", "two\udcff")}
+    for what, content in damaged.items():
+        binary.file.write_bytes(content.encode("utf-8", "surrogateescape"))
+        if binary.check_refusal(binary.predict(binary.file), what, binary.file) is None:
+            fail(f"{what}: the parser accepts it")
+    cycle = {"name": "c", "algorithm": "hierarchical", "intra": "b.json", "inter": SLOW}
+    (folder / "a.json").write_text(json.dumps(cycle))
+    (folder / "b.json").write_text(json.dumps({**cycle, "intra": "a.json"}))
+    on_nodes = replaced(replaced(MINIMAL, ("cluster", "ranks_per_node"), 2), ("cluster", "link"), "a.json")
+    if "cycle" not in (binary.check_refusal(binary.read(on_nodes), "a link cycle", folder / "b.json", "/intra") or ""):
+        fail("a link cycle: the message does not call it one")
+    (folder / "c.json").write_text(json.dumps(SLOW)[:-1])
+    to_damaged = replaced(MINIMAL, ("cluster", "link"), "c.json")
+    if binary.check_refusal(binary.read(to_damaged), "a truncated link file", folder / "c.json") is None:
+        fail("a truncated link file: the parser accepts it")
+    return f"{len(damaged) + 2} damaged files"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    root = Path(sys.argv[2]).resolve()
+    schemas = Schemas(root / "scenarios")
+    for schema in schemas.roots.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    readme = (root / "scenarios" / "README.md").read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        binary = Binary(str(Path(sys.argv[1]).resolve()), Path(folder))
+        every_key_is_in_a_document(schemas)
+        done = [shipped_files_are_valid_and_accepted(schemas, binary, root), keys_agree(schemas, binary, readme),
+                enums_and_ranges_agree(schemas, binary, readme), required_keys_agree(schemas, binary),
+                invalid_values_are_refused(schemas, binary), damaged_files_are_refused(binary, Path(folder))]
+    if failures:
+        sys.exit(f"check_schemas: {len(failures)} failures")
+    print(f"checked {'; '.join(done)}")
+
+
+if __name__ == "__main__":
+    main()

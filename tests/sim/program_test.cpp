@@ -1,0 +1,175 @@
+#include "sim/program.h"
+
+#include <algorithm>
+
+#include "sim/engine.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+Duration ms(double count) { return duration_from_ms(count); }
+
+// Three gradients of 1 MB (250,000 floats), parameters a, b, c; backward finishes c, a, b at 1, 2, 3 ms.
+// One all-reduce of n bytes takes n / (1 GB/s): 1 ms for each.
+StepInput three_gradients() {
+    StepInput input;
+    input.workload = workload_from_readiness({{{"a", 250'000, DType::float32, false}, ms(2)},
+                                              {{"b", 250'000, DType::float32, false}, ms(3)},
+                                              {{"c", 250'000, DType::float32, false}, ms(1)}},
+                                             ms(1), ms(4));
+    input.group = {2, 2};
+    input.link.segments = {{std::nullopt, Duration{0}, {1'000'000'000}}};
+    return input;
+}
+
+SyncRequest request_of(Strategy strategy, std::int64_t cap_bytes) {
+    SyncRequest request;
+    request.strategy = strategy;
+    request.bucket_cap = Bytes{cap_bytes};
+    return request;
+}
+
+Program program_of(const StepInput& input, const SyncRequest& request) {
+    const SyncSettings sync = settings_for(request);
+    Program program;
+    build_program(input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy), program);
+    return program;
+}
+
+double step_ms(const StepInput& input, const SyncRequest& request) {
+    return to_ms(simulate_times(program_of(input, request)).step());
+}
+
+std::vector<std::int32_t> launched_buckets(const Program& program) {
+    std::vector<std::int32_t> buckets;
+    for (const Collective& collective : program.collectives) {
+        buckets.push_back(collective.bucket.value_or(-1));
+    }
+    return buckets;
+}
+
+TEST_CASE("each strategy launches when it should") {
+    const StepInput input = three_gradients();
+    // None: forward 1 + backward 4.
+    CHECK(step_ms(input, request_of(Strategy::none, 1)) == 5.0);
+    // Naive and flat: 3 MB after backward.
+    CHECK(step_ms(input, request_of(Strategy::naive, 1)) == 8.0);
+    CHECK(step_ms(input, request_of(Strategy::flat, 1)) == 8.0);
+    // Overlap: 1 ms each from 2, 3 and 4 ms on, all hidden: the last ends at 5 ms, with backward.
+    CHECK(step_ms(input, request_of(Strategy::overlap, 1)) == 5.0);
+    // DDP with a cap of 1 MB: one bucket per gradient, the same.
+    CHECK(step_ms(input, request_of(Strategy::ddp, 1'000'000)) == 5.0);
+    // DDP with one bucket: 3 MB from 4 ms on, when b is ready.
+    CHECK(step_ms(input, request_of(Strategy::ddp, 3'000'000)) == 7.0);
+    // Bucketed by 2 MB in reverse order: [c, b] is full at 4 ms; [a] has been since 3 ms and goes first.
+    CHECK(launched_buckets(program_of(input, request_of(Strategy::bucketed, 2'000'000))) ==
+          std::vector<std::int32_t>{1, 0});
+    CHECK(step_ms(input, request_of(Strategy::bucketed, 2'000'000)) == 6.0);
+    // Python buckets by 2 MB in forward order: [a, b] and [c]. c fills first.
+    CHECK(launched_buckets(program_of(input, request_of(Strategy::python_async, 2'000'000))) ==
+          std::vector<std::int32_t>{1, 0});
+    // Synchronous: both after backward, in bucket order.
+    CHECK(launched_buckets(program_of(input, request_of(Strategy::python_sync, 2'000'000))) ==
+          std::vector<std::int32_t>{0, 1});
+    CHECK(step_ms(input, request_of(Strategy::python_sync, 2'000'000)) == 8.0);
+}
+
+TEST_CASE("in order, one late gradient holds back every later bucket") {
+    SyncRequest request = request_of(Strategy::ddp, 1'000'000);
+    request.order = Order::forward;  // buckets [a], [b], [c]; c is ready at 2 ms but must wait for b
+    const StepInput input = three_gradients();
+    // a from 3 to 4 ms, b from 4 to 5, c after it from 5 to 6.
+    CHECK(step_ms(input, request) == 6.0);
+    request.launch = LaunchRule::as_filled;
+    CHECK(step_ms(input, request) == 5.0);
+}
+
+TEST_CASE("copies cost where a copied byte has a cost, and views save the copy back") {
+    StepInput input = three_gradients();
+    input.copy_bandwidth = BytesPerSecond{10'000'000'000};  // 0.1 ms per gradient
+    SyncRequest request = request_of(Strategy::ddp, 3'000'000);
+    // Into the bucket after each gradient: backward finishes at 1 + 4 + 0.3; the bucket is full after
+    // the third copy at 1 + 3 + 0.3 = 4.3, its all-reduce ends at 7.3, then three copies back: 7.6 ms.
+    CHECK(step_ms(input, request) == Approx(7.6));
+    request.views = true;
+    CHECK(step_ms(input, request) == Approx(7.3));
+}
+
+TEST_CASE("a compression hook halves the bytes and adds two casts") {
+    StepInput input = three_gradients();
+    SyncRequest request = request_of(Strategy::ddp, 3'000'000);
+    request.comm_hook = CommHook::fp16;
+    // 1.5 MB from 4 ms on.
+    CHECK(step_ms(input, request) == 5.5);
+    // A cast reads 3 MB and writes 1.5 MB: as much traffic as copying 2.25 MB, 0.225 ms each way. With
+    // views and their division (0.3 ms): 4.3 + 0.225 + 1.5 + 0.225.
+    input.copy_bandwidth = BytesPerSecond{10'000'000'000};
+    request.views = true;
+    CHECK(step_ms(input, request) == Approx(6.25));
+}
+
+TEST_CASE("gradients of two bytes are not compressed any further") {
+    StepInput input = three_gradients();
+    for (Gradient& gradient : input.workload.gradients) {
+        gradient.dtype = DType::bfloat16;
+    }
+    SyncRequest request = request_of(Strategy::ddp, 1'500'000);
+    const double uncompressed = step_ms(input, request);
+    request.comm_hook = CommHook::bf16;
+    CHECK(step_ms(input, request) == uncompressed);
+}
+
+TEST_CASE("accumulation repeats forward and backward and synchronises once") {
+    StepInput input = three_gradients();
+    input.step.accumulation = 4;
+    input.step.optimizer = ms(2);
+    const Program program = program_of(input, request_of(Strategy::ddp, 3'000'000));
+    CHECK(program.collectives.size() == 1);
+    const StepTimes times = simulate_times(program);
+    // 4 x 1 forward; 3 x 4 backward, then 3 + 3 ms of the last; optimizer 2.
+    CHECK(times.forward == ms(4));
+    CHECK(times.backward == ms(18));
+    CHECK(times.optimizer == ms(2));
+}
+
+TEST_CASE("DDP broadcasts buffers once, in the first forward, and copies each back") {
+    StepInput input = three_gradients();
+    input.workload.buffer_groups = {{{1'000'000}, 100}};
+    input.workload.copy_launch = ms(0.01);
+    input.copy_bandwidth = BytesPerSecond{10'000'000'000};
+    input.step.accumulation = 2;
+    SyncRequest request = request_of(Strategy::ddp, 3'000'000);
+    // Broadcast 1 ms, then 100 copies: the host needs 1 ms to launch them (at the start of the step, while
+    // the broadcast runs), the device 0.1 ms. Forward = 1.1 + 2 x 1.
+    CHECK(to_ms(simulate_times(program_of(input, request)).forward) == Approx(3.1));
+    request.broadcast_buffers = false;
+    CHECK(to_ms(simulate_times(program_of(input, request)).forward) == Approx(2.0));
+    request.broadcast_buffers = true;
+    request.strategy = Strategy::python_async;
+    CHECK(to_ms(simulate_times(program_of(input, request)).forward) == Approx(2.0));
+}
+
+TEST_CASE("finding unused parameters adds an all-reduce of one int32 per parameter at the end") {
+    const StepInput input = three_gradients();
+    SyncRequest request = request_of(Strategy::ddp, 1'000'000);
+    request.find_unused_parameters = true;
+    const Program program = program_of(input, request);
+    CHECK(program.collectives.back().bytes == Bytes{12});
+    CHECK_FALSE(program.collectives.back().bucket);
+}
+
+TEST_CASE("free communication leaves compute, free launches leave the device") {
+    StepInput input = three_gradients();
+    input.link.interference = {2'000'000, 2'000'000};
+    input.link.host_issue = ms(10);
+    const Program program = program_of(input, request_of(Strategy::ddp, 1'000'000));
+    // Issuing three collectives takes 30 ms of host time; the last millisecond of backward is issued
+    // after them.
+    CHECK(to_ms(simulate_times(with_free_communication(program)).step()) == Approx(31.0));
+    CHECK(to_ms(simulate_times(with_free_launches(with_free_communication(program))).step()) == 5.0);
+    CHECK(longest_possible_seconds(program) >= to_ms(simulate_times(program).step()) / 1e3);
+}
+
+}  // namespace
+}  // namespace bucketwise

@@ -1,0 +1,215 @@
+#include "sim/scenario.h"
+
+#include <map>
+
+#include "sim/engine.h"
+#include "sim/json_input.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr const char* contract = R"({
+  "name": "two gradients",
+  "workload": { "forward_ms": 1.0, "backward_ms": 3.0,
+                "gradients": [ {"name": "a", "numel": 262144, "dtype": "float32", "ready_ms": 3.0},
+                               {"name": "b", "numel": 524288, "dtype": "float32", "ready_ms": 1.0} ] },
+  "cluster":  { "ranks": 2, "link": { "name": "slow", "algorithm": "ring",
+                "segments": [ {"up_to_bytes": 65536, "latency_us": 20.0, "bandwidth_gb_per_s": 0.5},
+                              {"latency_us": 50.0, "bandwidth_gb_per_s": 1.0} ] } },
+  "sync":     { "strategy": "ddp", "bucket_cap_mib": 25, "first_bucket_mib": 1, "views": true } })";
+
+Json changed(const std::string& pointer, const Json& value) {
+    Json document = Json::parse(contract);
+    document[Json::json_pointer(pointer)] = value;
+    return document;
+}
+
+const std::map<std::string, std::string> files{
+    {"dir/link.json", R"({"name": "l", "algorithm": "direct", "segments": [{"latency_us": 1, "bandwidth_gb_per_s": 1}]})"},
+    {"dir/tiers.json", R"({"name": "h", "algorithm": "hierarchical", "intra": "link.json", "inter": "sub/other.json"})"},
+    {"dir/sub/other.json",
+     R"({"name": "o", "algorithm": "ring", "host_issue_us": 7, "copy_gb_per_s": 5,
+         "interference": {"compute_slowdown": 1.25, "communication_slowdown": 1.5},
+         "segments": [{"latency_us": 2, "bandwidth_gb_per_s": 2}]})"},
+    {"dir/cycle.json", R"({"name": "c", "algorithm": "hierarchical", "intra": "cycle.json", "inter": "link.json"})"},
+    {"dir/torn.json", R"({"name": "t")"}};
+
+std::string read_test_file(const std::string& path) {
+    const auto found = files.find(path);
+    if (found == files.end()) {
+        throw InputError(path, "", "a file that can be read", "No such file or directory");
+    }
+    return found->second;
+}
+
+Scenario parse(const Json& document) { return parse_scenario(document, "dir/s.json", read_test_file); }
+
+std::string refusal(const Json& document) {
+    try {
+        static_cast<void>(parse(document));
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST_CASE("the smallest scenario is read as written, and takes what a hand computes") {
+    const Scenario scenario = parse(Json::parse(contract));
+    CHECK(scenario.group == RankGroup{2, 2});
+    CHECK(scenario.link.segments.size() == 2);
+    CHECK(scenario.sync.bucket_cap == Bytes{25 << 20});
+    const StepInput input = step_input(scenario);
+    const SyncSettings sync = settings_for(scenario.sync);
+    Program program;
+    build_program(input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy), program);
+    // b (2 MiB) is ready at 1 ms: 2 steps x 50 us + 2,097,152 us/1000 = 2.197152 ms, until 3.197152 ms.
+    // a (1 MiB) is ready at 3 ms, waits, and takes 0.1 + 1.048576 ms: 4.345728 ms of backward.
+    const StepTimes times = simulate_times(program);
+    CHECK(times.forward == duration_from_ms(1));
+    CHECK(times.backward == duration_from_ms(4.345728));
+}
+
+TEST_CASE("link files are found beside the file that names them, tiers too") {
+    CHECK(parse(changed("/cluster/link", "link.json")).link.algorithm == Algorithm::direct);
+    Json document = changed("/cluster/link", "tiers.json");
+    document["cluster"]["ranks_per_node"] = 1;
+    const LinkParameters link = parse(document).link;
+    REQUIRE(link.tiers.size() == 2);
+    CHECK(link.tiers[1].name == "o");
+    // What the hierarchical link leaves out it takes from its tiers.
+    CHECK(link.host_issue == duration_from_us(7));
+    CHECK(link.interference == Interference{1'250'000, 1'500'000});
+    CHECK(link.copy_bandwidth == BytesPerSecond{5'000'000'000});
+}
+
+TEST_CASE("links that cannot be read are refused where they are named") {
+    CHECK(refusal(changed("/cluster/link", "nowhere.json")) ==
+          "dir/s.json: /cluster/link: expected a link file that can be read (dir/nowhere.json), got No such file "
+          "or directory");
+    CHECK(refusal(changed("/cluster/link", "cycle.json")) ==
+          "dir/cycle.json: /intra: expected link files that end somewhere, got a cycle: dir/cycle.json -> "
+          "dir/cycle.json");
+    CHECK(refusal(changed("/cluster/link", "torn.json")).find("dir/torn.json: expected valid JSON") == 0);
+    CHECK(refusal(changed("/cluster/link", "tiers.json")).find("/cluster: expected the key ranks_per_node") !=
+          std::string::npos);
+    CHECK(refusal(changed("/cluster/link/segments/0/up_to_bytes", 0)).find("/cluster/link/segments/0/up_to_bytes") !=
+          std::string::npos);
+    CHECK(refusal(changed("/cluster/link/segments/1/up_to_bytes", 99999)).find("expected no limit on the last segment") !=
+          std::string::npos);
+    CHECK(refusal(changed("/cluster/link/intra", "link.json")).find("tiers only with the algorithm hierarchical") !=
+          std::string::npos);
+}
+
+TEST_CASE("what does not fit together is refused") {
+    CHECK(refusal(changed("/workload/gradients/0/ready_ms", 3.5)) ==
+          "dir/s.json: /workload/gradients/0/ready_ms: expected at most backward_ms (3 ms), got 3.5");
+    CHECK(refusal(changed("/workload/gradients/1/name", "a")) ==
+          "dir/s.json: /workload/gradients/1: expected a name that no other gradient has, got a");
+    CHECK(refusal(changed("/workload/model", "resnet50")) ==
+          "dir/s.json: /workload: expected either a model or gradients, got both");
+    CHECK(refusal(changed("/cluster/ranks_per_node", 3)).find("an integer from 1 to 2") != std::string::npos);
+    CHECK(refusal(changed("/sync/bucket_cap_mib_list", {1, 25})).find("not both") != std::string::npos);
+    CHECK(refusal(changed("/sync/pytorch_version", "two")).find("a PyTorch version such as") != std::string::npos);
+    CHECK(refusal(changed("/step/optimizer", "adam")).find("a workload with a device, or optimizer_ms") !=
+          std::string::npos);
+}
+
+Json model_workload(const Json& workload) {
+    Json document = Json::parse(contract);
+    document["workload"] = workload;
+    return document;
+}
+
+TEST_CASE("model workloads need a time source, the right shape and supported arithmetic") {
+    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"device", "H100"}})) == "accepted");
+    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"forward_ms", 1}, {"backward_ms", 2}})) ==
+          "accepted");
+    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}})) ==
+          "dir/s.json: /workload: expected measured totals (forward_ms and backward_ms) or a device, got neither");
+    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"forward_ms", 1}}))
+              .find("/workload: expected the key backward_ms") != std::string::npos);
+    CHECK(refusal(model_workload({{"model", "gpt2"}, {"batch", 8}, {"device", "H100"}}))
+              .find("expected the key sequence_length") != std::string::npos);
+    CHECK(refusal(model_workload({{"model", "gpt2"}, {"batch", 8}, {"sequence_length", 2048}, {"device", "H100"}}))
+              .find("at most the model's context of 1024") != std::string::npos);
+    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"sequence_length", 1}, {"device", "H100"}}))
+              .find("/workload/sequence_length: expected no sequence_length for a vision model") != std::string::npos);
+    CHECK(refusal(model_workload(
+              {{"model", "gpt2"}, {"batch", 1}, {"sequence_length", 8}, {"dtype", "bfloat16"}, {"device", "V100"}}))
+              .find("/workload/dtype: expected arithmetic that V100 has a peak for") != std::string::npos);
+    CHECK(refusal(model_workload({{"model",
+                                   {{"family", "llama"},
+                                    {"layers", 1'000'000},
+                                    {"hidden", 64},
+                                    {"feed_forward", 64},
+                                    {"heads", 4},
+                                    {"vocabulary", 64},
+                                    {"context", 64}}},
+                                  {"batch", 1},
+                                  {"sequence_length", 8},
+                                  {"device", "H100"}}))
+              .find("/workload/model/layers: expected an integer from 1 to 4096, got 1000000") != std::string::npos);
+}
+
+TEST_CASE("a million gradients are refused by number") {
+    Json document = Json::parse(contract);
+    const Json gradient = document["workload"]["gradients"][0];
+    document["workload"]["gradients"] = Json::array_t(1'000'000, gradient);
+    CHECK(refusal(document) ==
+          "dir/s.json: /workload/gradients: expected an array of 1 to 100000 elements, got an array of 1000000");
+}
+
+TEST_CASE("the largest model that is accepted overflows nothing") {
+    for (const char* family : {"gpt2", "bert", "llama", "cs336"}) {
+        const Json document = model_workload({{"model",
+                                               {{"family", family},
+                                                {"layers", 2},
+                                                {"hidden", 1 << 15},
+                                                {"feed_forward", 1 << 18},
+                                                {"heads", 1 << 10},
+                                                {"vocabulary", 1 << 20},
+                                                {"context", 1 << 20}}},
+                                              {"batch", 64},
+                                              {"sequence_length", 1 << 20},
+                                              {"device", "H100"}});
+        const StepInput input = step_input(parse(document));
+        for (const TimedOperation& operation : input.workload.backward) {
+            CHECK(operation.device >= Duration{0});
+        }
+    }
+}
+
+TEST_CASE("the version of PyTorch decides what an explicit cap does to the first bucket") {
+    const auto first_of = [](const char* version) {
+        Json document = changed("/sync", {{"strategy", "ddp"}, {"bucket_cap_mib", 25}});
+        if (version != nullptr) {
+            document["sync"]["pytorch_version"] = version;
+        }
+        return settings_for(parse(document).sync).policy.limits.first;
+    };
+    CHECK(first_of("1.13") == default_first_bucket);
+    CHECK(first_of("2.3.1") == default_first_bucket);
+    CHECK_FALSE(first_of("2.4"));
+    CHECK_FALSE(first_of("2.11.0"));
+    CHECK_FALSE(first_of(nullptr));
+}
+
+TEST_CASE("keys that the strategy does not look at are named") {
+    CHECK(ineffective_keys(parse(Json::parse(contract))).empty());
+    CHECK(ineffective_keys(parse(changed("/sync/strategy", "naive"))) ==
+          std::vector<std::string>{"/sync/bucket_cap_mib has no effect with the strategy naive",
+                                   "/sync/first_bucket_mib has no effect with the strategy naive",
+                                   "/sync/views has no effect with the strategy naive"});
+}
+
+TEST_CASE("an optimizer takes as long as its memory traffic") {
+    Json document = model_workload({{"model", "resnet18"}, {"batch", 1}, {"device", {{"preset", "A100"},
+        {"memory_bandwidth_gb_per_s", 1000}, {"memory_efficiency", 1.0}, {"launch_us", 0}}}});
+    document["step"] = {{"optimizer", "adam"}};
+    // 11,689,512 parameters x 4 B x 7 (reads p, g, m, v, writes p, m, v) at 1 TB/s = 327.306 us.
+    CHECK(to_us(step_input(parse(document)).step.optimizer) == Approx(327.306336));
+}
+
+}  // namespace
+}  // namespace bucketwise
