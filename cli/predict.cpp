@@ -44,7 +44,7 @@ po::options_description described_options() {
          "change a value of the scenario, /json/pointer=value; may be repeated")  //
         ("json", po::value<std::string>(), "write the prediction as JSON; - is standard output")  //
         ("trace", po::value<std::string>(),
-         "write the best step as a trace for ui.perfetto.dev; - is standard output")  //
+         "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
         ("help,h", "show this");
     return options;
 }
@@ -130,7 +130,7 @@ Prediction predict_with_progress(const Scenario& scenario, const StepInput& inpu
 
 std::string trace_of(const Scenario& scenario, const StepInput& input, const Prediction& prediction) {
     const std::optional<Bytes> cap =
-        prediction.default_is_best ? std::nullopt : prediction.recommended().cap;
+        prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
     const Program program = Evaluator(input, scenario.sync).program(cap);
     return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
 }

@@ -109,7 +109,8 @@ std::string without_prefix(std::string message) {
     if (end != std::string::npos) {
         message.erase(0, end + 2);
     }
-    std::replace_if(message.begin(), message.end(), [](unsigned char c) { return c < ' '; }, ' ');
+    // It quotes what was read last, which may be no text at all.
+    std::replace_if(message.begin(), message.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
     return message;
 }
 
@@ -258,7 +259,7 @@ std::optional<JsonPlace> JsonObject::find(std::string_view key) const {
 
 void JsonObject::exclusive(std::string_view a, std::string_view b) const {
     if (has(a) && has(b)) {
-        at(b).fail(fmt::format("{} or {}, not both", a, b), "both");
+        throw InputError(place_.file, place_.pointer, fmt::format("at most one of the keys {} and {}", a, b), "both");
     }
 }
 

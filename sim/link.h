@@ -31,10 +31,10 @@ struct Segment {
     bool operator==(const Segment&) const = default;
 };
 
-// How much slower each side runs while the other is active, in parts per million; 1,000,000 = not.
+// How much slower each side runs while the other is active.
 struct Interference {
-    std::int64_t compute_slowdown_ppm = 1'000'000;
-    std::int64_t communication_slowdown_ppm = 1'000'000;
+    std::int64_t compute_slowdown_ppm = undisturbed_ppm;
+    std::int64_t communication_slowdown_ppm = undisturbed_ppm;
     bool operator==(const Interference&) const = default;
 };
 

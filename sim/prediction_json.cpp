@@ -35,7 +35,7 @@ Json row(const Evaluation& evaluation) {
 
 Json settings(const Scenario& scenario, const Prediction& prediction) {
     Json json = Json::object();
-    if (!prediction.recommended().cap) {
+    if (!prediction.fastest().cap) {
         return json;
     }
     for (const FrameworkSetting& setting : settings_for(scenario, prediction)) {
@@ -51,7 +51,7 @@ Json settings(const Scenario& scenario, const Prediction& prediction) {
 }  // namespace
 
 Json to_json(const Scenario& scenario, const Prediction& prediction) {
-    const Evaluation& best = prediction.recommended();
+    const Evaluation& best = prediction.fastest();
     Json sweep = Json::array();
     for (const Evaluation& evaluation : prediction.sweep) {
         sweep.push_back(row(evaluation));
@@ -62,7 +62,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction) {
               {"link", scenario.link.name},
               {"best", row(best)},
               {"default", row(prediction.default_cap)},
-              {"default_is_best", prediction.default_is_best},
+              {"keep_default", prediction.keep_default},
               {"plateau_mib",
                {mib_or_null(prediction.sweep[prediction.plateau_low].cap),
                 mib_or_null(prediction.sweep[prediction.plateau_high].cap)}},

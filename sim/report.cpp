@@ -20,7 +20,13 @@ double step_ms(const Evaluation& e) { return to_ms(e.times.step()); }
 
 double log_cap(const Evaluation& e) { return std::log(static_cast<double>(e.cap.value_or(Bytes{1}).count)); }
 
-std::string cap_text(const Evaluation& e) { return e.cap ? fmt::format("{:g} MiB", typed_mib(*e.cap)) : "-"; }
+std::string cap_text(const Evaluation& e) {
+    constexpr Bytes smallest_in_mib{10'000};
+    if (!e.cap) {
+        return "-";
+    }
+    return *e.cap < smallest_in_mib ? fmt::format("{} B", e.cap->count) : fmt::format("{:g} MiB", typed_mib(*e.cap));
+}
 
 double percent_of(Duration part, Duration whole) {
     return whole.count() == 0 ? 0.0
@@ -47,6 +53,10 @@ bool all_within_plateau(const Prediction& p) {
     return p.plateau_low == 0 && p.plateau_high + 1 == p.sweep.size();
 }
 
+bool same_plan(const Evaluation& a, const Evaluation& b) {
+    return a.bucket_bytes == b.bucket_bytes && a.times == b.times;
+}
+
 std::string configured_text(const Prediction& prediction) {
     return prediction.configured ? fmt::format("  Your cap {}: {:.3f} ms per step.\n", cap_text(*prediction.configured),
                                                step_ms(*prediction.configured))
@@ -71,20 +81,27 @@ std::string headline(const Scenario& scenario, const Prediction& prediction) {
     if (!best.cap) {
         return text + fmt::format("  Step {:.3f} ms. This strategy has no bucket cap to choose.\n", step_ms(best));
     }
-    if (prediction.default_is_best) {
+    if (prediction.default_is_fastest) {
         return text + default_headline(prediction) + configured_text(prediction);
     }
-    const Duration gain = prediction.default_cap.times.step() - best.times.step();
-    text += fmt::format("  Best bucket cap {}: {:.3f} ms per step", cap_text(best), step_ms(best));
+    const Duration default_step = prediction.default_cap.times.step();
+    const Duration gain = default_step - best.times.step();
+    const double gain_percent = percent_of(gain, default_step);
     const std::string default_text = cap_text(prediction.default_cap);
-    if (gain > Duration{0}) {
-        text += fmt::format(", {:.3f} ms ({:.1f} %) less than the default of {}.\n", to_ms(gain),
-                            percent_of(gain, prediction.default_cap.times.step()), default_text);
-    } else if (gain == Duration{0}) {
-        text += fmt::format(", the same as the default of {}.\n", default_text);
+    if (same_plan(best, prediction.default_cap)) {
+        text += fmt::format("  Keep the default bucket cap of {}: {:.3f} ms per step, and no other is faster.\n",
+                            default_text, to_ms(default_step));
+    } else if (Duration{0} <= gain && prediction.keep_default) {
+        text += fmt::format("  Keep the default bucket cap of {}: {:.3f} ms per step.\n", default_text,
+                            to_ms(default_step));
+        text += fmt::format("  The fastest cap, {}, saves only {:.3f} ms ({:.2f} %).\n", cap_text(best), to_ms(gain),
+                            gain_percent);
+    } else if (gain > Duration{0}) {
+        text += fmt::format("  Best bucket cap {}: {:.3f} ms per step, {:.3f} ms ({:.1f} %) less than the default of {}.\n",
+                            cap_text(best), step_ms(best), to_ms(gain), gain_percent, default_text);
     } else {
-        text += fmt::format("; of the caps asked for. The default of {} takes {:.3f} ms.\n", default_text,
-                            step_ms(prediction.default_cap));
+        text += fmt::format("  Fastest of these caps {}: {:.3f} ms per step. The default of {} takes {:.3f} ms.\n",
+                            cap_text(best), step_ms(best), default_text, to_ms(default_step));
     }
     return text + configured_text(prediction);
 }
@@ -104,7 +121,7 @@ std::string plateau_text(const Prediction& prediction) {
 }
 
 std::string binding_text(const Prediction& prediction) {
-    const Evaluation& best = prediction.recommended();
+    const Evaluation& best = prediction.fastest();
     const Duration step = best.times.step();
     const Binding& binding = prediction.binding;
     std::string text;
@@ -119,21 +136,40 @@ std::string binding_text(const Prediction& prediction) {
 }
 
 std::string row_text(const Evaluation& row, const Evaluation& best, std::string_view mark) {
-    return fmt::format("  {:>14} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %  {}\n", cap_text(row),
+    return fmt::format("  {:>14} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %{}{}\n", cap_text(row),
                        row.bucket_bytes.size(), step_ms(row), to_ms(row.times.backward), to_ms(row.exposed),
-                       percent_of(row.times.step() - best.times.step(), best.times.step()), mark);
+                       percent_of(row.times.step() - best.times.step(), best.times.step()), mark.empty() ? "" : "  ", mark);
+}
+
+// What a row of the sweep is besides a row.
+std::string marks(const Prediction& prediction, std::size_t i) {
+    const Evaluation& row = prediction.sweep[i];
+    std::string text = i == prediction.best ? "best" : "";
+    const auto add = [&](const char* mark) { text += (text.empty() ? "" : ", ") + std::string(mark); };
+    if (same_plan(row, prediction.default_cap)) {
+        add("default");
+    }
+    if (prediction.configured && same_plan(row, *prediction.configured)) {
+        add("yours");
+    }
+    return text;
 }
 
 std::string table(const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = fmt::format("\n  {:>14} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
                                    "step (ms)", "backward (ms)", "exposed (ms)", "over best");
+    std::string listed;
     for (const std::size_t i : telling_rows(prediction)) {
-        text += row_text(prediction.sweep[i], best, i == prediction.best ? "best" : "");
+        const std::string mark = marks(prediction, i);
+        text += row_text(prediction.sweep[i], best, mark);
+        listed += mark;
     }
-    text += row_text(prediction.default_cap, best, "framework's default");
-    if (prediction.configured) {
-        text += row_text(*prediction.configured, best, "your scenario");
+    if (listed.find("default") == std::string::npos) {
+        text += row_text(prediction.default_cap, best, "default");
+    }
+    if (prediction.configured && listed.find("yours") == std::string::npos) {
+        text += row_text(*prediction.configured, best, "yours");
     }
     return text;
 }

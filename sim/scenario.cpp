@@ -233,12 +233,13 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
 // "2.4" or "2.4.1": whether an explicit cap is also the first bucket's, as from PyTorch 2.4 on.
 bool read_explicit_cap_sets_first(const JsonPlace& place) {
     const std::string text = read_string(place);
-    int major = 0;
-    int minor = 0;
+    unsigned major = 0;
+    unsigned minor = 0;
     const char* const end = text.data() + text.size();
     const auto [dot, error] = std::from_chars(text.data(), end, major);
-    if (error != std::errc{} || dot == end || *dot != '.' ||
-        std::from_chars(dot + 1, end, minor).ec != std::errc{} || major < 1) {
+    const bool has_minor = error == std::errc{} && dot != end && *dot == '.';
+    const auto [rest, minor_error] = std::from_chars(has_minor ? dot + 1 : end, end, minor);
+    if (minor_error != std::errc{} || (rest != end && *rest != '.' && *rest != '+') || major == 0) {
         place.fail("a PyTorch version such as \"1.13\" or \"2.4\"");
     }
     return major > 2 || (major == 2 && minor >= 4);

@@ -19,12 +19,12 @@ Bytes gradient_element(const Scenario& scenario) {
 }  // namespace
 
 std::vector<FrameworkSetting> settings_for(const Scenario& scenario, const Prediction& prediction) {
-    const Bytes cap = *prediction.recommended().cap;
+    const Bytes cap = prediction.keep_default ? *prediction.default_cap.cap : *prediction.sweep[prediction.best].cap;
     const double mib = typed_mib(cap);
     const std::int64_t elements = std::max<std::int64_t>(cap.count / gradient_element(scenario).count, 1);
     FrameworkSetting pytorch{"pytorch_ddp", "bucket_cap_mb", mib,
                              fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", mib)};
-    if (prediction.default_is_best) {
+    if (prediction.keep_default) {
         pytorch.value = std::nullopt;
         pytorch.typed = "DistributedDataParallel(model), bucket_cap_mb left out";
     }

@@ -19,7 +19,7 @@ struct FrameworkSetting {
     bool operator==(const FrameworkSetting&) const = default;
 };
 
-// The recommended cap in each framework's own unit: PyTorch DDP counts MiB, Megatron-LM parameters,
+// The advised cap (the default where that is to be kept, else the best) in each framework's own unit: PyTorch DDP counts MiB, Megatron-LM parameters,
 // DeepSpeed elements, Horovod bytes. Each closes buckets by a rule of its own, so only the framework
 // whose strategy was simulated gets exactly the predicted buckets. Precondition: there is a cap.
 std::vector<FrameworkSetting> settings_for(const Scenario& scenario, const Prediction& prediction);

@@ -89,21 +89,30 @@ std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth,
     return sweep;
 }
 
-// Among equal steps the one with the fewest buckets, which sends the fewest messages.
+// How far a cap is from the default, as a ratio above one.
+double distance_from_default(const Evaluation& e) {
+    const double ratio = static_cast<double>(e.cap.value_or(default_bucket_cap).count) /
+                         static_cast<double>(default_bucket_cap.count);
+    return std::max(ratio, 1 / ratio);
+}
+
+// Among equal steps the cap nearest to the default: where the cap does not matter, change little.
 std::size_t index_of_best(const std::vector<Evaluation>& sweep) {
     const auto better = [](const Evaluation& a, const Evaluation& b) {
-        return std::pair(a.times.step(), a.bucket_bytes.size()) <
-               std::pair(b.times.step(), b.bucket_bytes.size());
+        return std::pair(a.times.step(), distance_from_default(a)) <
+               std::pair(b.times.step(), distance_from_default(b));
     };
     return static_cast<std::size_t>(std::min_element(sweep.begin(), sweep.end(), better) - sweep.begin());
 }
 
+bool within_plateau(Duration step, Duration fastest) {
+    return static_cast<double>(step.count()) <= static_cast<double>(fastest.count()) * (1 + plateau_tolerance);
+}
+
 void find_plateau(Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
-    const double limit =
-        static_cast<double>(sweep[prediction.best].times.step().count()) * (1 + plateau_tolerance);
     const auto within = [&](std::size_t i) {
-        return static_cast<double>(sweep[i].times.step().count()) <= limit;
+        return within_plateau(sweep[i].times.step(), sweep[prediction.best].times.step());
     };
     prediction.plateau_low = prediction.plateau_high = prediction.best;
     while (prediction.plateau_low > 0 && within(prediction.plateau_low - 1)) {
@@ -185,9 +194,10 @@ Prediction predict(const StepInput& input, const SyncRequest& request, const std
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
     find_plateau(prediction);
-    prediction.default_is_best =
-        caps.empty() && prediction.default_cap.times.step() < prediction.sweep[prediction.best].times.step();
-    prediction.binding = binding_of(prediction.default_is_best
+    const Duration default_step = prediction.default_cap.times.step();
+    prediction.default_is_fastest = caps.empty() && default_step < prediction.sweep[prediction.best].times.step();
+    prediction.keep_default = within_plateau(default_step, prediction.fastest().times.step());
+    prediction.binding = binding_of(prediction.default_is_fastest
                                         ? defaults.program(std::nullopt)
                                         : evaluator.program(prediction.sweep[prediction.best].cap));
     return prediction;

@@ -40,16 +40,17 @@ struct Prediction {
     std::size_t best = 0;           // index into sweep
     Evaluation default_cap;         // the framework's default
     // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where that
-    // beats every cap that can be named, the advice is to name none.
-    bool default_is_best = false;
+    // beats every cap that can be named, the fastest step is the default's.
+    bool default_is_fastest = false;
+    bool keep_default = false;  // the advice: the default is within plateau_tolerance of the fastest
     std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
     std::size_t plateau_low = 0;    // indices into sweep: the run of caps around the best whose step
     std::size_t plateau_high = 0;   // is within plateau_tolerance of it
-    Binding binding;                // of the recommended step
+    Binding binding;                // of the fastest step
     bool every_plan = false;        // whether the sweep holds every plan that any cap can give
     std::vector<std::string> notes;
 
-    [[nodiscard]] const Evaluation& recommended() const { return default_is_best ? default_cap : sweep[best]; }
+    [[nodiscard]] const Evaluation& fastest() const { return default_is_fastest ? default_cap : sweep[best]; }
 };
 
 // Steps closer than this are not told apart: it is the model's own error that a measurement would

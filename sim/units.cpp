@@ -7,7 +7,6 @@ namespace {
 
 __extension__ using WideInt = __int128;
 constexpr WideInt picoseconds_per_second = 1'000'000'000'000;
-constexpr std::int64_t parts_per_million = 1'000'000;
 
 Duration saturated(WideInt picoseconds) {
     constexpr WideInt largest = longest_duration.count();
@@ -26,13 +25,13 @@ Duration transfer_time(Bytes bytes, BytesPerSecond bandwidth, Share share) {
     return saturated((2 * numerator + denominator) / (2 * denominator));
 }
 
-Duration stretched(Duration work, std::int64_t slowdown_ppm) {
+Duration stretched_by(Duration work, std::int64_t slowdown_ppm) {
     const WideInt product = WideInt{work.count()} * slowdown_ppm;
-    return saturated((product + parts_per_million - 1) / parts_per_million);
+    return saturated((product + undisturbed_ppm - 1) / undisturbed_ppm);
 }
 
 Duration work_done(Duration elapsed, std::int64_t slowdown_ppm) {
-    return saturated(WideInt{elapsed.count()} * parts_per_million / slowdown_ppm);
+    return saturated(WideInt{elapsed.count()} * undisturbed_ppm / slowdown_ppm);
 }
 
 }  // namespace bucketwise

@@ -61,10 +61,16 @@ constexpr Duration longest_duration = std::chrono::hours{240};
 // Saturates at longest_duration. Precondition (asserted): bandwidth > 0, bytes >= 0, share >= 0.
 Duration transfer_time(Bytes bytes, BytesPerSecond bandwidth, Share share = {});
 
-// `work` stretched by `slowdown_ppm` / 10^6 (>= 1), rounded up, so that an interval never ends early.
-Duration stretched(Duration work, std::int64_t slowdown_ppm);
+// Slowdowns are in parts per million of the undisturbed time: 1,250,000 = takes 1.25 times as long.
+constexpr std::int64_t undisturbed_ppm = 1'000'000;
 
-// The work done in `elapsed` when running `slowdown_ppm` / 10^6 times slower, rounded down.
+// `work` at `slowdown_ppm` >= 10^6 takes this long, rounded up, so that an interval never ends early.
+Duration stretched_by(Duration work, std::int64_t slowdown_ppm);
+inline Duration stretched(Duration work, std::int64_t slowdown_ppm) {
+    return slowdown_ppm == undisturbed_ppm ? work : stretched_by(work, slowdown_ppm);
+}
+
+// The work done in `elapsed` at `slowdown_ppm`, rounded down.
 Duration work_done(Duration elapsed, std::int64_t slowdown_ppm);
 
 }  // namespace bucketwise

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "sim/error.h"
+#include "sim/json_input.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
 #include "sim/scenario.h"

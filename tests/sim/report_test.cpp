@@ -32,7 +32,7 @@ Prediction predict_scenario(const Scenario& scenario) {
 TEST_CASE("the report names the best cap, the default, the plateau and what binds the step") {
     const Scenario scenario = resnet_scenario();
     const std::string text = text_report(scenario, predict_scenario(scenario));
-    for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "framework's default", "Plateau",
+    for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "default", "Plateau",
                              "bound by: compute", "bucket_cap_mb="}) {
         INFO(part << " in:\n" << text);
         CHECK(text.find(part) != std::string::npos);
@@ -96,7 +96,7 @@ TEST_CASE("settings are given in each framework's own unit") {
     CHECK(settings[1].value == 2'621'440);      // Megatron-LM: parameters of 4 bytes
     CHECK(settings[2].value == 2'621'440);      // DeepSpeed: elements
     CHECK(settings[3].value == 10'485'760);     // Horovod: bytes
-    prediction.default_is_best = true;
+    prediction.keep_default = true;
     prediction.default_cap.cap = default_bucket_cap;
     CHECK_FALSE(settings_for(scenario, prediction)[0].value);
 }

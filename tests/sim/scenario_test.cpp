@@ -109,10 +109,13 @@ TEST_CASE("what does not fit together is refused") {
     CHECK(refusal(changed("/workload/model", "resnet50")) ==
           "dir/s.json: /workload: expected either a model or gradients, got both");
     CHECK(refusal(changed("/cluster/ranks_per_node", 3)).find("an integer from 1 to 2") != std::string::npos);
-    CHECK(refusal(changed("/sync/bucket_cap_mib_list", {1, 25})).find("not both") != std::string::npos);
-    CHECK(refusal(changed("/sync/pytorch_version", "two")).find("a PyTorch version such as") != std::string::npos);
+    CHECK(refusal(changed("/sync/bucket_cap_mib_list", {1, 25})).find("at most one of the keys bucket_cap_mib and bucket_cap_mib_list") != std::string::npos);
     CHECK(refusal(changed("/step/optimizer", "adam")).find("a workload with a device, or optimizer_ms") !=
           std::string::npos);
+    for (const char* version : {"two", "2", "2.", "2.-4", "2.4x", "-2.4", "0.4", ".4"}) {
+        INFO(version);
+        CHECK(refusal(changed("/sync/pytorch_version", version)).find("a PyTorch version such as") != std::string::npos);
+    }
 }
 
 Json model_workload(const Json& workload) {
@@ -154,8 +157,7 @@ TEST_CASE("model workloads need a time source, the right shape and supported ari
 
 TEST_CASE("a million gradients are refused by number") {
     Json document = Json::parse(contract);
-    const Json gradient = document["workload"]["gradients"][0];
-    document["workload"]["gradients"] = Json::array_t(1'000'000, gradient);
+    document["workload"]["gradients"] = Json::array_t(1'000'000, Json(0));
     CHECK(refusal(document) ==
           "dir/s.json: /workload/gradients: expected an array of 1 to 100000 elements, got an array of 1000000");
 }
