@@ -11,7 +11,8 @@ namespace {
 std::vector<double> mean_ranks(const std::vector<double>& values) {
     std::vector<std::size_t> order(values.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
     std::vector<double> ranks(values.size());
     for (std::size_t begin = 0; begin < order.size();) {
         std::size_t end = begin;
@@ -66,12 +67,12 @@ double largest_absolute_error(const std::vector<ComparedPoint>& points) {
 }
 
 double regret(const std::vector<ComparedPoint>& points) {
-    const auto chosen = std::min_element(points.begin(), points.end(), [](const auto& a, const auto& b) {
-        return a.predicted_step_ms < b.predicted_step_ms;
-    });
-    const auto best = std::min_element(points.begin(), points.end(), [](const auto& a, const auto& b) {
-        return a.measured_step_ms < b.measured_step_ms;
-    });
+    const auto chosen = std::min_element(
+        points.begin(), points.end(),
+        [](const auto& a, const auto& b) { return a.predicted_step_ms < b.predicted_step_ms; });
+    const auto best = std::min_element(
+        points.begin(), points.end(),
+        [](const auto& a, const auto& b) { return a.measured_step_ms < b.measured_step_ms; });
     return chosen->measured_step_ms / best->measured_step_ms - 1;
 }
 

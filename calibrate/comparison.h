@@ -19,12 +19,12 @@ double relative_error(const ComparedPoint& point);
 double mean_absolute_percentage_error(const std::vector<ComparedPoint>& points);
 double largest_absolute_error(const std::vector<ComparedPoint>& points);
 
-// Measured time at the cap with the best prediction / best measured time - 1: zero when the tool chose
-// what a full measurement would have chosen. Precondition: at least one point.
+// Measured time at the cap with the best prediction / best measured time - 1: zero when the tool
+// chose what a full measurement would have chosen. Precondition: at least one point.
 double regret(const std::vector<ComparedPoint>& points);
 
-// Spearman's rank correlation of predicted and measured times, ties sharing their mean rank; zero when
-// either side is constant. Precondition: at least one point.
+// Spearman's rank correlation of predicted and measured times, ties sharing their mean rank; zero
+// when either side is constant. Precondition: at least one point.
 double rank_correlation(const std::vector<ComparedPoint>& points);
 
 }  // namespace bucketwise

@@ -5,8 +5,8 @@
 #include <exception>
 #include <string_view>
 
-#include <boost/program_options/errors.hpp>
 #include <fmt/format.h>
+#include <boost/program_options/errors.hpp>
 
 #include "hw/environment.h"
 #include "sim/error.h"
@@ -27,7 +27,8 @@ constexpr std::array<Command, 1> commands{{
 std::string usage() {
     std::string text =
         "usage: bucketwise COMMAND [ARGUMENTS]\n\n"
-        "Predicts the best gradient-bucket size and the step time of data-parallel training.\n\ncommands:\n";
+        "Predicts the best gradient-bucket size and the step time of data-parallel "
+        "training.\n\ncommands:\n";
     for (const Command& command : commands) {
         text += fmt::format("  {:<10} {}\n", command.name, command.summary);
     }
@@ -38,8 +39,9 @@ std::string usage() {
 
 std::string version() {
     const Environment environment = read_environment();
-    return fmt::format("bucketwise {}\n{}\n{}, {} cores\n{}\n", BUCKETWISE_VERSION, environment.compiler,
-                       environment.cpu, environment.cores, environment.kernel);
+    return fmt::format("bucketwise {}\n{}\n{}, {} cores\n{}\n", BUCKETWISE_VERSION,
+                       environment.compiler, environment.cpu, environment.cores,
+                       environment.kernel);
 }
 
 int dispatch(const std::vector<std::string>& arguments) {

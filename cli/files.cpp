@@ -24,7 +24,9 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t largest_file_bytes = std::size_t{256} << 20;
 
-std::string reason() { return std::generic_category().message(errno); }
+std::string reason() {
+    return std::generic_category().message(errno);
+}
 
 struct FileCloser {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -51,8 +53,8 @@ void write_beside_and_rename(const fs::path& path, const std::string& text) {
     }
     File file(::fdopen(descriptor, "w"));
     constexpr ::mode_t readable_by_all = 0644;
-    const bool written = file && write_all(file.get(), text) && ::fchmod(descriptor, readable_by_all) == 0 &&
-                         ::fsync(descriptor) == 0;
+    const bool written = file && write_all(file.get(), text) &&
+                         ::fchmod(descriptor, readable_by_all) == 0 && ::fsync(descriptor) == 0;
     if (!written || std::rename(name.c_str(), path.c_str()) != 0) {
         const std::string why = reason();
         ::unlink(name.c_str());

@@ -13,16 +13,18 @@ namespace {
 
 std::string unescaped(std::string part) {  // RFC 6901
     for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")}) {
-        for (std::size_t at = part.find(from); at != std::string::npos; at = part.find(from, at + 1)) {
+        for (std::size_t at = part.find(from); at != std::string::npos;
+             at = part.find(from, at + 1)) {
             part.replace(at, 2, to);
         }
     }
     return part;
 }
 
-// The place `part` names within `parent`. A key that is missing is made: the scenario's parser knows
-// which keys may be there.
-Json& child(Json& parent, const std::string& part, const std::string& pointer, const std::string& option) {
+// The place `part` names within `parent`. A key that is missing is made: the scenario's parser
+// knows which keys may be there.
+Json& child(Json& parent, const std::string& part, const std::string& pointer,
+            const std::string& option) {
     if (parent.is_object() || parent.is_null()) {
         return parent[part];
     }
@@ -40,7 +42,8 @@ Json& child(Json& parent, const std::string& part, const std::string& pointer, c
 
 void set_at(Json& document, const std::string& pointer, Json value, const std::string& option) {
     if (pointer.empty() || pointer.front() != '/') {
-        throw InputError(option, "", "a JSON pointer such as /cluster/ranks", "\"" + pointer + "\"");
+        throw InputError(option, "", "a JSON pointer such as /cluster/ranks",
+                         "\"" + pointer + "\"");
     }
     Json* target = &document;
     std::size_t begin = 1;

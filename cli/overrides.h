@@ -7,8 +7,8 @@
 
 namespace bucketwise {
 
-// `assignment` is POINTER=VALUE. VALUE is JSON, or, where it is not, a string. Keys on the way that are
-// missing are made; array elements must exist. Throws InputError.
+// `assignment` is POINTER=VALUE. VALUE is JSON, or, where it is not, a string. Keys on the way that
+// are missing are made; array elements must exist. Throws InputError.
 void apply_override(Json& document, const std::string& assignment);
 
 // Sets the value at the pointer by the same rules.

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -41,7 +41,7 @@ po::options_description described_options() {
         ("link", po::value<std::string>(), "link file to use instead of the scenario's")     //
         ("strategy", po::value<std::string>(), "strategy to use instead of the scenario's")  //
         ("set", po::value<std::vector<std::string>>(),
-         "change a value of the scenario, /json/pointer=value; may be repeated")  //
+         "change a value of the scenario, /json/pointer=value; may be repeated")                  //
         ("json", po::value<std::string>(), "write the prediction as JSON; - is standard output")  //
         ("trace", po::value<std::string>(),
          "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
@@ -49,14 +49,18 @@ po::options_description described_options() {
     return options;
 }
 
-po::variables_map parse(const std::vector<std::string>& arguments, const po::options_description& options) {
+po::variables_map parse(const std::vector<std::string>& arguments,
+                        const po::options_description& options) {
     po::options_description all;
     all.add(options).add_options()("scenario", po::value<std::string>());
     po::positional_options_description positional;
     positional.add("scenario", 1);
     po::variables_map values;
-    const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style).run(), values);
+    const int style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
     po::notify(values);
     return values;
 }
@@ -96,7 +100,8 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
 // A line that rewrites itself, on a terminal only, and only when there is something to wait for.
 class ProgressLine {
   public:
-    ProgressLine() : visible_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
+    ProgressLine()
+        : visible_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
     ~ProgressLine() {
         if (shown_) {
             std::fputs("\r\033[K", stderr);
@@ -119,7 +124,8 @@ class ProgressLine {
     std::chrono::steady_clock::time_point start_;
 };
 
-Prediction predict_with_progress(const Scenario& scenario, const StepInput& input, const std::vector<Bytes>& caps) {
+Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
+                                 const std::vector<Bytes>& caps) {
     ProgressLine line;
     Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
     for (std::string& note : ineffective_keys(scenario)) {
@@ -128,7 +134,8 @@ Prediction predict_with_progress(const Scenario& scenario, const StepInput& inpu
     return prediction;
 }
 
-std::string trace_of(const Scenario& scenario, const StepInput& input, const Prediction& prediction) {
+std::string trace_of(const Scenario& scenario, const StepInput& input,
+                     const Prediction& prediction) {
     const std::optional<Bytes> cap =
         prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
     const Program program = Evaluator(input, scenario.sync).program(cap);
@@ -145,20 +152,25 @@ int run_predict(const std::vector<std::string>& arguments) {
         return exit_done;
     }
     if (values.count("scenario") == 0) {
-        throw UsageError{"predict: expected a scenario file, got none; see bucketwise predict --help"};
+        throw UsageError{
+            "predict: expected a scenario file, got none; see bucketwise predict --help"};
     }
     const std::string file = values["scenario"].as<std::string>();
-    const bool json_to_stdout = values.count("json") != 0 && values["json"].as<std::string>() == "-";
-    const bool trace_to_stdout = values.count("trace") != 0 && values["trace"].as<std::string>() == "-";
+    const bool json_to_stdout =
+        values.count("json") != 0 && values["json"].as<std::string>() == "-";
+    const bool trace_to_stdout =
+        values.count("trace") != 0 && values["trace"].as<std::string>() == "-";
     if (json_to_stdout && trace_to_stdout) {
-        throw UsageError{"predict: expected at most one of --json and --trace on standard output, got both"};
+        throw UsageError{
+            "predict: expected at most one of --json and --trace on standard output, got both"};
     }
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const StepInput input = step_input(scenario);
     const Prediction prediction = predict_with_progress(scenario, input, caps);
     if (values.count("json") != 0) {
-        write_output(values["json"].as<std::string>(), to_json(scenario, prediction).dump(2) + "\n");
+        write_output(values["json"].as<std::string>(),
+                     to_json(scenario, prediction).dump(2) + "\n");
     }
     if (values.count("trace") != 0) {
         write_output(values["trace"].as<std::string>(), trace_of(scenario, input, prediction));

@@ -24,7 +24,8 @@ constexpr double largest_bytes = 1125899906842624.0;  // 2^50, as in scenario fi
 std::string_view trimmed(std::string_view text) {
     const std::size_t first = text.find_first_not_of(' ');
     const std::size_t last = text.find_last_not_of(' ');
-    return first == std::string_view::npos ? std::string_view{} : text.substr(first, last - first + 1);
+    return first == std::string_view::npos ? std::string_view{}
+                                           : text.substr(first, last - first + 1);
 }
 
 }  // namespace
@@ -41,9 +42,10 @@ Bytes parse_size(const std::string& text, const std::string& option) {
             return {static_cast<std::int64_t>(bytes)};
         }
     }
-    throw InputError(option, "",
-                     "a size of at least one byte with a unit (B, kB, MB, GB, KiB, MiB, GiB), such as 25MiB",
-                     "\"" + text + "\"");
+    throw InputError(
+        option, "",
+        "a size of at least one byte with a unit (B, kB, MB, GB, KiB, MiB, GiB), such as 25MiB",
+        "\"" + text + "\"");
 }
 
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option) {

@@ -8,9 +8,9 @@
 
 namespace bucketwise {
 
-// "25MiB", "0.5 MiB", "64kB", "512B": a number above zero and one of B, kB, MB, GB (powers of 1000),
-// KiB, MiB, GiB (powers of 1024); fractions of a byte are dropped, as PyTorch does with its cap.
-// Throws InputError that names `option`.
+// "25MiB", "0.5 MiB", "64kB", "512B": a number above zero and one of B, kB, MB, GB (powers of
+// 1000), KiB, MiB, GiB (powers of 1024); fractions of a byte are dropped, as PyTorch does with its
+// cap. Throws InputError that names `option`.
 Bytes parse_size(const std::string& text, const std::string& option);
 
 // Sizes separated by commas.

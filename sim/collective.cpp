@@ -16,8 +16,8 @@ std::int64_t floor_power_of_two(std::int64_t p) {
 }
 
 // Ring (Patarasu and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of
-// workstations"; NCCL's Ring). n/p bytes travel to the next neighbour at each step; the all-reduce is
-// a reduce-scatter and an all-gather. The broadcast is a pipelined chain (NCCL).
+// workstations"; NCCL's Ring). n/p bytes travel to the next neighbour at each step; the all-reduce
+// is a reduce-scatter and an all-gather. The broadcast is a pipelined chain (NCCL).
 //   steps: all-reduce 2(p-1); reduce-scatter, all-gather, broadcast p-1
 //   bytes on the wire: 2(p-1)/p n; (p-1)/p n; broadcast n
 WireCost ring(CollectiveKind kind, std::int64_t p) {
@@ -55,8 +55,8 @@ WireCost direct(CollectiveKind kind, std::int64_t p) {
 // communication operations in MPICH"). With q the largest power of two up to p, ranks beyond q fold
 // their vector into a partner before and receive the result after. The all-gather is Bruck's, which
 // needs no folding; the broadcast is a binomial tree.
-//   steps: all-reduce 2 log2 q, + 2 if q < p; reduce-scatter log2 q, + 2 if q < p; others ceil(log2 p)
-//   bytes on the wire: 2(q-1)/q n, + 2n if q < p; (q-1)/q n, + n + n/p if q < p;
+//   steps: all-reduce 2 log2 q, + 2 if q < p; reduce-scatter log2 q, + 2 if q < p; others ceil(log2
+//   p) bytes on the wire: 2(q-1)/q n, + 2n if q < p; (q-1)/q n, + n + n/p if q < p;
 //                      all-gather (p-1)/p n; broadcast ceil(log2 p) n
 WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
     const std::int64_t q = floor_power_of_two(p);
@@ -76,10 +76,11 @@ WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
 
 // Double binary tree (Sanders, Speck and Traeff 2009, "Two-tree algorithms for full bandwidth
 // broadcast, reduction and scan"; NCCL's Tree). Each of two complementary trees reduces and
-// broadcasts half of the buffer, pipelined; a rank is an inner node of at most one of them. NCCL has
-// no tree for all-gather and reduce-scatter and runs its ring there; so do we.
+// broadcasts half of the buffer, pipelined; a rank is an inner node of at most one of them. NCCL
+// has no tree for all-gather and reduce-scatter and runs its ring there; so do we.
 //   steps: all-reduce 2 ceil(log2 p); broadcast ceil(log2 p); others as the ring
-//   bytes on the wire: all-reduce 2n (up n/2 twice, down n/2 to two children); broadcast n; as the ring
+//   bytes on the wire: all-reduce 2n (up n/2 twice, down n/2 to two children); broadcast n; as the
+//   ring
 WireCost double_binary_tree(CollectiveKind kind, std::int64_t p) {
     switch (kind) {
         case CollectiveKind::all_reduce:
@@ -99,20 +100,24 @@ Duration flat_time(CollectiveKind kind, Bytes n, std::int64_t ranks, const LinkP
         return link.launch;
     }
     const Segment& segment = segment_for(link, n);
-    return link.launch + cost.steps * segment.latency + transfer_time(n, segment.bandwidth, cost.wire);
+    return link.launch + cost.steps * segment.latency +
+           transfer_time(n, segment.bandwidth, cost.wire);
 }
 
-Bytes divided(Bytes n, std::int64_t parts) { return {(n.count + parts - 1) / parts}; }
+Bytes divided(Bytes n, std::int64_t parts) {
+    return {(n.count + parts - 1) / parts};
+}
 
-// Hierarchical (Horovod's hierarchical all-reduce; NCCL's intra-node and rail rings). With g ranks on
-// each of m nodes: reduce-scatter within the node, all-reduce of n/g among the m ranks of equal place
-// on their nodes (one rail each), all-gather within the node.
+// Hierarchical (Horovod's hierarchical all-reduce; NCCL's intra-node and rail rings). With g ranks
+// on each of m nodes: reduce-scatter within the node, all-reduce of n/g among the m ranks of equal
+// place on their nodes (one rail each), all-gather within the node.
 //   steps: intra reduce-scatter + inter all-reduce + intra all-gather, each by its tier's algorithm
 //   bytes on the wire: intra reduce-scatter and all-gather of n, inter all-reduce of n/g
 // The other collectives run their two stages in the order that moves less between nodes.
 Duration hierarchical_time(CollectiveKind kind, Bytes n, const RankGroup& group,
                            const LinkParameters& link) {
-    invariant(link.tiers.size() == 2, "a hierarchical link has an intra-node and an inter-node tier");
+    invariant(link.tiers.size() == 2,
+              "a hierarchical link has an intra-node and an inter-node tier");
     invariant(group.ranks % group.ranks_per_node == 0, "ranks_per_node divides ranks");
     const std::int64_t per_node = group.ranks_per_node;
     const std::int64_t nodes = group.ranks / per_node;
@@ -172,7 +177,8 @@ WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks)
     return {};
 }
 
-Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group, const LinkParameters& link) {
+Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
+                         const LinkParameters& link) {
     return link.algorithm == Algorithm::hierarchical ? hierarchical_time(kind, n, group, link)
                                                      : flat_time(kind, n, group.ranks, link);
 }

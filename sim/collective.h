@@ -1,9 +1,9 @@
 // What a collective costs: per algorithm, the number of sequential steps and the bytes each rank
 // puts on the wire. time = launch + steps x latency + bytes on the wire / bandwidth.
 //
-// n is the whole buffer: the reduced tensor of an all-reduce, the gathered one of an all-gather, the
-// tensor to be scattered of a reduce-scatter. p is the number of ranks. One rank takes no steps.
-// The functions per algorithm are in collective.cpp, each documented by its two lines.
+// n is the whole buffer: the reduced tensor of an all-reduce, the gathered one of an all-gather,
+// the tensor to be scattered of a reduce-scatter. p is the number of ranks. One rank takes no
+// steps. The functions per algorithm are in collective.cpp, each documented by its two lines.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,13 @@ struct WireCost {
     bool operator==(const WireCost&) const = default;
 };
 
-// Steps and wire share on p equal ranks. Precondition (asserted): ranks >= 1 and the algorithm is not
-// hierarchical, which spans two links and so has no single pair.
+// Steps and wire share on p equal ranks. Precondition (asserted): ranks >= 1 and the algorithm is
+// not hierarchical, which spans two links and so has no single pair.
 WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks);
 
 // Time of one collective alone on the link. Precondition (asserted): a hierarchical link has two
 // tiers and ranks_per_node divides ranks.
-Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group, const LinkParameters& link);
+Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
+                         const LinkParameters& link);
 
 }  // namespace bucketwise

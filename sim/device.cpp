@@ -69,8 +69,8 @@ Bytes element_size(Arithmetic arithmetic) {
 }
 
 std::optional<Device> device_preset(std::string_view name) {
-    const auto found =
-        std::find_if(presets().begin(), presets().end(), [&](const Device& d) { return d.name == name; });
+    const auto found = std::find_if(presets().begin(), presets().end(),
+                                    [&](const Device& d) { return d.name == name; });
     return found == presets().end() ? std::nullopt : std::optional(*found);
 }
 
@@ -90,8 +90,8 @@ double roofline_seconds(const Work& work, const Device& device, Arithmetic arith
     const double flop_per_s = device.peak(arithmetic) * 1e12 * device.compute_efficiency;
     const double bytes_per_s =
         static_cast<double>(device.memory_bandwidth.count) * device.memory_efficiency;
-    const double bytes = static_cast<double>(work.elements) *
-                         static_cast<double>(element_size(arithmetic).count);
+    const double bytes =
+        static_cast<double>(work.elements) * static_cast<double>(element_size(arithmetic).count);
     return std::max(static_cast<double>(work.flops) / flop_per_s, bytes / bytes_per_s);
 }
 

@@ -5,11 +5,14 @@
 namespace bucketwise {
 namespace {
 
-std::string preset_list() { return fmt::format("a device preset ({})", fmt::join(device_preset_names(), ", ")); }
+std::string preset_list() {
+    return fmt::format("a device preset ({})", fmt::join(device_preset_names(), ", "));
+}
 
 Device read_preset(const JsonPlace& place, const std::string& expected) {
     const std::optional<Device> preset =
-        place.value->is_string() ? device_preset(place.value->get_ref<const std::string&>()) : std::nullopt;
+        place.value->is_string() ? device_preset(place.value->get_ref<const std::string&>())
+                                 : std::nullopt;
     if (!preset) {
         place.fail(expected);
     }
@@ -32,9 +35,9 @@ Device read_device(const JsonPlace& place) {
     if (!place.value->is_object()) {
         return read_preset(place, preset_list() + " or an object");
     }
-    const JsonObject object(place, {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s",
-                                    "compute_efficiency", "memory_efficiency", "launch_us",
-                                    "host_is_device"});
+    const JsonObject object(
+        place, {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s",
+                "compute_efficiency", "memory_efficiency", "launch_us", "host_is_device"});
     const bool overrides = object.has("preset");
     Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
     if (!overrides || object.has("name")) {

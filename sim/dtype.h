@@ -12,7 +12,8 @@ namespace bucketwise {
 
 enum class DType : std::uint8_t { float32, float16, bfloat16, float64 };
 
-constexpr std::array<DType, 4> all_dtypes{DType::float32, DType::float16, DType::bfloat16, DType::float64};
+constexpr std::array<DType, 4> all_dtypes{DType::float32, DType::float16, DType::bfloat16,
+                                          DType::float64};
 
 constexpr Bytes element_size(DType dtype) {
     switch (dtype) {

@@ -36,13 +36,13 @@ struct Activity {
 };
 
 struct RankState {
-    std::size_t next = 0;     // instruction at the head of the compute stream
-    bool issued = false;      // whether the host has issued it
-    Duration host{0};         // when the host finished issuing it
-    Duration frontier{0};     // when the compute stream finished what came before it
-    Duration accounted{0};    // the part of the step already counted to a phase
+    std::size_t next = 0;   // instruction at the head of the compute stream
+    bool issued = false;    // whether the host has issued it
+    Duration host{0};       // when the host finished issuing it
+    Duration frontier{0};   // when the compute stream finished what came before it
+    Duration accounted{0};  // the part of the step already counted to a phase
     Activity compute;
-    bool waiting = false;     // for the collective of a wait instruction
+    bool waiting = false;  // for the collective of a wait instruction
     StepTimes times;
 };
 
@@ -57,7 +57,8 @@ class Engine {
           ranks_(programs.size()),
           arrived_(programs.front().collectives.size(), 0) {
         for (const Program& program : programs) {
-            invariant(program.collectives.size() == arrived_.size(), "all ranks issue the same collectives");
+            invariant(program.collectives.size() == arrived_.size(),
+                      "all ranks issue the same collectives");
         }
     }
 
@@ -123,7 +124,8 @@ class Engine {
             }
             if (is_compute(instruction.kind)) {
                 begin_compute(state.compute, instruction);
-                const Duration end = now_ + stretched(state.compute.remaining, state.compute.slowdown_ppm);
+                const Duration end =
+                    now_ + stretched(state.compute.remaining, state.compute.slowdown_ppm);
                 if (!skip_to(end)) {
                     schedule_end(state.compute, EventKind::compute_ends, rank);
                     return;
@@ -142,8 +144,8 @@ class Engine {
     }
 
     // Moves time on at once where the event of that moment would be the next one anyway and no rate
-    // could change before: one rank, no earlier event, no interference at work. Most operations of a
-    // step are of this kind, and skipping the queue makes a sweep several times faster.
+    // could change before: one rank, no earlier event, no interference at work. Most operations of
+    // a step are of this kind, and skipping the queue makes a sweep several times faster.
     bool skip_to(Duration time) {
         if (ranks_.size() > 1 || (interferes_ && collective_.active) ||
             (!events_.empty() && events_.top().time <= time)) {
@@ -168,7 +170,8 @@ class Engine {
 
     void finish_instruction(std::size_t rank, const Instruction& instruction) {
         RankState& state = ranks_[rank];
-        // A launch takes no time on the compute stream; only its host time can hold up what follows.
+        // A launch takes no time on the compute stream; only its host time can hold up what
+        // follows.
         if (instruction.kind != InstructionKind::launch || host_is_device_) {
             state.frontier = now_;
             phase_time(state.times, instruction.phase) += now_ - state.accounted;
@@ -245,7 +248,8 @@ class Engine {
                  activity.generation);
     }
 
-    void change_rate(Activity& activity, std::int64_t slowdown_ppm, EventKind kind, std::size_t rank) {
+    void change_rate(Activity& activity, std::int64_t slowdown_ppm, EventKind kind,
+                     std::size_t rank) {
         if (!activity.active || activity.slowdown_ppm == slowdown_ppm) {
             return;
         }
@@ -263,7 +267,8 @@ class Engine {
             return;
         }
         const bool computing = computing_ > 0;
-        change_rate(collective_, computing ? interference_.communication_slowdown_ppm : undisturbed_ppm,
+        change_rate(collective_,
+                    computing ? interference_.communication_slowdown_ppm : undisturbed_ppm,
                     EventKind::collective_ends, 0);
         if (collective_.active == settled_in_flight_) {
             return;
@@ -278,8 +283,8 @@ class Engine {
 
     void record(std::size_t rank, Track track, std::size_t subject, Duration start, Duration end) {
         if (recording_) {
-            result_.timeline.spans.push_back(
-                {start, end, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(subject), track});
+            result_.timeline.spans.push_back({start, end, static_cast<std::int32_t>(rank),
+                                              static_cast<std::int32_t>(subject), track});
         }
     }
 
@@ -292,11 +297,11 @@ class Engine {
     std::uint64_t sequence_ = 0;
     std::priority_queue<Event, std::vector<Event>, LaterEvent> events_;
     std::vector<RankState> ranks_;
-    std::int64_t computing_ = 0;           // ranks that compute now
-    Activity collective_;                  // the one in flight, if active
-    std::vector<std::size_t> arrived_;     // by collective: ranks that have reached it
-    std::size_t ended_collectives_ = 0;    // also the index of the next one to start
-    bool settled_in_flight_ = false;       // whether compute rates assume a collective in flight
+    std::int64_t computing_ = 0;         // ranks that compute now
+    Activity collective_;                // the one in flight, if active
+    std::vector<std::size_t> arrived_;   // by collective: ranks that have reached it
+    std::size_t ended_collectives_ = 0;  // also the index of the next one to start
+    bool settled_in_flight_ = false;     // whether compute rates assume a collective in flight
     Simulation result_;
 };
 

@@ -1,14 +1,15 @@
 // The engine: executes programs on hosts, compute streams and one communication stream.
 //
-// Time moves from event to event, ordered by (time, sequence number), so that equal times resolve in
-// the order they were scheduled and every run repeats to the picosecond.
+// Time moves from event to event, ordered by (time, sequence number), so that equal times resolve
+// in the order they were scheduled and every run repeats to the picosecond.
 //
 //  - Host: issues its instructions one after another, each taking its host time. It runs ahead of
 //    the device; where host_is_device, it issues the next one only when the device is idle.
 //  - Compute stream of a rank: runs what was issued, in order, each no earlier than it was issued.
 //  - Communication stream: one for the group, first in, first out. A collective starts when every
 //    rank has issued it, every rank's compute stream has reached it, and the stream is free.
-//  - Interference: while a collective is in flight, computing runs slower by compute_slowdown; while
+//  - Interference: while a collective is in flight, computing runs slower by compute_slowdown;
+//  while
 //    any rank computes, the collective runs slower by communication_slowdown. Each activity carries
 //    its remaining work, and its rate changes when the other side starts or ends.
 #pragma once

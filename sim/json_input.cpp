@@ -66,7 +66,8 @@ class Watcher {
             case Json::parse_event_t::object_start:
             case Json::parse_event_t::array_start:
                 if (depth >= deepest_nesting) {
-                    throw InputError(file_, "", fmt::format("nesting no deeper than {}", deepest_nesting),
+                    throw InputError(file_, "",
+                                     fmt::format("nesting no deeper than {}", deepest_nesting),
                                      "a deeper one");
                 }
                 open_.emplace_back();
@@ -110,7 +111,8 @@ std::string without_prefix(std::string message) {
         message.erase(0, end + 2);
     }
     // It quotes what was read last, which may be no text at all.
-    std::replace_if(message.begin(), message.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+    std::replace_if(
+        message.begin(), message.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
     return message;
 }
 
@@ -149,20 +151,23 @@ Json parse_json(std::string_view text, const std::string& file) {
     } catch (const Json::parse_error& error) {
         throw InputError(file, "", "valid JSON", without_prefix(error.what()));
     } catch (const Json::out_of_range& error) {
-        throw InputError(file, "", "numbers within the range of a double", without_prefix(error.what()));
+        throw InputError(file, "", "numbers within the range of a double",
+                         without_prefix(error.what()));
     }
 }
 
-void JsonPlace::fail(const std::string& expected) const { fail(expected, described(*value)); }
+void JsonPlace::fail(const std::string& expected) const {
+    fail(expected, described(*value));
+}
 
 void JsonPlace::fail(const std::string& expected, const std::string& got) const {
     throw InputError(file, pointer, expected, got);
 }
 
 double read_number(const JsonPlace& place, const NumberRange& range) {
-    const std::string expected = fmt::format("a number {} {} and at most {}",
-                                             range.lowest_excluded ? "above" : "of at least", range.lowest,
-                                             range.highest);
+    const std::string expected =
+        fmt::format("a number {} {} and at most {}",
+                    range.lowest_excluded ? "above" : "of at least", range.lowest, range.highest);
     if (!place.value->is_number()) {
         place.fail(expected);
     }
@@ -239,7 +244,8 @@ JsonObject::JsonObject(JsonPlace place, std::initializer_list<std::string_view> 
 }
 
 bool JsonObject::has(std::string_view key) const {
-    invariant(std::find(known_.begin(), known_.end(), key) != known_.end(), "a key that is read is known");
+    invariant(std::find(known_.begin(), known_.end(), key) != known_.end(),
+              "a key that is read is known");
     return place_.value->contains(std::string(key));
 }
 
@@ -247,19 +253,22 @@ JsonPlace JsonObject::at(std::string_view key) const {
     if (std::optional<JsonPlace> found = find(key)) {
         return *std::move(found);
     }
-    throw InputError(place_.file, place_.pointer, fmt::format("the key {}", key), "an object without it");
+    throw InputError(place_.file, place_.pointer, fmt::format("the key {}", key),
+                     "an object without it");
 }
 
 std::optional<JsonPlace> JsonObject::find(std::string_view key) const {
     if (!has(key)) {
         return std::nullopt;
     }
-    return JsonPlace{&place_.value->at(std::string(key)), place_.file, fmt::format("{}/{}", place_.pointer, key)};
+    return JsonPlace{&place_.value->at(std::string(key)), place_.file,
+                     fmt::format("{}/{}", place_.pointer, key)};
 }
 
 void JsonObject::exclusive(std::string_view a, std::string_view b) const {
     if (has(a) && has(b)) {
-        throw InputError(place_.file, place_.pointer, fmt::format("at most one of the keys {} and {}", a, b), "both");
+        throw InputError(place_.file, place_.pointer,
+                         fmt::format("at most one of the keys {} and {}", a, b), "both");
     }
 }
 
@@ -275,7 +284,9 @@ BytesPerSecond read_bandwidth_gb_per_s(const JsonPlace& place) {
     return bandwidth_from_gb_per_s(read_number(place, {1e-6, 1e6}));
 }
 
-Bytes read_bytes(const JsonPlace& place) { return {read_integer(place, 1, std::int64_t{1} << 50)}; }
+Bytes read_bytes(const JsonPlace& place) {
+    return {read_integer(place, 1, std::int64_t{1} << 50)};
+}
 
 Bytes read_cap_mib(const JsonPlace& place) {
     const double mib = read_number(place, {0, 1 << 30, true});

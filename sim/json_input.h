@@ -1,5 +1,6 @@
-// Strict reading of JSON: every key is known, every value has the expected type and range, and every
-// error names file, pointer, expected and got. Parsers of scenario and link files are built on it.
+// Strict reading of JSON: every key is known, every value has the expected type and range, and
+// every error names file, pointer, expected and got. Parsers of scenario and link files are built
+// on it.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,8 @@ template <typename Choices>
 auto read_choice(const JsonPlace& place, const Choices& choices) {
     std::string listed;
     for (const auto choice : choices) {
-        if (place.value->is_string() && place.value->template get_ref<const std::string&>() == name_of(choice)) {
+        if (place.value->is_string() &&
+            place.value->template get_ref<const std::string&>() == name_of(choice)) {
             return choice;
         }
         listed += (listed.empty() ? "" : ", ") + std::string(name_of(choice));
@@ -81,11 +83,11 @@ class JsonObject {
 };
 
 // Quantities. The bounds are wide enough for anything real and keep every sum within int64.
-Duration read_duration_ms(const JsonPlace& place);           // 0 to 10^7 ms
-Duration read_duration_us(const JsonPlace& place);           // 0 to 10^6 us
+Duration read_duration_ms(const JsonPlace& place);               // 0 to 10^7 ms
+Duration read_duration_us(const JsonPlace& place);               // 0 to 10^6 us
 BytesPerSecond read_bandwidth_gb_per_s(const JsonPlace& place);  // 10^-6 to 10^6 GB/s
-Bytes read_bytes(const JsonPlace& place);                    // 1 to 2^50
+Bytes read_bytes(const JsonPlace& place);                        // 1 to 2^50
 // A cap as PyTorch reads it: int(mib x 2^20) bytes, at least one.
-Bytes read_cap_mib(const JsonPlace& place);                  // above 0, up to 2^30 MiB
+Bytes read_cap_mib(const JsonPlace& place);  // above 0, up to 2^30 MiB
 
 }  // namespace bucketwise

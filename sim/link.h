@@ -53,10 +53,10 @@ struct Provenance {
 struct LinkParameters {
     std::string name;
     Algorithm algorithm = Algorithm::ring;
-    std::vector<Segment> segments;     // at least one, unless hierarchical
+    std::vector<Segment> segments;      // at least one, unless hierarchical
     std::vector<LinkParameters> tiers;  // hierarchical: {intra-node, inter-node}; else empty
-    Duration launch{0};                // part of every collective's time on the communication stream
-    Duration host_issue{0};            // host time to issue one collective
+    Duration launch{0};      // part of every collective's time on the communication stream
+    Duration host_issue{0};  // host time to issue one collective
     Interference interference;
     std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;

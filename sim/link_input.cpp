@@ -29,7 +29,8 @@ class LinkReader {
     static std::string beside(const std::string& naming_file, const std::string& path) {
         const std::size_t slash = naming_file.rfind('/');
         const bool absolute = path.front() == '/';
-        return absolute || slash == std::string::npos ? path : naming_file.substr(0, slash + 1) + path;
+        return absolute || slash == std::string::npos ? path
+                                                      : naming_file.substr(0, slash + 1) + path;
     }
 
     LinkParameters read_named(const JsonPlace& place) {
@@ -40,7 +41,8 @@ class LinkReader {
         }
         constexpr std::size_t most_open_files = 8;
         if (open_files_.size() >= most_open_files) {
-            place.fail(fmt::format("at most {} link files that name one another", most_open_files), "more");
+            place.fail(fmt::format("at most {} link files that name one another", most_open_files),
+                       "more");
         }
         open_files_.push_back(path);
         const Json document = parse_json(read_text(place, path), path);
@@ -58,8 +60,9 @@ class LinkReader {
     }
 
     LinkParameters read_inline(const JsonPlace& place) {
-        const JsonObject object(place, {"name", "algorithm", "segments", "intra", "inter", "launch_us",
-                                        "host_issue_us", "interference", "copy_gb_per_s", "provenance"});
+        const JsonObject object(
+            place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "host_issue_us",
+                    "interference", "copy_gb_per_s", "provenance"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
         link.algorithm = read_choice(object.at("algorithm"), all_algorithms);
@@ -102,7 +105,8 @@ class LinkReader {
     static void inherit(LinkParameters& link, const LinkParameters& tier) {
         link.host_issue = std::max(link.host_issue, tier.host_issue);
         Interference& own = link.interference;
-        own.compute_slowdown_ppm = std::max(own.compute_slowdown_ppm, tier.interference.compute_slowdown_ppm);
+        own.compute_slowdown_ppm =
+            std::max(own.compute_slowdown_ppm, tier.interference.compute_slowdown_ppm);
         own.communication_slowdown_ppm =
             std::max(own.communication_slowdown_ppm, tier.interference.communication_slowdown_ppm);
         if (tier.copy_bandwidth) {
@@ -115,7 +119,8 @@ class LinkReader {
         const std::vector<JsonPlace> elements = read_array(place, most_segments);
         Bytes reached{0};
         for (std::size_t i = 0; i < elements.size(); ++i) {
-            const JsonObject object(elements[i], {"up_to_bytes", "latency_us", "bandwidth_gb_per_s"});
+            const JsonObject object(elements[i],
+                                    {"up_to_bytes", "latency_us", "bandwidth_gb_per_s"});
             Segment segment;
             if (i + 1 < elements.size()) {
                 const JsonPlace up_to = object.at("up_to_bytes");
@@ -144,8 +149,10 @@ class LinkReader {
             link.copy_bandwidth = read_bandwidth_gb_per_s(*copy);
         }
         if (const auto interference = object.find("interference")) {
-            const JsonObject slowdowns(*interference, {"compute_slowdown", "communication_slowdown"});
-            link.interference.compute_slowdown_ppm = read_slowdown_ppm(slowdowns.at("compute_slowdown"));
+            const JsonObject slowdowns(*interference,
+                                       {"compute_slowdown", "communication_slowdown"});
+            link.interference.compute_slowdown_ppm =
+                read_slowdown_ppm(slowdowns.at("compute_slowdown"));
             link.interference.communication_slowdown_ppm =
                 read_slowdown_ppm(slowdowns.at("communication_slowdown"));
         }
@@ -156,8 +163,8 @@ class LinkReader {
     }
 
     static Provenance read_provenance(const JsonPlace& place) {
-        const JsonObject object(place,
-                                {"backend", "ranks", "hardware", "versions", "date", "samples", "source"});
+        const JsonObject object(
+            place, {"backend", "ranks", "hardware", "versions", "date", "samples", "source"});
         Provenance provenance;
         const auto text = [&](std::string_view key, std::string& target) {
             if (const auto found = object.find(key)) {

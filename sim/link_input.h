@@ -9,8 +9,9 @@
 
 namespace bucketwise {
 
-// An inline link, or a string: the path of a link file relative to the folder of the file that names
-// it. The tiers of a hierarchical link may be files again; one that leads back to itself is refused.
+// An inline link, or a string: the path of a link file relative to the folder of the file that
+// names it. The tiers of a hierarchical link may be files again; one that leads back to itself is
+// refused.
 LinkParameters read_link(const JsonPlace& place, const FileReader& read_file);
 
 }  // namespace bucketwise

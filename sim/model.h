@@ -57,7 +57,8 @@ struct Operation {
     std::string name;  // the module's name, for example "layer1.0.conv1" or "h.3.attn.softmax"
     Work forward;
     Work input_gradient;   // zero where the input needs none (the first layer, an embedding)
-    Work weight_gradient;  // of the second factor: a weight, or attention's second activation; else zero
+    Work weight_gradient;  // of the second factor: a weight, or attention's second activation; else
+                           // zero
     std::optional<MatrixProduct> product;
     // Indices into Model::parameters, in the order in which PyTorch's autograd finishes their
     // gradients: a linear layer's bias before its weight, a convolution's or normalisation's after.

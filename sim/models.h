@@ -22,7 +22,8 @@ struct TransformerShape {
     std::int64_t feed_forward = 0;  // d_ff
     std::int64_t heads = 0;         // divides hidden
     std::int64_t vocabulary = 0;
-    std::int64_t context = 0;  // learned positions (gpt2, bert); the longest sequence (llama, cs336)
+    std::int64_t context =
+        0;  // learned positions (gpt2, bert); the longest sequence (llama, cs336)
     bool operator==(const TransformerShape&) const = default;
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 class TraceWriter {
   public:
-    TraceWriter(const StepInput& input, const Program& program) : workload_(input.workload), program_(program) {}
+    TraceWriter(const StepInput& input, const Program& program)
+        : workload_(input.workload), program_(program) {}
 
     std::string write(const std::string& name, const Simulation& simulation) {
         for (const Span& span : simulation.timeline.spans) {
@@ -41,8 +42,9 @@ class TraceWriter {
         Json process = event("M", "process_name", rank, Track::host);
         process["args"] = {{"name", fmt::format("{}, rank {}", name, rank)}};
         events_.push_back(std::move(process));
-        for (const auto& [track, label] : {std::pair(Track::host, "host"), std::pair(Track::compute, "compute stream"),
-                                           std::pair(Track::communication, "communication stream")}) {
+        for (const auto& [track, label] :
+             {std::pair(Track::host, "host"), std::pair(Track::compute, "compute stream"),
+              std::pair(Track::communication, "communication stream")}) {
             Json thread = event("M", "thread_name", rank, track);
             thread["args"] = {{"name", label}};
             events_.push_back(std::move(thread));
@@ -55,24 +57,29 @@ class TraceWriter {
     void add_slice(const Span& span) {
         const auto subject = static_cast<std::size_t>(span.subject);
         const bool communicates = span.track == Track::communication;
-        Json slice = event("X", communicates ? collective_name(subject) : instruction_name(subject), span.rank,
-                           span.track);
-        slice["cat"] = communicates ? "communication" : span.track == Track::host ? "host" : "compute";
+        Json slice = event("X", communicates ? collective_name(subject) : instruction_name(subject),
+                           span.rank, span.track);
+        slice["cat"] = communicates                ? "communication"
+                       : span.track == Track::host ? "host"
+                                                   : "compute";
         slice["ts"] = to_us(span.start);
         slice["dur"] = to_us(span.end - span.start);
         if (communicates) {
             const Collective& collective = program_.collectives[subject];
-            slice["args"] = {{"bytes", collective.bytes.count}, {"alone_us", to_us(collective.time)}};
+            slice["args"] = {{"bytes", collective.bytes.count},
+                             {"alone_us", to_us(collective.time)}};
         }
         events_.push_back(std::move(slice));
     }
 
     [[nodiscard]] std::string collective_name(std::size_t index) const {
         const Collective& collective = program_.collectives[index];
-        const std::string subject = collective.bucket                                ? fmt::format("bucket {}", *collective.bucket)
-                                    : collective.kind == CollectiveKind::broadcast ? "buffers"
-                                                                                   : "unused parameters";
-        return fmt::format("{} {} ({:.2f} MiB)", name_of(collective.kind), subject, to_mib(collective.bytes));
+        const std::string subject = collective.bucket ? fmt::format("bucket {}", *collective.bucket)
+                                    : collective.kind == CollectiveKind::broadcast
+                                        ? "buffers"
+                                        : "unused parameters";
+        return fmt::format("{} {} ({:.2f} MiB)", name_of(collective.kind), subject,
+                           to_mib(collective.bytes));
     }
 
     [[nodiscard]] std::string instruction_name(std::size_t index) const {
@@ -119,7 +126,8 @@ class TraceWriter {
         for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
             const Instruction& instruction = program_.instructions[i];
             const auto collective = collective_spans_.find(instruction.subject);
-            if (instruction.kind != InstructionKind::launch || collective == collective_spans_.end() ||
+            if (instruction.kind != InstructionKind::launch ||
+                collective == collective_spans_.end() ||
                 !program_.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
                 continue;
             }
@@ -131,8 +139,10 @@ class TraceWriter {
     }
 
     void add_flow(const Span& from, const Span& to) {
-        // A flow binds to the slice that encloses its time, so it leaves just before the slice ends.
-        const Duration leaves = from.end - std::min<Duration>(std::chrono::nanoseconds{1}, (from.end - from.start) / 2);
+        // A flow binds to the slice that encloses its time, so it leaves just before the slice
+        // ends.
+        const Duration leaves =
+            from.end - std::min<Duration>(std::chrono::nanoseconds{1}, (from.end - from.start) / 2);
         for (const auto& [phase, track, time] : {std::tuple("s", Track::compute, leaves),
                                                  std::tuple("f", Track::communication, to.start)}) {
             Json flow = event(phase, "bucket complete", 0, track);

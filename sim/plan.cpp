@@ -175,8 +175,8 @@ std::string_view name_of(LaunchRule rule) {
     return {};
 }
 
-BucketPlan make_plan(const std::vector<Gradient>& gradients, const std::vector<std::int32_t>& readiness,
-                     const PlanPolicy& policy) {
+BucketPlan make_plan(const std::vector<Gradient>& gradients,
+                     const std::vector<std::int32_t>& readiness, const PlanPolicy& policy) {
     invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
     Planner planner(gradients, policy);
     const auto count = static_cast<std::int32_t>(gradients.size());

@@ -34,8 +34,8 @@ std::string_view name_of(Closing closing);
 std::string_view name_of(Order order);
 std::string_view name_of(LaunchRule rule);
 
-// The limit of the k-th bucket of a dtype: list[k], its last entry repeating; without a list, `first`
-// for the first bucket where given, and `cap` for all others.
+// The limit of the k-th bucket of a dtype: list[k], its last entry repeating; without a list,
+// `first` for the first bucket where given, and `cap` for all others.
 struct BucketLimits {
     std::optional<Bytes> first;
     Bytes cap;
@@ -48,8 +48,8 @@ struct PlanPolicy {
     Order order = Order::readiness;
     LaunchRule launch = LaunchRule::in_order;
     BucketLimits limits;
-    // PyTorch when it constructs the reducer, before it knows the readiness order: buckets sorted by
-    // their smallest gradient index, then the list reversed, since backward runs in reverse.
+    // PyTorch when it constructs the reducer, before it knows the readiness order: buckets sorted
+    // by their smallest gradient index, then the list reversed, since backward runs in reverse.
     bool reversed_after_sort = false;
     bool operator==(const PlanPolicy&) const = default;
 };
@@ -76,7 +76,7 @@ struct BucketPlan {
 
 // Groups all gradients. Each gradient is in exactly one bucket; a bucket holds one dtype; a sparse
 // gradient is alone. `readiness` lists all gradient indices once.
-BucketPlan make_plan(const std::vector<Gradient>& gradients, const std::vector<std::int32_t>& readiness,
-                     const PlanPolicy& policy);
+BucketPlan make_plan(const std::vector<Gradient>& gradients,
+                     const std::vector<std::int32_t>& readiness, const PlanPolicy& policy);
 
 }  // namespace bucketwise

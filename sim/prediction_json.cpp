@@ -9,7 +9,9 @@
 namespace bucketwise {
 namespace {
 
-Json mib_or_null(const std::optional<Bytes>& cap) { return cap ? Json(typed_mib(*cap)) : Json(nullptr); }
+Json mib_or_null(const std::optional<Bytes>& cap) {
+    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
+}
 
 Json row(const Evaluation& evaluation) {
     Json sizes = Json::array();
@@ -27,8 +29,9 @@ Json row(const Evaluation& evaluation) {
               {"exposed_communication_ms", to_ms(evaluation.exposed)}};
     if (evaluation.cap) {
         json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),
-                                 evaluation.same_plan.highest ? Json(to_mib(*evaluation.same_plan.highest))
-                                                              : Json(nullptr)};
+                                 evaluation.same_plan.highest
+                                     ? Json(to_mib(*evaluation.same_plan.highest))
+                                     : Json(nullptr)};
     }
     return json;
 }

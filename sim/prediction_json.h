@@ -7,9 +7,10 @@
 
 namespace bucketwise {
 
-// Keys: scenario, strategy, ranks, link, best, default, keep_default, configured (only where the scenario names a
-// cap), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds bucket_cap_mib (null
-// without a cap), same_plan_mib, buckets, bucket_bytes in launch order, and times in ms.
+// Keys: scenario, strategy, ranks, link, best, default, keep_default, configured (only where the
+// scenario names a cap), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
+// bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, and
+// times in ms.
 Json to_json(const Scenario& scenario, const Prediction& prediction);
 
 }  // namespace bucketwise

@@ -11,7 +11,8 @@ namespace {
 
 class Builder {
   public:
-    Builder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan, Program& program)
+    Builder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+            Program& program)
         : input_(input), workload_(input.workload), sync_(sync), plan_(plan), program_(program) {
         program_.instructions.clear();
         program_.collectives.clear();
@@ -43,15 +44,15 @@ class Builder {
     void forward() {
         for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
             const TimedOperation& operation = workload_.forward[i];
-            add({InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i), operation.host,
-                 operation.device});
+            add({InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i),
+                 operation.host, operation.device});
         }
     }
 
     void add_backward_operation(std::size_t i) {
         const TimedOperation& operation = workload_.backward[i];
-        add({InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i), operation.host,
-             operation.device});
+        add({InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i),
+             operation.host, operation.device});
     }
 
     void backward_without_synchronisation() {
@@ -108,11 +109,12 @@ class Builder {
         }
     }
 
-    // Both ends of a cast move half the traffic of a copy's read and write at the narrower side, so a
-    // copy of the mean of both sizes stands for it.
+    // Both ends of a cast move half the traffic of a copy's read and write at the narrower side, so
+    // a copy of the mean of both sizes stands for it.
     void add_cast(InstructionKind kind, std::size_t bucket) {
         const Bytes full = plan_.buckets[bucket].size;
-        add_copy(kind, static_cast<std::int32_t>(bucket), {(full + bytes_on_wire(bucket)).count / 2});
+        add_copy(kind, static_cast<std::int32_t>(bucket),
+                 {(full + bytes_on_wire(bucket)).count / 2});
     }
 
     void add_copy(InstructionKind kind, std::int32_t subject, Bytes payload) {
@@ -142,7 +144,8 @@ class Builder {
                static_cast<std::int32_t>(bucket));
     }
 
-    std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes, std::optional<std::int32_t> bucket) {
+    std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
+                        std::optional<std::int32_t> bucket) {
         const auto index = static_cast<std::int32_t>(program_.collectives.size());
         program_.collectives.push_back(
             {kind, bucket, bytes, collective_time(kind, bytes, input_.group, input_.link)});

@@ -17,7 +17,8 @@
 namespace bucketwise {
 
 enum class InstructionKind : std::uint8_t {
-    copy_buffers,  // subject: group of Workload::buffer_groups; each buffer back after its broadcast
+    copy_buffers,  // subject: group of Workload::buffer_groups; each buffer back after its
+                   // broadcast
     forward,       // subject: operation of Workload::forward
     backward,      // subject: operation of Workload::backward
     copy_in,       // subject: gradient; into its bucket with the division by the number of ranks
@@ -88,7 +89,8 @@ Program with_free_communication(Program program);
 // The same step if the host issued everything in no time.
 Program with_free_launches(Program program);
 
-// No execution of the program can take longer, in seconds: everything one after another, slowed down.
+// No execution of the program can take longer, in seconds: everything one after another, slowed
+// down.
 double longest_possible_seconds(const Program& program);
 
 }  // namespace bucketwise

@@ -16,31 +16,38 @@ constexpr std::size_t most_telling_rows = 12;
 // tells nothing new.
 constexpr double telling_deviation = 0.002;
 
-double step_ms(const Evaluation& e) { return to_ms(e.times.step()); }
+double step_ms(const Evaluation& e) {
+    return to_ms(e.times.step());
+}
 
-double log_cap(const Evaluation& e) { return std::log(static_cast<double>(e.cap.value_or(Bytes{1}).count)); }
+double log_cap(const Evaluation& e) {
+    return std::log(static_cast<double>(e.cap.value_or(Bytes{1}).count));
+}
 
 std::string cap_text(const Evaluation& e) {
     constexpr Bytes smallest_in_mib{10'000};
     if (!e.cap) {
         return "-";
     }
-    return *e.cap < smallest_in_mib ? fmt::format("{} B", e.cap->count) : fmt::format("{:g} MiB", typed_mib(*e.cap));
+    return *e.cap < smallest_in_mib ? fmt::format("{} B", e.cap->count)
+                                    : fmt::format("{:g} MiB", typed_mib(*e.cap));
 }
 
 double percent_of(Duration part, Duration whole) {
-    return whole.count() == 0 ? 0.0
-                              : 100 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
+    return whole.count() == 0
+               ? 0.0
+               : 100 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
 }
 
 // The row between `low` and `high` that lies furthest from the line between them.
-std::pair<std::size_t, double> furthest_from_line(const std::vector<Evaluation>& sweep, std::size_t low,
-                                                  std::size_t high) {
+std::pair<std::size_t, double> furthest_from_line(const std::vector<Evaluation>& sweep,
+                                                  std::size_t low, std::size_t high) {
     std::pair<std::size_t, double> furthest{low, 0.0};
     const double width = std::max(log_cap(sweep[high]) - log_cap(sweep[low]), 1e-9);
     for (std::size_t i = low + 1; i < high; ++i) {
         const double along = (log_cap(sweep[i]) - log_cap(sweep[low])) / width;
-        const double line = step_ms(sweep[low]) + along * (step_ms(sweep[high]) - step_ms(sweep[low]));
+        const double line =
+            step_ms(sweep[low]) + along * (step_ms(sweep[high]) - step_ms(sweep[low]));
         const double deviation = std::abs(step_ms(sweep[i]) - line);
         if (deviation > furthest.second) {
             furthest = {i, deviation};
@@ -58,28 +65,31 @@ bool same_plan(const Evaluation& a, const Evaluation& b) {
 }
 
 std::string configured_text(const Prediction& prediction) {
-    return prediction.configured ? fmt::format("  Your cap {}: {:.3f} ms per step.\n", cap_text(*prediction.configured),
-                                               step_ms(*prediction.configured))
-                                 : "";
+    return prediction.configured
+               ? fmt::format("  Your cap {}: {:.3f} ms per step.\n",
+                             cap_text(*prediction.configured), step_ms(*prediction.configured))
+               : "";
 }
 
 std::string default_headline(const Prediction& prediction) {
     const Evaluation& named = prediction.sweep[prediction.best];
     return fmt::format(
-        "  Leave the bucket cap at the default (first bucket {:g} MiB, then {:g} MiB): {:.3f} ms per step.\n"
+        "  Leave the bucket cap at the default (first bucket {:g} MiB, then {:g} MiB): {:.3f} ms "
+        "per step.\n"
         "  The best cap to name is {}: {:.3f} ms.\n",
-        to_mib(default_first_bucket), to_mib(default_bucket_cap), step_ms(prediction.default_cap), cap_text(named),
-        step_ms(named));
+        to_mib(default_first_bucket), to_mib(default_bucket_cap), step_ms(prediction.default_cap),
+        cap_text(named), step_ms(named));
 }
 
 std::string headline(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = fmt::format("{}: {}, {} rank{}, {} over {}\n\n", scenario.name,
                                    name_of(scenario.sync.strategy), scenario.group.ranks,
-                                   scenario.group.ranks == 1 ? "" : "s", name_of(scenario.link.algorithm),
-                                   scenario.link.name);
+                                   scenario.group.ranks == 1 ? "" : "s",
+                                   name_of(scenario.link.algorithm), scenario.link.name);
     if (!best.cap) {
-        return text + fmt::format("  Step {:.3f} ms. This strategy has no bucket cap to choose.\n", step_ms(best));
+        return text + fmt::format("  Step {:.3f} ms. This strategy has no bucket cap to choose.\n",
+                                  step_ms(best));
     }
     if (prediction.default_is_fastest) {
         return text + default_headline(prediction) + configured_text(prediction);
@@ -89,19 +99,23 @@ std::string headline(const Scenario& scenario, const Prediction& prediction) {
     const double gain_percent = percent_of(gain, default_step);
     const std::string default_text = cap_text(prediction.default_cap);
     if (same_plan(best, prediction.default_cap)) {
-        text += fmt::format("  Keep the default bucket cap of {}: {:.3f} ms per step, and no other is faster.\n",
-                            default_text, to_ms(default_step));
+        text += fmt::format(
+            "  Keep the default bucket cap of {}: {:.3f} ms per step, and no other is faster.\n",
+            default_text, to_ms(default_step));
     } else if (Duration{0} <= gain && prediction.keep_default) {
-        text += fmt::format("  Keep the default bucket cap of {}: {:.3f} ms per step.\n", default_text,
-                            to_ms(default_step));
-        text += fmt::format("  The fastest cap, {}, saves only {:.3f} ms ({:.2f} %).\n", cap_text(best), to_ms(gain),
-                            gain_percent);
+        text += fmt::format("  Keep the default bucket cap of {}: {:.3f} ms per step.\n",
+                            default_text, to_ms(default_step));
+        text += fmt::format("  The fastest cap, {}, saves only {:.3f} ms ({:.2f} %).\n",
+                            cap_text(best), to_ms(gain), gain_percent);
     } else if (gain > Duration{0}) {
-        text += fmt::format("  Best bucket cap {}: {:.3f} ms per step, {:.3f} ms ({:.1f} %) less than the default of {}.\n",
-                            cap_text(best), step_ms(best), to_ms(gain), gain_percent, default_text);
+        text += fmt::format(
+            "  Best bucket cap {}: {:.3f} ms per step, {:.3f} ms ({:.1f} %) less than the default "
+            "of {}.\n",
+            cap_text(best), step_ms(best), to_ms(gain), gain_percent, default_text);
     } else {
-        text += fmt::format("  Fastest of these caps {}: {:.3f} ms per step. The default of {} takes {:.3f} ms.\n",
-                            cap_text(best), step_ms(best), default_text, to_ms(default_step));
+        text += fmt::format(
+            "  Fastest of these caps {}: {:.3f} ms per step. The default of {} takes {:.3f} ms.\n",
+            cap_text(best), step_ms(best), default_text, to_ms(default_step));
     }
     return text + configured_text(prediction);
 }
@@ -111,13 +125,20 @@ std::string plateau_text(const Prediction& prediction) {
     if (sweep.size() == 1) {
         return "";
     }
-    const std::string range =
-        fmt::format("{} to {}", cap_text(sweep[prediction.plateau_low]), cap_text(sweep[prediction.plateau_high]));
+    const std::string range = fmt::format("{} to {}", cap_text(sweep[prediction.plateau_low]),
+                                          cap_text(sweep[prediction.plateau_high]));
     if (all_within_plateau(prediction)) {
-        return fmt::format("  The bucket cap hardly matters here: from {} every step is within {:g} % of the best.\n",
-                           range, 100 * plateau_tolerance);
+        return fmt::format(
+            "  The bucket cap hardly matters here: from {} every step is within {:g} % of the "
+            "best.\n",
+            range, 100 * plateau_tolerance);
     }
-    return fmt::format("  Plateau {}: steps within {:g} % of the best.\n", range, 100 * plateau_tolerance);
+    if (prediction.plateau_low == prediction.plateau_high) {
+        return fmt::format("  No neighbouring cap is within {:g} % of it.\n",
+                           100 * plateau_tolerance);
+    }
+    return fmt::format("  Plateau {}: steps within {:g} % of the best.\n", range,
+                       100 * plateau_tolerance);
 }
 
 std::string binding_text(const Prediction& prediction) {
@@ -127,25 +148,33 @@ std::string binding_text(const Prediction& prediction) {
     std::string text;
     if (best.communication > Duration{0}) {
         const Duration hidden = std::max(best.communication - best.exposed, Duration{0});
-        text += fmt::format("  Communication takes {:.3f} ms, {:.0f} % of it hidden; free, it would save {:.3f} ms.\n",
-                            to_ms(best.communication), percent_of(hidden, best.communication), to_ms(best.exposed));
+        text += fmt::format(
+            "  Communication takes {:.3f} ms, {:.0f} % of it hidden; free, it would save {:.3f} "
+            "ms.\n",
+            to_ms(best.communication), percent_of(hidden, best.communication), to_ms(best.exposed));
     }
-    return text + fmt::format("  The step is bound by: compute {:.1f} %, communication {:.1f} %, launching {:.1f} %.\n",
-                              percent_of(binding.compute, step), percent_of(binding.communication, step),
-                              percent_of(binding.launch, step));
+    return text + fmt::format(
+                      "  The step is bound by: compute {:.1f} %, communication {:.1f} %, launching "
+                      "{:.1f} %.\n",
+                      percent_of(binding.compute, step), percent_of(binding.communication, step),
+                      percent_of(binding.launch, step));
 }
 
 std::string row_text(const Evaluation& row, const Evaluation& best, std::string_view mark) {
-    return fmt::format("  {:>14} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %{}{}\n", cap_text(row),
-                       row.bucket_bytes.size(), step_ms(row), to_ms(row.times.backward), to_ms(row.exposed),
-                       percent_of(row.times.step() - best.times.step(), best.times.step()), mark.empty() ? "" : "  ", mark);
+    return fmt::format("  {:>14} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %{}{}\n",
+                       cap_text(row), row.bucket_bytes.size(), step_ms(row),
+                       to_ms(row.times.backward), to_ms(row.exposed),
+                       percent_of(row.times.step() - best.times.step(), best.times.step()),
+                       mark.empty() ? "" : "  ", mark);
 }
 
 // What a row of the sweep is besides a row.
 std::string marks(const Prediction& prediction, std::size_t i) {
     const Evaluation& row = prediction.sweep[i];
     std::string text = i == prediction.best ? "best" : "";
-    const auto add = [&](const char* mark) { text += (text.empty() ? "" : ", ") + std::string(mark); };
+    const auto add = [&](const char* mark) {
+        text += (text.empty() ? "" : ", ") + std::string(mark);
+    };
     if (same_plan(row, prediction.default_cap)) {
         add("default");
     }
@@ -157,8 +186,9 @@ std::string marks(const Prediction& prediction, std::size_t i) {
 
 std::string table(const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
-    std::string text = fmt::format("\n  {:>14} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
-                                   "step (ms)", "backward (ms)", "exposed (ms)", "over best");
+    std::string text =
+        fmt::format("\n  {:>14} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
+                    "step (ms)", "backward (ms)", "exposed (ms)", "over best");
     std::string listed;
     for (const std::size_t i : telling_rows(prediction)) {
         const std::string mark = marks(prediction, i);
@@ -174,17 +204,18 @@ std::string table(const Prediction& prediction) {
     return text;
 }
 
-// Step time over the logarithm of the cap, one character per column: the last plan that starts at or
-// below the column's cap.
+// Step time over the logarithm of the cap, one character per column: the last plan that starts at
+// or below the column's cap.
 std::string curve(const Prediction& prediction) {
     constexpr std::size_t width = 64;
     constexpr std::size_t height = 8;
     const std::vector<Evaluation>& sweep = prediction.sweep;
-    const double slowest = step_ms(*std::max_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
-        return a.times.step() < b.times.step();
-    }));
+    const double slowest =
+        step_ms(*std::max_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
+            return a.times.step() < b.times.step();
+        }));
     const double fastest = step_ms(sweep[prediction.best]);
-    constexpr std::size_t fewest_points = 3;
+    constexpr std::size_t fewest_points = 8;
     if (sweep.size() < fewest_points || all_within_plateau(prediction)) {
         return "";
     }
@@ -203,8 +234,8 @@ std::string curve(const Prediction& prediction) {
         }
         canvas[line_of(sweep[at])][column] = '*';
     }
-    const auto best_column =
-        static_cast<std::size_t>(std::lround((log_cap(sweep[prediction.best]) - low) / span * (width - 1)));
+    const auto best_column = static_cast<std::size_t>(
+        std::lround((log_cap(sweep[prediction.best]) - low) / span * (width - 1)));
     canvas[height - 1][best_column] = 'B';
     std::string text = "\n";
     for (std::size_t line = 0; line < height; ++line) {
@@ -213,8 +244,9 @@ std::string curve(const Prediction& prediction) {
                                                        : "";
         text += fmt::format("  {:>14} |{}\n", label, canvas[line]);
     }
-    return text + fmt::format("  {:>14} +{}\n  {:>14}  {:<{}}{:>{}}\n", "", std::string(width, '-'), "",
-                              cap_text(sweep.front()), width / 2, cap_text(sweep.back()), width / 2);
+    return text + fmt::format("  {:>14} +{}\n  {:>14}  {:<{}}{:>{}}\n", "", std::string(width, '-'),
+                              "", cap_text(sweep.front()), width / 2, cap_text(sweep.back()),
+                              width / 2);
 }
 
 std::string settings_text(const Scenario& scenario, const Prediction& prediction) {
@@ -245,12 +277,13 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
         }
         return all;
     }
-    std::set<std::size_t> chosen{0, prediction.plateau_low, prediction.best, prediction.plateau_high,
-                                 sweep.size() - 1};
+    std::set<std::size_t> chosen{0, prediction.plateau_low, prediction.best,
+                                 prediction.plateau_high, sweep.size() - 1};
     const double least = telling_deviation * step_ms(sweep[prediction.best]);
     while (chosen.size() < most_telling_rows) {
         std::pair<std::size_t, double> furthest{0, 0.0};
-        for (auto low = chosen.begin(), high = std::next(low); high != chosen.end(); ++low, ++high) {
+        for (auto low = chosen.begin(), high = std::next(low); high != chosen.end();
+             ++low, ++high) {
             const auto candidate = furthest_from_line(sweep, *low, *high);
             if (candidate.second > furthest.second) {
                 furthest = candidate;
@@ -266,7 +299,8 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
 
 std::string text_report(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
-    std::string text = headline(scenario, prediction) + plateau_text(prediction) + binding_text(prediction);
+    std::string text =
+        headline(scenario, prediction) + plateau_text(prediction) + binding_text(prediction);
     if (best.cap) {
         text += table(prediction) + curve(prediction) + settings_text(scenario, prediction);
     }

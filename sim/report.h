@@ -11,8 +11,8 @@ namespace bucketwise {
 // The verdict, a table of the caps that tell something, a small curve, and what to type where.
 std::string text_report(const Scenario& scenario, const Prediction& prediction);
 
-// Indices into the sweep, rising: its ends, the best, the plateau's ends, and the rows without which
-// the curve would look different, at most about a dozen.
+// Indices into the sweep, rising: its ends, the best, the plateau's ends, and the rows without
+// which the curve would look different, at most about a dozen.
 std::vector<std::size_t> telling_rows(const Prediction& prediction);
 
 }  // namespace bucketwise

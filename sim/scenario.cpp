@@ -30,18 +30,21 @@ constexpr std::int64_t most_images = 1 << 16;
 constexpr std::int64_t most_pixels = 1 << 12;
 constexpr std::int64_t most_micro_steps = 10'000;
 
-constexpr std::array<TransformerFamily, 4> all_families{TransformerFamily::gpt2, TransformerFamily::bert,
-                                                        TransformerFamily::llama, TransformerFamily::cs336};
+constexpr std::array<TransformerFamily, 4> all_families{
+    TransformerFamily::gpt2, TransformerFamily::bert, TransformerFamily::llama,
+    TransformerFamily::cs336};
 constexpr std::array<CommHook, 3> all_hooks{CommHook::none, CommHook::fp16, CommHook::bf16};
-constexpr std::array<Closing, 4> all_closings{Closing::overshoot, Closing::strict, Closing::per_gradient,
-                                              Closing::single};
+constexpr std::array<Closing, 4> all_closings{Closing::overshoot, Closing::strict,
+                                              Closing::per_gradient, Closing::single};
 constexpr std::array<Order, 3> all_orders{Order::forward, Order::reverse, Order::readiness};
 constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
                                                      LaunchRule::after_backward};
-constexpr std::array<Optimizer, 3> all_optimizers{Optimizer::sgd, Optimizer::sgd_momentum, Optimizer::adam};
+constexpr std::array<Optimizer, 3> all_optimizers{Optimizer::sgd, Optimizer::sgd_momentum,
+                                                  Optimizer::adam};
 
 TransformerShape read_shape(const JsonPlace& place) {
-    const JsonObject object(place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context"});
+    const JsonObject object(
+        place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context"});
     TransformerShape shape;
     shape.family = read_choice(object.at("family"), all_families);
     shape.layers = read_integer(object.at("layers"), 1, most_layers);
@@ -51,7 +54,8 @@ TransformerShape read_shape(const JsonPlace& place) {
     shape.vocabulary = read_integer(object.at("vocabulary"), 1, most_vocabulary);
     shape.context = read_integer(object.at("context"), 1, most_sequence);
     if (shape.hidden % shape.heads != 0) {
-        object.at("heads").fail(fmt::format("a number of heads that divides hidden ({})", shape.hidden));
+        object.at("heads").fail(
+            fmt::format("a number of heads that divides hidden ({})", shape.hidden));
     }
     return shape;
 }
@@ -62,8 +66,10 @@ std::variant<std::string, TransformerShape> read_model(const JsonPlace& place) {
     }
     const std::vector<std::string_view>& names = model_names();
     if (!place.value->is_string() ||
-        std::find(names.begin(), names.end(), place.value->get_ref<const std::string&>()) == names.end()) {
-        place.fail(fmt::format("a model ({}) or an object with a transformer's shape", fmt::join(names, ", ")));
+        std::find(names.begin(), names.end(), place.value->get_ref<const std::string&>()) ==
+            names.end()) {
+        place.fail(fmt::format("a model ({}) or an object with a transformer's shape",
+                               fmt::join(names, ", ")));
     }
     return place.value->get<std::string>();
 }
@@ -81,7 +87,8 @@ void refuse(const JsonObject& object, std::string_view key, std::string_view why
     }
 }
 
-ModelInput read_model_input(const JsonObject& object, const std::optional<TransformerShape>& shape) {
+ModelInput read_model_input(const JsonObject& object,
+                            const std::optional<TransformerShape>& shape) {
     ModelInput input;
     if (shape) {
         refuse(object, "image_size", "for a transformer");
@@ -129,8 +136,9 @@ void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
     const JsonPlace place = object.has("arithmetic") ? object.at("arithmetic")
                             : object.has("dtype")    ? object.at("dtype")
                                                      : object.at("device");
-    place.fail(fmt::format("arithmetic that {} has a peak for ({})", workload.device->name, supported),
-               std::string(name_of(workload.arithmetic)));
+    place.fail(
+        fmt::format("arithmetic that {} has a peak for ({})", workload.device->name, supported),
+        std::string(name_of(workload.arithmetic)));
 }
 
 void read_times(const JsonObject& object, ModelWorkload& workload) {
@@ -190,7 +198,8 @@ GradientWorkload read_gradient_workload(const JsonPlace& place) {
         workload.gradients.push_back(read_gradient(element, workload.backward));
         const std::string_view name = element.value->at("name").get_ref<const std::string&>();
         if (!names.insert(name).second) {
-            element.fail("a name that no other gradient has", workload.gradients.back().gradient.name);
+            element.fail("a name that no other gradient has",
+                         workload.gradients.back().gradient.name);
         }
     }
     if (const auto device = object.find("device")) {
@@ -209,7 +218,8 @@ std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& pla
         throw InputError(place.file, place.pointer, "either a model or gradients", "both");
     }
     if (place.value->is_object() && !place.value->contains("model")) {
-        throw InputError(place.file, place.pointer, "the key model or the key gradients", "neither");
+        throw InputError(place.file, place.pointer, "the key model or the key gradients",
+                         "neither");
     }
     return read_model_workload(place);
 }
@@ -274,9 +284,10 @@ void read_caps(const JsonObject& object, SyncRequest& sync) {
 }
 
 SyncRequest read_sync(const JsonPlace& place) {
-    const JsonObject object(place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
-                                    "comm_hook", "pytorch_version", "find_unused_parameters",
-                                    "broadcast_buffers", "closing", "order", "launch"});
+    const JsonObject object(
+        place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
+                "comm_hook", "pytorch_version", "find_unused_parameters", "broadcast_buffers",
+                "closing", "order", "launch"});
     SyncRequest sync;
     sync.strategy = read_choice(object.at("strategy"), all_strategies);
     read_caps(object, sync);
@@ -300,7 +311,8 @@ SyncRequest read_sync(const JsonPlace& place) {
 }
 
 bool has_device(const Scenario& scenario) {
-    return std::visit([](const auto& workload) { return workload.device.has_value(); }, scenario.workload);
+    return std::visit([](const auto& workload) { return workload.device.has_value(); },
+                      scenario.workload);
 }
 
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
@@ -322,8 +334,8 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     return step;
 }
 
-// Elements the optimizer reads and writes per parameter. SGD reads parameter and gradient and writes
-// the parameter; momentum and Adam's two moments are each read and written besides.
+// Elements the optimizer reads and writes per parameter. SGD reads parameter and gradient and
+// writes the parameter; momentum and Adam's two moments are each read and written besides.
 std::int64_t elements_per_parameter(Optimizer optimizer) {
     switch (optimizer) {
         case Optimizer::sgd:
@@ -342,9 +354,10 @@ Duration optimizer_time(const StepRequest& step, const Workload& workload, const
         return *time;
     }
     constexpr std::int64_t directions_of_a_copy = 2;
-    return device->launch + transfer_time(workload.gradient_bytes(), copy_bandwidth(*device),
-                                          {elements_per_parameter(std::get<Optimizer>(step.optimizer)),
-                                           directions_of_a_copy});
+    return device->launch +
+           transfer_time(
+               workload.gradient_bytes(), copy_bandwidth(*device),
+               {elements_per_parameter(std::get<Optimizer>(step.optimizer)), directions_of_a_copy});
 }
 
 // Only the ratio of arithmetic to memory rate matters where totals are measured and no device is
@@ -356,13 +369,14 @@ Device device_for_spreading() {
 }
 
 Workload timed_workload(const ModelWorkload& workload) {
-    const ModelTiming timing{workload.device.value_or(device_for_spreading()),
-                             workload.arithmetic, workload.forward, workload.backward};
+    const ModelTiming timing{workload.device.value_or(device_for_spreading()), workload.arithmetic,
+                             workload.forward, workload.backward};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
 Workload timed_workload(const GradientWorkload& workload) {
-    Workload result = workload_from_readiness(workload.gradients, workload.forward, workload.backward);
+    Workload result =
+        workload_from_readiness(workload.gradients, workload.forward, workload.backward);
     if (workload.device) {
         result.copy_launch = workload.device->launch;
         result.host_is_device = workload.device->host_is_device;
@@ -384,7 +398,8 @@ std::string_view name_of(Optimizer optimizer) {
     return {};
 }
 
-Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file) {
+Scenario parse_scenario(const Json& document, const std::string& file,
+                        const FileReader& read_file) {
     const JsonObject object({&document, file, ""}, {"name", "workload", "cluster", "sync", "step"});
     Scenario scenario;
     scenario.name = read_string(object.at("name"));
@@ -408,9 +423,11 @@ StepInput step_input(const Scenario& scenario) {
     StepInput input;
     input.group = scenario.group;
     input.link = scenario.link;
-    input.workload = std::visit([](const auto& workload) { return timed_workload(workload); }, scenario.workload);
+    input.workload = std::visit([](const auto& workload) { return timed_workload(workload); },
+                                scenario.workload);
     const Device* device = std::visit(
-        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; }, scenario.workload);
+        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; },
+        scenario.workload);
     input.copy_bandwidth = scenario.link.copy_bandwidth;
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
@@ -423,13 +440,16 @@ StepInput step_input(const Scenario& scenario) {
 std::vector<std::string> ineffective_keys(const Scenario& scenario) {
     const SyncRequest& sync = scenario.sync;
     const SyncSettings settings = settings_for(sync);
-    const bool is_ddp = sync.strategy == Strategy::ddp || sync.strategy == Strategy::ddp_first_iteration;
-    const bool caps_matter = settings.communicates && (settings.policy.closing == Closing::overshoot ||
-                                                       settings.policy.closing == Closing::strict);
+    const bool is_ddp =
+        sync.strategy == Strategy::ddp || sync.strategy == Strategy::ddp_first_iteration;
+    const bool caps_matter =
+        settings.communicates && (settings.policy.closing == Closing::overshoot ||
+                                  settings.policy.closing == Closing::strict);
     std::vector<std::string> notes;
     const auto note = [&](bool given, bool effective, std::string_view key) {
         if (given && !effective) {
-            notes.push_back(fmt::format("/sync/{} has no effect with the strategy {}", key, name_of(sync.strategy)));
+            notes.push_back(fmt::format("/sync/{} has no effect with the strategy {}", key,
+                                        name_of(sync.strategy)));
         }
     };
     note(sync.bucket_cap.has_value(), caps_matter, "bucket_cap_mib");

@@ -24,10 +24,10 @@ namespace bucketwise {
 struct ModelWorkload {
     std::variant<std::string, TransformerShape> model;
     ModelInput input;
-    DType dtype = DType::float32;                   // of parameters and gradients
-    Arithmetic arithmetic = Arithmetic::float32;    // of the matrix products
+    DType dtype = DType::float32;                 // of parameters and gradients
+    Arithmetic arithmetic = Arithmetic::float32;  // of the matrix products
     std::optional<Device> device;
-    std::optional<Duration> forward;                // measured totals; both or neither
+    std::optional<Duration> forward;  // measured totals; both or neither
     std::optional<Duration> backward;
     bool operator==(const ModelWorkload&) const = default;
 };

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-
 namespace bucketwise {
 namespace {
 
@@ -13,15 +12,18 @@ Bytes gradient_element(const Scenario& scenario) {
     if (const auto* model = std::get_if<ModelWorkload>(&scenario.workload)) {
         return element_size(model->dtype);
     }
-    return element_size(std::get<GradientWorkload>(scenario.workload).gradients.front().gradient.dtype);
+    return element_size(
+        std::get<GradientWorkload>(scenario.workload).gradients.front().gradient.dtype);
 }
 
 }  // namespace
 
 std::vector<FrameworkSetting> settings_for(const Scenario& scenario, const Prediction& prediction) {
-    const Bytes cap = prediction.keep_default ? *prediction.default_cap.cap : *prediction.sweep[prediction.best].cap;
+    const Bytes cap = prediction.keep_default ? *prediction.default_cap.cap
+                                              : *prediction.sweep[prediction.best].cap;
     const double mib = typed_mib(cap);
-    const std::int64_t elements = std::max<std::int64_t>(cap.count / gradient_element(scenario).count, 1);
+    const std::int64_t elements =
+        std::max<std::int64_t>(cap.count / gradient_element(scenario).count, 1);
     FrameworkSetting pytorch{"pytorch_ddp", "bucket_cap_mb", mib,
                              fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", mib)};
     if (prediction.keep_default) {

@@ -19,9 +19,10 @@ struct FrameworkSetting {
     bool operator==(const FrameworkSetting&) const = default;
 };
 
-// The advised cap (the default where that is to be kept, else the best) in each framework's own unit: PyTorch DDP counts MiB, Megatron-LM parameters,
-// DeepSpeed elements, Horovod bytes. Each closes buckets by a rule of its own, so only the framework
-// whose strategy was simulated gets exactly the predicted buckets. Precondition: there is a cap.
+// The advised cap (the default where that is to be kept, else the best) in each framework's own
+// unit: PyTorch DDP counts MiB, Megatron-LM parameters, DeepSpeed elements, Horovod bytes. Each
+// closes buckets by a rule of its own, so only the framework whose strategy was simulated gets
+// exactly the predicted buckets. Precondition: there is a cap.
 std::vector<FrameworkSetting> settings_for(const Scenario& scenario, const Prediction& prediction);
 
 }  // namespace bucketwise

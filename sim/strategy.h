@@ -24,10 +24,15 @@ enum class Strategy : std::uint8_t {
     python_async          // the same, each all-reduce as its bucket fills
 };
 
-constexpr std::array<Strategy, 9> all_strategies{
-    Strategy::none,     Strategy::naive, Strategy::flat,
-    Strategy::overlap,  Strategy::bucketed, Strategy::ddp,
-    Strategy::ddp_first_iteration, Strategy::python_sync, Strategy::python_async};
+constexpr std::array<Strategy, 9> all_strategies{Strategy::none,
+                                                 Strategy::naive,
+                                                 Strategy::flat,
+                                                 Strategy::overlap,
+                                                 Strategy::bucketed,
+                                                 Strategy::ddp,
+                                                 Strategy::ddp_first_iteration,
+                                                 Strategy::python_sync,
+                                                 Strategy::python_async};
 
 std::string_view name_of(Strategy strategy);
 
@@ -43,9 +48,9 @@ constexpr Bytes default_first_bucket{1 * bytes_per_mib};
 // What a user says about synchronisation. Where a field is left out, the strategy decides.
 struct SyncRequest {
     Strategy strategy = Strategy::ddp;
-    std::optional<Bytes> bucket_cap;    // left out: the framework's default
+    std::optional<Bytes> bucket_cap;  // left out: the framework's default
     std::optional<Bytes> first_bucket;
-    std::vector<Bytes> bucket_cap_list;  // PyTorch's bucket_cap_mb_list (2025-11)
+    std::vector<Bytes> bucket_cap_list;   // PyTorch's bucket_cap_mb_list (2025-11)
     bool explicit_cap_sets_first = true;  // PyTorch since pull request 121640 (2024)
     bool views = false;                   // gradient_as_bucket_view
     CommHook comm_hook = CommHook::none;
@@ -61,8 +66,8 @@ struct SyncRequest {
 struct SyncSettings {
     bool communicates = true;
     PlanPolicy policy;
-    bool copies_in = false;           // into the bucket; with views this is the division in place
-    bool copies_back = false;         // out of the bucket, after its all-reduce
+    bool copies_in = false;    // into the bucket; with views this is the division in place
+    bool copies_back = false;  // out of the bucket, after its all-reduce
     CommHook comm_hook = CommHook::none;
     bool broadcasts_buffers = false;  // at the start of forward
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket

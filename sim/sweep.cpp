@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -43,7 +44,8 @@ std::vector<Bytes> launched_bytes(const Program& program, const BucketPlan& plan
     return sizes;
 }
 
-std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes> caps, const Progress& progress) {
+std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes> caps,
+                                        const Progress& progress) {
     std::sort(caps.begin(), caps.end());
     caps.erase(std::unique(caps.begin(), caps.end()), caps.end());
     std::vector<Evaluation> sweep;
@@ -54,8 +56,8 @@ std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes>
     return sweep;
 }
 
-// The first cap beyond the range, or the first that is `growth` times its lowest; none when the plan
-// is the same for every larger cap.
+// The first cap beyond the range, or the first that is `growth` times its lowest; none when the
+// plan is the same for every larger cap.
 std::optional<Bytes> next_cap(const CapRange& range, double growth) {
     if (!range.highest) {
         return std::nullopt;
@@ -89,37 +91,79 @@ std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth,
     return sweep;
 }
 
-// How far a cap is from the default, as a ratio above one.
-double distance_from_default(const Evaluation& e) {
-    const double ratio = static_cast<double>(e.cap.value_or(default_bucket_cap).count) /
-                         static_cast<double>(default_bucket_cap.count);
-    return std::max(ratio, 1 / ratio);
-}
-
-// Among equal steps the cap nearest to the default: where the cap does not matter, change little.
-std::size_t index_of_best(const std::vector<Evaluation>& sweep) {
-    const auto better = [](const Evaluation& a, const Evaluation& b) {
-        return std::pair(a.times.step(), distance_from_default(a)) <
-               std::pair(b.times.step(), distance_from_default(b));
-    };
-    return static_cast<std::size_t>(std::min_element(sweep.begin(), sweep.end(), better) - sweep.begin());
-}
-
 bool within_plateau(Duration step, Duration fastest) {
-    return static_cast<double>(step.count()) <= static_cast<double>(fastest.count()) * (1 + plateau_tolerance);
+    return static_cast<double>(step.count()) <=
+           static_cast<double>(fastest.count()) * (1 + plateau_tolerance);
 }
 
-void find_plateau(Prediction& prediction) {
-    const std::vector<Evaluation>& sweep = prediction.sweep;
-    const auto within = [&](std::size_t i) {
-        return within_plateau(sweep[i].times.step(), sweep[prediction.best].times.step());
-    };
-    prediction.plateau_low = prediction.plateau_high = prediction.best;
-    while (prediction.plateau_low > 0 && within(prediction.plateau_low - 1)) {
-        --prediction.plateau_low;
+// Consecutive caps whose steps are within the tolerance of the fastest.
+struct Run {
+    std::size_t first = 0;
+    std::size_t last = 0;
+};
+
+double cap_of(const Evaluation& e) {
+    return static_cast<double>(e.cap.value_or(default_bucket_cap).count);
+}
+
+double width_of(const std::vector<Evaluation>& sweep, const Run& run) {
+    return cap_of(sweep[run.last]) - cap_of(sweep[run.first]);
+}
+
+std::vector<Run> runs_within_plateau(const std::vector<Evaluation>& sweep, Duration fastest) {
+    std::vector<Run> runs;
+    for (std::size_t i = 0; i < sweep.size(); ++i) {
+        if (!within_plateau(sweep[i].times.step(), fastest)) {
+            continue;
+        }
+        if (runs.empty() || runs.back().last + 1 != i) {
+            runs.push_back({i, i});
+        }
+        runs.back().last = i;
     }
-    while (prediction.plateau_high + 1 < sweep.size() && within(prediction.plateau_high + 1)) {
-        ++prediction.plateau_high;
+    return runs;
+}
+
+// How long a cap is to type: the number of its digits.
+std::size_t digits_of(const Evaluation& e) {
+    return fmt::format("{}", typed_mib(e.cap.value_or(default_bucket_cap))).size();
+}
+
+// Among the caps of a run whose step is exactly the fastest, the one that is shortest to type in
+// the middle half of the run, where a neighbour is no slower; else the one nearest to the middle.
+std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, const Run& run,
+                                       Duration fastest) {
+    const double middle = (cap_of(sweep[run.first]) + cap_of(sweep[run.last])) / 2;
+    const auto rank = [&](std::size_t i) {
+        const double off = std::abs(cap_of(sweep[i]) - middle);
+        const bool central = off <= width_of(sweep, run) / 4;
+        return std::tuple(!central, central ? digits_of(sweep[i]) : 0, off);
+    };
+    std::optional<std::size_t> chosen;
+    for (std::size_t i = run.first; i <= run.last; ++i) {
+        if (sweep[i].times.step() == fastest && (!chosen || rank(i) < rank(*chosen))) {
+            chosen = i;
+        }
+    }
+    return chosen;
+}
+
+// The fastest step; where several caps tie, one that is furthest from where the step gets slower.
+void choose_best(Prediction& prediction) {
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    const Duration fastest =
+        std::min_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
+            return a.times.step() < b.times.step();
+        })->times.step();
+    double widest = -1;
+    for (const Run& run : runs_within_plateau(sweep, fastest)) {
+        const std::optional<std::size_t> chosen = most_robust(sweep, run, fastest);
+        if (chosen && width_of(sweep, run) > widest) {
+            widest = width_of(sweep, run);
+            prediction.best = *chosen;
+            prediction.plateau_low = run.first;
+            prediction.plateau_high = run.last;
+        }
     }
 }
 
@@ -167,8 +211,8 @@ Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan)
     return evaluation;
 }
 
-Prediction predict(const StepInput& input, const SyncRequest& request, const std::vector<Bytes>& caps,
-                   const Progress& progress) {
+Prediction predict(const StepInput& input, const SyncRequest& request,
+                   const std::vector<Bytes>& caps, const Progress& progress) {
     Evaluator evaluator(input, request);
     Prediction prediction;
     if (!has_cap(request)) {
@@ -179,13 +223,15 @@ Prediction predict(const StepInput& input, const SyncRequest& request, const std
     } else {
         prediction.every_plan = input.workload.gradients.size() <= most_gradients_for_every_plan;
         const double growth = prediction.every_plan ? 1.0 : growth_beyond;
-        prediction.sweep = evaluate_every_plan(evaluator, growth, input.workload.gradient_bytes(), progress);
+        prediction.sweep =
+            evaluate_every_plan(evaluator, growth, input.workload.gradient_bytes(), progress);
         if (!prediction.every_plan) {
             prediction.notes.emplace_back(
-                "more than 2,000 gradients: caps rise by at least 1 % between plans, some plans are left out");
+                "more than 2,000 gradients: caps rise by at least 1 % between plans, some plans "
+                "are left out");
         }
     }
-    prediction.best = index_of_best(prediction.sweep);
+    choose_best(prediction);
     SyncRequest without_list = request;
     without_list.bucket_cap_list.clear();
     Evaluator defaults(input, without_list);
@@ -193,9 +239,9 @@ Prediction predict(const StepInput& input, const SyncRequest& request, const std
     if (has_cap(request) && request.bucket_cap) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
-    find_plateau(prediction);
     const Duration default_step = prediction.default_cap.times.step();
-    prediction.default_is_fastest = caps.empty() && default_step < prediction.sweep[prediction.best].times.step();
+    prediction.default_is_fastest =
+        caps.empty() && default_step < prediction.sweep[prediction.best].times.step();
     prediction.keep_default = within_plateau(default_step, prediction.fastest().times.step());
     prediction.binding = binding_of(prediction.default_is_fastest
                                         ? defaults.program(std::nullopt)
@@ -207,7 +253,8 @@ double typed_mib(Bytes cap) {
     double scale = 1;
     for (int decimals = 0; decimals <= 9; ++decimals, scale *= 10) {
         const double candidate = std::ceil(to_mib(cap) * scale) / scale;
-        if (static_cast<std::int64_t>(candidate * static_cast<double>(bytes_per_mib)) == cap.count) {
+        if (static_cast<std::int64_t>(candidate * static_cast<double>(bytes_per_mib)) ==
+            cap.count) {
             return candidate;
         }
     }
@@ -215,20 +262,24 @@ double typed_mib(Bytes cap) {
 }
 
 Bytes roundest_cap(const CapRange& range) {
-    const std::int64_t highest = range.highest ? range.highest->count : std::numeric_limits<std::int64_t>::max();
-    const auto within = [&](std::int64_t bytes) { return range.lowest.count <= bytes && bytes <= highest; };
+    const std::int64_t highest =
+        range.highest ? range.highest->count : std::numeric_limits<std::int64_t>::max();
+    const auto within = [&](std::int64_t bytes) {
+        return range.lowest.count <= bytes && bytes <= highest;
+    };
     if (within(default_bucket_cap.count)) {
         return default_bucket_cap;
     }
     // A cap is typed in MiB and truncated to bytes; fractions below a thousandth of a MiB are typed
     // nowhere, so finer ranges keep their exact lowest byte.
-    for (const std::int64_t thousandths : {1'000'000, 500'000, 100'000, 50'000, 10'000, 5'000, 1'000, 500, 250, 100,
-                                           50, 25, 10, 5, 1}) {
+    for (const std::int64_t thousandths : {1'000'000, 500'000, 100'000, 50'000, 10'000, 5'000,
+                                           1'000, 500, 250, 100, 50, 25, 10, 5, 1}) {
         const double step_mib = static_cast<double>(thousandths) / 1000;
         const double first = std::ceil(to_mib(range.lowest) / step_mib);
         for (const double multiple : {first, first + 1}) {
-            const auto bytes = static_cast<std::int64_t>(multiple * static_cast<double>(thousandths) / 1000 *
-                                                         static_cast<double>(bytes_per_mib));
+            const auto bytes =
+                static_cast<std::int64_t>(multiple * static_cast<double>(thousandths) / 1000 *
+                                          static_cast<double>(bytes_per_mib));
             if (within(bytes)) {
                 return {bytes};
             }

@@ -18,7 +18,7 @@ namespace bucketwise {
 // One plan, simulated.
 struct Evaluation {
     std::optional<Bytes> cap;  // none: the strategy has no cap to vary
-    CapRange same_plan;        // every cap in this range gives the same plan; meaningless without a cap
+    CapRange same_plan;  // every cap in this range gives the same plan; meaningless without a cap
     std::vector<Bytes> bucket_bytes;  // in launch order
     StepTimes times;
     Duration communication{0};  // all collectives, each as long as it takes alone on the link
@@ -39,18 +39,21 @@ struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap
     std::size_t best = 0;           // index into sweep
     Evaluation default_cap;         // the framework's default
-    // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where that
-    // beats every cap that can be named, the fastest step is the default's.
+    // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where
+    // that beats every cap that can be named, the fastest step is the default's.
     bool default_is_fastest = false;
-    bool keep_default = false;  // the advice: the default is within plateau_tolerance of the fastest
+    bool keep_default =
+        false;  // the advice: the default is within plateau_tolerance of the fastest
     std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
-    std::size_t plateau_low = 0;    // indices into sweep: the run of caps around the best whose step
-    std::size_t plateau_high = 0;   // is within plateau_tolerance of it
-    Binding binding;                // of the fastest step
-    bool every_plan = false;        // whether the sweep holds every plan that any cap can give
+    std::size_t plateau_low = 0;   // indices into sweep: the run of caps around the best whose step
+    std::size_t plateau_high = 0;  // is within plateau_tolerance of it
+    Binding binding;               // of the fastest step
+    bool every_plan = false;       // whether the sweep holds every plan that any cap can give
     std::vector<std::string> notes;
 
-    [[nodiscard]] const Evaluation& fastest() const { return default_is_fastest ? default_cap : sweep[best]; }
+    [[nodiscard]] const Evaluation& fastest() const {
+        return default_is_fastest ? default_cap : sweep[best];
+    }
 };
 
 // Steps closer than this are not told apart: it is the model's own error that a measurement would
@@ -60,7 +63,8 @@ constexpr double plateau_tolerance = 0.005;
 // Simulates plans of one step, reusing storage between them.
 class Evaluator {
   public:
-    Evaluator(const StepInput& input, SyncRequest request) : input_(input), request_(std::move(request)) {}
+    Evaluator(const StepInput& input, SyncRequest request)
+        : input_(input), request_(std::move(request)) {}
 
     // The plan with this cap; none: the framework's default.
     BucketPlan plan(std::optional<Bytes> cap) const;
@@ -85,11 +89,11 @@ using Progress = std::function<void(double done)>;  // from 0 to 1
 // Evaluates `caps`, or, if empty, one cap for every plan that the strategy can give. With more than
 // 2,000 gradients that could take minutes, so caps then rise by at least 1 % from plan to plan, and
 // a note says so. `request.bucket_cap` is the scenario's own cap.
-Prediction predict(const StepInput& input, const SyncRequest& request, const std::vector<Bytes>& caps,
-                   const Progress& progress);
+Prediction predict(const StepInput& input, const SyncRequest& request,
+                   const std::vector<Bytes>& caps, const Progress& progress);
 
-// The shortest decimal number of MiB that means exactly this cap when typed, as caps are truncated to
-// whole bytes.
+// The shortest decimal number of MiB that means exactly this cap when typed, as caps are truncated
+// to whole bytes.
 double typed_mib(Bytes cap);
 
 // The roundest number of MiB in the range: the default cap if it lies within, else the one with the

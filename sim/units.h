@@ -20,9 +20,15 @@ using Duration = std::chrono::duration<std::int64_t, std::pico>;
 inline Duration duration_from_us(double microseconds) {
     return Duration{std::llround(microseconds * 1e6)};
 }
-inline Duration duration_from_ms(double milliseconds) { return duration_from_us(milliseconds * 1e3); }
-constexpr double to_us(Duration d) { return static_cast<double>(d.count()) / 1e6; }
-constexpr double to_ms(Duration d) { return static_cast<double>(d.count()) / 1e9; }
+inline Duration duration_from_ms(double milliseconds) {
+    return duration_from_us(milliseconds * 1e3);
+}
+constexpr double to_us(Duration d) {
+    return static_cast<double>(d.count()) / 1e6;
+}
+constexpr double to_ms(Duration d) {
+    return static_cast<double>(d.count()) / 1e9;
+}
 
 struct Bytes {
     std::int64_t count = 0;
@@ -38,13 +44,17 @@ struct Bytes {
 };
 
 constexpr std::int64_t bytes_per_mib = std::int64_t{1} << 20;
-constexpr double to_mib(Bytes b) { return static_cast<double>(b.count) / static_cast<double>(bytes_per_mib); }
+constexpr double to_mib(Bytes b) {
+    return static_cast<double>(b.count) / static_cast<double>(bytes_per_mib);
+}
 
 struct BytesPerSecond {
     std::int64_t count = 0;
     auto operator<=>(const BytesPerSecond&) const = default;
 };
-inline BytesPerSecond bandwidth_from_gb_per_s(double gigabytes) { return {std::llround(gigabytes * 1e9)}; }
+inline BytesPerSecond bandwidth_from_gb_per_s(double gigabytes) {
+    return {std::llround(gigabytes * 1e9)};
+}
 
 // A share of a quantity that must not be rounded before it is used: ring all-reduce puts
 // 2(p-1)/p of the message on the wire.
@@ -64,7 +74,8 @@ Duration transfer_time(Bytes bytes, BytesPerSecond bandwidth, Share share = {});
 // Slowdowns are in parts per million of the undisturbed time: 1,250,000 = takes 1.25 times as long.
 constexpr std::int64_t undisturbed_ppm = 1'000'000;
 
-// `work` at `slowdown_ppm` >= 10^6 takes this long, rounded up, so that an interval never ends early.
+// `work` at `slowdown_ppm` >= 10^6 takes this long, rounded up, so that an interval never ends
+// early.
 Duration stretched_by(Duration work, std::int64_t slowdown_ppm);
 inline Duration stretched(Duration work, std::int64_t slowdown_ppm) {
     return slowdown_ppm == undisturbed_ppm ? work : stretched_by(work, slowdown_ppm);

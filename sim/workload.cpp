@@ -19,13 +19,15 @@ struct CostedOperation {
 
 Duration duration_from_seconds(double seconds) {
     constexpr auto largest_ps = static_cast<double>(longest_duration.count());
-    return Duration{static_cast<std::int64_t>(std::min(std::floor(seconds * 1e12 + 0.5), largest_ps))};
+    return Duration{
+        static_cast<std::int64_t>(std::min(std::floor(seconds * 1e12 + 0.5), largest_ps))};
 }
 
 // Rounds the running sum, not each part, so that the parts sum to the total exactly.
 void spread_total(std::vector<CostedOperation>& operations, Duration total) {
-    const double sum = std::accumulate(operations.begin(), operations.end(), 0.0,
-                                       [](double s, const CostedOperation& o) { return s + o.seconds; });
+    const double sum =
+        std::accumulate(operations.begin(), operations.end(), 0.0,
+                        [](double s, const CostedOperation& o) { return s + o.seconds; });
     double running = 0;
     Duration placed{0};
     for (CostedOperation& costed : operations) {
@@ -104,10 +106,12 @@ std::vector<CostedOperation> backward_pass(const Model& model, const ModelTiming
     for (std::size_t i = model.operations.size(); i-- > 0;) {
         const Operation& operation = model.operations[i];
         if (operation.input_gradient != Work{}) {
-            pass.push_back(costed(operation.name + " input gradient", operation.input_gradient, timing));
+            pass.push_back(
+                costed(operation.name + " input gradient", operation.input_gradient, timing));
         }
         if (operation.weight_gradient != Work{} || !operation.parameters.empty()) {
-            pass.push_back(costed(operation.name + " weight gradient", operation.weight_gradient, timing));
+            pass.push_back(
+                costed(operation.name + " weight gradient", operation.weight_gradient, timing));
             pass.back().operation.ready_count = finish_parameters(model, i, first_user, readiness);
         }
     }
@@ -143,7 +147,8 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
     Workload workload;
     workload.forward.push_back({.name = "forward", .device = forward});
     for (const GradientReadiness& entry : gradients) {
-        invariant(entry.ready >= Duration{0} && entry.ready <= backward, "ready lies within backward");
+        invariant(entry.ready >= Duration{0} && entry.ready <= backward,
+                  "ready lies within backward");
         workload.gradients.push_back(entry.gradient);
     }
     workload.readiness.resize(gradients.size());
@@ -157,8 +162,8 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
     for (const std::int32_t index : workload.readiness) {
         const GradientReadiness& entry = gradients[static_cast<std::size_t>(index)];
         if (workload.backward.empty() || entry.ready > now) {
-            workload.backward.push_back({.name = "backward until " + entry.gradient.name,
-                                         .device = entry.ready - now});
+            workload.backward.push_back(
+                {.name = "backward until " + entry.gradient.name, .device = entry.ready - now});
             now = entry.ready;
         }
         ++workload.backward.back().ready_count;

@@ -45,7 +45,7 @@ struct Workload {
     std::vector<Gradient> gradients;      // parameter order
     std::vector<TimedOperation> forward;  // one micro-step
     std::vector<TimedOperation> backward;
-    std::vector<std::int32_t> readiness;  // gradient indices in the order backward finishes them
+    std::vector<std::int32_t> readiness;     // gradient indices in the order backward finishes them
     std::vector<BufferGroup> buffer_groups;  // what DDP broadcasts in forward
     bool host_is_device = false;
     Duration copy_launch{0};  // host time to launch one copy, cast or division
@@ -69,9 +69,9 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
 
 // How the operations of a model get their times.
 struct ModelTiming {
-    Device device;                             // rates; with totals only their ratios matter
+    Device device;  // rates; with totals only their ratios matter
     Arithmetic arithmetic = Arithmetic::float32;
-    std::optional<Duration> measured_forward;  // totals of one micro-step, spread over the
+    std::optional<Duration> measured_forward;   // totals of one micro-step, spread over the
     std::optional<Duration> measured_backward;  // operations in proportion to their cost
     bool operator==(const ModelTiming&) const = default;
 };

@@ -1,4 +1,5 @@
-// How fast predict answers: the engine's event rate, one plan, and whole sweeps. Reports, asserts nothing.
+// How fast predict answers: the engine's event rate, one plan, and whole sweeps. Reports, asserts
+// nothing.
 //   cmake --build --preset release && build/release/tests/bench/bucketwise_bench
 #include <string>
 
@@ -32,7 +33,8 @@ void simulate_step(benchmark::State& state, bool interferes) {
         events += simulation.events;
         benchmark::DoNotOptimize(simulation.ranks.front());
     }
-    state.counters["events"] = benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
+    state.counters["events"] =
+        benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
 }
 BENCHMARK_CAPTURE(simulate_step, without_interference, false)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(simulate_step, with_interference, true)->Unit(benchmark::kMicrosecond);
@@ -47,11 +49,13 @@ void simulate_ranks(benchmark::State& state) {
     for (auto _ : state) {
         events += simulate(ranks, Record::times_only).events;
     }
-    state.counters["events"] = benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
+    state.counters["events"] =
+        benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
 }
 BENCHMARK(simulate_ranks)->Arg(8)->Arg(64)->Arg(512)->Unit(benchmark::kMillisecond);
 
-// Everything predict does but reading and writing files: parse, build the model, every distinct plan.
+// Everything predict does but reading and writing files: parse, build the model, every distinct
+// plan.
 void sweep_every_plan(benchmark::State& state, const std::string& name) {
     std::size_t plans = 0;
     for (auto _ : state) {
@@ -61,9 +65,12 @@ void sweep_every_plan(benchmark::State& state, const std::string& name) {
     }
     state.counters["plans"] = static_cast<double>(plans);
 }
-BENCHMARK_CAPTURE(sweep_every_plan, cs336_xl_435_tensors, "cs336_xl.json")->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(sweep_every_plan, resnet50, "resnet50_8xh100.json")->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(sweep_every_plan, gpt2_xl_580_tensors, "gpt2_xl_32xh100.json")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sweep_every_plan, cs336_xl_435_tensors, "cs336_xl.json")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sweep_every_plan, resnet50, "resnet50_8xh100.json")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sweep_every_plan, gpt2_xl_580_tensors, "gpt2_xl_32xh100.json")
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace bucketwise

@@ -24,7 +24,8 @@ TEST_CASE("rank correlation compares orders") {
     CHECK(rank_correlation({{1, 1, 10}, {2, 2, 20}, {3, 3, 400}}) == Approx(1.0));
     CHECK(rank_correlation({{1, 3, 10}, {2, 2, 20}, {3, 1, 30}}) == Approx(-1.0));
     CHECK(rank_correlation({{1, 5, 10}, {2, 5, 20}}) == 0.0);
-    // Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: covariance 4.5, variances 4.5 and 5: 4.5 / sqrt(22.5).
+    // Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: covariance 4.5, variances 4.5 and 5: 4.5 /
+    // sqrt(22.5).
     CHECK(rank_correlation({{1, 1, 1}, {2, 2, 2}, {3, 2, 3}, {4, 3, 4}}) == Approx(0.9486832981));
 }
 

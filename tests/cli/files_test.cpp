@@ -30,7 +30,8 @@ struct TemporaryFolder {
 };
 
 std::size_t files_in(const fs::path& folder) {
-    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
 TEST_CASE("a written file is read back, and replaces the old one whole") {
@@ -56,7 +57,8 @@ TEST_CASE("what cannot be read or written says so") {
     const TemporaryFolder folder;
     CHECK_THROWS_AS(read_text_file((folder.path / "missing").string()), InputError);
     CHECK_THROWS_AS(read_text_file(folder.path.string()), InputError);
-    CHECK_THROWS_AS(write_text_file((folder.path / "no" / "such" / "folder").string(), "x"), std::runtime_error);
+    CHECK_THROWS_AS(write_text_file((folder.path / "no" / "such" / "folder").string(), "x"),
+                    std::runtime_error);
     CHECK_THROWS_AS(write_text_file("/dev/full", "x"), std::runtime_error);
 }
 

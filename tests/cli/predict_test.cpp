@@ -33,12 +33,16 @@ Outcome run(const std::string& arguments, const std::string& redirect = "2>/dev/
     return outcome;
 }
 
-std::string scenario(const std::string& name) { return std::string(BUCKETWISE_SCENARIO_DIR) + "/" + name; }
+std::string scenario(const std::string& name) {
+    return std::string(BUCKETWISE_SCENARIO_DIR) + "/" + name;
+}
 
 TEST_CASE("predict answers for the smallest scenario as a hand computes it") {
-    const Outcome outcome = run("predict " + scenario("two_buckets.json") + " --bucket-cap 25MiB --json -");
+    const Outcome outcome =
+        run("predict " + scenario("two_buckets.json") + " --bucket-cap 25MiB --json -");
     REQUIRE(outcome.exit_code == 0);
-    const nlohmann::json json = nlohmann::json::parse(outcome.output);  // nothing else on standard output
+    const nlohmann::json json =
+        nlohmann::json::parse(outcome.output);  // nothing else on standard output
     CHECK(json["best"]["forward_ms"] == 1.0);
     CHECK(json["best"]["backward_ms"] == 4.345728);
     CHECK(json["best"]["step_ms"] == 5.345728);
@@ -50,8 +54,10 @@ TEST_CASE("predict answers for the smallest scenario as a hand computes it") {
 }
 
 TEST_CASE("asked caps come back in rising order, one row each") {
-    const nlohmann::json json = nlohmann::json::parse(
-        run("predict " + scenario("compare_ddp_async.json") + " --bucket-cap 24MiB,12MiB,100MiB --json -").output);
+    const nlohmann::json json =
+        nlohmann::json::parse(run("predict " + scenario("compare_ddp_async.json") +
+                                  " --bucket-cap 24MiB,12MiB,100MiB --json -")
+                                  .output);
     REQUIRE(json["sweep"].size() == 3);
     CHECK(json["sweep"][0]["bucket_cap_mib"] == 12.0);
     CHECK(json["sweep"][0]["buckets"] == 11);
@@ -67,9 +73,11 @@ TEST_CASE("options change the scenario") {
     CHECK(step_ms("--strategy none") == 4.0);
     CHECK(step_ms("--strategy naive") == Approx(4 + 2.197152 + 1.148576));
     CHECK(step_ms("--strategy none --set /step/optimizer_ms=0.5") == 4.5);
-    CHECK(step_ms("--strategy none --set /workload/forward_ms=2 --set /step/accumulation=2") == 10.0);
+    CHECK(step_ms("--strategy none --set /workload/forward_ms=2 --set /step/accumulation=2") ==
+          10.0);
     const std::string link = scenario("links/gloo_compare_ddp.json");
-    CHECK(nlohmann::json::parse(run(two + "--link " + link).output)["link"] == "gloo of the compare_ddp table");
+    CHECK(nlohmann::json::parse(run(two + "--link " + link).output)["link"] ==
+          "gloo of the compare_ddp table");
 }
 
 TEST_CASE("the same command prints the same bytes") {
@@ -77,15 +85,19 @@ TEST_CASE("the same command prints the same bytes") {
     CHECK(run(command).output == run(command).output);
 }
 
-TEST_CASE("wrong use and bad input end with 2, one line on standard error and nothing on standard output") {
+TEST_CASE(
+    "wrong use and bad input end with 2, one line on standard error and nothing on standard "
+    "output") {
     const std::string two = scenario("two_buckets.json");
     for (const std::string& arguments : std::vector<std::string>{
-             "", "predikt", "predict", "predict " + two + " --bucket-caps 1MiB", "predict " + two + " --bucket-cap 25",
-             "predict " + two + " --bucket-cap 0MiB", "predict " + two + " --set /cluster/ranks=0",
-             "predict " + two + " --set nonsense", "predict " + two + " --strategy fastest",
+             "", "predikt", "predict", "predict " + two + " --bucket-caps 1MiB",
+             "predict " + two + " --bucket-cap 25", "predict " + two + " --bucket-cap 0MiB",
+             "predict " + two + " --set /cluster/ranks=0", "predict " + two + " --set nonsense",
+             "predict " + two + " --strategy fastest",
              "predict " + two + " --link /no/such/link.json", "predict /no/such/scenario.json",
              "predict " + two + " more", "predict " + two + " --strategy naive --bucket-cap 1MiB",
-             "predict " + two + " --json - --trace -", "predict / --json -", "predict " + two + " --json"}) {
+             "predict " + two + " --json - --trace -", "predict / --json -",
+             "predict " + two + " --json"}) {
         INFO(arguments);
         const Outcome errors = run(arguments, "2>&1 >/dev/null");
         CHECK(errors.exit_code == 2);
@@ -97,7 +109,8 @@ TEST_CASE("wrong use and bad input end with 2, one line on standard error and no
 
 TEST_CASE("what cannot be written ends with 1 and leaves what was there") {
     const Outcome outcome =
-        run("predict " + scenario("two_buckets.json") + " --json /no/such/folder/out.json", "2>&1 >/dev/null");
+        run("predict " + scenario("two_buckets.json") + " --json /no/such/folder/out.json",
+            "2>&1 >/dev/null");
     CHECK(outcome.exit_code == 1);
     CHECK(outcome.output.find("bucketwise: /no/such/folder/out.json: cannot write") == 0);
     CHECK(run("predict " + scenario("two_buckets.json"), "2>/dev/null >/dev/full").exit_code == 1);

@@ -17,11 +17,34 @@ using Json = nlohmann::json;
 using Random = std::minstd_rand;
 
 // Around what the parser's bounds, bytes, MiB and picoseconds make of a number.
-constexpr std::array<double, 24> telling_numbers{
-    0,   1,    2,    3,    -1,   0.5,  1e-9, 1e-6,     1e-3,  10,         100,           1023,
-    1e3, 1025, 1e4,  1e5,  1e6,  1e7,  1e9,  4294967296.0, 1e12, 1125899906842624.0, 9.2233720368547758e18, 1e300};
+constexpr std::array<double, 24> telling_numbers{0,
+                                                 1,
+                                                 2,
+                                                 3,
+                                                 -1,
+                                                 0.5,
+                                                 1e-9,
+                                                 1e-6,
+                                                 1e-3,
+                                                 10,
+                                                 100,
+                                                 1023,
+                                                 1e3,
+                                                 1025,
+                                                 1e4,
+                                                 1e5,
+                                                 1e6,
+                                                 1e7,
+                                                 1e9,
+                                                 4294967296.0,
+                                                 1e12,
+                                                 1125899906842624.0,
+                                                 9.2233720368547758e18,
+                                                 1e300};
 
-std::size_t below(std::size_t count, Random& random) { return random() % count; }
+std::size_t below(std::size_t count, Random& random) {
+    return random() % count;
+}
 
 void collect(Json& value, std::vector<Json*>& all) {
     all.push_back(&value);
@@ -33,11 +56,38 @@ void collect(Json& value, std::vector<Json*>& all) {
 }
 
 std::vector<std::string> known_names() {
-    std::vector<std::string> names{"float32", "float16", "bfloat16", "float64", "tfloat32", "ring", "direct",
-                                   "recursive_halving_doubling", "double_binary_tree", "hierarchical", "gpt2",
-                                   "bert", "llama", "cs336", "none", "fp16", "bf16", "overshoot", "strict",
-                                   "per_gradient", "single", "forward", "reverse", "readiness", "in_order",
-                                   "as_filled", "after_backward", "sgd", "sgd_momentum", "adam", "1.9", "2.4",
+    std::vector<std::string> names{"float32",
+                                   "float16",
+                                   "bfloat16",
+                                   "float64",
+                                   "tfloat32",
+                                   "ring",
+                                   "direct",
+                                   "recursive_halving_doubling",
+                                   "double_binary_tree",
+                                   "hierarchical",
+                                   "gpt2",
+                                   "bert",
+                                   "llama",
+                                   "cs336",
+                                   "none",
+                                   "fp16",
+                                   "bf16",
+                                   "overshoot",
+                                   "strict",
+                                   "per_gradient",
+                                   "single",
+                                   "forward",
+                                   "reverse",
+                                   "readiness",
+                                   "in_order",
+                                   "as_filled",
+                                   "after_backward",
+                                   "sgd",
+                                   "sgd_momentum",
+                                   "adam",
+                                   "1.9",
+                                   "2.4",
                                    "link.json"};
     for (const Strategy strategy : all_strategies) {
         names.emplace_back(name_of(strategy));
@@ -94,15 +144,18 @@ void mutate_array(Json& value, Random& random) {
     }
 }
 
-// Removes an entry or moves one in from anywhere else in the document, under a key it is known by there.
+// Removes an entry or moves one in from anywhere else in the document, under a key it is known by
+// there.
 void mutate_object(Json& value, const std::vector<Json*>& all, Random& random) {
     if (!value.empty() && below(4, random) == 0) {
-        value.erase(std::next(value.begin(), static_cast<std::ptrdiff_t>(below(value.size(), random))));
+        value.erase(
+            std::next(value.begin(), static_cast<std::ptrdiff_t>(below(value.size(), random))));
         return;
     }
     const Json& other = *all[below(all.size(), random)];
     if (other.is_object() && !other.empty()) {
-        const auto entry = std::next(other.begin(), static_cast<std::ptrdiff_t>(below(other.size(), random)));
+        const auto entry =
+            std::next(other.begin(), static_cast<std::ptrdiff_t>(below(other.size(), random)));
         const std::string key = entry.key();
         Json moved = entry.value();
         value[key] = std::move(moved);

@@ -1,5 +1,5 @@
-// Mutates JSON as JSON. Most mutations of bytes break the syntax, and everything behind the parser then
-// goes unexplored.
+// Mutates JSON as JSON. Most mutations of bytes break the syntax, and everything behind the parser
+// then goes unexplored.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace bucketwise {
 
-// Changes one value somewhere in the document: a number to a bound or a neighbour, a string to one of
-// the known names, an array or object by an element more or less. Equal seeds change alike.
+// Changes one value somewhere in the document: a number to a bound or a neighbour, a string to one
+// of the known names, an array or object by an element more or less. Equal seeds change alike.
 void mutate_json(nlohmann::json& document, std::uint32_t seed);
 
 }  // namespace bucketwise

@@ -1,5 +1,5 @@
-// Any bytes: either InputError names what is wrong with them, or they can be simulated. Everything else
-// that leaves the parser, or goes wrong behind it, ends the fuzzer.
+// Any bytes: either InputError names what is wrong with them, or they can be simulated. Everything
+// else that leaves the parser, or goes wrong behind it, ends the fuzzer.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -43,11 +43,14 @@ bool is_small(const ModelWorkload& workload) {
     return !shipped || shipped->layers <= most_layers;
 }
 
-bool is_small(const GradientWorkload& workload) { return workload.gradients.size() <= most_gradients; }
+bool is_small(const GradientWorkload& workload) {
+    return workload.gradients.size() <= most_gradients;
+}
 
 void simulate(const Scenario& scenario) {
-    const bool small = std::visit([](const auto& workload) { return is_small(workload); }, scenario.workload) &&
-                       scenario.step.accumulation <= most_micro_steps;
+    const bool small =
+        std::visit([](const auto& workload) { return is_small(workload); }, scenario.workload) &&
+        scenario.step.accumulation <= most_micro_steps;
     if (!small) {
         return;
     }
@@ -85,8 +88,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 }
 
 // Half the time the document changes as JSON, else as bytes.
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned seed) {
     using namespace bucketwise;
     Json document = Json::parse(text_of(data, size), nullptr, /*allow_exceptions=*/false);
     if (seed % 2 == 0 || document.is_discarded()) {

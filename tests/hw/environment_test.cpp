@@ -10,7 +10,8 @@ TEST_CASE("the environment names this machine") {
     CHECK(environment.cores >= 1);
     CHECK_FALSE(environment.cpu.empty());
     CHECK(environment.kernel.find(' ') != std::string::npos);
-    CHECK((environment.compiler.rfind("g++", 0) == 0 || environment.compiler.rfind("clang", 0) == 0));
+    CHECK(
+        (environment.compiler.rfind("g++", 0) == 0 || environment.compiler.rfind("clang", 0) == 0));
 }
 
 }  // namespace

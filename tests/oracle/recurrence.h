@@ -1,5 +1,5 @@
-// The oracle of the engine: without interference, copies and launch costs a step is a recurrence that
-// needs no simulation. Includes nothing of the project, so it cannot share a mistake with it.
+// The oracle of the engine: without interference, copies and launch costs a step is a recurrence
+// that needs no simulation. Includes nothing of the project, so it cannot share a mistake with it.
 //
 //   start[b] = max(ready[b], end[b-1]),  end[b] = start[b] + cost[b]
 #pragma once
@@ -16,7 +16,8 @@ struct BucketTimes {
     std::vector<std::int64_t> end_ps;
 };
 
-inline BucketTimes recurrence(const std::vector<std::int64_t>& ready_ps, const std::vector<std::int64_t>& cost_ps) {
+inline BucketTimes recurrence(const std::vector<std::int64_t>& ready_ps,
+                              const std::vector<std::int64_t>& cost_ps) {
     BucketTimes times;
     std::int64_t previous_end = 0;
     for (std::size_t b = 0; b < ready_ps.size(); ++b) {
@@ -28,8 +29,8 @@ inline BucketTimes recurrence(const std::vector<std::int64_t>& ready_ps, const s
 }
 
 // Time of `bytes` over a ring of `ranks`, written out from the definition.
-inline double ring_all_reduce_ps(std::int64_t bytes, std::int64_t ranks, double launch_us, double latency_us,
-                                 double gb_per_s) {
+inline double ring_all_reduce_ps(std::int64_t bytes, std::int64_t ranks, double launch_us,
+                                 double latency_us, double gb_per_s) {
     const auto p = static_cast<double>(ranks);
     return launch_us * 1e6 + 2 * (p - 1) * latency_us * 1e6 +
            2 * (p - 1) / p * static_cast<double>(bytes) / gb_per_s * 1e3;

@@ -24,7 +24,8 @@ double us(CollectiveKind kind, Algorithm algorithm, std::int64_t bytes, std::int
 TEST_CASE("ring all-reduce takes 2(p-1) steps and 2(p-1)/p of the bytes") {
     // p = 4, n = 4000 > 1000: 3 + 6 x 20 + 1.5 x 4000 / 2 GB/s (= 3 us) = 126 us.
     CHECK(us(CollectiveKind::all_reduce, Algorithm::ring, 4000, 4) == Approx(126.0));
-    // n = 1000 is still in the first segment: 3 + 6 x 10 + 1.5 x 1000 / 1 GB/s (= 1.5 us) = 64.5 us.
+    // n = 1000 is still in the first segment: 3 + 6 x 10 + 1.5 x 1000 / 1 GB/s (= 1.5 us) = 64.5
+    // us.
     CHECK(us(CollectiveKind::all_reduce, Algorithm::ring, 1000, 4) == Approx(64.5));
 }
 
@@ -34,12 +35,18 @@ TEST_CASE("direct all-reduce takes two rounds whatever the number of ranks") {
     CHECK(wire_cost(CollectiveKind::all_reduce, Algorithm::direct, 1000).steps == 2);
 }
 
-TEST_CASE("recursive halving and doubling takes 2 log2 p steps, and folds what exceeds a power of two") {
-    // p = 8, n = 8000: steps 6, bytes 2 x 7/8 x 8000 = 14,000 at 2 GB/s = 7 us: 3 + 120 + 7 = 130 us.
-    CHECK(us(CollectiveKind::all_reduce, Algorithm::recursive_halving_doubling, 8000, 8) == Approx(130.0));
-    // p = 6, q = 4: steps 4 + 2, bytes 2 x 3/4 n + 2 n = 3.5 x 8000 = 28,000 = 14 us: 3 + 120 + 14 = 137.
-    CHECK(us(CollectiveKind::all_reduce, Algorithm::recursive_halving_doubling, 8000, 6) == Approx(137.0));
-    // Reduce-scatter, p = 6: steps 2 + 2, bytes 3/4 n + n + n/6 = 23/12 x 8000 = 15,333 B = 7.667 us.
+TEST_CASE(
+    "recursive halving and doubling takes 2 log2 p steps, and folds what exceeds a power of two") {
+    // p = 8, n = 8000: steps 6, bytes 2 x 7/8 x 8000 = 14,000 at 2 GB/s = 7 us: 3 + 120 + 7 = 130
+    // us.
+    CHECK(us(CollectiveKind::all_reduce, Algorithm::recursive_halving_doubling, 8000, 8) ==
+          Approx(130.0));
+    // p = 6, q = 4: steps 4 + 2, bytes 2 x 3/4 n + 2 n = 3.5 x 8000 = 28,000 = 14 us: 3 + 120 + 14
+    // = 137.
+    CHECK(us(CollectiveKind::all_reduce, Algorithm::recursive_halving_doubling, 8000, 6) ==
+          Approx(137.0));
+    // Reduce-scatter, p = 6: steps 2 + 2, bytes 3/4 n + n + n/6 = 23/12 x 8000 = 15,333 B = 7.667
+    // us.
     CHECK(us(CollectiveKind::reduce_scatter, Algorithm::recursive_halving_doubling, 8000, 6) ==
           Approx(3 + 80 + 23.0 / 12 * 4));
 }
@@ -63,8 +70,9 @@ TEST_CASE("reduce-scatter and all-gather are the two halves of an all-reduce") {
 }
 
 TEST_CASE("no all-reduce moves less than the lower bound of 2(p-1)/p") {
-    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::direct, Algorithm::recursive_halving_doubling,
-                                      Algorithm::double_binary_tree}) {
+    for (const Algorithm algorithm :
+         {Algorithm::ring, Algorithm::direct, Algorithm::recursive_halving_doubling,
+          Algorithm::double_binary_tree}) {
         for (std::int64_t p = 2; p <= 130; ++p) {
             const Share wire = wire_cost(CollectiveKind::all_reduce, algorithm, p).wire;
             CHECK(wire.numerator * p >= 2 * (p - 1) * wire.denominator);
@@ -73,8 +81,9 @@ TEST_CASE("no all-reduce moves less than the lower bound of 2(p-1)/p") {
 }
 
 TEST_CASE("one rank takes no steps and only pays the launch") {
-    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::direct, Algorithm::recursive_halving_doubling,
-                                      Algorithm::double_binary_tree}) {
+    for (const Algorithm algorithm :
+         {Algorithm::ring, Algorithm::direct, Algorithm::recursive_halving_doubling,
+          Algorithm::double_binary_tree}) {
         CHECK(us(CollectiveKind::all_reduce, algorithm, 1 << 20, 1) == 3.0);
     }
 }
@@ -83,22 +92,29 @@ TEST_CASE("broadcast follows its algorithm") {
     // p = 8, n = 8000 at 2 GB/s = 4 us per n.
     CHECK(us(CollectiveKind::broadcast, Algorithm::ring, 8000, 8) == Approx(3 + 7 * 20 + 4));
     CHECK(us(CollectiveKind::broadcast, Algorithm::direct, 8000, 8) == Approx(3 + 20 + 7 * 4));
-    CHECK(us(CollectiveKind::broadcast, Algorithm::recursive_halving_doubling, 8000, 8) == Approx(3 + 60 + 3 * 4));
-    CHECK(us(CollectiveKind::broadcast, Algorithm::double_binary_tree, 8000, 8) == Approx(3 + 60 + 4));
+    CHECK(us(CollectiveKind::broadcast, Algorithm::recursive_halving_doubling, 8000, 8) ==
+          Approx(3 + 60 + 3 * 4));
+    CHECK(us(CollectiveKind::broadcast, Algorithm::double_binary_tree, 8000, 8) ==
+          Approx(3 + 60 + 4));
 }
 
-TEST_CASE("hierarchical all-reduce: reduce-scatter in the node, all-reduce of a shard, all-gather") {
+TEST_CASE(
+    "hierarchical all-reduce: reduce-scatter in the node, all-reduce of a shard, all-gather") {
     LinkParameters link;
     link.algorithm = Algorithm::hierarchical;
     link.tiers = {link_of(Algorithm::ring), link_of(Algorithm::double_binary_tree)};
     link.launch = duration_from_us(5);
     // 4 nodes of 2, n = 8000. Intra ring of 2, each way: 3 + 1 x 20 + 1/2 x 4 = 25 us.
-    // Inter tree of 4 on 4000 bytes: 3 + 4 x 20 + 2 x 4000 / 2 GB/s (= 4) = 87 us. 5 + 25 + 87 + 25 = 142.
-    CHECK(to_us(collective_time(CollectiveKind::all_reduce, {8000}, {8, 2}, link)) == Approx(142.0));
+    // Inter tree of 4 on 4000 bytes: 3 + 4 x 20 + 2 x 4000 / 2 GB/s (= 4) = 87 us. 5 + 25 + 87 + 25
+    // = 142.
+    CHECK(to_us(collective_time(CollectiveKind::all_reduce, {8000}, {8, 2}, link)) ==
+          Approx(142.0));
     // One node: no inter stage. 5 + 2 x (3 + 7 x 20 + 7/8 x 4) = 298 us for 8 ranks.
-    CHECK(to_us(collective_time(CollectiveKind::all_reduce, {8000}, {8, 8}, link)) == Approx(298.0));
+    CHECK(to_us(collective_time(CollectiveKind::all_reduce, {8000}, {8, 8}, link)) ==
+          Approx(298.0));
     // One rank per node: only the inter stage, of all bytes. 5 + 3 + 6 x 20 + 2 x 4 = 136 us.
-    CHECK(to_us(collective_time(CollectiveKind::all_reduce, {8000}, {8, 1}, link)) == Approx(136.0));
+    CHECK(to_us(collective_time(CollectiveKind::all_reduce, {8000}, {8, 1}, link)) ==
+          Approx(136.0));
 }
 
 }  // namespace

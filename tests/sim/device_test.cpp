@@ -12,10 +12,13 @@ TEST_CASE("a pass takes its arithmetic or its memory traffic, whichever is longe
     device.compute_efficiency = 0.5;
     device.memory_efficiency = 0.8;
     // 10^12 flop at 5 TFLOP/s = 0.2 s against 10^9 x 4 B at 800 GB/s = 5 ms.
-    CHECK(roofline_seconds({1'000'000'000'000, 1'000'000'000}, device, Arithmetic::float32) == Approx(0.2));
+    CHECK(roofline_seconds({1'000'000'000'000, 1'000'000'000}, device, Arithmetic::float32) ==
+          Approx(0.2));
     // 10^9 flop = 0.2 ms against 5 ms; half the bytes in float16.
-    CHECK(roofline_seconds({1'000'000'000, 1'000'000'000}, device, Arithmetic::float32) == Approx(0.005));
-    CHECK(roofline_seconds({1'000'000'000, 1'000'000'000}, device, Arithmetic::float16) == Approx(0.0025));
+    CHECK(roofline_seconds({1'000'000'000, 1'000'000'000}, device, Arithmetic::float32) ==
+          Approx(0.005));
+    CHECK(roofline_seconds({1'000'000'000, 1'000'000'000}, device, Arithmetic::float16) ==
+          Approx(0.0025));
     // A copied byte is read and written: half of 800 GB/s.
     CHECK(copy_bandwidth(device) == BytesPerSecond{400'000'000'000});
 }

@@ -23,7 +23,9 @@ Instruction wait(std::int32_t collective) {
 Collective all_reduce(std::int64_t us) {
     return {CollectiveKind::all_reduce, 0, {1}, duration_from_us(static_cast<double>(us))};
 }
-Duration us(std::int64_t count) { return std::chrono::microseconds{count}; }
+Duration us(std::int64_t count) {
+    return std::chrono::microseconds{count};
+}
 
 std::vector<Span> spans_on(const Simulation& simulation, Track track) {
     std::vector<Span> spans;
@@ -35,7 +37,9 @@ std::vector<Span> spans_on(const Simulation& simulation, Track track) {
     return spans;
 }
 
-Simulation run(const Program& program) { return simulate({&program, 1}, Record::timeline); }
+Simulation run(const Program& program) {
+    return simulate({&program, 1}, Record::timeline);
+}
 
 TEST_CASE("collectives queue on one stream, first in, first out") {
     Program program;
@@ -78,9 +82,9 @@ TEST_CASE("interference slows both sides while both are active, and only then") 
     program.instructions = {compute(10), launch(0), compute(30), compute(8), wait(0)};
     program.collectives = {all_reduce(20)};
     program.interference = {1'500'000, 2'000'000};
-    // Until 10 alone. Then compute at 1/1.5 and communication at 1/2: the 20 us of communication would
-    // take 40 us, the 38 us of compute 57 us. At 50 communication ends; compute has done 40/1.5 = 26.67
-    // and has 11.33 left at full speed: 61.33 us.
+    // Until 10 alone. Then compute at 1/1.5 and communication at 1/2: the 20 us of communication
+    // would take 40 us, the 38 us of compute 57 us. At 50 communication ends; compute has done
+    // 40/1.5 = 26.67 and has 11.33 left at full speed: 61.33 us.
     const Simulation simulation = run(program);
     CHECK(spans_on(simulation, Track::communication).front().end == us(50));
     CHECK(to_us(simulation.ranks.front().step()) == Approx(10 + 40 + (38 - 40 / 1.5)));
@@ -91,7 +95,8 @@ TEST_CASE("communication speeds up again when computing ends first") {
     program.instructions = {compute(10), launch(0), compute(10), wait(0)};
     program.collectives = {all_reduce(30)};
     program.interference = {2'000'000, 4'000'000};
-    // 10-30: compute's 10 us at half speed; communication does 20/4 = 5 of its 30. Then 25 alone: 55 us.
+    // 10-30: compute's 10 us at half speed; communication does 20/4 = 5 of its 30. Then 25 alone:
+    // 55 us.
     CHECK(simulate_times(program).step() == us(55));
 }
 
@@ -111,7 +116,8 @@ TEST_CASE("a straggler holds everybody") {
 
 TEST_CASE("equal ranks simulated one by one equal the one that stands for all") {
     Program program;
-    program.instructions = {compute(7), launch(0), compute(11), launch(1), compute(3), wait(0), wait(1)};
+    program.instructions = {compute(7), launch(0), compute(11), launch(1),
+                            compute(3), wait(0),   wait(1)};
     program.collectives = {all_reduce(9), all_reduce(13)};
     program.interference = {1'300'000, 1'700'000};
     const std::vector<Program> ranks(8, program);
@@ -141,7 +147,8 @@ RandomStep random_step(std::mt19937& random) {
     const Duration backward = us(between(1, 10'000));
     for (std::int64_t i = between(1, 40); i > 0; --i) {
         step.gradients.push_back(
-            {{"g" + std::to_string(i), between(1, 1 << 20), DType::float32, false}, Duration{between(0, backward.count())}});
+            {{"g" + std::to_string(i), between(1, 1 << 20), DType::float32, false},
+             Duration{between(0, backward.count())}});
     }
     step.input.workload = workload_from_readiness(step.gradients, us(between(0, 1000)), backward);
     step.input.group = {between(1, 64), 1};
@@ -149,17 +156,21 @@ RandomStep random_step(std::mt19937& random) {
     step.latency_us = static_cast<double>(between(0, 100));
     step.gb_per_s = static_cast<double>(between(1, 100)) / 10;
     step.input.link.launch = duration_from_us(step.launch_us);
-    step.input.link.segments = {{std::nullopt, duration_from_us(step.latency_us), bandwidth_from_gb_per_s(step.gb_per_s)}};
+    step.input.link.segments = {
+        {std::nullopt, duration_from_us(step.latency_us), bandwidth_from_gb_per_s(step.gb_per_s)}};
     SyncRequest request;
     request.strategy = all_strategies[static_cast<std::size_t>(between(1, 8))];
     request.bucket_cap = Bytes{between(1, 32 << 20)};
     step.sync = settings_for(request);
-    step.plan = make_plan(step.input.workload.gradients, step.input.workload.readiness, step.sync.policy);
+    step.plan =
+        make_plan(step.input.workload.gradients, step.input.workload.readiness, step.sync.policy);
     return step;
 }
 
-// When each bucket may launch, from its gradients' readiness and the launch rule alone, in launch order.
-std::vector<std::pair<std::int64_t, std::int64_t>> ready_and_bytes(const RandomStep& step, Duration backward) {
+// When each bucket may launch, from its gradients' readiness and the launch rule alone, in launch
+// order.
+std::vector<std::pair<std::int64_t, std::int64_t>> ready_and_bytes(const RandomStep& step,
+                                                                   Duration backward) {
     std::vector<std::pair<std::int64_t, std::int64_t>> buckets;
     std::vector<std::ptrdiff_t> filled_at;
     const std::vector<std::int32_t>& order = step.input.workload.readiness;
@@ -213,8 +224,8 @@ TEST_CASE("without interference the engine equals the recurrence, on 2,000 rando
         std::vector<std::int64_t> cost;
         for (const auto& [at, bytes] : ready_and_bytes(step, backward)) {
             ready.push_back(forward.count() + at);
-            cost.push_back(std::llround(oracle::ring_all_reduce_ps(bytes, step.input.group.ranks, step.launch_us,
-                                                                   step.latency_us, step.gb_per_s)));
+            cost.push_back(std::llround(oracle::ring_all_reduce_ps(
+                bytes, step.input.group.ranks, step.launch_us, step.latency_us, step.gb_per_s)));
             if (step.input.group.ranks == 1) {
                 cost.back() = std::llround(step.launch_us * 1e6);
             }
@@ -254,7 +265,9 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
     std::mt19937 random(4242);
     for (int round = 0; round < 1000; ++round) {
         RandomStep step = random_step(random);
-        const auto ppm = [&] { return std::uniform_int_distribution<std::int64_t>(1'000'000, 5'000'000)(random); };
+        const auto ppm = [&] {
+            return std::uniform_int_distribution<std::int64_t>(1'000'000, 5'000'000)(random);
+        };
         step.input.link.interference = {ppm(), ppm()};
         step.input.copy_bandwidth = BytesPerSecond{10'000'000'000};
         step.input.workload.copy_launch = us(1);
@@ -267,21 +280,22 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
         // Work: each rate change may round by a picosecond, and there is one per start and end.
         const auto tolerance = static_cast<double>(2 * (computing.size() + communicating.size()));
         for (const Span& span : computing) {
-            const double expected =
-                static_cast<double>(program.instructions[static_cast<std::size_t>(span.subject)].device.count());
+            const double expected = static_cast<double>(
+                program.instructions[static_cast<std::size_t>(span.subject)].device.count());
             const double work = work_in(span, overlap(span.start, span.end, communicating),
                                         step.input.link.interference.compute_slowdown_ppm);
             CHECK(std::abs(work - expected) <= tolerance);
         }
         for (const Span& span : communicating) {
-            const double expected =
-                static_cast<double>(program.collectives[static_cast<std::size_t>(span.subject)].time.count());
+            const double expected = static_cast<double>(
+                program.collectives[static_cast<std::size_t>(span.subject)].time.count());
             const double work = work_in(span, overlap(span.start, span.end, computing),
                                         step.input.link.interference.communication_slowdown_ppm);
             CHECK(std::abs(work - expected) <= tolerance);
         }
 
-        // Causality: one thing at a time per stream, in order; no all-reduce before its last gradient.
+        // Causality: one thing at a time per stream, in order; no all-reduce before its last
+        // gradient.
         for (const std::vector<Span>* stream : {&computing, &communicating}) {
             for (std::size_t i = 1; i < stream->size(); ++i) {
                 CHECK((*stream)[i].start >= (*stream)[i - 1].end);
@@ -297,15 +311,16 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
                 continue;
             }
             const auto before = compute_end.lower_bound(static_cast<std::int32_t>(i));
-            const Duration start = communicating[static_cast<std::size_t>(program.instructions[i].subject)].start;
+            const Duration start =
+                communicating[static_cast<std::size_t>(program.instructions[i].subject)].start;
             CHECK((before == compute_end.begin() || start >= std::prev(before)->second));
         }
     }
 }
 
 TEST_CASE("the same input gives the same timeline at every optimisation level") {
-    // The hash is a constant that unoptimised, sanitised and optimised builds must all reproduce. When
-    // the model changes on purpose, put the new value here and say old and new in the commit.
+    // The hash is a constant that unoptimised, sanitised and optimised builds must all reproduce.
+    // When the model changes on purpose, put the new value here and say old and new in the commit.
     std::mt19937 random(1);
     std::uint64_t combined = 0;
     for (int round = 0; round < 50; ++round) {

@@ -42,7 +42,8 @@ std::vector<std::int32_t> identity(std::size_t count) {
 
 // PyTorch's function sorts its result when no readiness order is given; reversed_after_sort also
 // reverses it.
-Groups pytorch_without_order(const std::vector<Gradient>& gradients, const std::vector<Bytes>& limits) {
+Groups pytorch_without_order(const std::vector<Gradient>& gradients,
+                             const std::vector<Bytes>& limits) {
     PlanPolicy policy;
     policy.order = Order::forward;
     policy.limits.list = limits;
@@ -52,19 +53,25 @@ Groups pytorch_without_order(const std::vector<Gradient>& gradients, const std::
     return groups;
 }
 
-Gradient f32(std::int64_t numel) { return {"", numel, DType::float32, false}; }
-Gradient f64(std::int64_t numel) { return {"", numel, DType::float64, false}; }
+Gradient f32(std::int64_t numel) {
+    return {"", numel, DType::float32, false};
+}
+Gradient f64(std::int64_t numel) {
+    return {"", numel, DType::float64, false};
+}
 
 TEST_CASE("bucket assignment equals the vectors of PyTorch's own unit tests") {
     // torch/test/distributed/test_c10d_common.py, ComputeBucketAssignmentTest.
-    CHECK(pytorch_without_order({f32(10), f32(10), f32(10), f32(10)}, {{40}, {80}}) == Groups{{0}, {1, 2}, {3}});
+    CHECK(pytorch_without_order({f32(10), f32(10), f32(10), f32(10)}, {{40}, {80}}) ==
+          Groups{{0}, {1, 2}, {3}});
     const std::vector<Gradient> alternating{f32(50), f64(25), f32(50), f64(25), f32(50), f64(25)};
     CHECK(pytorch_without_order(alternating, {{400}}) == Groups{{0, 2}, {1, 3}, {4}, {5}});
     CHECK(pytorch_without_order(alternating, {{200}, {400}}) == Groups{{0}, {1}, {2, 4}, {3, 5}});
 }
 
 Workload workload_of(const char* model) {
-    const ModelTiming timing{*device_preset("A100"), Arithmetic::float32, std::nullopt, std::nullopt};
+    const ModelTiming timing{*device_preset("A100"), Arithmetic::float32, std::nullopt,
+                             std::nullopt};
     return workload_from_model(make_model(model, {2, 0, 64}), DType::float32, timing);
 }
 
@@ -77,14 +84,17 @@ TEST_CASE("ResNet-18 gives the all-reduce sizes of PyTorch issue 48880") {
     SyncRequest request;
     request.explicit_cap_sets_first = false;  // the issue is of 2020
     request.bucket_cap = Bytes{25 * bytes_per_mib};
-    CHECK(sizes_of(ddp_plan(workload, request)) == std::vector<std::int64_t>{2052000, 28852224, 15853824});
+    CHECK(sizes_of(ddp_plan(workload, request)) ==
+          std::vector<std::int64_t>{2052000, 28852224, 15853824});
     request.bucket_cap = Bytes{35 * bytes_per_mib};
-    CHECK(sizes_of(ddp_plan(workload, request)) == std::vector<std::int64_t>{2052000, 38297600, 6408448});
+    CHECK(sizes_of(ddp_plan(workload, request)) ==
+          std::vector<std::int64_t>{2052000, 38297600, 6408448});
 }
 
 TEST_CASE("ResNet-50 gives the all-reduces of a traced run on two A100") {
     const BucketPlan plan = ddp_plan(workload_of("resnet50"), {});
-    CHECK(sizes_of(plan) == std::vector<std::int64_t>{8196000, 31502336, 26255360, 26550272, 9724160});
+    CHECK(sizes_of(plan) ==
+          std::vector<std::int64_t>{8196000, 31502336, 26255360, 26550272, 9724160});
     std::vector<std::size_t> finished;
     for (const Bucket& bucket : plan.buckets) {
         finished.push_back((finished.empty() ? 0 : finished.back()) + bucket.gradients.size());
@@ -94,8 +104,8 @@ TEST_CASE("ResNet-50 gives the all-reduces of a traced run on two A100") {
 
 TEST_CASE("Python reduction of ResNet-50 makes as many buckets as published, without overshoot") {
     const Workload workload = workload_of("resnet50");
-    // Buffer sizes are N x 2^20 elements of 4 bytes. The whole model has 24.373 x 2^20 elements, so 12
-    // cannot do with two buckets.
+    // Buffer sizes are N x 2^20 elements of 4 bytes. The whole model has 24.373 x 2^20 elements, so
+    // 12 cannot do with two buckets.
     for (const auto& [n, buckets] : std::vector<std::pair<std::int64_t, std::size_t>>{
              {3, 11}, {8, 4}, {12, 3}, {13, 2}, {24, 2}, {25, 1}}) {
         SyncRequest request;
@@ -145,7 +155,8 @@ TEST_CASE("bucket assignment equals PyTorch's own function on 400 random inputs"
         } else {
             PlanPolicy policy;
             policy.limits.list = limits;
-            ours = groups_of(make_plan(gradients, entry["order"].get<std::vector<std::int32_t>>(), policy));
+            ours = groups_of(
+                make_plan(gradients, entry["order"].get<std::vector<std::int32_t>>(), policy));
         }
         CHECK(ours == entry["buckets"].get<Groups>());
     }
@@ -158,7 +169,8 @@ TEST_CASE("rebuilt plans equal those of real DistributedDataParallel") {
         const Workload workload = workload_of(entry["model"].get<std::string>().c_str());
         SyncRequest request;
         if (options.contains("bucket_cap_mb")) {
-            request.bucket_cap = Bytes{options["bucket_cap_mb"].get<std::int64_t>() * bytes_per_mib};
+            request.bucket_cap =
+                Bytes{options["bucket_cap_mb"].get<std::int64_t>() * bytes_per_mib};
         }
         if (options.contains("bucket_cap_mb_list")) {
             for (const nlohmann::json& cap : options["bucket_cap_mb_list"]) {
@@ -190,7 +202,8 @@ class RandomLists {
         const std::int64_t dtypes = between(1, 4);
         for (std::int64_t i = between(1, 60); i > 0; --i) {
             const std::int64_t largest = std::int64_t{1} << between(0, 30);  // tiny to huge
-            list.push_back({"", between(1, largest), all_dtypes[static_cast<std::size_t>(between(0, dtypes - 1))],
+            list.push_back({"", between(1, largest),
+                            all_dtypes[static_cast<std::size_t>(between(0, dtypes - 1))],
                             between(0, 30) == 0});
         }
         return list;
@@ -205,7 +218,8 @@ class RandomLists {
     PlanPolicy policy() {
         PlanPolicy policy;
         policy.closing = between(0, 1) == 0 ? Closing::overshoot : Closing::strict;
-        policy.order = std::vector{Order::forward, Order::reverse, Order::readiness}[static_cast<std::size_t>(between(0, 2))];
+        policy.order = std::vector{Order::forward, Order::reverse,
+                                   Order::readiness}[static_cast<std::size_t>(between(0, 2))];
         policy.limits.cap = limit();
         if (between(0, 1) == 0) {
             policy.limits.first = limit();
@@ -222,8 +236,10 @@ class RandomLists {
     std::mt19937 random_;
 };
 
-std::vector<std::int32_t> visiting_order(const PlanPolicy& policy, const std::vector<std::int32_t>& readiness) {
-    std::vector<std::int32_t> order = policy.order == Order::readiness ? readiness : identity(readiness.size());
+std::vector<std::int32_t> visiting_order(const PlanPolicy& policy,
+                                         const std::vector<std::int32_t>& readiness) {
+    std::vector<std::int32_t> order =
+        policy.order == Order::readiness ? readiness : identity(readiness.size());
     if (policy.order == Order::reverse) {
         std::reverse(order.begin(), order.end());
     }
@@ -242,7 +258,9 @@ void check_buckets_of_dtype(const std::vector<Gradient>& gradients, const PlanPo
                             const std::vector<const Bucket*>& buckets) {
     for (std::size_t k = 0; k < buckets.size(); ++k) {
         const Bytes limit = limit_at(policy.limits, k);
-        const auto size_of = [&](std::int32_t i) { return gradients[static_cast<std::size_t>(i)].size(); };
+        const auto size_of = [&](std::int32_t i) {
+            return gradients[static_cast<std::size_t>(i)].size();
+        };
         const Bytes last = size_of(buckets[k]->gradients.back());
         const bool may_be_open = k + 1 == buckets.size();
         if (policy.closing == Closing::overshoot) {
@@ -298,7 +316,8 @@ TEST_CASE("every plan obeys its policy, on 5,000 random lists") {
             std::vector<const Bucket*> buckets;
             for (const Bucket& bucket : plan.buckets) {
                 if (belongs(bucket.gradients.front())) {
-                    concatenated.insert(concatenated.end(), bucket.gradients.begin(), bucket.gradients.end());
+                    concatenated.insert(concatenated.end(), bucket.gradients.begin(),
+                                        bucket.gradients.end());
                     buckets.push_back(&bucket);
                 }
             }
@@ -317,7 +336,9 @@ TEST_CASE("buckets go out in the order they close, on 1,000 random lists") {
         policy.closing = Closing::overshoot;
         const BucketPlan plan = make_plan(gradients, readiness, policy);
         const std::vector<std::int32_t> order = visiting_order(policy, readiness);
-        const auto position = [&](std::int32_t i) { return std::find(order.begin(), order.end(), i) - order.begin(); };
+        const auto position = [&](std::int32_t i) {
+            return std::find(order.begin(), order.end(), i) - order.begin();
+        };
         std::size_t open = 0;  // how many buckets at the end never filled: at most one per dtype
         std::ptrdiff_t last_closed = -1;
         for (const Bucket& bucket : plan.buckets) {

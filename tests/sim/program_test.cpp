@@ -8,10 +8,12 @@
 namespace bucketwise {
 namespace {
 
-Duration ms(double count) { return duration_from_ms(count); }
+Duration ms(double count) {
+    return duration_from_ms(count);
+}
 
-// Three gradients of 1 MB (250,000 floats), parameters a, b, c; backward finishes c, a, b at 1, 2, 3 ms.
-// One all-reduce of n bytes takes n / (1 GB/s): 1 ms for each.
+// Three gradients of 1 MB (250,000 floats), parameters a, b, c; backward finishes c, a, b at 1, 2,
+// 3 ms. One all-reduce of n bytes takes n / (1 GB/s): 1 ms for each.
 StepInput three_gradients() {
     StepInput input;
     input.workload = workload_from_readiness({{{"a", 250'000, DType::float32, false}, ms(2)},
@@ -33,7 +35,9 @@ SyncRequest request_of(Strategy strategy, std::int64_t cap_bytes) {
 Program program_of(const StepInput& input, const SyncRequest& request) {
     const SyncSettings sync = settings_for(request);
     Program program;
-    build_program(input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy), program);
+    build_program(input, sync,
+                  make_plan(input.workload.gradients, input.workload.readiness, sync.policy),
+                  program);
     return program;
 }
 
@@ -62,7 +66,8 @@ TEST_CASE("each strategy launches when it should") {
     CHECK(step_ms(input, request_of(Strategy::ddp, 1'000'000)) == 5.0);
     // DDP with one bucket: 3 MB from 4 ms on, when b is ready.
     CHECK(step_ms(input, request_of(Strategy::ddp, 3'000'000)) == 7.0);
-    // Bucketed by 2 MB in reverse order: [c, b] is full at 4 ms; [a] has been since 3 ms and goes first.
+    // Bucketed by 2 MB in reverse order: [c, b] is full at 4 ms; [a] has been since 3 ms and goes
+    // first.
     CHECK(launched_buckets(program_of(input, request_of(Strategy::bucketed, 2'000'000))) ==
           std::vector<std::int32_t>{1, 0});
     CHECK(step_ms(input, request_of(Strategy::bucketed, 2'000'000)) == 6.0);
@@ -77,7 +82,8 @@ TEST_CASE("each strategy launches when it should") {
 
 TEST_CASE("in order, one late gradient holds back every later bucket") {
     SyncRequest request = request_of(Strategy::ddp, 1'000'000);
-    request.order = Order::forward;  // buckets [a], [b], [c]; c is ready at 2 ms but must wait for b
+    request.order =
+        Order::forward;  // buckets [a], [b], [c]; c is ready at 2 ms but must wait for b
     const StepInput input = three_gradients();
     // a from 3 to 4 ms, b from 4 to 5, c after it from 5 to 6.
     CHECK(step_ms(input, request) == 6.0);
@@ -89,8 +95,9 @@ TEST_CASE("copies cost where a copied byte has a cost, and views save the copy b
     StepInput input = three_gradients();
     input.copy_bandwidth = BytesPerSecond{10'000'000'000};  // 0.1 ms per gradient
     SyncRequest request = request_of(Strategy::ddp, 3'000'000);
-    // Into the bucket after each gradient: backward finishes at 1 + 4 + 0.3; the bucket is full after
-    // the third copy at 1 + 3 + 0.3 = 4.3, its all-reduce ends at 7.3, then three copies back: 7.6 ms.
+    // Into the bucket after each gradient: backward finishes at 1 + 4 + 0.3; the bucket is full
+    // after the third copy at 1 + 3 + 0.3 = 4.3, its all-reduce ends at 7.3, then three copies
+    // back: 7.6 ms.
     CHECK(step_ms(input, request) == Approx(7.6));
     request.views = true;
     CHECK(step_ms(input, request) == Approx(7.3));
@@ -102,8 +109,8 @@ TEST_CASE("a compression hook halves the bytes and adds two casts") {
     request.comm_hook = CommHook::fp16;
     // 1.5 MB from 4 ms on.
     CHECK(step_ms(input, request) == 5.5);
-    // A cast reads 3 MB and writes 1.5 MB: as much traffic as copying 2.25 MB, 0.225 ms each way. With
-    // views and their division (0.3 ms): 4.3 + 0.225 + 1.5 + 0.225.
+    // A cast reads 3 MB and writes 1.5 MB: as much traffic as copying 2.25 MB, 0.225 ms each way.
+    // With views and their division (0.3 ms): 4.3 + 0.225 + 1.5 + 0.225.
     input.copy_bandwidth = BytesPerSecond{10'000'000'000};
     request.views = true;
     CHECK(step_ms(input, request) == Approx(6.25));
@@ -140,8 +147,8 @@ TEST_CASE("DDP broadcasts buffers once, in the first forward, and copies each ba
     input.copy_bandwidth = BytesPerSecond{10'000'000'000};
     input.step.accumulation = 2;
     SyncRequest request = request_of(Strategy::ddp, 3'000'000);
-    // Broadcast 1 ms, then 100 copies: the host needs 1 ms to launch them (at the start of the step, while
-    // the broadcast runs), the device 0.1 ms. Forward = 1.1 + 2 x 1.
+    // Broadcast 1 ms, then 100 copies: the host needs 1 ms to launch them (at the start of the
+    // step, while the broadcast runs), the device 0.1 ms. Forward = 1.1 + 2 x 1.
     CHECK(to_ms(simulate_times(program_of(input, request)).forward) == Approx(3.1));
     request.broadcast_buffers = false;
     CHECK(to_ms(simulate_times(program_of(input, request)).forward) == Approx(2.0));
@@ -164,10 +171,11 @@ TEST_CASE("free communication leaves compute, free launches leave the device") {
     input.link.interference = {2'000'000, 2'000'000};
     input.link.host_issue = ms(10);
     const Program program = program_of(input, request_of(Strategy::ddp, 1'000'000));
-    // Issuing three collectives takes 30 ms of host time; the last millisecond of backward is issued
-    // after them.
+    // Issuing three collectives takes 30 ms of host time; the last millisecond of backward is
+    // issued after them.
     CHECK(to_ms(simulate_times(with_free_communication(program)).step()) == Approx(31.0));
-    CHECK(to_ms(simulate_times(with_free_launches(with_free_communication(program))).step()) == 5.0);
+    CHECK(to_ms(simulate_times(with_free_launches(with_free_communication(program))).step()) ==
+          5.0);
     CHECK(longest_possible_seconds(program) >= to_ms(simulate_times(program).step()) / 1e3);
 }
 

@@ -6,9 +6,9 @@
 
 #include "calibrate/comparison.h"
 #include "cli/files.h"
+#include "sim/json_input.h"
 #include "sim/scenario.h"
 #include "sim/sweep.h"
-#include "sim/json_input.h"
 #include "tests/catch.h"
 
 namespace bucketwise {
@@ -44,11 +44,13 @@ std::vector<Row> published(const std::string& phase, const std::string& option) 
     return rows;
 }
 
-// `unit` is the size of one N: MiB for DistributedDataParallel, 2^20 floats for the Python versions.
+// `unit` is the size of one N: MiB for DistributedDataParallel, 2^20 floats for the Python
+// versions.
 std::vector<ComparedPoint> compare(const std::string& scenario_file, const std::string& phase,
                                    const std::string& option, Bytes unit) {
     const std::string path = (fs::path(BUCKETWISE_SCENARIO_DIR) / scenario_file).string();
-    const Scenario scenario = parse_scenario(parse_json(read_text_file(path), path), path, read_text_file);
+    const Scenario scenario =
+        parse_scenario(parse_json(read_text_file(path), path), path, read_text_file);
     const StepInput input = step_input(scenario);
     Evaluator evaluator(input, scenario.sync);
     std::vector<ComparedPoint> points;
@@ -66,8 +68,10 @@ constexpr Bytes mib_elements{4 * bytes_per_mib};
 
 TEST_CASE("one machine predicts the published medians of all three compare_ddp strategies") {
     const auto core = compare("compare_ddp_core.json", "backward", "DDP_CPP_CORE", mib);
-    const auto async = compare("compare_ddp_async.json", "backward", "PYTHON_DDP_ASYNC_REDUCTION", mib_elements);
-    const auto sync = compare("compare_ddp_sync.json", "backward", "PYTHON_DDP_SYNC_REDUCTION", mib_elements);
+    const auto async =
+        compare("compare_ddp_async.json", "backward", "PYTHON_DDP_ASYNC_REDUCTION", mib_elements);
+    const auto sync =
+        compare("compare_ddp_sync.json", "backward", "PYTHON_DDP_SYNC_REDUCTION", mib_elements);
     CHECK(mean_absolute_percentage_error(core) <= 0.003);
     CHECK(mean_absolute_percentage_error(sync) <= 0.006);
     // Two of the nine rows (N = 21 and 24) are medians of two modes 15 ms apart and 2.4 % off; no
@@ -80,16 +84,19 @@ TEST_CASE("one machine predicts the published medians of all three compare_ddp s
 }
 
 TEST_CASE("the same machine predicts forward, with the broadcast of buffers that only DDP does") {
-    CHECK(mean_absolute_percentage_error(compare("compare_ddp_core.json", "forward", "DDP_CPP_CORE", mib)) <= 0.003);
     CHECK(mean_absolute_percentage_error(
-              compare("compare_ddp_async.json", "forward", "PYTHON_DDP_ASYNC_REDUCTION", mib_elements)) <= 0.001);
+              compare("compare_ddp_core.json", "forward", "DDP_CPP_CORE", mib)) <= 0.003);
+    CHECK(mean_absolute_percentage_error(compare("compare_ddp_async.json", "forward",
+                                                 "PYTHON_DDP_ASYNC_REDUCTION", mib_elements)) <=
+          0.001);
 }
 
 TEST_CASE("the three compare_ddp scenarios describe one machine") {
     std::map<std::string, Json> workloads;
     for (const char* name : {"core", "async", "sync"}) {
         const std::string path =
-            (fs::path(BUCKETWISE_SCENARIO_DIR) / (std::string("compare_ddp_") + name + ".json")).string();
+            (fs::path(BUCKETWISE_SCENARIO_DIR) / (std::string("compare_ddp_") + name + ".json"))
+                .string();
         const Json document = parse_json(read_text_file(path), path);
         workloads[document["workload"].dump() + document["cluster"].dump()] = document;
     }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "sim/json_input.h"
 #include "sim/perfetto.h"
 #include "sim/prediction_json.h"
 #include "sim/settings.h"
-#include "sim/json_input.h"
 #include "tests/catch.h"
 
 namespace bucketwise {
@@ -13,15 +13,16 @@ namespace {
 
 // A model large enough that the sweep has more plans than the table has rows.
 Scenario resnet_scenario() {
-    const Json document{{"name", "ResNet"},
-                        {"workload", {{"model", "resnet50"}, {"batch", 32}, {"device", "A100"}}},
-                        {"cluster",
-                         {{"ranks", 8},
-                          {"link",
-                           {{"name", "link"},
-                            {"algorithm", "ring"},
-                            {"segments", Json::array({{{"latency_us", 20}, {"bandwidth_gb_per_s", 5}}})}}}}},
-                        {"sync", {{"strategy", "ddp"}}}};
+    const Json document{
+        {"name", "ResNet"},
+        {"workload", {{"model", "resnet50"}, {"batch", 32}, {"device", "A100"}}},
+        {"cluster",
+         {{"ranks", 8},
+          {"link",
+           {{"name", "link"},
+            {"algorithm", "ring"},
+            {"segments", Json::array({{{"latency_us", 20}, {"bandwidth_gb_per_s", 5}}})}}}}},
+        {"sync", {{"strategy", "ddp"}}}};
     return parse_scenario(document, "s.json", [](const std::string&) { return std::string(); });
 }
 
@@ -32,8 +33,8 @@ Prediction predict_scenario(const Scenario& scenario) {
 TEST_CASE("the report names the best cap, the default, the plateau and what binds the step") {
     const Scenario scenario = resnet_scenario();
     const std::string text = text_report(scenario, predict_scenario(scenario));
-    for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "default", "Plateau",
-                             "bound by: compute", "bucket_cap_mb="}) {
+    for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "default",
+                             "Plateau", "bound by: compute", "bucket_cap_mb="}) {
         INFO(part << " in:\n" << text);
         CHECK(text.find(part) != std::string::npos);
     }
@@ -54,8 +55,8 @@ TEST_CASE("the table holds both ends, the best and the plateau, and about a doze
     const std::vector<std::size_t> rows = telling_rows(prediction);
     CHECK(rows.size() <= 12);
     CHECK(std::is_sorted(rows.begin(), rows.end()));
-    for (const std::size_t needed : {std::size_t{0}, prediction.best, prediction.plateau_low, prediction.plateau_high,
-                                     prediction.sweep.size() - 1}) {
+    for (const std::size_t needed : {std::size_t{0}, prediction.best, prediction.plateau_low,
+                                     prediction.plateau_high, prediction.sweep.size() - 1}) {
         CHECK(std::find(rows.begin(), rows.end(), needed) != rows.end());
     }
 }
@@ -92,10 +93,10 @@ TEST_CASE("settings are given in each framework's own unit") {
     prediction.sweep[0].cap = Bytes{10 << 20};
     const std::vector<FrameworkSetting> settings = settings_for(scenario, prediction);
     REQUIRE(settings.size() == 4);
-    CHECK(settings[0].value == 10);             // PyTorch: MiB
-    CHECK(settings[1].value == 2'621'440);      // Megatron-LM: parameters of 4 bytes
-    CHECK(settings[2].value == 2'621'440);      // DeepSpeed: elements
-    CHECK(settings[3].value == 10'485'760);     // Horovod: bytes
+    CHECK(settings[0].value == 10);          // PyTorch: MiB
+    CHECK(settings[1].value == 2'621'440);   // Megatron-LM: parameters of 4 bytes
+    CHECK(settings[2].value == 2'621'440);   // DeepSpeed: elements
+    CHECK(settings[3].value == 10'485'760);  // Horovod: bytes
     prediction.keep_default = true;
     prediction.default_cap.cap = default_bucket_cap;
     CHECK_FALSE(settings_for(scenario, prediction)[0].value);
@@ -105,17 +106,20 @@ TEST_CASE("the trace obeys the rules of its viewers") {
     const Scenario scenario = resnet_scenario();
     const StepInput input = step_input(scenario);
     const Program program = Evaluator(input, scenario.sync).program(std::nullopt);
-    const Json trace =
-        Json::parse(perfetto_trace("step", input, program, simulate({&program, 1}, Record::timeline)));
-    std::map<std::pair<int, int>, double> last_end;  // slices come in order of their ends on each track
-    std::map<int, std::pair<int, int>> flows;        // by id: starts and ends
+    const Json trace = Json::parse(
+        perfetto_trace("step", input, program, simulate({&program, 1}, Record::timeline)));
+    std::map<std::pair<int, int>, double>
+        last_end;                              // slices come in order of their ends on each track
+    std::map<int, std::pair<int, int>> flows;  // by id: starts and ends
     int all_reduces = 0;
     for (const Json& event : trace["traceEvents"]) {
         const std::pair<int, int> track{event["pid"].get<int>(), event["tid"].get<int>()};
         if (event["ph"] == "X") {
-            CHECK(event["ts"].get<double>() >= last_end[track] - 1e-6);  // nothing overlaps on a track
+            CHECK(event["ts"].get<double>() >=
+                  last_end[track] - 1e-6);  // nothing overlaps on a track
             last_end[track] = event["ts"].get<double>() + event["dur"].get<double>();
-            all_reduces += event["name"].get<std::string>().rfind("all-reduce bucket", 0) == 0 ? 1 : 0;
+            all_reduces +=
+                event["name"].get<std::string>().rfind("all-reduce bucket", 0) == 0 ? 1 : 0;
         } else if (event["ph"] == "s") {
             ++flows[event["id"].get<int>()].first;
             CHECK(track.second == 1);

@@ -26,13 +26,16 @@ Json changed(const std::string& pointer, const Json& value) {
 }
 
 const std::map<std::string, std::string> files{
-    {"dir/link.json", R"({"name": "l", "algorithm": "direct", "segments": [{"latency_us": 1, "bandwidth_gb_per_s": 1}]})"},
-    {"dir/tiers.json", R"({"name": "h", "algorithm": "hierarchical", "intra": "link.json", "inter": "sub/other.json"})"},
+    {"dir/link.json",
+     R"({"name": "l", "algorithm": "direct", "segments": [{"latency_us": 1, "bandwidth_gb_per_s": 1}]})"},
+    {"dir/tiers.json",
+     R"({"name": "h", "algorithm": "hierarchical", "intra": "link.json", "inter": "sub/other.json"})"},
     {"dir/sub/other.json",
      R"({"name": "o", "algorithm": "ring", "host_issue_us": 7, "copy_gb_per_s": 5,
          "interference": {"compute_slowdown": 1.25, "communication_slowdown": 1.5},
          "segments": [{"latency_us": 2, "bandwidth_gb_per_s": 2}]})"},
-    {"dir/cycle.json", R"({"name": "c", "algorithm": "hierarchical", "intra": "cycle.json", "inter": "link.json"})"},
+    {"dir/cycle.json",
+     R"({"name": "c", "algorithm": "hierarchical", "intra": "cycle.json", "inter": "link.json"})"},
     {"dir/torn.json", R"({"name": "t")"}};
 
 std::string read_test_file(const std::string& path) {
@@ -43,7 +46,9 @@ std::string read_test_file(const std::string& path) {
     return found->second;
 }
 
-Scenario parse(const Json& document) { return parse_scenario(document, "dir/s.json", read_test_file); }
+Scenario parse(const Json& document) {
+    return parse_scenario(document, "dir/s.json", read_test_file);
+}
 
 std::string refusal(const Json& document) {
     try {
@@ -62,9 +67,11 @@ TEST_CASE("the smallest scenario is read as written, and takes what a hand compu
     const StepInput input = step_input(scenario);
     const SyncSettings sync = settings_for(scenario.sync);
     Program program;
-    build_program(input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy), program);
-    // b (2 MiB) is ready at 1 ms: 2 steps x 50 us + 2,097,152 us/1000 = 2.197152 ms, until 3.197152 ms.
-    // a (1 MiB) is ready at 3 ms, waits, and takes 0.1 + 1.048576 ms: 4.345728 ms of backward.
+    build_program(input, sync,
+                  make_plan(input.workload.gradients, input.workload.readiness, sync.policy),
+                  program);
+    // b (2 MiB) is ready at 1 ms: 2 steps x 50 us + 2,097,152 us/1000 = 2.197152 ms, until 3.197152
+    // ms. a (1 MiB) is ready at 3 ms, waits, and takes 0.1 + 1.048576 ms: 4.345728 ms of backward.
     const StepTimes times = simulate_times(program);
     CHECK(times.forward == duration_from_ms(1));
     CHECK(times.backward == duration_from_ms(4.345728));
@@ -85,36 +92,46 @@ TEST_CASE("link files are found beside the file that names them, tiers too") {
 
 TEST_CASE("links that cannot be read are refused where they are named") {
     CHECK(refusal(changed("/cluster/link", "nowhere.json")) ==
-          "dir/s.json: /cluster/link: expected a link file that can be read (dir/nowhere.json), got No such file "
+          "dir/s.json: /cluster/link: expected a link file that can be read (dir/nowhere.json), "
+          "got No such file "
           "or directory");
     CHECK(refusal(changed("/cluster/link", "cycle.json")) ==
-          "dir/cycle.json: /intra: expected link files that end somewhere, got a cycle: dir/cycle.json -> "
+          "dir/cycle.json: /intra: expected link files that end somewhere, got a cycle: "
+          "dir/cycle.json -> "
           "dir/cycle.json");
-    CHECK(refusal(changed("/cluster/link", "torn.json")).find("dir/torn.json: expected valid JSON") == 0);
-    CHECK(refusal(changed("/cluster/link", "tiers.json")).find("/cluster: expected the key ranks_per_node") !=
-          std::string::npos);
-    CHECK(refusal(changed("/cluster/link/segments/0/up_to_bytes", 0)).find("/cluster/link/segments/0/up_to_bytes") !=
-          std::string::npos);
-    CHECK(refusal(changed("/cluster/link/segments/1/up_to_bytes", 99999)).find("expected no limit on the last segment") !=
-          std::string::npos);
-    CHECK(refusal(changed("/cluster/link/intra", "link.json")).find("tiers only with the algorithm hierarchical") !=
-          std::string::npos);
+    CHECK(
+        refusal(changed("/cluster/link", "torn.json")).find("dir/torn.json: expected valid JSON") ==
+        0);
+    CHECK(refusal(changed("/cluster/link", "tiers.json"))
+              .find("/cluster: expected the key ranks_per_node") != std::string::npos);
+    CHECK(refusal(changed("/cluster/link/segments/0/up_to_bytes", 0))
+              .find("/cluster/link/segments/0/up_to_bytes") != std::string::npos);
+    CHECK(refusal(changed("/cluster/link/segments/1/up_to_bytes", 99999))
+              .find("expected no limit on the last segment") != std::string::npos);
+    CHECK(refusal(changed("/cluster/link/intra", "link.json"))
+              .find("tiers only with the algorithm hierarchical") != std::string::npos);
 }
 
 TEST_CASE("what does not fit together is refused") {
-    CHECK(refusal(changed("/workload/gradients/0/ready_ms", 3.5)) ==
-          "dir/s.json: /workload/gradients/0/ready_ms: expected at most backward_ms (3 ms), got 3.5");
+    CHECK(
+        refusal(changed("/workload/gradients/0/ready_ms", 3.5)) ==
+        "dir/s.json: /workload/gradients/0/ready_ms: expected at most backward_ms (3 ms), got 3.5");
     CHECK(refusal(changed("/workload/gradients/1/name", "a")) ==
           "dir/s.json: /workload/gradients/1: expected a name that no other gradient has, got a");
     CHECK(refusal(changed("/workload/model", "resnet50")) ==
           "dir/s.json: /workload: expected either a model or gradients, got both");
-    CHECK(refusal(changed("/cluster/ranks_per_node", 3)).find("an integer from 1 to 2") != std::string::npos);
-    CHECK(refusal(changed("/sync/bucket_cap_mib_list", {1, 25})).find("at most one of the keys bucket_cap_mib and bucket_cap_mib_list") != std::string::npos);
-    CHECK(refusal(changed("/step/optimizer", "adam")).find("a workload with a device, or optimizer_ms") !=
+    CHECK(refusal(changed("/cluster/ranks_per_node", 3)).find("an integer from 1 to 2") !=
           std::string::npos);
+    CHECK(refusal(changed("/sync/bucket_cap_mib_list", {1, 25}))
+              .find("at most one of the keys bucket_cap_mib and bucket_cap_mib_list") !=
+          std::string::npos);
+    CHECK(refusal(changed("/step/optimizer", "adam"))
+              .find("a workload with a device, or optimizer_ms") != std::string::npos);
     for (const char* version : {"two", "2", "2.", "2.-4", "2.4x", "-2.4", "0.4", ".4"}) {
         INFO(version);
-        CHECK(refusal(changed("/sync/pytorch_version", version)).find("a PyTorch version such as") != std::string::npos);
+        CHECK(
+            refusal(changed("/sync/pytorch_version", version)).find("a PyTorch version such as") !=
+            std::string::npos);
     }
 }
 
@@ -125,22 +142,35 @@ Json model_workload(const Json& workload) {
 }
 
 TEST_CASE("model workloads need a time source, the right shape and supported arithmetic") {
-    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"device", "H100"}})) == "accepted");
-    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"forward_ms", 1}, {"backward_ms", 2}})) ==
+    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"device", "H100"}})) ==
+          "accepted");
+    CHECK(refusal(model_workload(
+              {{"model", "resnet50"}, {"batch", 8}, {"forward_ms", 1}, {"backward_ms", 2}})) ==
           "accepted");
     CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}})) ==
-          "dir/s.json: /workload: expected measured totals (forward_ms and backward_ms) or a device, got neither");
+          "dir/s.json: /workload: expected measured totals (forward_ms and backward_ms) or a "
+          "device, got neither");
     CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"forward_ms", 1}}))
               .find("/workload: expected the key backward_ms") != std::string::npos);
     CHECK(refusal(model_workload({{"model", "gpt2"}, {"batch", 8}, {"device", "H100"}}))
               .find("expected the key sequence_length") != std::string::npos);
-    CHECK(refusal(model_workload({{"model", "gpt2"}, {"batch", 8}, {"sequence_length", 2048}, {"device", "H100"}}))
+    CHECK(refusal(
+              model_workload(
+                  {{"model", "gpt2"}, {"batch", 8}, {"sequence_length", 2048}, {"device", "H100"}}))
               .find("at most the model's context of 1024") != std::string::npos);
-    CHECK(refusal(model_workload({{"model", "resnet50"}, {"batch", 8}, {"sequence_length", 1}, {"device", "H100"}}))
-              .find("/workload/sequence_length: expected no sequence_length for a vision model") != std::string::npos);
-    CHECK(refusal(model_workload(
-              {{"model", "gpt2"}, {"batch", 1}, {"sequence_length", 8}, {"dtype", "bfloat16"}, {"device", "V100"}}))
-              .find("/workload/dtype: expected arithmetic that V100 has a peak for") != std::string::npos);
+    CHECK(
+        refusal(
+            model_workload(
+                {{"model", "resnet50"}, {"batch", 8}, {"sequence_length", 1}, {"device", "H100"}}))
+            .find("/workload/sequence_length: expected no sequence_length for a vision model") !=
+        std::string::npos);
+    CHECK(refusal(model_workload({{"model", "gpt2"},
+                                  {"batch", 1},
+                                  {"sequence_length", 8},
+                                  {"dtype", "bfloat16"},
+                                  {"device", "V100"}}))
+              .find("/workload/dtype: expected arithmetic that V100 has a peak for") !=
+          std::string::npos);
     CHECK(refusal(model_workload({{"model",
                                    {{"family", "llama"},
                                     {"layers", 1'000'000},
@@ -152,14 +182,16 @@ TEST_CASE("model workloads need a time source, the right shape and supported ari
                                   {"batch", 1},
                                   {"sequence_length", 8},
                                   {"device", "H100"}}))
-              .find("/workload/model/layers: expected an integer from 1 to 4096, got 1000000") != std::string::npos);
+              .find("/workload/model/layers: expected an integer from 1 to 4096, got 1000000") !=
+          std::string::npos);
 }
 
 TEST_CASE("a million gradients are refused by number") {
     Json document = Json::parse(contract);
     document["workload"]["gradients"] = Json::array_t(1'000'000, Json(0));
     CHECK(refusal(document) ==
-          "dir/s.json: /workload/gradients: expected an array of 1 to 100000 elements, got an array of 1000000");
+          "dir/s.json: /workload/gradients: expected an array of 1 to 100000 elements, got an "
+          "array of 1000000");
 }
 
 TEST_CASE("the largest model that is accepted overflows nothing") {
@@ -206,8 +238,13 @@ TEST_CASE("keys that the strategy does not look at are named") {
 }
 
 TEST_CASE("an optimizer takes as long as its memory traffic") {
-    Json document = model_workload({{"model", "resnet18"}, {"batch", 1}, {"device", {{"preset", "A100"},
-        {"memory_bandwidth_gb_per_s", 1000}, {"memory_efficiency", 1.0}, {"launch_us", 0}}}});
+    Json document = model_workload({{"model", "resnet18"},
+                                    {"batch", 1},
+                                    {"device",
+                                     {{"preset", "A100"},
+                                      {"memory_bandwidth_gb_per_s", 1000},
+                                      {"memory_efficiency", 1.0},
+                                      {"launch_us", 0}}}});
     document["step"] = {{"optimizer", "adam"}};
     // 11,689,512 parameters x 4 B x 7 (reads p, g, m, v, writes p, m, v) at 1 TB/s = 327.306 us.
     CHECK(to_us(step_input(parse(document)).step.optimizer) == Approx(327.306336));

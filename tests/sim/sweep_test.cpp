@@ -19,16 +19,20 @@ StepInput random_input(std::mt19937& random) {
     StepInput input;
     std::vector<GradientReadiness> gradients;
     for (std::int64_t i = between(1, 12); i > 0; --i) {
-        gradients.push_back({{"g", between(1, 30), i % 3 == 0 ? DType::float16 : DType::float32, false},
-                             Duration{between(0, 1'000'000)}});
+        gradients.push_back(
+            {{"g", between(1, 30), i % 3 == 0 ? DType::float16 : DType::float32, false},
+             Duration{between(0, 1'000'000)}});
     }
     input.workload = workload_from_readiness(gradients, Duration{0}, Duration{1'000'000});
     input.group = {2, 2};
-    input.link.segments = {{std::nullopt, Duration{between(0, 10'000)}, {between(1, 1000) * 1'000'000}}};
+    input.link.segments = {
+        {std::nullopt, Duration{between(0, 10'000)}, {between(1, 1000) * 1'000'000}}};
     return input;
 }
 
-TEST_CASE("auto finds every distinct plan and no other, against every cap in bytes, on 300 random steps") {
+TEST_CASE(
+    "auto finds every distinct plan and no other, against every cap in bytes, on 300 random "
+    "steps") {
     std::mt19937 random(11);
     for (int round = 0; round < 300; ++round) {
         const StepInput input = random_input(random);
@@ -81,7 +85,8 @@ TEST_CASE("the binding adds up to the step, and the plateau holds the best") {
     std::mt19937 random(13);
     for (int round = 0; round < 100; ++round) {
         const Prediction p = predict(random_input(random), {}, {}, no_progress);
-        CHECK(p.binding.communication + p.binding.launch + p.binding.compute == p.fastest().times.step());
+        CHECK(p.binding.communication + p.binding.launch + p.binding.compute ==
+              p.fastest().times.step());
         CHECK(p.plateau_low <= p.best);
         CHECK(p.best <= p.plateau_high);
         for (std::size_t i = p.plateau_low; i <= p.plateau_high; ++i) {
@@ -93,7 +98,8 @@ TEST_CASE("the binding adds up to the step, and the plateau holds the best") {
 
 TEST_CASE("PyTorch's default is recommended where no cap that can be named beats it") {
     // Two gradients of 1 MiB and 24 MiB in readiness order. The default closes the first bucket at
-    // 1 MiB and hides it; an explicit cap of 25 MiB or more joins both, a smaller one gives the same two.
+    // 1 MiB and hides it; an explicit cap of 25 MiB or more joins both, a smaller one gives the
+    // same two.
     std::vector<GradientReadiness> gradients{
         {{"large", 6 << 20, DType::float32, false}, duration_from_ms(10)},
         {{"small", 1 << 18, DType::float32, false}, duration_from_ms(1)}};
@@ -104,13 +110,14 @@ TEST_CASE("PyTorch's default is recommended where no cap that can be named beats
     const Prediction same = predict(input, {}, {}, no_progress);
     CHECK_FALSE(same.default_is_fastest);  // a cap of 1 to 24 MiB gives the default's plan
 
-    // With four equal gradients of 1 MiB, [1 MiB, 25 MiB] gives 1 + 3, which no single cap can: it gives
-    // 1+1+1+1, 2+2, 3+1 or 4. Latency makes two collectives better than four.
-    input.workload = workload_from_readiness({{{"d", 1 << 18, DType::float32, false}, duration_from_ms(9)},
-                                              {{"c", 1 << 18, DType::float32, false}, duration_from_ms(9)},
-                                              {{"b", 1 << 18, DType::float32, false}, duration_from_ms(9)},
-                                              {{"a", 1 << 18, DType::float32, false}, duration_from_ms(1)}},
-                                             Duration{0}, duration_from_ms(9));
+    // With four equal gradients of 1 MiB, [1 MiB, 25 MiB] gives 1 + 3, which no single cap can: it
+    // gives 1+1+1+1, 2+2, 3+1 or 4. Latency makes two collectives better than four.
+    input.workload =
+        workload_from_readiness({{{"d", 1 << 18, DType::float32, false}, duration_from_ms(9)},
+                                 {{"c", 1 << 18, DType::float32, false}, duration_from_ms(9)},
+                                 {{"b", 1 << 18, DType::float32, false}, duration_from_ms(9)},
+                                 {{"a", 1 << 18, DType::float32, false}, duration_from_ms(1)}},
+                                Duration{0}, duration_from_ms(9));
     input.link.segments = {{std::nullopt, duration_from_ms(2), {1'000'000'000}}};
     const Prediction prediction = predict(input, {}, {}, no_progress);
     CHECK(prediction.default_is_fastest);
@@ -122,8 +129,9 @@ TEST_CASE("PyTorch's default is recommended where no cap that can be named beats
 TEST_CASE("a typed cap means exactly the bytes it stands for") {
     std::mt19937_64 random(14);
     for (int round = 0; round < 10'000; ++round) {
-        const std::int64_t bytes = std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 40)(random) >>
-                                   std::uniform_int_distribution<int>(0, 39)(random);
+        const std::int64_t bytes =
+            std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 40)(random) >>
+            std::uniform_int_distribution<int>(0, 39)(random);
         const Bytes cap{std::max<std::int64_t>(bytes, 1)};
         CHECK(static_cast<std::int64_t>(typed_mib(cap) * 1048576.0) == cap.count);
     }
@@ -135,7 +143,8 @@ TEST_CASE("the cap that stands for a range is round, within it, and the default 
     CHECK(roundest_cap({Bytes{1}, std::nullopt}) == default_bucket_cap);
     CHECK(roundest_cap({Bytes{27 << 20}, std::nullopt}) == Bytes{std::int64_t{1000} << 20});
     CHECK(roundest_cap({Bytes{27 << 20}, Bytes{34 << 20}}) == Bytes{30 << 20});
-    CHECK(roundest_cap({Bytes{(3 << 20) + 1}, Bytes{(4 << 20) - 1}}) == Bytes{(3 << 20) + (1 << 19)});
+    CHECK(roundest_cap({Bytes{(3 << 20) + 1}, Bytes{(4 << 20) - 1}}) ==
+          Bytes{(3 << 20) + (1 << 19)});
     CHECK(roundest_cap({Bytes{5}, Bytes{7}}) == Bytes{5});
 }
 
@@ -150,7 +159,8 @@ TEST_CASE("beyond 2,000 gradients the sweep is thinned, and says so") {
     std::vector<GradientReadiness> gradients;
     std::mt19937 random(16);
     for (int i = 0; i < 2100; ++i) {
-        gradients.push_back({{"g", std::uniform_int_distribution<std::int64_t>(1, 1 << 20)(random), DType::float32, false},
+        gradients.push_back({{"g", std::uniform_int_distribution<std::int64_t>(1, 1 << 20)(random),
+                              DType::float32, false},
                              Duration{i}});
     }
     StepInput input;

@@ -21,7 +21,8 @@ TEST_CASE("a share of the bytes is not rounded before it is used") {
 
 TEST_CASE("a transfer too long for any step saturates instead of overflowing") {
     CHECK(transfer_time({std::int64_t{1} << 50}, {1'000}) == longest_duration);
-    CHECK(transfer_time({std::int64_t{1} << 50}, {1'000}, {1'999'998, 1'000'000}) == longest_duration);
+    CHECK(transfer_time({std::int64_t{1} << 50}, {1'000}, {1'999'998, 1'000'000}) ==
+          longest_duration);
 }
 
 TEST_CASE("stretched work never ends early, and work done never exceeds what fits") {

@@ -13,7 +13,9 @@ Duration total(const std::vector<TimedOperation>& operations) {
                            [](Duration sum, const TimedOperation& o) { return sum + o.device; });
 }
 
-Duration ms(double count) { return duration_from_ms(count); }
+Duration ms(double count) {
+    return duration_from_ms(count);
+}
 
 TEST_CASE("listed gradients become one operation per distinct readiness") {
     const std::vector<GradientReadiness> listed{{{"a", 1, DType::float32, false}, ms(3)},
@@ -34,7 +36,8 @@ TEST_CASE("listed gradients become one operation per distinct readiness") {
 
 TEST_CASE("gradients may be ready at the very start and the very end of backward") {
     const Workload workload = workload_from_readiness(
-        {{{"a", 1, DType::float32, false}, ms(0)}, {{"b", 1, DType::float32, false}, ms(5)}}, ms(0), ms(5));
+        {{{"a", 1, DType::float32, false}, ms(0)}, {{"b", 1, DType::float32, false}, ms(5)}}, ms(0),
+        ms(5));
     CHECK(workload.readiness == std::vector<std::int32_t>{0, 1});
     CHECK(total(workload.backward) == ms(5));
     CHECK(workload.backward.size() == 2);
@@ -55,11 +58,12 @@ TEST_CASE("measured totals are spread over the operations to the picosecond, lau
 TEST_CASE("without totals every operation takes its roofline time and costs a launch") {
     const Model model = make_model("vgg16", {8, 0, 224});
     const Device device = *device_preset("A100");
-    const Workload workload =
-        workload_from_model(model, DType::float32, {device, Arithmetic::float32, std::nullopt, std::nullopt});
+    const Workload workload = workload_from_model(
+        model, DType::float32, {device, Arithmetic::float32, std::nullopt, std::nullopt});
     REQUIRE(workload.forward.size() <= model.operations.size());
     CHECK(workload.forward.front().device ==
-          duration_from_us(1e6 * roofline_seconds(model.operations.front().forward, device, Arithmetic::float32)));
+          duration_from_us(1e6 * roofline_seconds(model.operations.front().forward, device,
+                                                  Arithmetic::float32)));
     for (const TimedOperation& operation : workload.forward) {
         CHECK(operation.host == device.launch);
     }
@@ -70,22 +74,25 @@ TEST_CASE("every gradient becomes ready exactly once, tied weights with their la
         const ModelInput input{1, 8, 64};
         const Model model = make_model(name, input);
         const Workload workload = workload_from_model(
-            model, DType::float32, {*device_preset("A100"), Arithmetic::float32, std::nullopt, std::nullopt});
+            model, DType::float32,
+            {*device_preset("A100"), Arithmetic::float32, std::nullopt, std::nullopt});
         std::vector<int> seen(model.parameters.size(), 0);
         for (const std::int32_t i : workload.readiness) {
             ++seen[static_cast<std::size_t>(i)];
         }
         INFO(name);
         CHECK(seen == std::vector<int>(model.parameters.size(), 1));
-        const int finished = std::accumulate(workload.backward.begin(), workload.backward.end(), 0,
-                                             [](int sum, const TimedOperation& o) { return sum + o.ready_count; });
+        const int finished =
+            std::accumulate(workload.backward.begin(), workload.backward.end(), 0,
+                            [](int sum, const TimedOperation& o) { return sum + o.ready_count; });
         CHECK(finished == static_cast<int>(model.parameters.size()));
     }
     // GPT-2's token embedding is also its output layer: its gradient is the last to be complete.
     const Workload gpt2 = workload_from_model(
         make_model("gpt2", {1, 8, 224}), DType::float32,
         {*device_preset("A100"), Arithmetic::float32, std::nullopt, std::nullopt});
-    CHECK(gpt2.gradients[static_cast<std::size_t>(gpt2.readiness.back())].name == "transformer.wte.weight");
+    CHECK(gpt2.gradients[static_cast<std::size_t>(gpt2.readiness.back())].name ==
+          "transformer.wte.weight");
 }
 
 TEST_CASE("buffers are grouped as DDP broadcasts them") {
@@ -93,8 +100,7 @@ TEST_CASE("buffers are grouped as DDP broadcasts them") {
         make_model("resnet50", {1, 0, 64}), DType::float32,
         {*device_preset("A100"), Arithmetic::float32, std::nullopt, std::nullopt});
     // 53 BatchNorm layers: 53,120 running means and variances in float32, 53 counters in int64.
-    CHECK(workload.buffer_groups ==
-          std::vector<BufferGroup>{{{53'120 * 4}, 106}, {{53 * 8}, 53}});
+    CHECK(workload.buffer_groups == std::vector<BufferGroup>{{{53'120 * 4}, 106}, {{53 * 8}, 53}});
 }
 
 }  // namespace
