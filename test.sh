@@ -47,7 +47,7 @@ fuzz_build() {
     cmake --build --preset fuzz --target fuzzers
 }
 
-tidy() { tools/run_tidy.sh build/release build/fuzz; }
+tidy() { tools/run_tidy.py build/release build/fuzz; }
 
 fuzz() { tools/run_fuzzer.sh build/fuzz scenario_fuzzer "$fuzz_seconds"; }
 

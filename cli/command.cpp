@@ -39,9 +39,9 @@ std::string usage() {
 
 std::string version() {
     const Environment environment = read_environment();
-    return fmt::format("bucketwise {}\n{}\n{}, {} cores\n{}\n", BUCKETWISE_VERSION,
-                       environment.compiler, environment.cpu, environment.cores,
-                       environment.kernel);
+    return fmt::format("bucketwise {}\n{}\n{}\n{}, {} cores\n{}\n", BUCKETWISE_VERSION,
+                       environment.compiler, environment.gpu_libraries, environment.cpu,
+                       environment.cores, environment.kernel);
 }
 
 int dispatch(const std::vector<std::string>& arguments) {

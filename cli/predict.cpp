@@ -88,7 +88,7 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
     if (text == "auto") {
         return {};
     }
-    const std::vector<Bytes> caps = parse_sizes(text, "--bucket-cap");
+    std::vector<Bytes> caps = parse_sizes(text, "--bucket-cap");
     scenario.sync.bucket_cap_list.clear();
     if (!has_cap(scenario.sync)) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
@@ -128,7 +128,7 @@ Prediction predict_with_progress(const Scenario& scenario, const StepInput& inpu
                                  const std::vector<Bytes>& caps) {
     ProgressLine line;
     Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
-    for (std::string& note : ineffective_keys(scenario)) {
+    for (std::string& note : caveats(scenario)) {
         prediction.notes.push_back(std::move(note));
     }
     return prediction;

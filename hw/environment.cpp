@@ -5,6 +5,8 @@
 #include <fstream>
 #include <thread>
 
+#include "hw/gpu_libraries.h"
+
 namespace bucketwise {
 namespace {
 
@@ -40,7 +42,8 @@ std::string compiler_name() {
 }  // namespace
 
 Environment read_environment() {
-    return {cpu_model(), std::thread::hardware_concurrency(), kernel_name(), compiler_name()};
+    return {cpu_model(), std::thread::hardware_concurrency(), kernel_name(), compiler_name(),
+            gpu_libraries()};
 }
 
 }  // namespace bucketwise

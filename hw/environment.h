@@ -10,6 +10,7 @@ struct Environment {
     unsigned cores = 0;    // that this process may use
     std::string kernel;    // name, release and architecture
     std::string compiler;  // that built this program
+    std::string gpu_libraries;
     bool operator==(const Environment&) const = default;
 };
 

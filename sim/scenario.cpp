@@ -437,7 +437,7 @@ StepInput step_input(const Scenario& scenario) {
     return input;
 }
 
-std::vector<std::string> ineffective_keys(const Scenario& scenario) {
+std::vector<std::string> caveats(const Scenario& scenario) {
     const SyncRequest& sync = scenario.sync;
     const SyncSettings settings = settings_for(sync);
     const bool is_ddp =
@@ -459,6 +459,12 @@ std::vector<std::string> ineffective_keys(const Scenario& scenario) {
     note(sync.comm_hook != CommHook::none, settings.communicates, "comm_hook");
     note(sync.find_unused_parameters, is_ddp, "find_unused_parameters");
     note(!sync.broadcast_buffers, is_ddp, "broadcast_buffers");
+    const std::optional<std::int64_t> measured = scenario.link.provenance.ranks;
+    if (measured && *measured != scenario.group.ranks) {
+        notes.push_back(
+            fmt::format("link {} was measured on {} ranks; its cost on {} is an extrapolation",
+                        scenario.link.name, *measured, scenario.group.ranks));
+    }
     return notes;
 }
 

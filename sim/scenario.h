@@ -70,7 +70,8 @@ Model model_of(const ModelWorkload& workload);
 // Turns a scenario into what the simulator runs.
 StepInput step_input(const Scenario& scenario);
 
-// Keys of the scenario that its strategy does not look at, one sentence each.
-std::vector<std::string> ineffective_keys(const Scenario& scenario);
+// What a user should know before trusting a prediction, one sentence each: keys that the strategy
+// does not look at, and a link measured on another number of ranks.
+std::vector<std::string> caveats(const Scenario& scenario);
 
 }  // namespace bucketwise

@@ -1,46 +1,29 @@
 #include "tests/fuzz/json_mutator.h"
 
 #include <array>
+#include <iterator>
 #include <random>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "sim/device.h"
+#include "sim/json.h"
 #include "sim/models.h"
 #include "sim/strategy.h"
 
 namespace bucketwise {
 namespace {
 
-using Json = nlohmann::json;
 using Random = std::minstd_rand;
 
 // Around what the parser's bounds, bytes, MiB and picoseconds make of a number.
-constexpr std::array<double, 24> telling_numbers{0,
-                                                 1,
-                                                 2,
-                                                 3,
-                                                 -1,
-                                                 0.5,
-                                                 1e-9,
-                                                 1e-6,
-                                                 1e-3,
-                                                 10,
-                                                 100,
-                                                 1023,
-                                                 1e3,
-                                                 1025,
-                                                 1e4,
-                                                 1e5,
-                                                 1e6,
-                                                 1e7,
-                                                 1e9,
-                                                 4294967296.0,
-                                                 1e12,
-                                                 1125899906842624.0,
-                                                 9.2233720368547758e18,
-                                                 1e300};
+constexpr std::array telling_numbers = {0.0, 1.0,  2.0,  3.0,  10.0,   100.0,  1023.0, 1025.0,  //
+                                        0.5, 1e-3, 1e-6, 1e-9, 1e3,    1e4,    1e5,    1e6,     //
+                                        1e7, 1e9,  1e12, -1.0, 0x1p32, 0x1p50, 0x1p63, 1e300};
 
 std::size_t below(std::size_t count, Random& random) {
     return random() % count;
@@ -55,40 +38,17 @@ void collect(Json& value, std::vector<Json*>& all) {
     }
 }
 
+// Every name that some key takes as its value.
 std::vector<std::string> known_names() {
-    std::vector<std::string> names{"float32",
-                                   "float16",
-                                   "bfloat16",
-                                   "float64",
-                                   "tfloat32",
-                                   "ring",
-                                   "direct",
-                                   "recursive_halving_doubling",
-                                   "double_binary_tree",
-                                   "hierarchical",
-                                   "gpt2",
-                                   "bert",
-                                   "llama",
-                                   "cs336",
-                                   "none",
-                                   "fp16",
-                                   "bf16",
-                                   "overshoot",
-                                   "strict",
-                                   "per_gradient",
-                                   "single",
-                                   "forward",
-                                   "reverse",
-                                   "readiness",
-                                   "in_order",
-                                   "as_filled",
-                                   "after_backward",
-                                   "sgd",
-                                   "sgd_momentum",
-                                   "adam",
-                                   "1.9",
-                                   "2.4",
-                                   "link.json"};
+    std::vector<std::string> names{"link.json", "1.9",   "2.4",  "gpt2", "bert",
+                                   "llama",     "cs336", "fp16", "bf16"};
+    for (const std::string_view more :
+         {"ring direct recursive_halving_doubling double_binary_tree hierarchical",
+          "float32 float16 bfloat16 float64 tfloat32", "overshoot strict per_gradient single",
+          "forward reverse readiness in_order as_filled after_backward", "sgd sgd_momentum adam"}) {
+        std::istringstream words{std::string(more)};
+        names.insert(names.end(), std::istream_iterator<std::string>(words), {});
+    }
     for (const Strategy strategy : all_strategies) {
         names.emplace_back(name_of(strategy));
     }
@@ -156,7 +116,7 @@ void mutate_object(Json& value, const std::vector<Json*>& all, Random& random) {
     if (other.is_object() && !other.empty()) {
         const auto entry =
             std::next(other.begin(), static_cast<std::ptrdiff_t>(below(other.size(), random)));
-        const std::string key = entry.key();
+        const std::string& key = entry.key();
         Json moved = entry.value();
         value[key] = std::move(moved);
     }

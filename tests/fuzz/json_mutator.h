@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
-#include <nlohmann/json.hpp>
+#include "sim/json.h"
 
 namespace bucketwise {
 
 // Changes one value somewhere in the document: a number to a bound or a neighbour, a string to one
 // of the known names, an array or object by an element more or less. Equal seeds change alike.
-void mutate_json(nlohmann::json& document, std::uint32_t seed);
+void mutate_json(Json& document, std::uint32_t seed);
 
 }  // namespace bucketwise

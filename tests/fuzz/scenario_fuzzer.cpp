@@ -1,8 +1,8 @@
 // Any bytes: either InputError names what is wrong with them, or they can be simulated. Everything
 // else that leaves the parser, or goes wrong behind it, ends the fuzzer.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -16,6 +16,8 @@
 #include "sim/sweep.h"
 #include "tests/fuzz/json_mutator.h"
 
+// libFuzzer knows these functions by their names.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
 
 namespace bucketwise {
@@ -100,6 +102,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
     if (text.size() > max_size) {
         return LLVMFuzzerMutate(data, size, max_size);
     }
-    std::memcpy(data, text.data(), text.size());
+    std::copy(text.begin(), text.end(), data);
     return text.size();
 }
+// NOLINTEND(readability-identifier-naming)

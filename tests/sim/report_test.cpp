@@ -81,7 +81,7 @@ TEST_CASE("the JSON holds the keys of the contract in every row") {
         for (const Json& size : row["bucket_bytes"]) {
             bytes += size.get<std::int64_t>();
         }
-        CHECK(bytes == 25'557'032 * 4);
+        CHECK(bytes == std::int64_t{25'557'032} * 4);
     }
     CHECK(json["plateau_mib"].size() == 2);
 }

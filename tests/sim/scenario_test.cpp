@@ -229,9 +229,14 @@ TEST_CASE("the version of PyTorch decides what an explicit cap does to the first
     CHECK_FALSE(first_of(nullptr));
 }
 
-TEST_CASE("keys that the strategy does not look at are named") {
-    CHECK(ineffective_keys(parse(Json::parse(contract))).empty());
-    CHECK(ineffective_keys(parse(changed("/sync/strategy", "naive"))) ==
+TEST_CASE("keys that the strategy does not look at and links measured on other ranks are named") {
+    Json measured = Json::parse(contract);
+    measured["cluster"]["link"]["provenance"] = {{"ranks", 4}};
+    CHECK(caveats(parse(measured)) ==
+          std::vector<std::string>{"link slow was measured on 4 ranks; its cost on 2 is "
+                                   "an extrapolation"});
+    CHECK(caveats(parse(Json::parse(contract))).empty());
+    CHECK(caveats(parse(changed("/sync/strategy", "naive"))) ==
           std::vector<std::string>{"/sync/bucket_cap_mib has no effect with the strategy naive",
                                    "/sync/first_bucket_mib has no effect with the strategy naive",
                                    "/sync/views has no effect with the strategy naive"});

@@ -99,8 +99,9 @@ TEST_CASE("buffers are grouped as DDP broadcasts them") {
     const Workload workload = workload_from_model(
         make_model("resnet50", {1, 0, 64}), DType::float32,
         {*device_preset("A100"), Arithmetic::float32, std::nullopt, std::nullopt});
-    // 53 BatchNorm layers: 53,120 running means and variances in float32, 53 counters in int64.
-    CHECK(workload.buffer_groups == std::vector<BufferGroup>{{{53'120 * 4}, 106}, {{53 * 8}, 53}});
+    // 53 BatchNorm layers: 53,120 running means and variances in float32 (4 bytes), 53
+    // counters in int64 (8 bytes).
+    CHECK(workload.buffer_groups == std::vector<BufferGroup>{{{212'480}, 106}, {{424}, 53}});
 }
 
 }  // namespace
