@@ -94,9 +94,13 @@ class Watcher {
         }
         std::string pointer;
         for (const std::string& part : path_) {
-            pointer += part.empty() ? "" : "/" + shown_key(part);
+            if (!part.empty()) {
+                pointer += '/';
+                pointer += shown_key(part);
+            }
         }
-        throw InputError(file_, pointer, "each key once", "the key " + in_quotes(key) + " twice");
+        throw InputError(file_, pointer, "each key once",
+                         fmt::format("the key {} twice", in_quotes(key)));
     }
 
     const std::string& file_;
