@@ -102,8 +102,12 @@ run format
 run release
 run asan
 run fuzz_build
+if [[ "${failed[*]-}" == *fuzz_build* ]]; then
+    run tidy
+    finish
+fi
 
-# The fuzzer takes one processor for a fixed time, so tidy has the others meanwhile.
+# The fuzzer takes one processor for a fixed time, and tidy what it leaves.
 fuzz_begin=$SECONDS
 (set -e; fuzz) > "$logs/fuzz.log" 2>&1 < /dev/null &
 fuzz_process=$!

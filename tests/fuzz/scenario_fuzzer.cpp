@@ -65,7 +65,7 @@ void simulate(const Scenario& scenario) {
         caps = {Bytes{1}, Bytes{bytes_per_mib}, default_bucket_cap};
     }
     Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
-    prediction.notes = ineffective_keys(scenario);
+    prediction.notes = caveats(scenario);
     static_cast<void>(text_report(scenario, prediction));
     static_cast<void>(to_json(scenario, prediction).dump());
 }
