@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/error.h"
+#include "sim/json_input.h"
+#include "sim/link_input.h"
 
 namespace bucketwise {
 namespace {
@@ -35,10 +37,35 @@ Json& child(Json& parent, const std::string& part, const std::string& pointer,
             return parent[index];
         }
     }
-    throw InputError(option, pointer, "a place that the scenario has", "none at \"" + part + "\"");
+    throw InputError(option, pointer, "a place that the scenario has",
+                     Json("none at " + part).dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+// A link file with all it names put in place, at most `depth` files deep; beyond that, names stay.
+Json inlined(const Json& link, const std::string& naming_file, const FileReader& read_file,
+             int depth) {
+    if (!link.is_string() || depth == 0) {
+        return link;
+    }
+    const std::string path = path_beside(naming_file, link.get<std::string>());
+    Json document = parse_json(read_file(path), path);
+    for (const char* tier : {"intra", "inter"}) {
+        if (document.is_object() && document.contains(tier)) {
+            document[tier] = inlined(document[tier], path, read_file, depth - 1);
+        }
+    }
+    return document;
 }
 
 }  // namespace
+
+void inline_link(Json& document, const std::string& file, const FileReader& read_file) {
+    constexpr int deepest = 4;  // a link and its tiers are two
+    const Json::json_pointer place("/cluster/link");
+    if (document.is_object() && document.contains(place)) {
+        document[place] = inlined(document[place], file, read_file, deepest);
+    }
+}
 
 void set_at(Json& document, const std::string& pointer, Json value, const std::string& option) {
     if (pointer.empty() || pointer.front() != '/') {
@@ -65,6 +92,10 @@ void apply_override(Json& document, const std::string& assignment) {
     Json value = Json::parse(text, nullptr, false);
     if (value.is_discarded()) {
         value = text;
+        if (Json(text).dump(-1, ' ', false, Json::error_handler_t::replace).find("\xEF\xBF\xBD") !=
+            std::string::npos) {
+            throw InputError(option, assignment.substr(0, equals), "UTF-8 text", "other bytes");
+        }
     }
     set_at(document, assignment.substr(0, equals), std::move(value), option);
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
@@ -65,6 +66,27 @@ po::variables_map parse(const std::vector<std::string>& arguments,
     return values;
 }
 
+// Outputs must not take the place of an input or of each other. Devices may be named twice.
+void check_outputs(const po::variables_map& values) {
+    namespace fs = std::filesystem;
+    std::map<fs::path, std::string> taken;
+    std::error_code ignored;
+    for (const char* option : {"scenario", "link", "json", "trace"}) {
+        const std::string path = values.count(option) == 0 ? "-" : values[option].as<std::string>();
+        const bool is_device = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
+        if (path == "-" || is_device) {
+            continue;
+        }
+        const auto [other, is_new] = taken.emplace(fs::weakly_canonical(path, ignored), option);
+        const bool is_output =
+            std::string_view(option) == "json" || std::string_view(option) == "trace";
+        if (!is_new && is_output) {
+            throw UsageError{fmt::format("--{}: expected a file of its own, got that of {} ({})",
+                                         option, other->second, path)};
+        }
+    }
+}
+
 Json read_scenario_document(const po::variables_map& values, const std::string& file) {
     Json document = parse_json(read_text_file(file), file);
     if (values.count("link") != 0) {
@@ -77,6 +99,9 @@ Json read_scenario_document(const po::variables_map& values, const std::string& 
     }
     if (values.count("set") != 0) {
         for (const std::string& assignment : values["set"].as<std::vector<std::string>>()) {
+            if (assignment.rfind("/cluster/link/", 0) == 0) {
+                inline_link(document, file, read_text_file);
+            }
             apply_override(document, assignment);
         }
     }
@@ -138,6 +163,14 @@ std::string trace_of(const Scenario& scenario, const StepInput& input,
                      const Prediction& prediction) {
     const std::optional<Bytes> cap =
         prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
+    constexpr std::int64_t most_operations = 1'000'000;
+    const auto operations =
+        static_cast<std::int64_t>(input.workload.forward.size() + input.workload.backward.size());
+    if (operations * input.step.accumulation > most_operations) {
+        throw InputError("--trace", "",
+                         fmt::format("a step of at most {} operations", most_operations),
+                         fmt::format("one of {}", operations * input.step.accumulation));
+    }
     const Program program = Evaluator(input, scenario.sync).program(cap);
     return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
 }
@@ -164,6 +197,7 @@ int run_predict(const std::vector<std::string>& arguments) {
         throw UsageError{
             "predict: expected at most one of --json and --trace on standard output, got both"};
     }
+    check_outputs(values);
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const StepInput input = step_input(scenario);

@@ -48,7 +48,7 @@ struct RankState {
 
 class Engine {
   public:
-    Engine(std::span<const Program> programs, Record record)
+    Engine(std::span<const Program> programs, Record record, const RankProgress& start)
         : programs_(programs),
           interference_(programs.front().interference),
           interferes_(interference_ != Interference{}),
@@ -56,6 +56,11 @@ class Engine {
           recording_(record == Record::timeline),
           ranks_(programs.size()),
           arrived_(programs.front().collectives.size(), 0) {
+        for (RankState& rank : ranks_) {
+            rank.host = start.host;
+            rank.frontier = rank.accounted = start.device;
+            rank.times = start.times;
+        }
         for (const Program& program : programs) {
             invariant(program.collectives.size() == arrived_.size(),
                       "all ranks issue the same collectives");
@@ -79,6 +84,8 @@ class Engine {
             invariant(ranks_[rank].next == programs_[rank].instructions.size(),
                       "every instruction has run; a wait without a launch never ends");
             result_.ranks.push_back(ranks_[rank].times);
+            result_.progress.push_back(
+                {ranks_[rank].host, ranks_[rank].frontier, ranks_[rank].times});
         }
         return std::move(result_);
     }
@@ -270,10 +277,11 @@ class Engine {
         change_rate(collective_,
                     computing ? interference_.communication_slowdown_ppm : undisturbed_ppm,
                     EventKind::collective_ends, 0);
-        if (collective_.active == settled_in_flight_) {
+        if (collective_.active == settled_in_flight_ && ended_collectives_ == settled_ended_) {
             return;
         }
         settled_in_flight_ = collective_.active;
+        settled_ended_ = ended_collectives_;
         const std::int64_t slowdown =
             collective_.active ? interference_.compute_slowdown_ppm : undisturbed_ppm;
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -301,19 +309,22 @@ class Engine {
     Activity collective_;                // the one in flight, if active
     std::vector<std::size_t> arrived_;   // by collective: ranks that have reached it
     std::size_t ended_collectives_ = 0;  // also the index of the next one to start
-    bool settled_in_flight_ = false;     // whether compute rates assume a collective in flight
+    // What compute rates assume: whether a collective is in flight, and how many had ended. One may
+    // end and the next start in the same event, while a rank began to compute in between.
+    bool settled_in_flight_ = false;
+    std::size_t settled_ended_ = 0;
     Simulation result_;
 };
 
 }  // namespace
 
-Simulation simulate(std::span<const Program> ranks, Record record) {
+Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start) {
     invariant(!ranks.empty(), "a simulation has a rank");
-    return Engine(ranks, record).run();
+    return Engine(ranks, record, start).run();
 }
 
-StepTimes simulate_times(const Program& program) {
-    return simulate({&program, 1}, Record::times_only).ranks.front();
+StepTimes simulate_times(const Program& program, const RankProgress& start) {
+    return simulate({&program, 1}, Record::times_only, start).ranks.front();
 }
 
 }  // namespace bucketwise

@@ -34,21 +34,30 @@ struct StepTimes {
     [[nodiscard]] Duration step() const { return forward + backward + optimizer; }
 };
 
+// Where one rank stands between two programs of a step: what its host has issued has also run.
+struct RankProgress {
+    Duration host{0};    // when the host finished issuing
+    Duration device{0};  // when the compute stream finished
+    StepTimes times;     // of what came before
+    bool operator==(const RankProgress&) const = default;
+};
+
 struct Simulation {
     std::vector<StepTimes> ranks;
-    Timeline timeline;         // empty unless asked for
-    std::uint64_t events = 0;  // handled, stale ones included
+    std::vector<RankProgress> progress;  // by rank, at the end
+    Timeline timeline;                   // empty unless asked for
+    std::uint64_t events = 0;            // handled, stale ones included
     bool operator==(const Simulation&) const = default;
 };
 
 enum class Record : std::uint8_t { times_only, timeline };
 
-// One program per rank, or a single one standing for a group of equal ranks. All programs issue the
-// same collectives in the same order (asserted); the first one's collective times, interference and
-// host_is_device hold.
-Simulation simulate(std::span<const Program> ranks, Record record);
+// One program per rank, or a single one standing for a group of equal ranks, all starting from
+// `start`. All programs issue the same collectives in the same order (asserted); the first one's
+// collective times, interference and host_is_device hold.
+Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start = {});
 
 // A group of equal ranks.
-StepTimes simulate_times(const Program& program);
+StepTimes simulate_times(const Program& program, const RankProgress& start = {});
 
 }  // namespace bucketwise

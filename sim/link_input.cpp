@@ -26,15 +26,8 @@ class LinkReader {
     }
 
   private:
-    static std::string beside(const std::string& naming_file, const std::string& path) {
-        const std::size_t slash = naming_file.rfind('/');
-        const bool absolute = path.front() == '/';
-        return absolute || slash == std::string::npos ? path
-                                                      : naming_file.substr(0, slash + 1) + path;
-    }
-
     LinkParameters read_named(const JsonPlace& place) {
-        const std::string path = beside(place.file, read_string(place));
+        const std::string path = path_beside(place.file, read_string(place));
         if (std::find(open_files_.begin(), open_files_.end(), path) != open_files_.end()) {
             place.fail("link files that end somewhere",
                        fmt::format("a cycle: {} -> {}", fmt::join(open_files_, " -> "), path));
@@ -190,6 +183,12 @@ class LinkReader {
 };
 
 }  // namespace
+
+std::string path_beside(const std::string& naming_file, const std::string& path) {
+    const std::size_t slash = naming_file.rfind('/');
+    const bool absolute = !path.empty() && path.front() == '/';
+    return absolute || slash == std::string::npos ? path : naming_file.substr(0, slash + 1) + path;
+}
 
 LinkParameters read_link(const JsonPlace& place, const FileReader& read_file) {
     return LinkReader(read_file).read(place);

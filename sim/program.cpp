@@ -9,26 +9,44 @@
 namespace bucketwise {
 namespace {
 
+SyncSettings no_synchronisation() {
+    SyncSettings settings;
+    settings.communicates = false;
+    return settings;
+}
+
 class Builder {
   public:
     Builder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
             Program& program)
         : input_(input), workload_(input.workload), sync_(sync), plan_(plan), program_(program) {
-        program_.instructions.clear();
-        program_.collectives.clear();
         program_.interference = input.link.interference;
         program_.host_is_device = workload_.host_is_device;
     }
 
-    void build() {
-        // DDP broadcasts buffers only in a forward that follows a synchronised backward: the first
-        // micro-step's.
-        broadcast_buffers();
-        for (std::int64_t i = 1; i < input_.step.accumulation; ++i) {
-            forward();
-            backward_without_synchronisation();
+    void forward() {
+        for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
+            const TimedOperation& operation = workload_.forward[i];
+            add({InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i),
+                 operation.host, operation.device});
         }
-        forward();
+    }
+
+    void backward_without_synchronisation() {
+        for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
+            add_backward_operation(i);
+        }
+    }
+
+    // DDP broadcasts buffers only in a forward that follows a synchronised backward: the first
+    // micro-step's.
+    void opening() {
+        if (sync_.broadcasts_buffers) {
+            broadcast_buffers();
+        }
+    }
+
+    void closing() {
         backward();
         if (sync_.communicates) {
             finish_buckets();
@@ -41,24 +59,10 @@ class Builder {
   private:
     void add(const Instruction& instruction) { program_.instructions.push_back(instruction); }
 
-    void forward() {
-        for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
-            const TimedOperation& operation = workload_.forward[i];
-            add({InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i),
-                 operation.host, operation.device});
-        }
-    }
-
     void add_backward_operation(std::size_t i) {
         const TimedOperation& operation = workload_.backward[i];
         add({InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i),
              operation.host, operation.device});
-    }
-
-    void backward_without_synchronisation() {
-        for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
-            add_backward_operation(i);
-        }
     }
 
     void backward() {
@@ -154,9 +158,6 @@ class Builder {
     }
 
     void broadcast_buffers() {
-        if (!sync_.broadcasts_buffers) {
-            return;
-        }
         for (std::size_t i = 0; i < workload_.buffer_groups.size(); ++i) {
             const BufferGroup& group = workload_.buffer_groups[i];
             const std::int32_t collective =
@@ -212,10 +213,50 @@ class Builder {
 
 }  // namespace
 
-void build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+Program build_opening(const StepInput& input, const SyncSettings& sync) {
+    Program program;
+    const BucketPlan no_buckets;
+    Builder(input, sync, no_buckets, program).opening();
+    return program;
+}
+
+Program build_micro_step(const StepInput& input) {
+    Program program;
+    const SyncSettings sync = no_synchronisation();
+    const BucketPlan no_buckets;
+    Builder builder(input, sync, no_buckets, program);
+    builder.forward();
+    builder.backward_without_synchronisation();
+    return program;
+}
+
+Program build_last_forward(const StepInput& input) {
+    Program program;
+    const SyncSettings sync = no_synchronisation();
+    const BucketPlan no_buckets;
+    Builder(input, sync, no_buckets, program).forward();
+    return program;
+}
+
+void build_closing(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                    Program& program) {
+    program.instructions.clear();
+    program.collectives.clear();
+    Builder(input, sync, plan, program).closing();
+}
+
+Program build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan) {
     invariant(input.step.accumulation >= 1, "a step has a micro-step");
-    Builder(input, sync, plan, program).build();
+    Program program;
+    Builder builder(input, sync, plan, program);
+    builder.opening();
+    for (std::int64_t i = 1; i < input.step.accumulation; ++i) {
+        builder.forward();
+        builder.backward_without_synchronisation();
+    }
+    builder.forward();
+    builder.closing();
+    return program;
 }
 
 Program with_free_communication(Program program) {

@@ -78,9 +78,20 @@ struct StepInput {
     bool operator==(const StepInput&) const = default;
 };
 
-// `program` is overwritten; its storage is reused.
-void build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+// The parts of a step, in order. At the end of each but the last nothing is in flight, so they can
+// be simulated one after another, and the first three, which no bucket plan changes, once for all
+// plans.
+Program build_opening(const StepInput& input, const SyncSettings& sync);  // broadcast of buffers
+Program build_micro_step(
+    const StepInput& input);  // forward and backward of all micro-steps but the last
+Program build_last_forward(const StepInput& input);  // of the last micro-step
+// Backward of the last micro-step, its communication, and the optimizer. `program` is overwritten;
+// its storage is reused.
+void build_closing(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                    Program& program);
+
+// All parts in one, micro-steps unrolled.
+Program build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan);
 
 // The same step if communication were free: collectives take no time and disturb nothing. What
 // issuing and copying cost stays.

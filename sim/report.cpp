@@ -30,7 +30,7 @@ std::string cap_text(const Evaluation& e) {
         return "-";
     }
     return *e.cap < smallest_in_mib ? fmt::format("{} B", e.cap->count)
-                                    : fmt::format("{:g} MiB", typed_mib(*e.cap));
+                                    : fmt::format("{} MiB", typed_mib(*e.cap));
 }
 
 double percent_of(Duration part, Duration whole) {
@@ -81,42 +81,63 @@ std::string default_headline(const Prediction& prediction) {
         cap_text(named), step_ms(named));
 }
 
-std::string headline(const Scenario& scenario, const Prediction& prediction) {
+bool is_ddp(const Scenario& scenario) {
+    return scenario.sync.strategy == Strategy::ddp ||
+           scenario.sync.strategy == Strategy::ddp_first_iteration;
+}
+
+// Only DDP has a default cap of its own; the other strategies are held against it all the same.
+std::string default_text(const Scenario& scenario, const Prediction& prediction) {
+    return (is_ddp(scenario) ? "the default of " : "DDP's default of ") +
+           cap_text(prediction.default_cap);
+}
+
+std::string headline_without_cap(const Scenario& scenario, const Prediction& prediction) {
+    const double step = step_ms(prediction.sweep[prediction.best]);
+    if (scenario.sync.bucket_cap_list.empty()) {
+        return fmt::format("  Step {:.3f} ms. This strategy has no bucket cap to choose.\n", step);
+    }
+    return fmt::format(
+        "  Step {:.3f} ms with the caps of bucket_cap_mib_list; {:.3f} ms with {}.\n", step,
+        step_ms(prediction.default_cap), default_text(scenario, prediction));
+}
+
+std::string headline_with_cap(const Scenario& scenario, const Prediction& prediction) {
+    constexpr double shown_gain_ms = 0.0005;  // less would print as 0.000
     const Evaluation& best = prediction.sweep[prediction.best];
+    const Duration default_step = prediction.default_cap.times.step();
+    const Duration gain = default_step - best.times.step();
+    const double gain_percent = percent_of(gain, default_step);
+    const std::string the_default = default_text(scenario, prediction);
+    if (gain < Duration{0}) {
+        return fmt::format(
+            "  Fastest of these caps {}: {:.3f} ms per step. With {} it is {:.3f} ms.\n",
+            cap_text(best), step_ms(best), the_default, to_ms(default_step));
+    }
+    if (prediction.keep_default) {
+        const std::string rest =
+            to_ms(gain) < shown_gain_ms
+                ? "No other cap is faster."
+                : fmt::format("The fastest cap, {}, saves only {:.3f} ms ({:.2f} %).",
+                              cap_text(best), to_ms(gain), gain_percent);
+        return fmt::format("  Keep {}: {:.3f} ms per step.\n  {}\n", the_default,
+                           to_ms(default_step), rest);
+    }
+    return fmt::format(
+        "  Best bucket cap {}: {:.3f} ms per step, {:.3f} ms ({:.1f} %) less than {}.\n",
+        cap_text(best), step_ms(best), to_ms(gain), gain_percent, the_default);
+}
+
+std::string headline(const Scenario& scenario, const Prediction& prediction) {
     std::string text = fmt::format("{}: {}, {} rank{}, {} over {}\n\n", scenario.name,
                                    name_of(scenario.sync.strategy), scenario.group.ranks,
                                    scenario.group.ranks == 1 ? "" : "s",
                                    name_of(scenario.link.algorithm), scenario.link.name);
-    if (!best.cap) {
-        return text + fmt::format("  Step {:.3f} ms. This strategy has no bucket cap to choose.\n",
-                                  step_ms(best));
+    if (!prediction.sweep[prediction.best].cap) {
+        return text + headline_without_cap(scenario, prediction);
     }
-    if (prediction.default_is_fastest) {
-        return text + default_headline(prediction) + configured_text(prediction);
-    }
-    const Duration default_step = prediction.default_cap.times.step();
-    const Duration gain = default_step - best.times.step();
-    const double gain_percent = percent_of(gain, default_step);
-    const std::string default_text = cap_text(prediction.default_cap);
-    if (same_plan(best, prediction.default_cap)) {
-        text += fmt::format(
-            "  Keep the default bucket cap of {}: {:.3f} ms per step, and no other is faster.\n",
-            default_text, to_ms(default_step));
-    } else if (Duration{0} <= gain && prediction.keep_default) {
-        text += fmt::format("  Keep the default bucket cap of {}: {:.3f} ms per step.\n",
-                            default_text, to_ms(default_step));
-        text += fmt::format("  The fastest cap, {}, saves only {:.3f} ms ({:.2f} %).\n",
-                            cap_text(best), to_ms(gain), gain_percent);
-    } else if (gain > Duration{0}) {
-        text += fmt::format(
-            "  Best bucket cap {}: {:.3f} ms per step, {:.3f} ms ({:.1f} %) less than the default "
-            "of {}.\n",
-            cap_text(best), step_ms(best), to_ms(gain), gain_percent, default_text);
-    } else {
-        text += fmt::format(
-            "  Fastest of these caps {}: {:.3f} ms per step. The default of {} takes {:.3f} ms.\n",
-            cap_text(best), step_ms(best), default_text, to_ms(default_step));
-    }
+    text += prediction.default_is_fastest ? default_headline(prediction)
+                                          : headline_with_cap(scenario, prediction);
     return text + configured_text(prediction);
 }
 
@@ -161,7 +182,7 @@ std::string binding_text(const Prediction& prediction) {
 }
 
 std::string row_text(const Evaluation& row, const Evaluation& best, std::string_view mark) {
-    return fmt::format("  {:>14} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %{}{}\n",
+    return fmt::format("  {:>17} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %{}{}\n",
                        cap_text(row), row.bucket_bytes.size(), step_ms(row),
                        to_ms(row.times.backward), to_ms(row.exposed),
                        percent_of(row.times.step() - best.times.step(), best.times.step()),
@@ -187,7 +208,7 @@ std::string marks(const Prediction& prediction, std::size_t i) {
 std::string table(const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text =
-        fmt::format("\n  {:>14} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
+        fmt::format("\n  {:>17} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
                     "step (ms)", "backward (ms)", "exposed (ms)", "over best");
     std::string listed;
     for (const std::size_t i : telling_rows(prediction)) {
@@ -250,7 +271,10 @@ std::string curve(const Prediction& prediction) {
 }
 
 std::string settings_text(const Scenario& scenario, const Prediction& prediction) {
-    std::string text = "\n  What to type:\n";
+    std::string text = "\n  What to type";
+    text += is_ddp(scenario)
+                ? " (only PyTorch DDP closes buckets exactly as simulated):\n"
+                : " for this cap (each framework closes buckets by a rule of its own):\n";
     for (const FrameworkSetting& setting : settings_for(scenario, prediction)) {
         text += fmt::format("    {:<12} {}\n", setting.framework, setting.typed);
     }

@@ -242,6 +242,9 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
 
 // "2.4" or "2.4.1": whether an explicit cap is also the first bucket's, as from PyTorch 2.4 on.
 bool read_explicit_cap_sets_first(const JsonPlace& place) {
+    if (!place.value->is_string()) {
+        place.fail("a PyTorch version as a string, such as \"2.4\"");
+    }
     const std::string text = read_string(place);
     unsigned major = 0;
     unsigned minor = 0;

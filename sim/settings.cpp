@@ -1,6 +1,7 @@
 #include "sim/settings.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,22 +17,38 @@ Bytes gradient_element(const Scenario& scenario) {
         std::get<GradientWorkload>(scenario.workload).gradients.front().gradient.dtype);
 }
 
+// What PyTorch DDP takes to get the simulated plan. Since 2.4 an explicit cap is also the first
+// bucket's, so a first bucket of its own has to be typed as a list.
+FrameworkSetting pytorch_setting(const Scenario& scenario, const Prediction& prediction,
+                                 double mib) {
+    const SyncRequest& sync = scenario.sync;
+    const bool is_ddp =
+        sync.strategy == Strategy::ddp || sync.strategy == Strategy::ddp_first_iteration;
+    if (is_ddp && prediction.keep_default) {
+        return {"pytorch_ddp", "bucket_cap_mb", std::nullopt,
+                "DistributedDataParallel(model), bucket_cap_mb left out"};
+    }
+    std::string typed = fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", mib);
+    if (is_ddp && sync.first_bucket) {
+        const double first = typed_mib(*sync.first_bucket);
+        typed = sync.explicit_cap_sets_first
+                    ? fmt::format("DistributedDataParallel(model, bucket_cap_mb_list=[{}, {}])",
+                                  first, mib)
+                    : fmt::format("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES = {}; {}",
+                                  sync.first_bucket->count, typed);
+    }
+    return {"pytorch_ddp", "bucket_cap_mb", mib, std::move(typed)};
+}
+
 }  // namespace
 
 std::vector<FrameworkSetting> settings_for(const Scenario& scenario, const Prediction& prediction) {
     const Bytes cap = prediction.keep_default ? *prediction.default_cap.cap
                                               : *prediction.sweep[prediction.best].cap;
-    const double mib = typed_mib(cap);
     const std::int64_t elements =
         std::max<std::int64_t>(cap.count / gradient_element(scenario).count, 1);
-    FrameworkSetting pytorch{"pytorch_ddp", "bucket_cap_mb", mib,
-                             fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", mib)};
-    if (prediction.keep_default) {
-        pytorch.value = std::nullopt;
-        pytorch.typed = "DistributedDataParallel(model), bucket_cap_mb left out";
-    }
     return {
-        pytorch,
+        pytorch_setting(scenario, prediction, typed_mib(cap)),
         {"megatron_lm", "ddp_bucket_size", static_cast<double>(elements),
          fmt::format("--ddp-bucket-size {}", elements)},
         {"deepspeed", "reduce_bucket_size", static_cast<double>(elements),

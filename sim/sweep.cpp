@@ -17,13 +17,29 @@ namespace {
 constexpr std::size_t most_gradients_for_every_plan = 2000;
 constexpr double growth_beyond = 1.01;
 
-void check_length(const Program& program) {
+void check_length(double seconds) {
     constexpr double longest_s = std::chrono::duration<double>(longest_duration).count();
-    const double seconds = longest_possible_seconds(program);
     if (!(seconds < longest_s)) {
         throw InputError("scenario", "", "a step shorter than ten days",
                          fmt::format("one of up to {:.3g} days", seconds / 86400));
     }
+}
+
+// Runs the parts of a step before its last backward. `change` is applied to each program first.
+template <typename Change>
+RankProgress simulate_before_closing(const StepInput& input, const SyncSettings& sync,
+                                     Change change) {
+    RankProgress progress;
+    const auto run = [&](const Program& program) {
+        progress = simulate({&program, 1}, Record::times_only, progress).progress.front();
+    };
+    run(change(build_opening(input, sync)));
+    const Program micro_step = change(build_micro_step(input));
+    for (std::int64_t i = 1; i < input.step.accumulation; ++i) {
+        run(micro_step);
+    }
+    run(change(build_last_forward(input)));
+    return progress;
 }
 
 Duration time_on_wire(const Program& program) {
@@ -167,16 +183,23 @@ void choose_best(Prediction& prediction) {
     }
 }
 
-Binding binding_of(const Program& program) {
-    const Program without_communication = with_free_communication(program);
-    const Duration step = simulate_times(program).step();
-    const Duration no_communication = simulate_times(without_communication).step();
-    const Duration nothing_but_compute =
-        simulate_times(with_free_launches(without_communication)).step();
-    return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
-}
-
 }  // namespace
+
+Evaluator::Evaluator(const StepInput& input, SyncRequest request)
+    : input_(input), request_(std::move(request)) {
+    const SyncSettings sync = settings(std::nullopt);
+    seconds_before_closing_ = longest_possible_seconds(build_opening(input, sync)) +
+                              longest_possible_seconds(build_micro_step(input)) *
+                                  static_cast<double>(input.step.accumulation);
+    check_length(seconds_before_closing_);
+    broadcast_time_ = time_on_wire(build_opening(input, sync));
+    const auto unlaunched = [](Program program) {
+        return with_free_launches(with_free_communication(std::move(program)));
+    };
+    before_closing_ = simulate_before_closing(input, sync, [](Program program) { return program; });
+    before_closing_if_free_ = simulate_before_closing(input, sync, with_free_communication);
+    before_closing_unlaunched_ = simulate_before_closing(input, sync, unlaunched);
+}
 
 SyncSettings Evaluator::settings(std::optional<Bytes> cap) const {
     SyncRequest request = request_;
@@ -189,14 +212,12 @@ BucketPlan Evaluator::plan(std::optional<Bytes> cap) const {
 }
 
 Program Evaluator::program(std::optional<Bytes> cap) const {
-    Program program;
-    build_program(input_, settings(cap), plan(cap), program);
-    return program;
+    return build_program(input_, settings(cap), plan(cap));
 }
 
 Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan) {
-    build_program(input_, settings(cap), plan, program_);
-    check_length(program_);
+    build_closing(input_, settings(cap), plan, program_);
+    check_length(seconds_before_closing_ + longest_possible_seconds(program_));
 
     Evaluation evaluation;
     if (has_cap(request_)) {
@@ -204,11 +225,23 @@ Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan)
     }
     evaluation.same_plan = plan.same_plan;
     evaluation.bucket_bytes = launched_bytes(program_, plan);
-    evaluation.communication = time_on_wire(program_);
-    evaluation.times = simulate_times(program_);
+    evaluation.communication = broadcast_time_ + time_on_wire(program_);
+    evaluation.times = simulate_times(program_, before_closing_);
     program_ = with_free_communication(std::move(program_));
-    evaluation.exposed = evaluation.times.step() - simulate_times(program_).step();
+    evaluation.exposed =
+        evaluation.times.step() - simulate_times(program_, before_closing_if_free_).step();
     return evaluation;
+}
+
+Binding Evaluator::binding(std::optional<Bytes> cap) const {
+    Program program;
+    build_closing(input_, settings(cap), plan(cap), program);
+    const Duration step = simulate_times(program, before_closing_).step();
+    program = with_free_communication(std::move(program));
+    const Duration no_communication = simulate_times(program, before_closing_if_free_).step();
+    program = with_free_launches(std::move(program));
+    const Duration nothing_but_compute = simulate_times(program, before_closing_unlaunched_).step();
+    return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
 
 Prediction predict(const StepInput& input, const SyncRequest& request,
@@ -232,20 +265,22 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
         }
     }
     choose_best(prediction);
-    SyncRequest without_list = request;
-    without_list.bucket_cap_list.clear();
-    Evaluator defaults(input, without_list);
+    // The framework's default knows neither of the user's own caps.
+    SyncRequest default_request = request;
+    default_request.bucket_cap_list.clear();
+    default_request.first_bucket.reset();
+    Evaluator defaults(input, default_request);
     prediction.default_cap = defaults.evaluate(std::nullopt);
     if (has_cap(request) && request.bucket_cap) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
     const Duration default_step = prediction.default_cap.times.step();
-    prediction.default_is_fastest =
-        caps.empty() && default_step < prediction.sweep[prediction.best].times.step();
+    prediction.default_is_fastest = caps.empty() && has_cap(request) &&
+                                    default_step < prediction.sweep[prediction.best].times.step();
     prediction.keep_default = within_plateau(default_step, prediction.fastest().times.step());
-    prediction.binding = binding_of(prediction.default_is_fastest
-                                        ? defaults.program(std::nullopt)
-                                        : evaluator.program(prediction.sweep[prediction.best].cap));
+    prediction.binding = prediction.default_is_fastest
+                             ? defaults.binding(std::nullopt)
+                             : evaluator.binding(prediction.sweep[prediction.best].cap);
     return prediction;
 }
 

@@ -60,27 +60,36 @@ struct Prediction {
 // have to beat, not a measured noise floor.
 constexpr double plateau_tolerance = 0.005;
 
-// Simulates plans of one step, reusing storage between them.
+// Simulates plans of one step. What no plan changes, all before the last backward, it simulates
+// once.
 class Evaluator {
   public:
-    Evaluator(const StepInput& input, SyncRequest request)
-        : input_(input), request_(std::move(request)) {}
+    // Throws InputError when the step could last longer than longest_duration whatever the plan.
+    Evaluator(const StepInput& input, SyncRequest request);
 
     // The plan with this cap; none: the framework's default.
-    BucketPlan plan(std::optional<Bytes> cap) const;
+    [[nodiscard]] BucketPlan plan(std::optional<Bytes> cap) const;
 
     // The step with this cap. Throws InputError when it could last longer than longest_duration.
     Evaluation evaluate(std::optional<Bytes> cap) { return evaluate(cap, plan(cap)); }
     Evaluation evaluate(std::optional<Bytes> cap, const BucketPlan& plan);
 
-    // The program of that step, for a closer look.
-    Program program(std::optional<Bytes> cap) const;
+    // What the step with this cap is bound by.
+    [[nodiscard]] Binding binding(std::optional<Bytes> cap) const;
+
+    // The program of the whole step, for a closer look.
+    [[nodiscard]] Program program(std::optional<Bytes> cap) const;
 
   private:
-    SyncSettings settings(std::optional<Bytes> cap) const;
+    [[nodiscard]] SyncSettings settings(std::optional<Bytes> cap) const;
 
     const StepInput& input_;
     SyncRequest request_;
+    double seconds_before_closing_ = 0;  // at most
+    Duration broadcast_time_{0};
+    RankProgress before_closing_;
+    RankProgress before_closing_if_free_;     // had the broadcasts been free
+    RankProgress before_closing_unlaunched_;  // and had the host issued everything in no time
     Program program_;
 };
 

@@ -18,11 +18,15 @@ Duration saturated(WideInt picoseconds) {
 Duration transfer_time(Bytes bytes, BytesPerSecond bandwidth, Share share) {
     invariant(bandwidth.count > 0 && bytes.count >= 0, "transfer_time needs a positive bandwidth");
     invariant(share.numerator >= 0 && share.denominator > 0, "transfer_time needs a share >= 0");
-    // The product of bytes and share stays below 2^84 for shares below 2^21, and times 10^12 below
-    // 2^124: no overflow for any message that fits in a machine and up to 10^6 ranks.
-    const WideInt numerator = WideInt{bytes.count} * share.numerator * picoseconds_per_second;
+    // In two steps, so that nothing overflows 128 bits: whole bytes and a rest below one byte, each
+    // with its own remainder. With bytes up to 2^60 and both parts of a share up to 2^42, which
+    // 10^6 ranks reach, the largest term is below 2^110.
+    const WideInt wire = WideInt{bytes.count} * share.numerator;
+    const WideInt whole = wire / share.denominator * picoseconds_per_second;
+    const WideInt rest = wire % share.denominator * picoseconds_per_second;
     const WideInt denominator = WideInt{bandwidth.count} * share.denominator;
-    return saturated((2 * numerator + denominator) / (2 * denominator));
+    const WideInt numerator = whole % bandwidth.count * share.denominator + rest;
+    return saturated(whole / bandwidth.count + (2 * numerator + denominator) / (2 * denominator));
 }
 
 Duration stretched_by(Duration work, std::int64_t slowdown_ppm) {

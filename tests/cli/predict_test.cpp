@@ -1,9 +1,11 @@
 // The program as its users meet it: argv in, streams and exit code out.
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
+#include <sstream>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -80,6 +82,92 @@ TEST_CASE("options change the scenario") {
           "gloo of the compare_ddp table");
 }
 
+TEST_CASE("a list of caps is one plan, the same in text, JSON and trace") {
+    const std::string command = "predict " + scenario("compare_ddp_core.json") +
+                                " --set '/sync/bucket_cap_mib_list=[1,1000]'";
+    const nlohmann::json json = nlohmann::json::parse(run(command + " --json -").output);
+    CHECK(json["sweep"].size() == 1);
+    CHECK(json["best"] == json["sweep"][0]);
+    CHECK(json["default"]["step_ms"] < json["best"]["step_ms"]);
+    CHECK(run(command).output.find("with the caps of bucket_cap_mib_list") != std::string::npos);
+    const std::string trace = run(command + " --trace -").output;
+    CHECK(trace.find("all-reduce bucket 1 ") != std::string::npos);
+    CHECK(trace.find("all-reduce bucket 2 ") == std::string::npos);
+}
+
+TEST_CASE("the default is the framework's, whatever caps the scenario sets") {
+    const std::string command = "predict " + scenario("compare_ddp_core.json") + " --json - ";
+    const nlohmann::json plain = nlohmann::json::parse(run(command).output);
+    for (const char* option : {"--set /sync/first_bucket_mib=500", "--set /sync/bucket_cap_mib=3",
+                               "--set '/sync/bucket_cap_mib_list=[7]'"}) {
+        CHECK(nlohmann::json::parse(run(command + option).output)["default"] == plain["default"]);
+    }
+}
+
+TEST_CASE("every cap in the table gives its own row when it is typed") {
+    for (const char* name : {"compare_ddp_core.json", "cs336_xl.json", "gpt2_xl_32xh100.json"}) {
+        const std::string report = run("predict " + scenario(name)).output;
+        std::istringstream lines(report.substr(report.find("over best")));
+        std::string line;
+        std::getline(lines, line);
+        int rows = 0;
+        while (std::getline(lines, line) && !line.empty()) {
+            std::istringstream cells(line);
+            std::string number;
+            std::string unit;
+            std::size_t buckets = 0;
+            std::string step_ms;
+            cells >> number >> unit >> buckets >> step_ms;
+            if (line.find("default") != std::string::npos) {
+                continue;  // left out, not typed
+            }
+            const nlohmann::json row = nlohmann::json::parse(
+                run("predict " + scenario(name) + " --json - --bucket-cap " + number + unit)
+                    .output)["best"];
+            INFO(name << ": " << line);
+            CHECK(row["buckets"] == buckets);
+            CHECK(std::abs(row["step_ms"].get<double>() - std::stod(step_ms)) < 0.00051);
+            ++rows;
+        }
+        CHECK(rows >= 5);
+    }
+}
+
+TEST_CASE("a value in a link file can be set from the command line") {
+    const std::string command =
+        "predict " + scenario("gpt2_xl_32xh100.json") + " --json - --bucket-cap 25MiB ";
+    const auto step_ms = [&](const std::string& options) {
+        return nlohmann::json::parse(run(command + options).output)["best"]["step_ms"]
+            .get<double>();
+    };
+    CHECK(step_ms("--set /cluster/link/launch_us=5000") > step_ms(""));
+    CHECK(step_ms("--set /cluster/link/inter/launch_us=9000") > step_ms(""));
+    CHECK(step_ms("--set '/cluster/link/interference={\"compute_slowdown\": 1.3, "
+                  "\"communication_slowdown\": 1.2}'") > step_ms(""));
+}
+
+TEST_CASE("many micro-steps take no more time to predict than a few") {
+    const std::string command =
+        "predict " + scenario("cs336_xl.json") + " --json - --bucket-cap 25MiB";
+    const nlohmann::json one = nlohmann::json::parse(run(command).output)["best"];
+    const nlohmann::json many =
+        nlohmann::json::parse(run(command + " --set /step/accumulation=10000").output)["best"];
+    // The shipped totals are measured, so nothing but the last micro-step communicates or is
+    // launch-bound.
+    CHECK(many["forward_ms"].get<double>() == Approx(10'000 * one["forward_ms"].get<double>()));
+    CHECK(many["exposed_communication_ms"] == one["exposed_communication_ms"]);
+}
+
+TEST_CASE("outputs never take the place of inputs or of each other") {
+    const std::string two = scenario("two_buckets.json");
+    CHECK(run("predict " + two + " --json " + two).exit_code == 2);
+    CHECK(run("predict " + two + " --link " + two + " --trace " + two).exit_code == 2);
+    CHECK(run("predict " + two +
+              " --json /tmp/bucketwise_same.json --trace /tmp/../tmp/bucketwise_same.json")
+              .exit_code == 2);
+    CHECK(run("predict " + two + " --json /dev/null --trace /dev/null").exit_code == 0);
+}
+
 TEST_CASE("the same command prints the same bytes") {
     const std::string command = "predict " + scenario("compare_ddp_core.json") + " --json -";
     CHECK(run(command).output == run(command).output);
@@ -97,6 +185,10 @@ TEST_CASE(
              "predict " + two + " --link /no/such/link.json", "predict /no/such/scenario.json",
              "predict " + two + " more", "predict " + two + " --strategy naive --bucket-cap 1MiB",
              "predict " + two + " --json - --trace -", "predict / --json -",
+             "predict " + two + " --set /name=$(printf '\\377')",
+             "predict " + two + " --set /sync/pytorch_version=2.4",
+             "predict " + two +
+                 " --trace - --set /step/accumulation=10000 --set /workload/gradients/x=1",
              "predict " + two + " --json"}) {
         INFO(arguments);
         const Outcome errors = run(arguments, "2>&1 >/dev/null");

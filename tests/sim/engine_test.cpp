@@ -127,6 +127,22 @@ TEST_CASE("equal ranks simulated one by one equal the one that stands for all") 
     }
 }
 
+TEST_CASE("rates are right whatever the order of ranks, when one collective follows another") {
+    // r0 computes after A while r1 only then issues B: compute starts and B starts in the same
+    // event.
+    Program r0;
+    r0.instructions = {launch(0), launch(1), wait(0), compute(100)};
+    r0.collectives = {all_reduce(100), all_reduce(1000)};
+    r0.interference = {2'000'000, 1'000'000};
+    Program r1 = r0;
+    r1.instructions = {launch(0), wait(0), launch(1), wait(1)};
+    // A until 100 us, B from then on; r0's 100 us take 200: until 300.
+    const std::vector<Program> one_order{r0, r1};
+    const std::vector<Program> other_order{r1, r0};
+    CHECK(simulate(one_order, Record::times_only).ranks[0].step() == us(300));
+    CHECK(simulate(other_order, Record::times_only).ranks[1].step() == us(300));
+}
+
 // ---- Random steps against the oracle ------------------------------------------------------------
 
 struct RandomStep {
@@ -211,8 +227,7 @@ TEST_CASE("without interference the engine equals the recurrence, on 2,000 rando
     std::mt19937 random(42);
     for (int round = 0; round < 2000; ++round) {
         const RandomStep step = random_step(random);
-        Program program;
-        build_program(step.input, step.sync, step.plan, program);
+        const Program program = build_program(step.input, step.sync, step.plan);
         const Simulation simulation = run(program);
 
         const Duration forward = step.input.workload.forward.front().device;
@@ -261,6 +276,36 @@ double work_in(const Span& span, Duration overlapped, std::int64_t slowdown_ppm)
     return length - slowed + slowed * 1e6 / static_cast<double>(slowdown_ppm);
 }
 
+TEST_CASE("a step simulated in parts equals the step simulated whole, on 500 random steps") {
+    std::mt19937 random(77);
+    for (int round = 0; round < 500; ++round) {
+        RandomStep step = random_step(random);
+        step.input.link.interference = {1'100'000, 1'200'000};
+        step.input.link.host_issue = us(round % 50);
+        step.input.copy_bandwidth = BytesPerSecond{1'000'000'000};
+        step.input.workload.copy_launch = us(round % 7);
+        step.input.workload.buffer_groups = {{{4096}, 3}, {{64}, 2}};
+        step.input.workload.host_is_device = round % 3 == 0;
+        step.input.step = {1 + round % 4, us(5)};
+        for (TimedOperation& operation : step.input.workload.backward) {
+            operation.host = us(round % 11);
+        }
+        RankProgress progress;
+        const auto run_part = [&](const Program& part) {
+            progress = simulate({&part, 1}, Record::times_only, progress).progress.front();
+        };
+        run_part(build_opening(step.input, step.sync));
+        for (std::int64_t i = 1; i < step.input.step.accumulation; ++i) {
+            run_part(build_micro_step(step.input));
+        }
+        run_part(build_last_forward(step.input));
+        Program closing;
+        build_closing(step.input, step.sync, step.plan, closing);
+        CHECK(simulate_times(closing, progress) ==
+              simulate_times(build_program(step.input, step.sync, step.plan)));
+    }
+}
+
 TEST_CASE("interference conserves work and keeps causality, on 1,000 random steps") {
     std::mt19937 random(4242);
     for (int round = 0; round < 1000; ++round) {
@@ -271,8 +316,7 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
         step.input.link.interference = {ppm(), ppm()};
         step.input.copy_bandwidth = BytesPerSecond{10'000'000'000};
         step.input.workload.copy_launch = us(1);
-        Program program;
-        build_program(step.input, step.sync, step.plan, program);
+        const Program program = build_program(step.input, step.sync, step.plan);
         const Simulation simulation = run(program);
         const std::vector<Span> computing = spans_on(simulation, Track::compute);
         const std::vector<Span> communicating = spans_on(simulation, Track::communication);
@@ -327,8 +371,7 @@ TEST_CASE("the same input gives the same timeline at every optimisation level") 
         RandomStep step = random_step(random);
         step.input.link.interference = {1'234'567, 1'765'432};
         step.input.copy_bandwidth = BytesPerSecond{12'345'678'901};
-        Program program;
-        build_program(step.input, step.sync, step.plan, program);
+        const Program program = build_program(step.input, step.sync, step.plan);
         const Simulation first = run(program);
         CHECK(first == run(program));
         combined = combined * 31 + hash_of(first.timeline);

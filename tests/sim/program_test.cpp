@@ -34,11 +34,8 @@ SyncRequest request_of(Strategy strategy, std::int64_t cap_bytes) {
 
 Program program_of(const StepInput& input, const SyncRequest& request) {
     const SyncSettings sync = settings_for(request);
-    Program program;
-    build_program(input, sync,
-                  make_plan(input.workload.gradients, input.workload.readiness, sync.policy),
-                  program);
-    return program;
+    return build_program(
+        input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy));
 }
 
 double step_ms(const StepInput& input, const SyncRequest& request) {

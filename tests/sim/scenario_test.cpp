@@ -66,10 +66,8 @@ TEST_CASE("the smallest scenario is read as written, and takes what a hand compu
     CHECK(scenario.sync.bucket_cap == Bytes{25 << 20});
     const StepInput input = step_input(scenario);
     const SyncSettings sync = settings_for(scenario.sync);
-    Program program;
-    build_program(input, sync,
-                  make_plan(input.workload.gradients, input.workload.readiness, sync.policy),
-                  program);
+    const Program program = build_program(
+        input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy));
     // b (2 MiB) is ready at 1 ms: 2 steps x 50 us + 2,097,152 us/1000 = 2.197152 ms, until 3.197152
     // ms. a (1 MiB) is ready at 3 ms, waits, and takes 0.1 + 1.048576 ms: 4.345728 ms of backward.
     const StepTimes times = simulate_times(program);
@@ -127,6 +125,7 @@ TEST_CASE("what does not fit together is refused") {
           std::string::npos);
     CHECK(refusal(changed("/step/optimizer", "adam"))
               .find("a workload with a device, or optimizer_ms") != std::string::npos);
+    CHECK(refusal(changed("/sync/pytorch_version", 2.4)).find("as a string") != std::string::npos);
     for (const char* version : {"two", "2", "2.", "2.-4", "2.4x", "-2.4", "0.4", ".4"}) {
         INFO(version);
         CHECK(

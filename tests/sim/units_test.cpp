@@ -19,6 +19,14 @@ TEST_CASE("a share of the bytes is not rounded before it is used") {
     CHECK(transfer_time({10}, {1'000'000'000}, {4, 3}) == Duration{13'333});
 }
 
+TEST_CASE("the largest messages and shares that are accepted do not overflow") {
+    // 2^47 bytes times (3 x 10^12 + 7) / 2 x 10^12 at 1 PB/s: 2^47 x 1.5000000000035 / 10^15 s.
+    CHECK(to_us(transfer_time({std::int64_t{1} << 47}, {1'000'000'000'000'000},
+                              {3'000'000'000'007, 2'000'000'000'000})) == Approx(211'106.2325));
+    CHECK(transfer_time({std::int64_t{1} << 60}, {1'000'000'000'000'000},
+                        {4'000'000'000'000, 1'000'000'000'000}) == Duration{4'611'686'018'427'388});
+}
+
 TEST_CASE("a transfer too long for any step saturates instead of overflowing") {
     CHECK(transfer_time({std::int64_t{1} << 50}, {1'000}) == longest_duration);
     CHECK(transfer_time({std::int64_t{1} << 50}, {1'000}, {1'999'998, 1'000'000}) ==
