@@ -81,14 +81,9 @@ std::string default_headline(const Prediction& prediction) {
         cap_text(named), step_ms(named));
 }
 
-bool is_ddp(const Scenario& scenario) {
-    return scenario.sync.strategy == Strategy::ddp ||
-           scenario.sync.strategy == Strategy::ddp_first_iteration;
-}
-
 // Only DDP has a default cap of its own; the other strategies are held against it all the same.
 std::string default_text(const Scenario& scenario, const Prediction& prediction) {
-    return (is_ddp(scenario) ? "the default of " : "DDP's default of ") +
+    return (is_ddp(scenario.sync.strategy) ? "the default of " : "DDP's default of ") +
            cap_text(prediction.default_cap);
 }
 
@@ -272,7 +267,7 @@ std::string curve(const Prediction& prediction) {
 
 std::string settings_text(const Scenario& scenario, const Prediction& prediction) {
     std::string text = "\n  What to type";
-    text += is_ddp(scenario)
+    text += is_ddp(scenario.sync.strategy)
                 ? " (only PyTorch DDP closes buckets exactly as simulated):\n"
                 : " for this cap (each framework closes buckets by a rule of its own):\n";
     for (const FrameworkSetting& setting : settings_for(scenario, prediction)) {

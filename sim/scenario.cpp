@@ -443,8 +443,7 @@ StepInput step_input(const Scenario& scenario) {
 std::vector<std::string> caveats(const Scenario& scenario) {
     const SyncRequest& sync = scenario.sync;
     const SyncSettings settings = settings_for(sync);
-    const bool is_ddp =
-        sync.strategy == Strategy::ddp || sync.strategy == Strategy::ddp_first_iteration;
+    const bool ddp = is_ddp(sync.strategy);
     const bool caps_matter =
         settings.communicates && (settings.policy.closing == Closing::overshoot ||
                                   settings.policy.closing == Closing::strict);
@@ -460,8 +459,8 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     note(!sync.bucket_cap_list.empty(), caps_matter, "bucket_cap_mib_list");
     note(sync.views, settings.copies_in, "views");
     note(sync.comm_hook != CommHook::none, settings.communicates, "comm_hook");
-    note(sync.find_unused_parameters, is_ddp, "find_unused_parameters");
-    note(!sync.broadcast_buffers, is_ddp, "broadcast_buffers");
+    note(sync.find_unused_parameters, ddp, "find_unused_parameters");
+    note(!sync.broadcast_buffers, ddp, "broadcast_buffers");
     const std::optional<std::int64_t> measured = scenario.link.provenance.ranks;
     if (measured && *measured != scenario.group.ranks) {
         notes.push_back(

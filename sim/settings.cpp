@@ -22,14 +22,13 @@ Bytes gradient_element(const Scenario& scenario) {
 FrameworkSetting pytorch_setting(const Scenario& scenario, const Prediction& prediction,
                                  double mib) {
     const SyncRequest& sync = scenario.sync;
-    const bool is_ddp =
-        sync.strategy == Strategy::ddp || sync.strategy == Strategy::ddp_first_iteration;
-    if (is_ddp && prediction.keep_default) {
+    const bool ddp = is_ddp(sync.strategy);
+    if (ddp && prediction.keep_default) {
         return {"pytorch_ddp", "bucket_cap_mb", std::nullopt,
                 "DistributedDataParallel(model), bucket_cap_mb left out"};
     }
     std::string typed = fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", mib);
-    if (is_ddp && sync.first_bucket) {
+    if (ddp && sync.first_bucket) {
         const double first = typed_mib(*sync.first_bucket);
         typed = sync.explicit_cap_sets_first
                     ? fmt::format("DistributedDataParallel(model, bucket_cap_mb_list=[{}, {}])",

@@ -33,10 +33,6 @@ Preset preset_of(Strategy strategy) {
     return {};
 }
 
-bool is_ddp(Strategy strategy) {
-    return strategy == Strategy::ddp || strategy == Strategy::ddp_first_iteration;
-}
-
 // The reducer groups parameters when it is constructed, in forward order, and again once it has
 // seen the readiness order. With find_unused_parameters it never regroups; without it and without a
 // list of caps the construction puts everything into one bucket.

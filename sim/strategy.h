@@ -36,6 +36,12 @@ constexpr std::array<Strategy, 9> all_strategies{Strategy::none,
 
 std::string_view name_of(Strategy strategy);
 
+// Whether PyTorch's DistributedDataParallel does the work, with a default cap and buffers of its
+// own.
+constexpr bool is_ddp(Strategy strategy) {
+    return strategy == Strategy::ddp || strategy == Strategy::ddp_first_iteration;
+}
+
 // PyTorch's gradient compression hooks: cast, all-reduce at half the bytes, cast back.
 enum class CommHook : std::uint8_t { none, fp16, bf16 };
 
