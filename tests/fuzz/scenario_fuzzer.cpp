@@ -8,8 +8,10 @@
 #include <variant>
 #include <vector>
 
+#include "sim/engine.h"
 #include "sim/error.h"
 #include "sim/json_input.h"
+#include "sim/perfetto.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
 #include "sim/scenario.h"
@@ -49,7 +51,7 @@ bool is_small(const GradientWorkload& workload) {
     return workload.gradients.size() <= most_gradients;
 }
 
-void simulate(const Scenario& scenario) {
+void predict_and_report(const Scenario& scenario) {
     const bool small =
         std::visit([](const auto& workload) { return is_small(workload); }, scenario.workload) &&
         scenario.step.accumulation <= most_micro_steps;
@@ -68,6 +70,9 @@ void simulate(const Scenario& scenario) {
     prediction.notes = caveats(scenario);
     static_cast<void>(text_report(scenario, prediction));
     static_cast<void>(to_json(scenario, prediction).dump());
+    const Program program = Evaluator(input, scenario.sync).program(scenario.sync.bucket_cap);
+    static_cast<void>(
+        perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline)));
 }
 
 std::string_view text_of(const std::uint8_t* data, std::size_t size) {
@@ -82,7 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace bucketwise;
     try {
         const Json document = parse_json(text_of(data, size), "input.json");
-        simulate(parse_scenario(document, "input.json", read_file));
+        predict_and_report(parse_scenario(document, "input.json", read_file));
     } catch (const InputError&) {
         return 0;
     }

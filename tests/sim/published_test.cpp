@@ -75,7 +75,7 @@ TEST_CASE("one machine predicts the published medians of all three compare_ddp s
     CHECK(mean_absolute_percentage_error(core) <= 0.003);
     CHECK(mean_absolute_percentage_error(sync) <= 0.006);
     // Two of the nine rows (N = 21 and 24) are medians of two modes 15 ms apart and 2.4 % off; no
-    // constant bandwidth brings the nine below 0.73 %. The other seven are within 0.6 %.
+    // one bandwidth explains them and the sync column at once. The other seven are within 0.6 %.
     CHECK(mean_absolute_percentage_error(async) <= 0.0077);
     for (const ComparedPoint& point : async) {
         const bool bimodal = point.bucket_cap_mib == 84 || point.bucket_cap_mib == 96;
