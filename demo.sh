@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 build=build/demo
-scenario=scenarios/compare_ddp_async.json
+scenario=scenarios/compare_ddp_core.json
 
 quietly() {
     local log
@@ -21,7 +21,7 @@ quietly() {
 echo "1/3 installing what is missing"
 tools/install_dependencies.sh --run-only
 
-echo "2/3 building bucketwise in $build, about a minute on two cores"
+echo "2/3 building bucketwise in $build, a minute or two on two cores"
 # Neither tests nor benchmarks, so that nothing has to be installed for them.
 quietly cmake -S . -B "$build" -G Ninja -D CMAKE_BUILD_TYPE=Release \
     -D BUCKETWISE_BUILD_TESTS=OFF -D BUCKETWISE_BUILD_BENCHMARKS=OFF

@@ -162,7 +162,10 @@ std::string binding_text(const Prediction& prediction) {
     const Duration step = best.times.step();
     const Binding& binding = prediction.binding;
     std::string text;
-    if (best.communication > Duration{0}) {
+    if (best.communication > Duration{0} && best.exposed == Duration{0}) {
+        text += fmt::format("  Communication takes {:.3f} ms, all of it hidden behind computing.\n",
+                            to_ms(best.communication));
+    } else if (best.communication > Duration{0}) {
         const Duration hidden = std::max(best.communication - best.exposed, Duration{0});
         text += fmt::format(
             "  Communication takes {:.3f} ms, {:.0f} % of it hidden; free, it would save {:.3f} "
