@@ -20,8 +20,9 @@ struct Command {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 1> commands{{
+constexpr std::array<Command, 2> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict},
+    {"measure", "the same scenario on real ranks, every sample kept", run_measure},
 }};
 
 std::string usage() {

@@ -20,7 +20,8 @@ struct UsageError {
 // line: "bucketwise: ...".
 int run_command_line(const std::vector<std::string>& arguments);
 
-// bucketwise predict; see cli/predict.cpp.
+// bucketwise predict and its like; each in the file of its name.
 int run_predict(const std::vector<std::string>& arguments);
+int run_measure(const std::vector<std::string>& arguments);
 
 }  // namespace bucketwise

@@ -12,7 +12,7 @@
 
 #include "cli/command.h"
 #include "cli/files.h"
-#include "cli/overrides.h"
+#include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "sim/engine.h"
 #include "sim/json_input.h"
@@ -38,32 +38,14 @@ po::options_description described_options() {
     po::options_description options("options");
     options.add_options()  //
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
-         "caps to evaluate, such as 1MiB,25MiB; auto: every cap at which the plan changes")  //
-        ("link", po::value<std::string>(), "link file to use instead of the scenario's")     //
-        ("strategy", po::value<std::string>(), "strategy to use instead of the scenario's")  //
-        ("set", po::value<std::vector<std::string>>(),
-         "change a value of the scenario, /json/pointer=value; may be repeated")                  //
+         "caps to evaluate, such as 1MiB,25MiB; auto: every cap at which the plan changes");
+    add_scenario_options(options);
+    options.add_options()                                                                         //
         ("json", po::value<std::string>(), "write the prediction as JSON; - is standard output")  //
         ("trace", po::value<std::string>(),
          "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
         ("help,h", "show this");
     return options;
-}
-
-po::variables_map parse(const std::vector<std::string>& arguments,
-                        const po::options_description& options) {
-    po::options_description all;
-    all.add(options).add_options()("scenario", po::value<std::string>());
-    po::positional_options_description positional;
-    positional.add("scenario", 1);
-    po::variables_map values;
-    const int style =
-        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(
-        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
-        values);
-    po::notify(values);
-    return values;
 }
 
 // Outputs must not take the place of an input or of each other. Devices may be named twice.
@@ -85,27 +67,6 @@ void check_outputs(const po::variables_map& values) {
                                          option, other->second, path)};
         }
     }
-}
-
-Json read_scenario_document(const po::variables_map& values, const std::string& file) {
-    Json document = parse_json(read_text_file(file), file);
-    if (values.count("link") != 0) {
-        const std::string link = values["link"].as<std::string>();
-        static_cast<void>(read_text_file(link));  // so that the message names the option's own file
-        set_at(document, "/cluster/link", std::filesystem::absolute(link).string(), "--link");
-    }
-    if (values.count("strategy") != 0) {
-        set_at(document, "/sync/strategy", values["strategy"].as<std::string>(), "--strategy");
-    }
-    if (values.count("set") != 0) {
-        for (const std::string& assignment : values["set"].as<std::vector<std::string>>()) {
-            if (assignment.rfind("/cluster/link/", 0) == 0) {
-                inline_link(document, file, read_text_file);
-            }
-            apply_override(document, assignment);
-        }
-    }
-    return document;
 }
 
 std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& scenario) {
@@ -179,7 +140,7 @@ std::string trace_of(const Scenario& scenario, const StepInput& input,
 
 int run_predict(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
-    const po::variables_map values = parse(arguments, options);
+    const po::variables_map values = parse_arguments(arguments, options);
     if (values.count("help") != 0) {
         std::cout << "usage: bucketwise predict SCENARIO [OPTIONS]\n\n" << options << examples;
         return exit_done;

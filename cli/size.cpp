@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -46,6 +48,22 @@ Bytes parse_size(const std::string& text, const std::string& option) {
         option, "",
         "a size of at least one byte with a unit (B, kB, MB, GB, KiB, MiB, GiB), such as 25MiB",
         "\"" + text + "\"");
+}
+
+std::string text_of(Bytes size) {
+    constexpr std::array<const char*, 4> names{"B", "KiB", "MiB", "GiB"};
+    auto number = static_cast<double>(size.count);
+    std::size_t unit = 0;
+    while (number >= 1024 && unit + 1 < names.size()) {
+        number /= 1024;
+        ++unit;
+    }
+    std::string text = fmt::format("{:.2f}", number);
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') {
+        text.pop_back();
+    }
+    return text + names[unit];
 }
 
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option) {

@@ -61,20 +61,24 @@ std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const
     return result;
 }
 
-CostedOperation costed(std::string name, const Work& work, const ModelTiming& timing) {
+CostedOperation costed(std::string name, const Work& work, const OperationPass& source,
+                       const ModelTiming& timing) {
     CostedOperation result;
     result.operation.name = std::move(name);
+    result.operation.source = source;
     result.seconds = roofline_seconds(work, timing.device, timing.arithmetic);
     return result;
 }
 
 std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
     std::vector<CostedOperation> pass;
-    for (const Operation& operation : model.operations) {
+    for (std::size_t i = 0; i < model.operations.size(); ++i) {
+        const Operation& operation = model.operations[i];
         if (operation.forward == Work{}) {
             continue;  // a view: nothing is launched
         }
-        pass.push_back(costed(operation.name, operation.forward, timing));
+        const OperationPass source{static_cast<std::int32_t>(i), Pass::forward};
+        pass.push_back(costed(operation.name, operation.forward, source, timing));
     }
     return pass;
 }
@@ -105,13 +109,14 @@ std::vector<CostedOperation> backward_pass(const Model& model, const ModelTiming
     std::vector<CostedOperation> pass;
     for (std::size_t i = model.operations.size(); i-- > 0;) {
         const Operation& operation = model.operations[i];
+        const auto index = static_cast<std::int32_t>(i);
         if (operation.input_gradient != Work{}) {
-            pass.push_back(
-                costed(operation.name + " input gradient", operation.input_gradient, timing));
+            pass.push_back(costed(operation.name + " input gradient", operation.input_gradient,
+                                  {index, Pass::input_gradient}, timing));
         }
         if (operation.weight_gradient != Work{} || !operation.parameters.empty()) {
-            pass.push_back(
-                costed(operation.name + " weight gradient", operation.weight_gradient, timing));
+            pass.push_back(costed(operation.name + " weight gradient", operation.weight_gradient,
+                                  {index, Pass::weight_gradient}, timing));
             pass.back().operation.ready_count = finish_parameters(model, i, first_user, readiness);
         }
     }

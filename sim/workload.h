@@ -24,6 +24,15 @@ struct Gradient {
     [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
 };
 
+enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
+
+// One pass of one operation of a model: what a real rank runs for a TimedOperation.
+struct OperationPass {
+    std::int32_t operation = 0;  // index into Model::operations
+    Pass pass = Pass::forward;
+    bool operator==(const OperationPass&) const = default;
+};
+
 // One operation on the compute stream. When it ends, `ready_count` gradients become ready: the next
 // ones of Workload::readiness.
 struct TimedOperation {
@@ -31,6 +40,7 @@ struct TimedOperation {
     Duration device{0};  // undisturbed time on the compute stream
     Duration host{0};    // host time to launch it
     std::int32_t ready_count = 0;
+    std::optional<OperationPass> source = {};  // none: its time was given, not its work
     bool operator==(const TimedOperation&) const = default;
 };
 

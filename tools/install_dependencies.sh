@@ -6,7 +6,8 @@
 #   --run-only   only what it takes to build and run bucketwise, not to test and check it
 set -euo pipefail
 
-run_packages=(g++ cmake ninja-build nlohmann-json3-dev libboost-program-options-dev libfmt-dev)
+run_packages=(g++ cmake ninja-build nlohmann-json3-dev libboost-program-options-dev libfmt-dev
+              libeigen3-dev libgloo-dev libhiredis-dev iproute2)
 
 # clang is pinned: another version formats differently and finds other things. Its headers of the C++
 # library are pinned with it, see tools/clang_flags.sh. Where a package of the runtime libraries of

@@ -1,0 +1,41 @@
+// What `bucketwise measure` was asked for.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hw/communicator.h"
+#include "hw/measurement.h"
+#include "hw/rank_identity.h"
+#include "hw/schedule.h"
+#include "hw/shaped_network.h"
+#include "sim/program.h"
+#include "sim/scenario.h"
+
+namespace bucketwise {
+
+struct MeasureOptions {
+    std::vector<std::string> command;  // as typed, for the record
+    Scenario scenario;
+    std::string scenario_text;  // the document the scenario was read from, links put in place
+    StepInput input;            // what is replayed
+    AllReduceImplementation implementation = AllReduceImplementation::library;
+    Schedule schedule;
+    std::string output;
+    bool resume = false;
+    std::chrono::milliseconds deadline{0};
+    std::optional<BitsPerSecond> link_rate;
+    std::string store;      // empty: one is made
+    std::string interface;  // empty: loopback
+};
+
+// Nothing when help was asked for and printed. `identity`: who this process is, if a launcher
+// started it; its number of ranks then holds. Throws InputError and UsageError.
+std::optional<MeasureOptions> measure_options(const std::vector<std::string>& arguments,
+                                              const std::optional<RankIdentity>& identity);
+
+Transport transport_of(const MeasureOptions& options);
+
+}  // namespace bucketwise

@@ -1,0 +1,245 @@
+#include "cli/measure_rank.h"
+
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "cli/measurement_file.h"
+#include "cli/progress.h"
+#include "cli/size.h"
+#include "hw/cpu_rank.h"
+#include "hw/gloo/connection.h"
+#include "hw/launcher.h"
+#include "hw/measurer.h"
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+MeetingPoint meeting_of(const MeasureOptions& options, const RankIdentity& identity) {
+    MeetingPoint meeting;
+    meeting.rank = identity.rank;
+    meeting.ranks = identity.ranks;
+    meeting.store = options.store;
+    meeting.job = identity.job;
+    meeting.interface = options.interface;
+    meeting.address = options.interface.empty() ? "127.0.0.1" : "";
+    meeting.deadline = options.deadline;
+    return meeting;
+}
+
+EnvironmentRecord environment_record(const MeasureOptions& options, const RankIdentity& identity) {
+    EnvironmentRecord record;
+    record.version = BUCKETWISE_VERSION;
+    record.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    record.command = options.command;
+    record.machine = read_environment();
+    record.libraries = gloo_version() + ", " + kernel_libraries();
+    record.transport = transport_of(options);
+    record.hosts = (identity.ranks + identity.local_ranks - 1) / identity.local_ranks;
+    record.link_rate = options.link_rate ? text_of(*options.link_rate) : "";
+    record.seed = options.schedule.seed;
+    record.rounds = options.schedule.rounds;
+    const Workload& workload = options.input.workload;
+    for (const Gradient& gradient : workload.gradients) {
+        record.gradients.push_back(gradient.name);
+    }
+    for (const TimedOperation& operation : workload.forward) {
+        record.forward_operations.push_back(operation.name);
+    }
+    for (const TimedOperation& operation : workload.backward) {
+        record.backward_operations.push_back(operation.name);
+    }
+    record.scenario = options.scenario_text;
+    return record;
+}
+
+// The item and round that a record belongs to; nothing for an environment.
+struct Position {
+    Item item;
+    std::int64_t round = 0;
+};
+
+std::optional<Position> position_of(const Measurement& record) {
+    if (const auto* r = std::get_if<AllReduceRecord>(&record)) {
+        return Position{{.protocol = Protocol::all_reduce, .message = r->size}, r->round};
+    }
+    if (const auto* r = std::get_if<ComputeRecord>(&record)) {
+        return Position{{.protocol = Protocol::compute}, r->round};
+    }
+    if (const auto* r = std::get_if<ContentionRecord>(&record)) {
+        return Position{{.protocol = Protocol::contention, .message = r->size}, r->round};
+    }
+    if (const auto* r = std::get_if<StepRecord>(&record)) {
+        return Position{
+            {.protocol = Protocol::step, .cap = r->is_default ? std::nullopt : r->cap}, r->round};
+    }
+    return std::nullopt;
+}
+
+// What is left to do: 1 for every (round, item) that has no record yet, row by row.
+std::vector<std::int64_t> open_positions(const Schedule& schedule,
+                                         const std::vector<Measurement>& records) {
+    const std::size_t items = schedule.items.size();
+    std::vector<std::int64_t> open(static_cast<std::size_t>(schedule.rounds) * items, 1);
+    for (const Measurement& record : records) {
+        const std::optional<Position> position = position_of(record);
+        for (std::size_t i = 0; position && i < items; ++i) {
+            if (schedule.items[i] == position->item && position->round < schedule.rounds) {
+                open[static_cast<std::size_t>(position->round) * items + i] = 0;
+            }
+        }
+    }
+    return open;
+}
+
+std::string label_of(const Item& item) {
+    switch (item.protocol) {
+        case Protocol::all_reduce:
+            return fmt::format("all-reduce of {}", text_of(item.message));
+        case Protocol::compute:
+            return "compute alone";
+        case Protocol::contention:
+            return fmt::format("contention with {}", text_of(item.message));
+        case Protocol::step:
+            return item.cap ? fmt::format("step at {}", text_of(*item.cap)) : "step";
+    }
+    return {};
+}
+
+class RankRun {
+  public:
+    RankRun(const MeasureOptions& options, const RankIdentity& identity,
+            const LauncherReport& report)
+        : options_(options),
+          identity_(identity),
+          report_(report),
+          connection_(meeting_of(options, identity)),
+          device_(options.scenario, options.input.workload, settings_for(options.scenario.sync),
+                  connection_.communicator(options.implementation)),
+          measurer_(options.scenario, options.input, transport_of(options), device_,
+                    connection_.control()) {}
+
+    void run() {
+        report_.progress("calibrating");
+        connection_.control().barrier();
+        device_.calibrate();
+        find_open_positions();
+        open_file();
+        const Schedule& schedule = options_.schedule;
+        warm_up();
+        for (std::int64_t round = 0; round < schedule.rounds; ++round) {
+            for (const std::int32_t item : order_of_round(schedule, round)) {
+                if (is_open(round, item)) {
+                    measure(round, item);
+                }
+            }
+        }
+    }
+
+  private:
+    // Rank 0 has the file and so knows what earlier runs have left to do.
+    void find_open_positions() {
+        std::vector<Measurement> records;
+        if (identity_.rank == 0 && options_.resume) {
+            records = read_measurements(options_.output).records;
+        }
+        open_ = open_positions(options_.schedule, records);
+        connection_.control().broadcast_from_first(open_);
+        for (const std::int64_t position : open_) {
+            total_ += position;
+        }
+    }
+
+    void open_file() {
+        if (identity_.rank == 0) {
+            file_.emplace(options_.output);
+            file_->append(environment_record(options_, identity_));
+        }
+    }
+
+    [[nodiscard]] bool is_open(std::int64_t round, std::int32_t item) const {
+        return open_[static_cast<std::size_t>(round) * options_.schedule.items.size() +
+                     static_cast<std::size_t>(item)] != 0;
+    }
+
+    // Everything that will be measured, once, and dropped: caches, connections and pages.
+    void warm_up() {
+        for (std::size_t i = 0; i < options_.schedule.items.size(); ++i) {
+            bool needed = false;
+            for (std::int64_t round = 0; round < options_.schedule.rounds; ++round) {
+                needed = needed || is_open(round, static_cast<std::int32_t>(i));
+            }
+            if (needed) {
+                report_.progress(fmt::format("0 {} warming up: {}", total_,
+                                             label_of(options_.schedule.items[i])));
+                measurer_.measure(options_.schedule.items[i], -1, 0);
+            }
+        }
+    }
+
+    void measure(std::int64_t round, std::int32_t index) {
+        const Item& item = options_.schedule.items[static_cast<std::size_t>(index)];
+        const std::string progress =
+            fmt::format("{} {} {}, round {} of {}", done_, total_, label_of(item), round + 1,
+                        options_.schedule.rounds);
+        report_.progress(progress);
+        if (identity_.rank == 0 && !report_.has_launcher()) {
+            line_.show(progress);
+        }
+        const std::vector<Measurement> records = measurer_.measure(
+            item, round, seeded_bits(options_.schedule.seed, round, index));
+        for (const Measurement& record : records) {
+            file_->append(record);
+        }
+        ++done_;
+    }
+
+    const MeasureOptions& options_;
+    const RankIdentity& identity_;
+    const LauncherReport& report_;
+    GlooConnection connection_;
+    CpuRank device_;
+    Measurer measurer_;
+    std::optional<MeasurementFile> file_;
+    std::vector<std::int64_t> open_;
+    std::int64_t done_ = 0;
+    std::int64_t total_ = 0;
+    MeasureProgress line_;
+};
+
+int fail(const LauncherReport& report, const RankIdentity& identity, const std::string& reason,
+         bool blames_peer) {
+    if (report.has_launcher()) {
+        report.failure(reason, blames_peer);
+    } else {
+        fmt::print(stderr, "bucketwise: rank {}: {}\n", identity.rank, reason);
+    }
+    return exit_failed;
+}
+
+}  // namespace
+
+int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity) {
+    const LauncherReport report;
+    try {
+        RankRun(options, identity, report).run();
+        return exit_done;
+    } catch (const PeerFailure& error) {
+        return fail(report, identity, error.what(), true);
+    } catch (const std::bad_alloc&) {
+        return fail(report, identity, "out of memory", false);
+    } catch (const std::exception& error) {
+        return fail(report, identity, error.what(), false);
+    }
+}
+
+}  // namespace bucketwise

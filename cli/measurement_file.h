@@ -1,0 +1,43 @@
+// A file of measurement records, one JSON object per line. A line is there as a whole or not at
+// all: what a failing disk or a dying process left of the last one is taken back.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hw/measurement.h"
+
+namespace bucketwise {
+
+struct MeasurementLines {
+    std::vector<Measurement> records;
+    bool torn = false;  // the last line had no end and was left out
+};
+
+// Throws InputError for a file that is missing or holds anything else, naming the line.
+MeasurementLines read_measurements(const std::string& path);
+
+// Throws InputError unless `path` is a new or empty file, or `resume` and it holds records.
+void check_measurement_output(const std::string& path, bool resume);
+
+// Removes what follows the last line's end. Does nothing when the file is missing.
+void drop_torn_line(const std::string& path);
+
+class MeasurementFile {
+  public:
+    // Creates the file, or goes on after its last whole line. Throws std::runtime_error.
+    explicit MeasurementFile(std::string path);
+    ~MeasurementFile();
+    MeasurementFile(const MeasurementFile&) = delete;
+    MeasurementFile& operator=(const MeasurementFile&) = delete;
+
+    // The line is with the kernel when this returns. Throws std::runtime_error when it cannot be
+    // written as a whole; the file then ends with the line before it.
+    void append(const Measurement& record);
+
+  private:
+    std::string path_;
+    int descriptor_ = -1;
+};
+
+}  // namespace bucketwise

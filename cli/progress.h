@@ -1,0 +1,31 @@
+// A line on the terminal that rewrites itself. Nothing is written where standard error is none.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace bucketwise {
+
+// Of a measurement: "DONE TOTAL TEXT", as rank 0 reports it, becomes a bar with the time left.
+class MeasureProgress {
+  public:
+    MeasureProgress();
+    ~MeasureProgress();
+    MeasureProgress(const MeasureProgress&) = delete;
+    MeasureProgress& operator=(const MeasureProgress&) = delete;
+
+    void show(const std::string& report);
+
+  private:
+    bool visible_;
+    bool shown_ = false;
+    std::chrono::steady_clock::time_point first_;  // when the first item was done
+    bool counting_ = false;
+};
+
+// The line for `done` of `total` after `elapsed`, at most `columns` wide.
+std::string progress_line(std::int64_t done, std::int64_t total, const std::string& text,
+                          std::chrono::duration<double> elapsed, int columns);
+
+}  // namespace bucketwise

@@ -1,0 +1,61 @@
+#include "cli/scenario_document.h"
+
+#include <filesystem>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/files.h"
+#include "cli/overrides.h"
+#include "sim/json_input.h"
+
+namespace bucketwise {
+
+namespace po = boost::program_options;
+
+void add_scenario_options(po::options_description& options) {
+    options.add_options()  //
+        ("link", po::value<std::string>(), "link file to use instead of the scenario's")  //
+        ("strategy", po::value<std::string>(), "strategy to use instead of the scenario's")  //
+        ("set", po::value<std::vector<std::string>>(),
+         "change a value of the scenario, /json/pointer=value; may be repeated");
+}
+
+Json read_scenario_document(const po::variables_map& values, const std::string& file) {
+    Json document = parse_json(read_text_file(file), file);
+    if (values.count("link") != 0) {
+        const std::string link = values["link"].as<std::string>();
+        static_cast<void>(read_text_file(link));  // so that the message names the option's own file
+        set_at(document, "/cluster/link", std::filesystem::absolute(link).string(), "--link");
+    }
+    if (values.count("strategy") != 0) {
+        set_at(document, "/sync/strategy", values["strategy"].as<std::string>(), "--strategy");
+    }
+    if (values.count("set") != 0) {
+        for (const std::string& assignment : values["set"].as<std::vector<std::string>>()) {
+            if (assignment.rfind("/cluster/link/", 0) == 0) {
+                inline_link(document, file, read_text_file);
+            }
+            apply_override(document, assignment);
+        }
+    }
+    return document;
+}
+
+po::variables_map parse_arguments(const std::vector<std::string>& arguments,
+                                  const po::options_description& options) {
+    po::options_description all;
+    all.add(options).add_options()("scenario", po::value<std::string>());
+    po::positional_options_description positional;
+    positional.add("scenario", 1);
+    po::variables_map values;
+    const int style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
+    po::notify(values);
+    return values;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,25 @@
+// The scenario that a command line means: a file and the options that change it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <boost/program_options.hpp>
+
+#include "sim/json.h"
+
+namespace bucketwise {
+
+// --link, --strategy and --set, which every command that takes a scenario has.
+void add_scenario_options(boost::program_options::options_description& options);
+
+// Reads `file` and applies those options. Throws InputError.
+Json read_scenario_document(const boost::program_options::variables_map& values,
+                            const std::string& file);
+
+// Parses a command line with one positional argument, "scenario". Abbreviated options are refused.
+boost::program_options::variables_map parse_arguments(
+    const std::vector<std::string>& arguments,
+    const boost::program_options::options_description& options);
+
+}  // namespace bucketwise

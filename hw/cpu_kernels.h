@@ -1,0 +1,74 @@
+// The kernels of a rank on a CPU: matrix products through Eigen, element-wise passes, and a
+// calibrated amount of matrix products for operations of which only the time is known.
+//
+// One thread. Everything is computed in float32; gradients are stored in their own dtype. A
+// convolution runs as the matrix product it implicitly is, over an input that is already unfolded.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "hw/arena.h"
+#include "hw/gradient_buffers.h"
+#include "hw/kernel_plan.h"
+#include "sim/scenario.h"
+#include "sim/workload.h"
+
+namespace bucketwise {
+
+// Such as "Eigen 3.4.0".
+std::string kernel_libraries();
+
+class CpuKernels {
+  public:
+    // `plan`, `gradients` and `buffers` are kept by reference.
+    CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
+               GradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer);
+
+    // Measures how long the filler's unit and writing a gradient take, so that fill() and the
+    // passes of gradients with given times last as long as they should. Takes some 50 ms.
+    void calibrate();
+
+    void forward(std::int32_t operation);
+    // `rank_value` multiplies the known values of the gradients; `accumulate` adds to what earlier
+    // micro-steps left.
+    void backward(std::int32_t operation, std::int32_t rank_value, bool accumulate);
+    void optimizer();
+
+  private:
+    void run(const KernelCall& call);
+    void multiply(const KernelCall& call);
+    void multiply_for_weight(const KernelCall& call, float scale, bool accumulate);
+    void stream(std::int64_t elements);
+    void write(const GradientPass& pass, float scale, bool accumulate);
+    void fill(Duration duration);
+    void update(std::int32_t gradient);
+    void reserve(const KernelCall& call);
+    [[nodiscard]] float scale_of(std::int32_t gradient, std::int32_t rank_value) const;
+    [[nodiscard]] const float* right_factor(const KernelCall& call);
+    [[nodiscard]] std::int64_t written_bytes(const KernelCall& call) const;
+
+    const KernelPlan& plan_;
+    const std::vector<Gradient>& gradients_;
+    GradientBuffers& buffers_;
+    std::variant<Duration, Optimizer> optimizer_;
+
+    std::map<std::int64_t, Arena> left_;              // by k: activations, rows of row_value
+    std::map<std::int64_t, Arena> result_gradients_;  // by n: column_value in the first row
+    Arena right_;                                     // the second factor of attention's products
+    Arena result_;                                    // of every product that is not a gradient
+    Arena streamed_;
+    Arena parameters_;  // float32, whatever the gradients are
+    Arena moments_;     // of the optimizer
+    std::vector<std::int64_t> parameter_offset_;
+    std::vector<float> pattern_;  // column_value of as many columns as any pattern has
+    double seconds_per_filler_unit_ = 0;
+    double seconds_per_written_byte_ = 0;
+};
+
+}  // namespace bucketwise

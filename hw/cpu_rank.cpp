@@ -1,0 +1,324 @@
+#include "hw/cpu_rank.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "hw/elements.h"
+#include "hw/gradient_pattern.h"
+#include "hw/known_message.h"
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Duration between(Clock::time_point begin, Clock::time_point end) {
+    return std::chrono::duration_cast<Duration>(end - begin);
+}
+
+std::optional<Model> model_behind(const Scenario& scenario) {
+    if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
+        return model_of(*workload);
+    }
+    return std::nullopt;
+}
+
+DType dtype_of(CommHook hook) {
+    return hook == CommHook::bf16 ? DType::bfloat16 : DType::float16;
+}
+
+}  // namespace
+
+CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
+                 Communicator& communicator)
+    : workload_(workload),
+      accumulation_(scenario.step.accumulation),
+      kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
+      buffers_(workload_.gradients, sync),
+      kernels_(kernel_plan_, workload_.gradients, buffers_, scenario.step.optimizer),
+      communicator_(communicator) {
+    for (const BufferGroup& group : workload_.buffer_groups) {
+        broadcast_.emplace_back(group.size.count);
+        module_buffers_.emplace_back(group.size.count);
+    }
+    unused_map_ = Arena(4 * static_cast<std::int64_t>(workload_.gradients.size()));
+}
+
+void CpuRank::calibrate() {
+    kernels_.calibrate();
+}
+
+StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
+                       std::int64_t step, Communicate communicate) {
+    if (arranged_.empty() || !(arranged_.front() == plan)) {
+        arranged_.assign(1, plan);
+        buffers_.arrange(plan);
+    }
+    step_ = {.program = &program,
+             .sync = sync,
+             .plan = &arranged_.front(),
+             .number = step,
+             .communicate = communicate,
+             .tickets = std::vector<CommunicationThread::Ticket>(program.collectives.size())};
+    thread_.restart();
+    std::fill_n(unused_map_.floats(), workload_.gradients.size(), 1.0F);
+    StepTrace trace;
+    trace.instructions.resize(program.instructions.size());
+    const Clock::time_point start = Clock::now();
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        trace.instructions[i].begin = between(start, Clock::now());
+        execute(program.instructions[i]);
+        trace.instructions[i].end = between(start, Clock::now());
+    }
+    for (const CommunicationThread::Ticket ticket : step_.tickets) {
+        thread_.wait(ticket);
+        const CommunicationThread::Times times = thread_.times(ticket);
+        trace.collectives.push_back({between(start, times.begin), between(start, times.end)});
+    }
+    return trace;
+}
+
+void CpuRank::execute(const Instruction& instruction) {
+    switch (instruction.kind) {
+        case InstructionKind::copy_buffers:
+            return copy_buffers(instruction.subject);
+        case InstructionKind::forward:
+            return kernels_.forward(instruction.subject);
+        case InstructionKind::backward:
+            return backward(instruction.subject);
+        case InstructionKind::copy_in:
+            return copy_in(instruction.subject);
+        case InstructionKind::cast_down:
+            return cast_down(instruction.subject);
+        case InstructionKind::launch:
+            return launch(instruction.subject);
+        case InstructionKind::wait:
+            return thread_.wait(step_.tickets[static_cast<std::size_t>(instruction.subject)]);
+        case InstructionKind::cast_up:
+            return cast_up(instruction.subject);
+        case InstructionKind::copy_back:
+            return copy_back(instruction.subject);
+        case InstructionKind::optimizer:
+            return kernels_.optimizer();
+    }
+}
+
+// The last operation of backward ends a micro-step.
+void CpuRank::backward(std::int32_t operation) {
+    kernels_.backward(operation,
+                      rank_value(communicator_.rank(), step_.number, step_.micro_step),
+                      step_.micro_step > 0);
+    if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
+        ++step_.micro_step;
+    }
+}
+
+double CpuRank::mean_factor() const {
+    return 1.0 / communicator_.ranks();
+}
+
+bool CpuRank::casts(std::int32_t bucket) const {
+    const DType dtype = step_.plan->buckets[static_cast<std::size_t>(bucket)].dtype;
+    return step_.sync.comm_hook != CommHook::none && element_size(dtype) > Bytes{2};
+}
+
+std::int64_t CpuRank::numel_of(const Bucket& bucket) const {
+    return bucket.size.count / element_size(bucket.dtype).count;
+}
+
+// DDP divides on the way into the bucket; a hook divides when it casts.
+void CpuRank::copy_in(std::int32_t gradient) {
+    const Gradient& g = workload_.gradients[static_cast<std::size_t>(gradient)];
+    const bool hook_divides =
+        step_.sync.comm_hook != CommHook::none && element_size(g.dtype) > Bytes{2};
+    copy_scaled(buffers_.place_in_bucket(gradient), buffers_.gradient(gradient), g.numel, g.dtype,
+                hook_divides ? 1.0 : mean_factor());
+}
+
+void CpuRank::copy_back(std::int32_t gradient) {
+    const Gradient& g = workload_.gradients[static_cast<std::size_t>(gradient)];
+    copy_scaled(buffers_.gradient(gradient), buffers_.place_in_bucket(gradient), g.numel, g.dtype,
+                1.0);
+}
+
+void CpuRank::cast_down(std::int32_t bucket) {
+    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
+    cast_scaled(buffers_.compressed(bucket), dtype_of(step_.sync.comm_hook),
+                buffers_.bucket(bucket), b.dtype, numel_of(b), mean_factor());
+}
+
+void CpuRank::cast_up(std::int32_t bucket) {
+    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
+    cast_scaled(buffers_.bucket(bucket), b.dtype, buffers_.compressed(bucket),
+                dtype_of(step_.sync.comm_hook), numel_of(b), 1.0);
+}
+
+void CpuRank::copy_buffers(std::int32_t group) {
+    const auto index = static_cast<std::size_t>(group);
+    std::memcpy(module_buffers_[index].at(0), broadcast_[index].at(0),
+                static_cast<std::size_t>(broadcast_[index].size_bytes()));
+}
+
+void CpuRank::launch(std::int32_t collective) {
+    CommunicationThread::Job job =
+        step_.communicate == Communicate::yes ? job_of(collective) : [] {};
+    step_.tickets[static_cast<std::size_t>(collective)] = thread_.launch(std::move(job));
+}
+
+CommunicationThread::Job CpuRank::job_of(std::int32_t collective) {
+    const Collective& c = step_.program->collectives[static_cast<std::size_t>(collective)];
+    if (c.kind == CollectiveKind::broadcast) {
+        // Broadcasts open a step, one per buffer group in order.
+        std::byte* data = broadcast_[static_cast<std::size_t>(collective)].at(0);
+        return [this, data, size = c.bytes] { communicator_.broadcast_from_first(data, size); };
+    }
+    invariant(c.kind == CollectiveKind::all_reduce, "a step broadcasts and all-reduces");
+    if (!c.bucket) {
+        std::byte* data = unused_map_.at(0);
+        return [this, data, elements = c.bytes.count / 4] {
+            communicator_.all_reduce_sum(data, elements, DType::float32);
+        };
+    }
+    const Bucket& bucket = step_.plan->buckets[static_cast<std::size_t>(*c.bucket)];
+    const bool compressed = casts(*c.bucket);
+    std::byte* data = compressed ? buffers_.compressed(*c.bucket) : buffers_.bucket(*c.bucket);
+    const DType dtype = compressed ? dtype_of(step_.sync.comm_hook) : bucket.dtype;
+    // Where no copy divides, the collective averages, as NCCL's does.
+    const bool averages = !step_.sync.copies_in && !compressed;
+    return [this, data, dtype, averages, elements = numel_of(bucket)] {
+        communicator_.all_reduce_sum(data, elements, dtype);
+        if (averages) {
+            copy_scaled(data, data, elements, dtype, mean_factor());
+        }
+    };
+}
+
+DType CpuRank::wire_dtype() const {
+    return step_.sync.comm_hook == CommHook::none ? DType::float64 : dtype_of(step_.sync.comm_hook);
+}
+
+StepCheck CpuRank::check() {
+    StepCheck check;
+    const double mean = mean_rank_value(communicator_.ranks(), step_.number, accumulation_);
+    for (std::size_t i = 0; i < workload_.gradients.size(); ++i) {
+        const Gradient& gradient = workload_.gradients[i];
+        const auto index = static_cast<std::int32_t>(i);
+        const bool hooked = element_size(wire_dtype()) < element_size(gradient.dtype);
+        const double tolerance = rounding_tolerance(communicator_.ranks(), accumulation_,
+                                                    hooked ? wire_dtype() : gradient.dtype);
+        const GradientCheck found =
+            check_gradient(buffers_.gradient(index), gradient.dtype, gradient.numel,
+                           kernel_plan_.columns[i], gradient_factor(index) * mean, tolerance);
+        if (!(found.largest_difference <= check.largest_difference)) {
+            check.largest_difference = found.largest_difference;
+        }
+        if (found.wrong_element >= 0 && check.wrong.empty()) {
+            check.wrong = fmt::format("gradient {}, element {}: expected the mean {}, got {}",
+                                      gradient.name, found.wrong_element, found.expected, found.got);
+        }
+    }
+    const auto ranks = static_cast<float>(communicator_.ranks());
+    for (std::size_t i = 0; step_.sync.reduces_unused_map && i < workload_.gradients.size(); ++i) {
+        if (unused_map_.floats()[i] != ranks && check.wrong.empty()) {
+            check.wrong = fmt::format("map of used parameters, element {}: expected {}, got {}", i,
+                                      ranks, unused_map_.floats()[i]);
+        }
+    }
+    return check;
+}
+
+// A message of one element: when it ends, all ranks have begun it.
+void CpuRank::meet() {
+    float one = 1.0F;
+    communicator_.all_reduce_sum(&one, 1, DType::float32);
+}
+
+void CpuRank::prepare_message(Bytes size) {
+    if (message_.size_bytes() < size.count) {
+        message_ = Arena(size.count);
+    }
+}
+
+std::vector<CommunicationThread::Ticket> CpuRank::launch_all_reduces(Bytes size, DType dtype,
+                                                                     std::int64_t iterations) {
+    const std::int64_t elements = size.count / element_size(dtype).count;
+    std::vector<CommunicationThread::Ticket> tickets;
+    for (std::int64_t i = 0; i < iterations; ++i) {
+        tickets.push_back(thread_.launch([this, elements, dtype] {
+            communicator_.all_reduce_sum(message_.at(0), elements, dtype);
+        }));
+    }
+    return tickets;
+}
+
+std::vector<Duration> CpuRank::times_of(const std::vector<CommunicationThread::Ticket>& tickets) {
+    std::vector<Duration> times;
+    for (const CommunicationThread::Ticket ticket : tickets) {
+        thread_.wait(ticket);
+        const CommunicationThread::Times t = thread_.times(ticket);
+        times.push_back(between(t.begin, t.end));
+    }
+    return times;
+}
+
+// The first one warms up and is checked. The others sum zeros, so that nothing overflows.
+AllReduceTrace CpuRank::all_reduce(Bytes size, DType dtype, std::int64_t iterations) {
+    const std::int64_t elements = size.count / element_size(dtype).count;
+    prepare_message(size);
+    AllReduceTrace trace;
+    thread_.restart();
+    thread_.wait(thread_.launch([&] {
+        write_known_message(message_.at(0), elements, dtype, communicator_.rank());
+        communicator_.all_reduce_sum(message_.at(0), elements, dtype);
+        const MessageCheck check =
+            check_known_sum(message_.at(0), elements, dtype, communicator_.ranks());
+        trace.largest_difference = check.largest_difference;
+        trace.wrong = check.wrong;
+        std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
+        meet();
+    }));
+    trace.times = times_of(launch_all_reduces(size, dtype, iterations));
+    return trace;
+}
+
+std::vector<Duration> CpuRank::backward_alone() {
+    std::vector<Duration> alone;
+    for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
+        const Clock::time_point begin = Clock::now();
+        kernels_.backward(static_cast<std::int32_t>(i), 1, false);
+        alone.push_back(between(begin, Clock::now()));
+    }
+    return alone;
+}
+
+ContentionTrace CpuRank::contend(Bytes size, DType dtype, std::int64_t iterations,
+                                 const std::vector<Duration>& alone) {
+    prepare_message(size);
+    std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
+    thread_.restart();
+    thread_.wait(thread_.launch([this] { meet(); }));
+    const std::vector<CommunicationThread::Ticket> tickets =
+        launch_all_reduces(size, dtype, iterations);
+    ContentionTrace trace;
+    // The first operation may begin before the first all-reduce does, the last one does not end
+    // before the last all-reduce: neither counts.
+    for (std::size_t i = 0; !thread_.has_ended(tickets.back()); i = (i + 1) % alone.size()) {
+        const bool communicating = thread_.has_begun(tickets.front());
+        const Clock::time_point begin = Clock::now();
+        kernels_.backward(static_cast<std::int32_t>(i), 1, false);
+        const Clock::time_point end = Clock::now();
+        if (communicating && !thread_.has_ended(tickets.back())) {
+            trace.compute_disturbed += between(begin, end);
+            trace.compute_alone += alone[i];
+        }
+    }
+    trace.times = times_of(tickets);
+    return trace;
+}
+
+}  // namespace bucketwise

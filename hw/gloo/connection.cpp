@@ -1,0 +1,163 @@
+#include "hw/gloo/connection.h"
+
+#include <gloo/config.h>
+#include <gloo/rendezvous/context.h>
+
+#include <algorithm>
+#include <csignal>
+#include <vector>
+
+#include "hw/gloo/device.h"
+#include "hw/gloo/direct_all_reduce.h"
+#include "hw/gloo/gloo_control_group.h"
+#include "hw/gloo/group.h"
+#include "hw/gloo/library_all_reduce.h"
+#include "hw/gloo/peer_failure.h"
+#include "hw/gloo/ring_all_reduce.h"
+#include "hw/gloo/store.h"
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+std::string arrival_key(int rank) {
+    return "arrived/" + std::to_string(rank);
+}
+
+// "rank 3", "ranks 1, 2 and 7", "ranks 1, 2, 3, 4, 5 and 12 more".
+std::string listed(const std::vector<int>& ranks) {
+    constexpr std::size_t most = 8;
+    const std::size_t shown = std::min(ranks.size(), most);
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < shown; ++i) {
+        const bool last = i + 1 == ranks.size();
+        text += (i == 0 ? "" : last ? " and " : ", ") + std::to_string(ranks[i]);
+    }
+    return ranks.size() > most ? text + " and " + std::to_string(ranks.size() - most) + " more"
+                               : text;
+}
+
+void announce(const MeetingPoint& meeting, JobStore& store) {
+    if (store.has(arrival_key(meeting.rank))) {
+        throw std::runtime_error(
+            meeting.store + ": rank " + std::to_string(meeting.rank) + " of job \"" + meeting.job +
+            "\" has been here already: it holds keys of an earlier run. Use an empty store or " +
+            "another job name");
+    }
+    store.set(arrival_key(meeting.rank), {'1'});
+}
+
+// Gloo's own waiting would end with the name of a key.
+void wait_for_all(const MeetingPoint& meeting, JobStore& store) {
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < meeting.ranks; ++rank) {
+        keys.push_back(arrival_key(rank));
+    }
+    const std::vector<std::string> missing = store.missing_at_deadline(keys);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < meeting.ranks; ++rank) {
+        if (std::find(missing.begin(), missing.end(), arrival_key(rank)) != missing.end()) {
+            ranks.push_back(rank);
+        }
+    }
+    if (!ranks.empty()) {
+        throw PeerFailure(meeting.store + ": " + listed(ranks) + " of " +
+                          std::to_string(meeting.ranks) + " did not arrive within " +
+                          std::to_string(meeting.deadline.count()) + " ms");
+    }
+}
+
+// Gloo multiplies a context's timeout by this while it connects.
+constexpr int connect_factor = 5;
+
+std::shared_ptr<gloo::Context> connect(const MeetingPoint& meeting, JobStore store,
+                                       std::shared_ptr<gloo::transport::Device> device) {
+    const auto context = std::make_shared<gloo::rendezvous::Context>(meeting.rank, meeting.ranks);
+    context->setTimeout(std::max(meeting.deadline / connect_factor, std::chrono::milliseconds{1}));
+    with_peer_failures("rank " + std::to_string(meeting.rank) + " could not connect to the others",
+                       [&] { context->connectFullMesh(store, device); });
+    context->setTimeout(meeting.deadline);
+    return context;
+}
+
+// Writing to a peer that is gone raises SIGPIPE, which would end the process without a word; Gloo
+// does not prevent it. Ignored, the write fails and Gloo reports the peer. A handler that somebody
+// else has set stays.
+void ignore_broken_pipes() {
+    struct sigaction current {};
+    if (::sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
+        std::signal(SIGPIPE, SIG_IGN);
+    }
+}
+
+void check(const MeetingPoint& meeting) {
+    if (meeting.ranks < 1 || meeting.rank < 0 || meeting.rank >= meeting.ranks) {
+        throw InputError("rank", "", "a rank below the number of ranks",
+                         std::to_string(meeting.rank) + " of " + std::to_string(meeting.ranks));
+    }
+    if (meeting.deadline < std::chrono::milliseconds{1}) {
+        throw InputError("deadline", "", "at least 1 ms",
+                         std::to_string(meeting.deadline.count()) + " ms");
+    }
+}
+
+}  // namespace
+
+struct GlooConnection::State {
+    State(std::shared_ptr<gloo::Context> data_context,
+          std::shared_ptr<gloo::Context> control_context, std::chrono::milliseconds deadline)
+        : data(std::move(data_context), deadline), own(std::move(control_context), deadline) {}
+
+    GlooGroup data;
+    GlooGroup own;  // of the control group
+    LibraryAllReduce library{data};
+    RingAllReduce ring{data};
+    DirectAllReduce direct{data};
+    GlooControlGroup control{own};
+};
+
+GlooConnection::GlooConnection(const MeetingPoint& meeting) {
+    check(meeting);
+    const auto deadline = std::chrono::steady_clock::now() + meeting.deadline;
+    auto device = open_device(meeting.address, meeting.interface);
+    const std::unique_ptr<KeyValueStore> store = open_store(meeting.store);
+    JobStore job(*store, meeting.job + "/", deadline);
+    announce(meeting, job);
+    std::shared_ptr<gloo::Context> data;
+    std::shared_ptr<gloo::Context> control;
+    if (meeting.ranks > 1) {
+        ignore_broken_pipes();
+        wait_for_all(meeting, job);
+        data = connect(meeting, JobStore(*store, meeting.job + "/data/", deadline), device);
+        control = connect(meeting, JobStore(*store, meeting.job + "/control/", deadline), device);
+    }
+    state_ = std::make_unique<State>(std::move(data), std::move(control), meeting.deadline);
+    // One side of a connection may be done while the other is not. Whoever returns from here can
+    // leave at once without harm to those who are still connecting.
+    state_->control.barrier();
+}
+
+GlooConnection::~GlooConnection() = default;
+
+Communicator& GlooConnection::communicator(AllReduceImplementation implementation) {
+    switch (implementation) {
+        case AllReduceImplementation::library:
+            return state_->library;
+        case AllReduceImplementation::ring:
+            return state_->ring;
+        case AllReduceImplementation::direct:
+            return state_->direct;
+    }
+    return state_->library;
+}
+
+ControlGroup& GlooConnection::control() {
+    return state_->control;
+}
+
+std::string gloo_version() {
+    return "Gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." + std::to_string(GLOO_VERSION_MINOR) +
+           "." + std::to_string(GLOO_VERSION_PATCH);
+}
+
+}  // namespace bucketwise

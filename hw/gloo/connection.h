@@ -1,0 +1,50 @@
+// The ranks of one job, connected over Gloo's TCP transport.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "hw/communicator.h"
+#include "hw/control_group.h"
+
+namespace bucketwise {
+
+struct MeetingPoint {
+    int rank = 0;
+    int ranks = 1;
+    // A directory that every rank sees, or "redis://HOST:PORT". It must hold no keys of an earlier
+    // run under the same `job`.
+    std::string store;
+    std::string job;        // prefix of the keys in the store, so that jobs can share it
+    std::string address;    // numeric address to listen on; empty: that of `interface`
+    std::string interface;  // network interface to listen on; used when `address` is empty
+    std::chrono::milliseconds deadline{60'000};  // to meet, and for each collective
+};
+
+// Connects every rank to every other when constructed. Throws PeerFailure when they do not all
+// arrive within the deadline, and InputError or std::runtime_error when the store, the address or
+// the interface cannot be used.
+class GlooConnection {
+  public:
+    explicit GlooConnection(const MeetingPoint& meeting);
+    ~GlooConnection();
+    GlooConnection(const GlooConnection&) = delete;
+    GlooConnection& operator=(const GlooConnection&) = delete;
+
+    // Owned by the connection. All of them share one set of sockets and so exclude each other: one
+    // collective of one of them at a time.
+    [[nodiscard]] Communicator& communicator(AllReduceImplementation implementation);
+
+    // Has sockets of its own: may be used by another thread than the communicators.
+    [[nodiscard]] ControlGroup& control();
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+// Such as "Gloo 0.5.0".
+std::string gloo_version();
+
+}  // namespace bucketwise

@@ -1,0 +1,74 @@
+#include "hw/gloo/device.h"
+
+#include <gloo/transport/tcp/device.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include "hw/gloo/peer_failure.h"
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+struct AddressDeleter {
+    void operator()(addrinfo* info) const { ::freeaddrinfo(info); }
+};
+using AddressInfo = std::unique_ptr<addrinfo, AddressDeleter>;
+
+AddressInfo parse_address(const std::string& text) {
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST;  // a name may stand for several addresses, or change
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    return AddressInfo(::getaddrinfo(text.c_str(), nullptr, &hints, &found) == 0 ? found : nullptr);
+}
+
+bool is_every_address(const addrinfo& info) {
+    if (info.ai_family == AF_INET) {
+        const auto* const v4 = reinterpret_cast<const sockaddr_in*>(info.ai_addr);
+        return v4->sin_addr.s_addr == INADDR_ANY;
+    }
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(info.ai_addr)->sin6_addr;
+    const bool mapped_any = IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr32[3] == INADDR_ANY;
+    return IN6_IS_ADDR_UNSPECIFIED(&v6) || mapped_any;
+}
+
+void check_address(const std::string& address) {
+    const std::string expected = "the numeric address of one network interface of this host";
+    const AddressInfo info = parse_address(address);
+    if (!info) {
+        throw InputError("address", "", expected, "\"" + address + "\"");
+    }
+    if (is_every_address(*info)) {
+        throw InputError("address", "", expected, address + ", which stands for all of them");
+    }
+}
+
+}  // namespace
+
+std::shared_ptr<gloo::transport::Device> open_device(const std::string& address,
+                                                     const std::string& interface) {
+    if (address.empty() && interface.empty()) {
+        throw InputError("address", "", "an address or an interface to listen on", "neither");
+    }
+    gloo::transport::tcp::attr wish;
+    if (address.empty()) {
+        wish.iface = interface;
+    } else {
+        check_address(address);
+        wish.hostname = address;
+    }
+    try {
+        std::shared_ptr<gloo::transport::Device> device;
+        with_peer_failures("", [&] { device = gloo::transport::tcp::CreateDevice(wish); });
+        return device;
+    } catch (const PeerFailure&) {
+        if (address.empty()) {
+            throw InputError("interface", "", "a network interface of this host with an address",
+                             "\"" + interface + "\"");
+        }
+        throw InputError("address", "", "an address of this host", address);
+    }
+}
+
+}  // namespace bucketwise

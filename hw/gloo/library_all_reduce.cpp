@@ -1,0 +1,52 @@
+#include "hw/gloo/library_all_reduce.h"
+
+#include <gloo/allreduce.h>
+
+#include <cstring>
+
+#include "hw/element_sum.h"
+
+namespace bucketwise {
+namespace {
+
+// Gloo's form of the sum: out = a + b, of which out may be one.
+gloo::AllreduceOptions::Func three_operand_sum(DType dtype) {
+    const ElementSum add = element_sum(dtype);
+    const auto element = static_cast<std::size_t>(element_size(dtype).count);
+    return [add, element](void* out, const void* a, const void* b, std::size_t elements) {
+        const void* const addend = out == b ? a : b;
+        if (out != a && out != b) {
+            std::memcpy(out, a, elements * element);
+        }
+        add(out, addend, static_cast<std::int64_t>(elements));
+    };
+}
+
+// Gloo asks for a type only to learn its size.
+template <typename Element>
+void set_output(gloo::AllreduceOptions& options, void* data, std::int64_t elements) {
+    options.setOutput(static_cast<Element*>(data), static_cast<std::size_t>(elements));
+}
+
+void set_output(gloo::AllreduceOptions& options, void* data, std::int64_t elements, DType dtype) {
+    switch (element_size(dtype).count) {
+        case 2:
+            return set_output<std::uint16_t>(options, data, elements);
+        case 4:
+            return set_output<float>(options, data, elements);
+        default:
+            return set_output<double>(options, data, elements);
+    }
+}
+
+}  // namespace
+
+void LibraryAllReduce::reduce_over_ranks(void* data, std::int64_t elements, DType dtype) {
+    gloo::AllreduceOptions options(group().context());
+    set_output(options, data, elements, dtype);
+    options.setReduceFunction(three_operand_sum(dtype));
+    options.setTimeout(group().deadline());
+    gloo::allreduce(options);
+}
+
+}  // namespace bucketwise

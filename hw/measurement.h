@@ -1,0 +1,119 @@
+// Measurement records: what real ranks write, one JSON object per line, and what calibration
+// reads. scenarios/measurement.schema.json says the same as a schema.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "hw/environment.h"
+#include "sim/dtype.h"
+#include "sim/json.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+// What carried the messages.
+struct Transport {
+    std::string backend;         // "gloo"
+    std::string algorithm;       // of the all-reduce: "ring" or "direct"
+    std::string implementation;  // "library" or "bucketwise"
+    std::int64_t ranks = 1;
+    bool operator==(const Transport&) const = default;
+};
+
+// The first line of a file, and the first of each resumption.
+struct EnvironmentRecord {
+    std::string version;  // of this program
+    std::string date;     // UTC, ISO 8601
+    std::vector<std::string> command;
+    Environment machine;
+    std::string libraries;  // of the backend and the kernels, with versions
+    Transport transport;
+    std::int64_t hosts = 1;
+    std::string link_rate;  // as typed; empty: the link is as it is
+    std::uint64_t seed = 0;
+    std::int64_t rounds = 0;
+    std::vector<std::string> gradients;            // names, in parameter order
+    std::vector<std::string> forward_operations;   // names, in the order they run
+    std::vector<std::string> backward_operations;  // likewise
+    std::string scenario;                          // the whole document, as JSON text
+    bool operator==(const EnvironmentRecord&) const = default;
+};
+
+struct AllReduceRecord {
+    Transport transport;
+    Bytes size;
+    DType dtype = DType::float32;
+    std::int64_t round = 0;
+    std::vector<double> samples_us;  // of the slowest rank, one per repetition
+    double largest_difference = 0;   // of an element's mean over the ranks from the exact one
+    bool operator==(const AllReduceRecord&) const = default;
+};
+
+// A step of one rank without communication.
+struct ComputeRecord {
+    std::string backend;
+    std::int64_t ranks = 1;
+    std::int64_t rank = 0;
+    std::int64_t round = 0;
+    std::vector<double> samples_us;  // one: the step
+    double forward_us = 0;
+    double backward_us = 0;
+    double optimizer_us = 0;
+    std::vector<double> forward_operations_us;   // of the last micro-step
+    std::vector<double> backward_operations_us;  // likewise
+    std::vector<double> ready_us;  // by gradient, from the start of the last micro-step's backward
+    bool operator==(const ComputeRecord&) const = default;
+};
+
+struct ContentionRecord {
+    Transport transport;
+    Bytes size;
+    DType dtype = DType::float32;
+    std::int64_t round = 0;
+    std::vector<double> allreduce_alone_us;  // of the slowest rank, one per repetition
+    std::vector<double> allreduce_disturbed_us;
+    std::vector<double> compute_alone_us;      // by rank: the operations that ran while
+    std::vector<double> compute_disturbed_us;  // all-reduces did, and the same ones alone
+    bool operator==(const ContentionRecord&) const = default;
+};
+
+struct RankStep {
+    double step_us = 0;
+    double forward_us = 0;
+    double backward_us = 0;
+    double optimizer_us = 0;
+    double waiting_us = 0;  // of these, blocked until a collective had ended
+    std::int64_t peak_memory_bytes = 0;
+    bool operator==(const RankStep&) const = default;
+};
+
+struct StepRecord {
+    Transport transport;
+    std::string strategy;
+    std::optional<Bytes> cap;  // none: the strategy has no cap to vary
+    bool is_default = false;   // the framework's default, not a cap that was named
+    std::vector<Bytes> bucket_bytes;  // in launch order
+    std::int64_t round = 0;
+    std::vector<double> samples_us;             // one: the step of the slowest rank
+    std::vector<double> free_communication_us;  // one: the same with collectives that do nothing
+    double exposed_communication_us = 0;        // the difference of the two
+    std::vector<RankStep> by_rank;
+    std::vector<double> collective_begin_us;  // of rank 0, from the start of the step
+    std::vector<double> collective_end_us;
+    double largest_difference = 0;  // of any gradient's element from the exact mean
+    bool operator==(const StepRecord&) const = default;
+};
+
+using Measurement = std::variant<EnvironmentRecord, AllReduceRecord, ComputeRecord,
+                                 ContentionRecord, StepRecord>;
+
+Json to_json(const Measurement& record);
+
+// `document` is line `line` (from 1) of `file`. Throws InputError.
+Measurement read_measurement(const Json& document, const std::string& file, std::int64_t line);
+
+}  // namespace bucketwise

@@ -1,0 +1,374 @@
+#include "hw/measurer.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr int first_rank = 0;
+
+std::vector<double> in_us(const std::vector<Duration>& times) {
+    std::vector<double> us;
+    for (const Duration time : times) {
+        us.push_back(to_us(time));
+    }
+    return us;
+}
+
+double sum_us(const std::vector<Duration>& times) {
+    return to_us(std::accumulate(times.begin(), times.end(), Duration{0}));
+}
+
+// Linux counts it in KiB.
+std::int64_t peak_memory_bytes() {
+    struct rusage usage {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss * 1024;
+}
+
+Program communication_free_program(const StepInput& input) {
+    SyncRequest request;
+    request.strategy = Strategy::none;
+    return build_program(input, settings_for(request), {});
+}
+
+// From the first instruction of the last micro-step's backward.
+struct LastMicroStep {
+    std::vector<Duration> forward;
+    std::vector<Duration> backward;
+    std::vector<Duration> backward_ends;  // from the start of backward
+};
+
+LastMicroStep last_micro_step(const Program& program, const StepTrace& trace) {
+    LastMicroStep last;
+    Duration start{0};
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        const Instruction& instruction = program.instructions[i];
+        const Interval& interval = trace.instructions[i];
+        if (instruction.kind == InstructionKind::forward) {
+            if (instruction.subject == 0) {
+                last = {};
+            }
+            last.forward.push_back(interval.length());
+        } else if (instruction.kind == InstructionKind::backward) {
+            if (instruction.subject == 0) {
+                start = interval.begin;
+            }
+            last.backward.push_back(interval.length());
+            last.backward_ends.push_back(interval.end - start);
+        }
+    }
+    return last;
+}
+
+std::vector<double> ready_us(const Workload& workload, const LastMicroStep& last) {
+    std::vector<double> ready(workload.gradients.size(), 0.0);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < workload.backward.size(); ++i) {
+        for (std::int32_t k = 0; k < workload.backward[i].ready_count; ++k) {
+            ready[static_cast<std::size_t>(workload.readiness[next++])] =
+                to_us(last.backward_ends[i]);
+        }
+    }
+    return ready;
+}
+
+RankStep rank_step(const MeasuredStep& step) {
+    return {.step_us = to_us(step.step()),
+            .forward_us = to_us(step.forward),
+            .backward_us = to_us(step.backward),
+            .optimizer_us = to_us(step.optimizer),
+            .waiting_us = to_us(step.waiting),
+            .peak_memory_bytes = peak_memory_bytes()};
+}
+
+constexpr std::size_t rank_step_values = 6;
+
+std::vector<double> values_of(const RankStep& step) {
+    return {step.step_us,      step.forward_us, step.backward_us,
+            step.optimizer_us, step.waiting_us, static_cast<double>(step.peak_memory_bytes)};
+}
+
+RankStep rank_step_of(const double* values) {
+    return {values[0], values[1], values[2],
+            values[3], values[4], static_cast<std::int64_t>(values[5])};
+}
+
+}  // namespace
+
+StepInput replay_input(const Scenario& scenario) {
+    StepInput input = step_input(scenario);
+    if (!input.copy_bandwidth) {
+        input.copy_bandwidth = bandwidth_from_gb_per_s(1);
+    }
+    if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
+        input.step.optimizer = std::max(input.step.optimizer, Duration{1});
+    }
+    return input;
+}
+
+SyncRequest request_with_cap(const SyncRequest& request, const std::optional<Bytes>& cap) {
+    SyncRequest with_cap = request;
+    if (has_cap(request)) {
+        with_cap.bucket_cap = cap;
+    }
+    return with_cap;
+}
+
+DType wire_dtype(const Scenario& scenario, const Workload& workload) {
+    std::array<std::int64_t, all_dtypes.size()> bytes{};
+    for (const Gradient& gradient : workload.gradients) {
+        bytes[static_cast<std::size_t>(gradient.dtype)] += gradient.size().count;
+    }
+    const auto most = std::max_element(bytes.begin(), bytes.end());
+    const auto dtype = static_cast<DType>(most - bytes.begin());
+    const CommHook hook = scenario.sync.comm_hook;
+    if (hook == CommHook::none || element_size(dtype) <= element_size(DType::float16)) {
+        return dtype;
+    }
+    return hook == CommHook::fp16 ? DType::float16 : DType::bfloat16;
+}
+
+Measurer::Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
+                   RankDevice& device, ControlGroup& control)
+    : scenario_(scenario),
+      input_(input),
+      transport_(std::move(transport)),
+      device_(device),
+      control_(control),
+      wire_dtype_(wire_dtype(scenario, input.workload)) {}
+
+std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
+                                           std::uint64_t bits) {
+    control_.barrier();
+    switch (item.protocol) {
+        case Protocol::all_reduce:
+            return measure_all_reduce(item, round);
+        case Protocol::compute:
+            return measure_compute(round);
+        case Protocol::contention:
+            return measure_contention(item, round);
+        case Protocol::step:
+            return measure_step(item, round, (bits & 1U) != 0);
+    }
+    return {};
+}
+
+std::vector<double> Measurer::slowest(const std::vector<Duration>& times) {
+    const std::vector<double> all = control_.gather_to_first(in_us(times));
+    if (control_.rank() != first_rank) {
+        return {};
+    }
+    std::vector<double> result(times.size(), 0.0);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        result[i % times.size()] = std::max(result[i % times.size()], all[i]);
+    }
+    return result;
+}
+
+// Small messages take microseconds, so more of them make a sample that counts; large ones are
+// measured once a round.
+std::int64_t Measurer::iterations_for(Bytes size) const {
+    constexpr Bytes small{64 * 1024};
+    constexpr Bytes medium{bytes_per_mib};
+    constexpr Bytes large{16 * bytes_per_mib};
+    return size <= small ? 20 : size <= medium ? 10 : size <= large ? 3 : 1;
+}
+
+std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int64_t round) {
+    const AllReduceTrace trace =
+        device_.all_reduce(item.message, wire_dtype_, iterations_for(item.message));
+    if (!trace.wrong.empty()) {
+        throw WrongSum(trace.wrong);
+    }
+    const std::vector<double> differences =
+        control_.gather_to_first(std::array{trace.largest_difference});
+    std::vector<double> samples = slowest(trace.times);
+    if (control_.rank() != first_rank) {
+        return {};
+    }
+    return {AllReduceRecord{
+        .transport = transport_,
+        .size = item.message,
+        .dtype = wire_dtype_,
+        .round = round,
+        .samples_us = std::move(samples),
+        .largest_difference = *std::max_element(differences.begin(), differences.end())}};
+}
+
+std::vector<Measurement> Measurer::measure_compute(std::int64_t round) {
+    const Program program = communication_free_program(input_);
+    SyncRequest none;
+    none.strategy = Strategy::none;
+    const StepTrace trace =
+        device_.run(program, settings_for(none), {}, next_step_++, Communicate::for_free);
+    const MeasuredStep step = summarize(program, trace);
+    const LastMicroStep last = last_micro_step(program, trace);
+    std::vector<double> values{to_us(step.step()), to_us(step.forward), to_us(step.backward),
+                               to_us(step.optimizer)};
+    for (const std::vector<double>& part :
+         {in_us(last.forward), in_us(last.backward), ready_us(input_.workload, last)}) {
+        values.insert(values.end(), part.begin(), part.end());
+    }
+    const std::vector<double> all = control_.gather_to_first(values);
+    std::vector<Measurement> records;
+    for (std::size_t begin = 0; begin < all.size(); begin += values.size()) {
+        const auto at = [&](std::size_t offset) {
+            return all.begin() + static_cast<std::ptrdiff_t>(begin + offset);
+        };
+        const std::size_t backward = 4 + last.forward.size();
+        const std::size_t ready = backward + last.backward.size();
+        records.emplace_back(
+            ComputeRecord{.backend = transport_.backend,
+                          .ranks = transport_.ranks,
+                          .rank = static_cast<std::int64_t>(begin / values.size()),
+                          .round = round,
+                          .samples_us = {*at(0)},
+                          .forward_us = *at(1),
+                          .backward_us = *at(2),
+                          .optimizer_us = *at(3),
+                          .forward_operations_us = {at(4), at(backward)},
+                          .backward_operations_us = {at(backward), at(ready)},
+                          .ready_us = {at(ready), at(values.size())}});
+    }
+    return records;
+}
+
+// Enough for a tenth of a second, and for several of the longest operations, so that some lie
+// wholly within. Rank 0 decides, so that all agree.
+std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_reduces,
+                                             const std::vector<Duration>& operations) {
+    const auto longest = std::max_element(operations.begin(), operations.end());
+    const double longest_us = longest == operations.end() ? 0.0 : to_us(*longest);
+    const double mean_us = sum_us(all_reduces) / static_cast<double>(all_reduces.size());
+    const double wanted = std::max(1e5, 4 * longest_us) / std::max(mean_us, 1.0);
+    auto iterations = static_cast<std::int64_t>(std::clamp(std::ceil(wanted), 2.0, 10'000.0));
+    control_.broadcast_from_first({&iterations, 1});
+    return iterations;
+}
+
+std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int64_t round) {
+    const AllReduceTrace alone =
+        device_.all_reduce(item.message, wire_dtype_, iterations_for(item.message));
+    if (!alone.wrong.empty()) {
+        throw WrongSum(alone.wrong);
+    }
+    const std::vector<Duration> operations = device_.backward_alone();
+    const ContentionTrace both =
+        device_.contend(item.message, wire_dtype_,
+                        contention_iterations(alone.times, operations), operations);
+    std::vector<double> alone_us = slowest(alone.times);
+    std::vector<double> disturbed_us = slowest(both.times);
+    const std::vector<double> compute = control_.gather_to_first(
+        std::array{to_us(both.compute_alone), to_us(both.compute_disturbed)});
+    if (control_.rank() != first_rank) {
+        return {};
+    }
+    ContentionRecord record;
+    record.transport = transport_;
+    record.size = item.message;
+    record.dtype = wire_dtype_;
+    record.round = round;
+    record.allreduce_alone_us = std::move(alone_us);
+    record.allreduce_disturbed_us = std::move(disturbed_us);
+    for (std::size_t i = 0; i < compute.size(); i += 2) {
+        record.compute_alone_us.push_back(compute[i]);
+        record.compute_disturbed_us.push_back(compute[i + 1]);
+    }
+    return {std::move(record)};
+}
+
+// Both runs of one sample, on this rank.
+Measurer::StepSample Measurer::run_step(const ReplayedStep& replayed, bool free_first) {
+    StepSample sample;
+    const auto run_free = [&] {
+        control_.barrier();
+        const StepTrace trace = device_.run(replayed.program, replayed.sync, replayed.plan,
+                                            next_step_++, Communicate::for_free);
+        sample.free_us = to_us(summarize(replayed.program, trace).step());
+    };
+    if (free_first) {
+        run_free();
+    }
+    control_.barrier();
+    sample.trace = device_.run(replayed.program, replayed.sync, replayed.plan, next_step_++,
+                               Communicate::yes);
+    const StepCheck check = device_.check();
+    if (replayed.sync.communicates && !check.wrong.empty()) {
+        throw WrongSum(check.wrong);
+    }
+    sample.largest_difference = replayed.sync.communicates ? check.largest_difference : 0;
+    sample.times = rank_step(summarize(replayed.program, sample.trace));
+    if (!free_first) {
+        run_free();
+    }
+    return sample;
+}
+
+std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t round,
+                                                bool free_first) {
+    const SyncRequest request = request_with_cap(scenario_.sync, item.cap);
+    ReplayedStep replayed{.sync = settings_for(request)};
+    replayed.plan =
+        make_plan(input_.workload.gradients, input_.workload.readiness, replayed.sync.policy);
+    replayed.program = build_program(input_, replayed.sync, replayed.plan);
+    const StepSample sample = run_step(replayed, free_first);
+
+    std::vector<double> values = values_of(sample.times);
+    values.push_back(sample.free_us);
+    values.push_back(sample.largest_difference);
+    const std::vector<double> all = control_.gather_to_first(values);
+    if (control_.rank() != first_rank) {
+        return {};
+    }
+    StepRecord record;
+    record.transport = transport_;
+    record.strategy = name_of(scenario_.sync.strategy);
+    record.round = round;
+    if (has_cap(request)) {
+        record.cap = item.cap.value_or(replayed.sync.policy.limits.cap);
+        record.is_default = !item.cap;
+    }
+    gather_ranks(all, values.size(), record);
+    add_collectives(replayed, sample.trace, record);
+    return {std::move(record)};
+}
+
+void Measurer::gather_ranks(const std::vector<double>& all, std::size_t per_rank,
+                            StepRecord& record) {
+    double step_us = 0;
+    double free_us = 0;
+    for (std::size_t i = 0; i < all.size(); i += per_rank) {
+        record.by_rank.push_back(rank_step_of(&all[i]));
+        step_us = std::max(step_us, all[i]);
+        free_us = std::max(free_us, all[i + rank_step_values]);
+        record.largest_difference =
+            std::max(record.largest_difference, all[i + rank_step_values + 1]);
+    }
+    record.samples_us = {step_us};
+    record.free_communication_us = {free_us};
+    record.exposed_communication_us = step_us - free_us;
+}
+
+void Measurer::add_collectives(const ReplayedStep& replayed, const StepTrace& trace,
+                               StepRecord& record) {
+    for (std::size_t i = 0; i < replayed.program.collectives.size(); ++i) {
+        const Collective& collective = replayed.program.collectives[i];
+        if (collective.bucket) {
+            record.bucket_bytes.push_back(
+                replayed.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+        }
+        record.collective_begin_us.push_back(to_us(trace.collectives[i].begin));
+        record.collective_end_us.push_back(to_us(trace.collectives[i].end));
+    }
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,45 @@
+// A network of hosts on one machine: every rank in a network namespace of its own, joined by veth
+// pairs and a bridge, each link limited in rate by tc's token bucket filter.
+//
+// The namespaces have no names: they live as long as a process or descriptor holds them, and the
+// kernel takes the devices with them. Nothing can be left behind, however this process ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace bucketwise {
+
+struct BitsPerSecond {
+    std::int64_t count = 0;
+    bool operator==(const BitsPerSecond&) const = default;
+};
+
+// "1gbit", "100mbit", "2.5gbit", as tc writes rates. Throws InputError with `option` as the file.
+BitsPerSecond parse_rate(std::string_view text, const std::string& option);
+std::string text_of(BitsPerSecond rate);  // parse_rate reads it back
+
+class ShapedNetwork {
+  public:
+    // Throws std::runtime_error that says what is missing: Linux, root (CAP_SYS_ADMIN and
+    // CAP_NET_ADMIN), the programs ip and tc, the kernel's tbf. ranks in 1..250.
+    ShapedNetwork(int ranks, BitsPerSecond rate);
+    ~ShapedNetwork();
+    ShapedNetwork(const ShapedNetwork&) = delete;
+    ShapedNetwork& operator=(const ShapedNetwork&) = delete;
+
+    // Moves the calling process (one thread) into the rank's namespace. For a child between fork
+    // and exec: allocates nothing; returns false with errno set.
+    [[nodiscard]] bool enter(int rank) const noexcept;
+
+    [[nodiscard]] std::string address(int rank) const;  // numeric, the rank's own
+    [[nodiscard]] static std::string interface();       // the same name in every namespace
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace bucketwise

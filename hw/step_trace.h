@@ -1,0 +1,37 @@
+// What really happened in one step of one rank, instruction by instruction.
+#pragma once
+
+#include <vector>
+
+#include "sim/program.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+struct Interval {
+    Duration begin{0};  // from the start of the step
+    Duration end{0};
+    bool operator==(const Interval&) const = default;
+    [[nodiscard]] Duration length() const { return end - begin; }
+};
+
+struct StepTrace {
+    std::vector<Interval> instructions;  // parallel to Program::instructions
+    std::vector<Interval> collectives;   // parallel to Program::collectives
+    bool operator==(const StepTrace&) const = default;
+};
+
+struct MeasuredStep {
+    Duration forward{0};  // with the broadcast of buffers
+    Duration backward{0};
+    Duration optimizer{0};
+    Duration waiting{0};  // of these, blocked until a collective had ended
+    bool operator==(const MeasuredStep&) const = default;
+    [[nodiscard]] Duration step() const { return forward + backward + optimizer; }
+};
+
+// The time between the ends of two instructions counts to the phase of the later one.
+// Precondition (asserted): one interval per instruction.
+MeasuredStep summarize(const Program& program, const StepTrace& trace);
+
+}  // namespace bucketwise
