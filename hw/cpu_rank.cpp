@@ -9,7 +9,6 @@
 
 #include "hw/elements.h"
 #include "hw/gradient_pattern.h"
-#include "hw/known_message.h"
 #include "sim/invariant.h"
 
 namespace bucketwise {
@@ -41,7 +40,8 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
       kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
       buffers_(workload_.gradients, sync),
       kernels_(kernel_plan_, workload_.gradients, buffers_, scenario.step.optimizer),
-      communicator_(communicator) {
+      communicator_(communicator),
+      messages_(communicator, thread_) {
     for (const BufferGroup& group : workload_.buffer_groups) {
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
@@ -232,58 +232,8 @@ StepCheck CpuRank::check() {
     return check;
 }
 
-// A message of one element: when it ends, all ranks have begun it.
-void CpuRank::meet() {
-    float one = 1.0F;
-    communicator_.all_reduce_sum(&one, 1, DType::float32);
-}
-
-void CpuRank::prepare_message(Bytes size) {
-    if (message_.size_bytes() < size.count) {
-        message_ = Arena(size.count);
-    }
-}
-
-std::vector<CommunicationThread::Ticket> CpuRank::launch_all_reduces(Bytes size, DType dtype,
-                                                                     std::int64_t iterations) {
-    const std::int64_t elements = size.count / element_size(dtype).count;
-    std::vector<CommunicationThread::Ticket> tickets;
-    for (std::int64_t i = 0; i < iterations; ++i) {
-        tickets.push_back(thread_.launch([this, elements, dtype] {
-            communicator_.all_reduce_sum(message_.at(0), elements, dtype);
-        }));
-    }
-    return tickets;
-}
-
-std::vector<Duration> CpuRank::times_of(const std::vector<CommunicationThread::Ticket>& tickets) {
-    std::vector<Duration> times;
-    for (const CommunicationThread::Ticket ticket : tickets) {
-        thread_.wait(ticket);
-        const CommunicationThread::Times t = thread_.times(ticket);
-        times.push_back(between(t.begin, t.end));
-    }
-    return times;
-}
-
-// The first one warms up and is checked. The others sum zeros, so that nothing overflows.
 AllReduceTrace CpuRank::all_reduce(Bytes size, DType dtype, std::int64_t iterations) {
-    const std::int64_t elements = size.count / element_size(dtype).count;
-    prepare_message(size);
-    AllReduceTrace trace;
-    thread_.restart();
-    thread_.wait(thread_.launch([&] {
-        write_known_message(message_.at(0), elements, dtype, communicator_.rank());
-        communicator_.all_reduce_sum(message_.at(0), elements, dtype);
-        const MessageCheck check =
-            check_known_sum(message_.at(0), elements, dtype, communicator_.ranks());
-        trace.largest_difference = check.largest_difference;
-        trace.wrong = check.wrong;
-        std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
-        meet();
-    }));
-    trace.times = times_of(launch_all_reduces(size, dtype, iterations));
-    return trace;
+    return messages_.run(size, dtype, iterations);
 }
 
 std::vector<Duration> CpuRank::backward_alone() {
@@ -298,12 +248,8 @@ std::vector<Duration> CpuRank::backward_alone() {
 
 ContentionTrace CpuRank::contend(Bytes size, DType dtype, std::int64_t iterations,
                                  const std::vector<Duration>& alone) {
-    prepare_message(size);
-    std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
-    thread_.restart();
-    thread_.wait(thread_.launch([this] { meet(); }));
     const std::vector<CommunicationThread::Ticket> tickets =
-        launch_all_reduces(size, dtype, iterations);
+        messages_.launch(size, dtype, iterations);
     ContentionTrace trace;
     // The first operation may begin before the first all-reduce does, the last one does not end
     // before the last all-reduce: neither counts.
@@ -317,7 +263,7 @@ ContentionTrace CpuRank::contend(Bytes size, DType dtype, std::int64_t iteration
             trace.compute_alone += alone[i];
         }
     }
-    trace.times = times_of(tickets);
+    trace.times = messages_.times_of(tickets);
     return trace;
 }
 

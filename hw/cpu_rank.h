@@ -9,6 +9,7 @@
 #include "hw/communicator.h"
 #include "hw/cpu_kernels.h"
 #include "hw/gradient_buffers.h"
+#include "hw/isolated_all_reduce.h"
 #include "hw/kernel_plan.h"
 #include "hw/rank_device.h"
 #include "sim/scenario.h"
@@ -57,11 +58,6 @@ class CpuRank : public RankDevice {
     [[nodiscard]] DType wire_dtype() const;
     [[nodiscard]] std::int64_t numel_of(const Bucket& bucket) const;
     [[nodiscard]] double mean_factor() const;
-    void meet();
-    void prepare_message(Bytes size);
-    std::vector<CommunicationThread::Ticket> launch_all_reduces(Bytes size, DType dtype,
-                                                                std::int64_t iterations);
-    std::vector<Duration> times_of(const std::vector<CommunicationThread::Ticket>& tickets);
 
     Workload workload_;
     std::int64_t accumulation_;
@@ -72,7 +68,7 @@ class CpuRank : public RankDevice {
     std::vector<Arena> broadcast_;       // by buffer group: what travels
     std::vector<Arena> module_buffers_;  // and where it is copied to
     Arena unused_map_;                   // one float32 per parameter, all ones
-    Arena message_;                      // of isolated all-reduces
+    IsolatedAllReduce messages_;         // uses thread_
     std::vector<BucketPlan> arranged_;   // the plan the buffers are laid out for: none or one
     Step step_;
     CommunicationThread thread_;         // last, so that it ends first

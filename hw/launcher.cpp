@@ -50,8 +50,9 @@ struct Rank {
     RankProcess process;
     Clock::time_point last_sign = Clock::now();
     std::optional<Stop> stop;
-    bool failed = false;      // has said so
-    bool ended_well = false;  // exit status 0, no failure reported
+    bool failed = false;  // has said so
+    std::optional<ProcessEnd> end;
+    bool end_is_judged = false;
 };
 
 std::string text_of_signal(int signal) {
@@ -100,7 +101,8 @@ class Launch {
                 take_end(rank);
             }
             for (Rank& rank : ranks_) {
-                take_reports(rank);
+                take_reports(rank);  // its last words tell more than its end
+                judge_end(rank);
             }
             if (phase_ == Phase::running) {
                 check_deadlines();
@@ -199,22 +201,22 @@ class Launch {
         }
     }
 
-    void take_end(Rank& rank) {
-        const std::optional<ProcessEnd> end = rank.process.take_end();
-        if (!end) {
+    static void take_end(Rank& rank) {
+        if (const std::optional<ProcessEnd> end = rank.process.take_end()) {
+            rank.end = end;
+            rank.stop.reset();
+        }
+    }
+
+    void judge_end(Rank& rank) {
+        if (!rank.end || std::exchange(rank.end_is_judged, true) || rank.failed) {
             return;
         }
-        rank.stop.reset();
-        take_reports(rank);  // its last words tell more than its end
-        if (rank.failed) {
-            return;
-        }
-        if (end->killed) {
-            accuse(rank, Evidence::own_fault, text_of_death(end->value));
-        } else if (end->value != 0) {
-            accuse(rank, Evidence::exit_status, fmt::format("exited with status {}", end->value));
-        } else {
-            rank.ended_well = true;
+        if (rank.end->killed) {
+            accuse(rank, Evidence::own_fault, text_of_death(rank.end->value));
+        } else if (rank.end->value != 0) {
+            accuse(rank, Evidence::exit_status,
+                   fmt::format("exited with status {}", rank.end->value));
         }
     }
 
@@ -237,8 +239,9 @@ class Launch {
 
     // A rank that ends well before the others is no failure, unless they still needed it.
     [[nodiscard]] std::string who_ended_before() const {
-        const auto ended = std::find_if(ranks_.begin(), ranks_.end(),
-                                        [](const Rank& rank) { return rank.ended_well; });
+        const auto ended = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+            return rank.end && !rank.end->killed && rank.end->value == 0;
+        });
         return ended == ranks_.end() ? ""
                                      : fmt::format(" (rank {} had ended before)", ended->number);
     }
@@ -298,7 +301,9 @@ class Launch {
             accuse(*late, Evidence::silent,
                    "gave no sign of life for " + text_of_seconds(request_.deadline));
         }
-        end();
+        if (!causes_.empty()) {  // it may have gone on just now
+            end();
+        }
     }
 
     [[nodiscard]] bool all_have_spoken() const {

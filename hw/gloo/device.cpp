@@ -1,8 +1,15 @@
 #include "hw/gloo/device.h"
 
 #include <gloo/transport/tcp/device.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
 
 #include "hw/gloo/peer_failure.h"
 #include "sim/error.h"
@@ -33,6 +40,17 @@ bool is_every_address(const addrinfo& info) {
     return IN6_IS_ADDR_UNSPECIFIED(&v6) || mapped_any;
 }
 
+int bind_error(const addrinfo& info) {
+    const int descriptor = ::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, 0);
+    const bool bound = descriptor >= 0 && ::bind(descriptor, info.ai_addr, info.ai_addrlen) == 0;
+    const int error = bound ? 0 : errno;
+    if (descriptor >= 0) {
+        ::close(descriptor);
+    }
+    return error;
+}
+
+// Gloo checks too, but then says little and loses memory.
 void check_address(const std::string& address) {
     const std::string expected = "the numeric address of one network interface of this host";
     const AddressInfo info = parse_address(address);
@@ -42,6 +60,26 @@ void check_address(const std::string& address) {
     if (is_every_address(*info)) {
         throw InputError("address", "", expected, address + ", which stands for all of them");
     }
+    if (const int error = bind_error(*info); error != 0) {
+        throw InputError("address", "", expected, address + " (" + std::strerror(error) + ")");
+    }
+}
+
+void check_interface(const std::string& interface) {
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) {
+        throw std::runtime_error(std::string("cannot list network interfaces: ") +
+                                 std::strerror(errno));
+    }
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, ::freeifaddrs);
+    for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+        if (i->ifa_addr != nullptr && interface == i->ifa_name &&
+            (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6)) {
+            return;
+        }
+    }
+    throw InputError("interface", "", "a network interface of this host with an address",
+                     "\"" + interface + "\"");
 }
 
 }  // namespace
@@ -53,22 +91,16 @@ std::shared_ptr<gloo::transport::Device> open_device(const std::string& address,
     }
     gloo::transport::tcp::attr wish;
     if (address.empty()) {
+        check_interface(interface);
         wish.iface = interface;
     } else {
         check_address(address);
         wish.hostname = address;
     }
-    try {
-        std::shared_ptr<gloo::transport::Device> device;
-        with_peer_failures("", [&] { device = gloo::transport::tcp::CreateDevice(wish); });
-        return device;
-    } catch (const PeerFailure&) {
-        if (address.empty()) {
-            throw InputError("interface", "", "a network interface of this host with an address",
-                             "\"" + interface + "\"");
-        }
-        throw InputError("address", "", "an address of this host", address);
-    }
+    std::shared_ptr<gloo::transport::Device> device;
+    with_peer_failures("cannot listen on " + (address.empty() ? interface : address),
+                       [&] { device = gloo::transport::tcp::CreateDevice(wish); });
+    return device;
 }
 
 }  // namespace bucketwise

@@ -1,6 +1,7 @@
 #include "hw/gloo/store.h"
 
 #include <gloo/rendezvous/file_store.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,8 +13,6 @@
 #include "hw/gloo/peer_failure.h"
 #include "hw/gloo/redis_store.h"
 #include "sim/error.h"
-
-#include <unistd.h>
 
 namespace bucketwise {
 namespace {

@@ -1,6 +1,8 @@
 // Several ranks in one process, a thread each, that meet in a directory of their own on 127.0.0.1.
 #pragma once
 
+#include <stdlib.h>
+
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -9,8 +11,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <stdlib.h>
 
 #include "hw/gloo/connection.h"
 

@@ -486,11 +486,13 @@ class LauncherProcess {
         pid_ = ::fork();
         if (pid_ == 0) {
             ::setpgid(0, 0);
-            launch_ranks(request, [&](const RankProgress& progress) {
-                const int pid = std::stoi(progress.text);
-                [[maybe_unused]] const ssize_t written = ::write(ends[1], &pid, sizeof pid);
+            const auto failure = launch_ranks(request, [&](const RankProgress& progress) {
+                if (progress.text.starts_with("pid ")) {
+                    const int pid = std::stoi(progress.text.substr(4));
+                    [[maybe_unused]] const ssize_t written = ::write(ends[1], &pid, sizeof pid);
+                }
             });
-            ::_exit(0);
+            ::_exit(failure ? 1 : 0);
         }
         REQUIRE(pid_ > 0);
         ::close(ends[1]);
@@ -521,7 +523,7 @@ class LauncherProcess {
 TEST_CASE("no rank survives the launcher, not even when that is killed") {
     const std::string before = GENERATE("", "trap '' TERM HUP; ", "kill -STOP $$; ");
     INFO(before);
-    const LauncherProcess launcher(ranks_of(3, "report progress $$; " + before + "hang"));
+    const LauncherProcess launcher(ranks_of(3, "report progress pid $$; " + before + "hang"));
     ::kill(launcher.pid(), SIGKILL);
     int status = 0;
     REQUIRE(::waitpid(launcher.pid(), &status, 0) == launcher.pid());
@@ -542,8 +544,10 @@ char state_of(int pid) {
 
 TEST_CASE("the ranks stop and go on with the launcher, and nobody is late for that") {
     const Gate gate;
-    LaunchRequest request = ranks_of(2, "report progress $$; read line < " + gate.path());
-    request.deadline = 60s;
+    const std::string go = gate.path() + ".go";
+    LaunchRequest request = ranks_of(2, "report progress pid $$; while ! [ -e " + go +
+                                            " ]; do report progress alive; sleep 0.05; done");
+    request.deadline = 1s;
     const LauncherProcess launcher(request);
     ::kill(launcher.pid(), SIGTSTP);
     int status = 0;
@@ -554,10 +558,12 @@ TEST_CASE("the ranks stop and go on with the launcher, and nobody is late for th
             std::this_thread::yield();
         }
     }
+    std::this_thread::sleep_for(request.deadline + 100ms);  // the deadline passes unheeded
     ::kill(launcher.pid(), SIGCONT);
-    gate.open(2);
+    std::ofstream(go) << "go";
     REQUIRE(::waitpid(launcher.pid(), &status, 0) == launcher.pid());
-    CHECK(WIFEXITED(status));
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
 }
 
 // BUCKETWISE_REPORT_FD in this process, with the pipe to which it refers.

@@ -1,0 +1,74 @@
+#include "hw/isolated_all_reduce.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "hw/known_message.h"
+
+namespace bucketwise {
+
+// A message of one element: when it ends, all ranks have begun it.
+void IsolatedAllReduce::meet() {
+    float one = 1.0F;
+    communicator_.all_reduce_sum(&one, 1, DType::float32);
+}
+
+void IsolatedAllReduce::prepare(Bytes size) {
+    if (message_.size_bytes() < size.count) {
+        message_ = Arena();  // never two at once
+        message_ = Arena(size.count);
+    }
+    std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
+}
+
+std::vector<CommunicationThread::Ticket> IsolatedAllReduce::launch_all(Bytes size, DType dtype,
+                                                                       std::int64_t iterations) {
+    const std::int64_t elements = size.count / element_size(dtype).count;
+    std::vector<CommunicationThread::Ticket> tickets;
+    for (std::int64_t i = 0; i < iterations; ++i) {
+        tickets.push_back(thread_.launch([this, elements, dtype] {
+            communicator_.all_reduce_sum(message_.at(0), elements, dtype);
+        }));
+    }
+    return tickets;
+}
+
+std::vector<CommunicationThread::Ticket> IsolatedAllReduce::launch(Bytes size, DType dtype,
+                                                                   std::int64_t iterations) {
+    prepare(size);
+    thread_.restart();
+    thread_.wait(thread_.launch([this] { meet(); }));
+    return launch_all(size, dtype, iterations);
+}
+
+std::vector<Duration> IsolatedAllReduce::times_of(
+    const std::vector<CommunicationThread::Ticket>& tickets) {
+    std::vector<Duration> times;
+    for (const CommunicationThread::Ticket ticket : tickets) {
+        thread_.wait(ticket);
+        const CommunicationThread::Times t = thread_.times(ticket);
+        times.push_back(std::chrono::duration_cast<Duration>(t.end - t.begin));
+    }
+    return times;
+}
+
+AllReduceTrace IsolatedAllReduce::run(Bytes size, DType dtype, std::int64_t iterations) {
+    const std::int64_t elements = size.count / element_size(dtype).count;
+    prepare(size);
+    AllReduceTrace trace;
+    thread_.restart();
+    thread_.wait(thread_.launch([&] {
+        write_known_message(message_.at(0), elements, dtype, communicator_.rank());
+        communicator_.all_reduce_sum(message_.at(0), elements, dtype);
+        const MessageCheck check =
+            check_known_sum(message_.at(0), elements, dtype, communicator_.ranks());
+        trace.largest_difference = check.largest_difference;
+        trace.wrong = check.wrong;
+        std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
+        meet();
+    }));
+    trace.times = times_of(launch_all(size, dtype, iterations));
+    return trace;
+}
+
+}  // namespace bucketwise

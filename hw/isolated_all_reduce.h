@@ -1,0 +1,44 @@
+// All-reduces of one message back to back, on the communication thread, as a step runs them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "hw/arena.h"
+#include "hw/communication_thread.h"
+#include "hw/communicator.h"
+#include "hw/rank_device.h"
+#include "sim/dtype.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+class IsolatedAllReduce {
+  public:
+    // Both are kept by reference.
+    IsolatedAllReduce(Communicator& communicator, CommunicationThread& thread)
+        : communicator_(communicator), thread_(thread) {}
+
+    // One that warms up and whose sum is checked, then `iterations` that are timed. They sum
+    // zeros, so that nothing overflows.
+    AllReduceTrace run(Bytes size, DType dtype, std::int64_t iterations);
+
+    // For who has something to do meanwhile: waits until all ranks have come here, launches, and
+    // leaves waiting to the caller.
+    std::vector<CommunicationThread::Ticket> launch(Bytes size, DType dtype,
+                                                    std::int64_t iterations);
+    // Waits for all.
+    std::vector<Duration> times_of(const std::vector<CommunicationThread::Ticket>& tickets);
+
+  private:
+    void prepare(Bytes size);
+    void meet();
+    std::vector<CommunicationThread::Ticket> launch_all(Bytes size, DType dtype,
+                                                        std::int64_t iterations);
+
+    Communicator& communicator_;
+    CommunicationThread& thread_;
+    Arena message_;
+};
+
+}  // namespace bucketwise
