@@ -7,6 +7,7 @@
 #include "hw/arena.h"
 #include "hw/communication_thread.h"
 #include "hw/communicator.h"
+#include "hw/control_group.h"
 #include "hw/rank_device.h"
 #include "sim/dtype.h"
 #include "sim/units.h"
@@ -40,5 +41,12 @@ class IsolatedAllReduce {
     CommunicationThread& thread_;
     Arena message_;
 };
+
+// How many make a measurement: small messages take microseconds, so more of them make a sample
+// that counts; large ones are measured once.
+std::int64_t iterations_for(Bytes size);
+
+// Collective. By iteration, the microseconds of the slowest rank; on rank 0 only, elsewhere empty.
+std::vector<double> slowest_us(ControlGroup& control, const std::vector<Duration>& times);
 
 }  // namespace bucketwise

@@ -56,7 +56,9 @@ struct Rank {
 };
 
 std::string text_of_signal(int signal) {
-    return fmt::format("signal {} ({})", signal, ::strsignal(signal));
+    const char* const description = ::sigdescr_np(signal);  // none for a real-time signal
+    return description == nullptr ? fmt::format("signal {}", signal)
+                                  : fmt::format("signal {} ({})", signal, description);
 }
 
 std::string text_of_seconds(milliseconds time) {

@@ -160,7 +160,7 @@ class Child {
         ::sigaction(SIGTTOU, &ignore, nullptr);
         ::sigset_t none;
         ::sigemptyset(&none);
-        ::sigprocmask(SIG_SETMASK, &none, nullptr);
+        ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
     }
 
     [[noreturn]] void give_up(char step) const {

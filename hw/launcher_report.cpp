@@ -3,7 +3,6 @@
 #include <charconv>
 #include <climits>
 #include <csignal>
-#include <cstdlib>
 #include <ctime>
 #include <optional>
 #include <string_view>
@@ -14,16 +13,13 @@
 #include <unistd.h>
 
 #include "hw/launcher.h"
+#include "hw/rank_identity.h"
 
 namespace bucketwise {
 namespace {
 
 std::optional<int> descriptor_from_environment() {
-    const char* const value = std::getenv("BUCKETWISE_REPORT_FD");
-    if (value == nullptr) {
-        return std::nullopt;
-    }
-    const std::string_view text(value);
+    const std::string text = environment_variable("BUCKETWISE_REPORT_FD").value_or("");
     int descriptor = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), descriptor);
     const bool whole = error == std::errc() && end == text.data() + text.size();

@@ -40,7 +40,7 @@ Json json_of(const EnvironmentRecord& record) {
     json["gradients"] = record.gradients;
     json["forward_operations"] = record.forward_operations;
     json["backward_operations"] = record.backward_operations;
-    json["scenario"] = Json::parse(record.scenario);
+    json["scenario"] = record.scenario.empty() ? Json(nullptr) : Json::parse(record.scenario);
     return json;
 }
 
@@ -52,6 +52,7 @@ Json json_of(const AllReduceRecord& record) {
     json["round"] = record.round;
     json["samples_us"] = record.samples_us;
     json["largest_difference"] = record.largest_difference;
+    json["peak_memory_bytes"] = record.peak_memory_bytes;
     return json;
 }
 
@@ -197,19 +198,22 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
     record.gradients = read_texts(object.at("gradients"));
     record.forward_operations = read_texts(object.at("forward_operations"));
     record.backward_operations = read_texts(object.at("backward_operations"));
-    record.scenario = object.at("scenario").value->dump();
+    const JsonPlace scenario = object.at("scenario");
+    record.scenario = scenario.value->is_null() ? "" : scenario.value->dump();
     return record;
 }
 
 AllReduceRecord read_all_reduce(const JsonPlace& place) {
-    const JsonObject object(place, {"kind", "backend", "algorithm", "implementation", "ranks",
-                                    "bytes", "dtype", "round", "samples_us", "largest_difference"});
+    const JsonObject object(
+        place, {"kind", "backend", "algorithm", "implementation", "ranks", "bytes", "dtype",
+                "round", "samples_us", "largest_difference", "peak_memory_bytes"});
     return {.transport = read_transport(object),
             .size = {read_integer(object.at("bytes"), 0, most)},
             .dtype = read_choice(object.at("dtype"), all_dtypes),
             .round = read_round(object),
             .samples_us = read_times(object.at("samples_us")),
-            .largest_difference = read_finite(object.at("largest_difference"))};
+            .largest_difference = read_finite(object.at("largest_difference")),
+            .peak_memory_bytes = read_integer(object.at("peak_memory_bytes"), 0, most)};
 }
 
 ComputeRecord read_compute(const JsonPlace& place) {

@@ -39,7 +39,7 @@ struct EnvironmentRecord {
     std::vector<std::string> gradients;            // names, in parameter order
     std::vector<std::string> forward_operations;   // names, in the order they run
     std::vector<std::string> backward_operations;  // likewise
-    std::string scenario;                          // the whole document, as JSON text
+    std::string scenario;  // the whole document, as JSON text; empty: none was replayed
     bool operator==(const EnvironmentRecord&) const = default;
 };
 
@@ -48,8 +48,9 @@ struct AllReduceRecord {
     Bytes size;
     DType dtype = DType::float32;
     std::int64_t round = 0;
-    std::vector<double> samples_us;  // of the slowest rank, one per repetition
-    double largest_difference = 0;   // of an element's mean over the ranks from the exact one
+    std::vector<double> samples_us;      // of the slowest rank, one per repetition
+    double largest_difference = 0;       // of an element's mean over the ranks from the exact one
+    std::int64_t peak_memory_bytes = 0;  // the most that any rank has had in memory so far
     bool operator==(const AllReduceRecord&) const = default;
 };
 

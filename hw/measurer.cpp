@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "hw/isolated_all_reduce.h"
 #include "sim/invariant.h"
 
 namespace bucketwise {
@@ -25,13 +26,6 @@ std::vector<double> in_us(const std::vector<Duration>& times) {
 
 double sum_us(const std::vector<Duration>& times) {
     return to_us(std::accumulate(times.begin(), times.end(), Duration{0}));
-}
-
-// Linux counts it in KiB.
-std::int64_t peak_memory_bytes() {
-    struct rusage usage {};
-    ::getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss * 1024;
 }
 
 Program communication_free_program(const StepInput& input) {
@@ -104,6 +98,13 @@ RankStep rank_step_of(const double* values) {
 
 }  // namespace
 
+// Linux counts it in KiB.
+std::int64_t peak_memory_bytes() {
+    struct rusage usage {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss * 1024;
+}
+
 StepInput replay_input(const Scenario& scenario) {
     StepInput input = step_input(scenario);
     if (!input.copy_bandwidth) {
@@ -162,46 +163,29 @@ std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
     return {};
 }
 
-std::vector<double> Measurer::slowest(const std::vector<Duration>& times) {
-    const std::vector<double> all = control_.gather_to_first(in_us(times));
-    if (control_.rank() != first_rank) {
-        return {};
-    }
-    std::vector<double> result(times.size(), 0.0);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        result[i % times.size()] = std::max(result[i % times.size()], all[i]);
-    }
-    return result;
-}
-
-// Small messages take microseconds, so more of them make a sample that counts; large ones are
-// measured once a round.
-std::int64_t Measurer::iterations_for(Bytes size) const {
-    constexpr Bytes small{64 * 1024};
-    constexpr Bytes medium{bytes_per_mib};
-    constexpr Bytes large{16 * bytes_per_mib};
-    return size <= small ? 20 : size <= medium ? 10 : size <= large ? 3 : 1;
-}
-
 std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int64_t round) {
     const AllReduceTrace trace =
         device_.all_reduce(item.message, wire_dtype_, iterations_for(item.message));
     if (!trace.wrong.empty()) {
         throw WrongSum(trace.wrong);
     }
-    const std::vector<double> differences =
-        control_.gather_to_first(std::array{trace.largest_difference});
-    std::vector<double> samples = slowest(trace.times);
+    const std::array own{trace.largest_difference, static_cast<double>(peak_memory_bytes())};
+    const std::vector<double> all = control_.gather_to_first(own);
+    std::vector<double> samples = slowest_us(control_, trace.times);
     if (control_.rank() != first_rank) {
         return {};
     }
-    return {AllReduceRecord{
-        .transport = transport_,
-        .size = item.message,
-        .dtype = wire_dtype_,
-        .round = round,
-        .samples_us = std::move(samples),
-        .largest_difference = *std::max_element(differences.begin(), differences.end())}};
+    AllReduceRecord record{.transport = transport_,
+                           .size = item.message,
+                           .dtype = wire_dtype_,
+                           .round = round,
+                           .samples_us = std::move(samples)};
+    for (std::size_t i = 0; i < all.size(); i += own.size()) {
+        record.largest_difference = std::max(record.largest_difference, all[i]);
+        record.peak_memory_bytes =
+            std::max(record.peak_memory_bytes, static_cast<std::int64_t>(all[i + 1]));
+    }
+    return {std::move(record)};
 }
 
 std::vector<Measurement> Measurer::measure_compute(std::int64_t round) {
@@ -265,8 +249,8 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
     const ContentionTrace both =
         device_.contend(item.message, wire_dtype_,
                         contention_iterations(alone.times, operations), operations);
-    std::vector<double> alone_us = slowest(alone.times);
-    std::vector<double> disturbed_us = slowest(both.times);
+    std::vector<double> alone_us = slowest_us(control_, alone.times);
+    std::vector<double> disturbed_us = slowest_us(control_, both.times);
     const std::vector<double> compute = control_.gather_to_first(
         std::array{to_us(both.compute_alone), to_us(both.compute_disturbed)});
     if (control_.rank() != first_rank) {

@@ -35,6 +35,9 @@ SyncRequest request_with_cap(const SyncRequest& request, const std::optional<Byt
 // The dtype in which most gradients travel: what isolated all-reduces use.
 DType wire_dtype(const Scenario& scenario, const Workload& workload);
 
+// The most that this process has had in memory so far (ru_maxrss).
+std::int64_t peak_memory_bytes();
+
 class Measurer {
   public:
     // All are kept by reference.
@@ -70,9 +73,6 @@ class Measurer {
     static void add_collectives(const ReplayedStep& replayed, const StepTrace& trace,
                                 StepRecord& record);
 
-    // By iteration, the time of the slowest rank; on rank 0 only.
-    std::vector<double> slowest(const std::vector<Duration>& times);
-    [[nodiscard]] std::int64_t iterations_for(Bytes size) const;
     std::int64_t contention_iterations(const std::vector<Duration>& all_reduces,
                                        const std::vector<Duration>& operations);
 

@@ -296,6 +296,7 @@ std::optional<RankIdentity> rank_from_environment(const VariableLookup& lookup) 
 }
 
 std::optional<std::string> environment_variable(const std::string& name) {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody here changes the environment
     const char* const value = std::getenv(name.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }

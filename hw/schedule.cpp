@@ -19,16 +19,17 @@ std::string_view name_of(Protocol protocol) {
     return {};
 }
 
-// SplitMix64's output function, applied to each part in turn.
 std::uint64_t seeded_bits(std::uint64_t seed, std::int64_t round, std::int64_t item) {
-    std::uint64_t bits = seed;
-    for (const std::int64_t part : {round, item}) {
-        bits += 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(part);
-        bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-        bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebULL;
-        bits ^= bits >> 31U;
-    }
-    return bits;
+    // SplitMix64's output function. Each part is mixed before the next one joins, so that no two
+    // of them can stand for each other.
+    const auto mixed = [](std::uint64_t x) {
+        x += 0x9e3779b97f4a7c15ULL;
+        x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+        x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+        return x ^ (x >> 31U);
+    };
+    const std::uint64_t with_round = mixed(mixed(seed) ^ static_cast<std::uint64_t>(round));
+    return mixed(with_round ^ static_cast<std::uint64_t>(item));
 }
 
 // Fisher and Yates. std::shuffle's result differs between standard libraries.

@@ -111,8 +111,10 @@ class Direct {
 
 void DirectAllReduce::reduce_over_ranks(void* data, std::int64_t elements, DType dtype) {
     Direct direct(group(), scratch_, data, elements, dtype);
-    direct.reduce_scatter();
-    direct.all_gather();
+    group().collective("all-reduce", [&] {
+        direct.reduce_scatter();
+        direct.all_gather();
+    });
 }
 
 }  // namespace bucketwise

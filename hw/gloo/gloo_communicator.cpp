@@ -6,7 +6,7 @@ namespace bucketwise {
 
 void GlooCommunicator::all_reduce_sum(void* data, std::int64_t elements, DType dtype) {
     if (ranks() > 1 && elements > 0) {
-        group_.collective("all-reduce", [&] { reduce_over_ranks(data, elements, dtype); });
+        reduce_over_ranks(data, elements, dtype);
     }
 }
 
@@ -14,13 +14,11 @@ void GlooCommunicator::broadcast_from_first(void* data, Bytes size) {
     if (ranks() == 1 || size.count == 0) {
         return;
     }
-    group_.collective("broadcast", [&] {
-        gloo::BroadcastOptions options(group_.context());
-        options.setOutput(static_cast<char*>(data), static_cast<std::size_t>(size.count));
-        options.setRoot(0);
-        options.setTimeout(group_.deadline());
-        gloo::broadcast(options);
-    });
+    gloo::BroadcastOptions options(group_.context());
+    options.setOutput(static_cast<char*>(data), static_cast<std::size_t>(size.count));
+    options.setRoot(0);
+    options.setTimeout(group_.deadline());
+    group_.collective("broadcast", [&] { gloo::broadcast(options); });
 }
 
 }  // namespace bucketwise

@@ -17,7 +17,7 @@ class GlooCommunicator : public Communicator {
     void broadcast_from_first(void* data, Bytes size) final;
 
   protected:
-    // At least two ranks and one element.
+    // As one collective of the group. At least two ranks and one element.
     virtual void reduce_over_ranks(void* data, std::int64_t elements, DType dtype) = 0;
 
     [[nodiscard]] GlooGroup& group() { return group_; }

@@ -10,24 +10,20 @@ void GlooControlGroup::barrier() {
     if (ranks() == 1) {
         return;
     }
-    group_.collective("barrier", [&] {
-        gloo::BarrierOptions options(group_.context());
-        options.setTimeout(group_.deadline());
-        gloo::barrier(options);
-    });
+    gloo::BarrierOptions options(group_.context());
+    options.setTimeout(group_.deadline());
+    group_.collective("barrier", [&] { gloo::barrier(options); });
 }
 
 void GlooControlGroup::broadcast_from_first(std::span<std::int64_t> values) {
     if (ranks() == 1 || values.empty()) {
         return;
     }
-    group_.collective("broadcast", [&] {
-        gloo::BroadcastOptions options(group_.context());
-        options.setOutput(values.data(), values.size());
-        options.setRoot(0);
-        options.setTimeout(group_.deadline());
-        gloo::broadcast(options);
-    });
+    gloo::BroadcastOptions options(group_.context());
+    options.setOutput(values.data(), values.size());
+    options.setRoot(0);
+    options.setTimeout(group_.deadline());
+    group_.collective("broadcast", [&] { gloo::broadcast(options); });
 }
 
 std::vector<double> GlooControlGroup::gather_to_first(std::span<const double> values) {
@@ -36,16 +32,14 @@ std::vector<double> GlooControlGroup::gather_to_first(std::span<const double> va
         return own;
     }
     std::vector<double> all(rank() == 0 ? values.size() * static_cast<std::size_t>(ranks()) : 0);
-    group_.collective("gather", [&] {
-        gloo::GatherOptions options(group_.context());
-        options.setInput(own.data(), own.size());
-        if (rank() == 0) {
-            options.setOutput(all.data(), all.size());
-        }
-        options.setRoot(0);
-        options.setTimeout(group_.deadline());
-        gloo::gather(options);
-    });
+    gloo::GatherOptions options(group_.context());
+    options.setInput(own.data(), own.size());
+    if (rank() == 0) {
+        options.setOutput(all.data(), all.size());
+    }
+    options.setRoot(0);
+    options.setTimeout(group_.deadline());
+    group_.collective("gather", [&] { gloo::gather(options); });
     return all;
 }
 

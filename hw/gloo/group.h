@@ -26,7 +26,8 @@ class GlooGroup {
 
     // Runs one collective's part on this rank. When it fails, its messages are left half-sent: the
     // connections are closed, so that the others need not wait for their deadline, and whatever is
-    // called next fails at once.
+    // called next fails at once. The buffers that `run` uses are the caller's: they must outlive
+    // the connections, or Gloo's thread could not put away what still arrives and would spin.
     template <typename Collective>
     void collective(const char* name, const Collective& run) {
         const std::string doing = std::string(name) + " on rank " + std::to_string(rank()) +

@@ -46,7 +46,7 @@ void LibraryAllReduce::reduce_over_ranks(void* data, std::int64_t elements, DTyp
     set_output(options, data, elements, dtype);
     options.setReduceFunction(three_operand_sum(dtype));
     options.setTimeout(group().deadline());
-    gloo::allreduce(options);
+    group().collective("all-reduce", [&] { gloo::allreduce(options); });
 }
 
 }  // namespace bucketwise

@@ -127,8 +127,10 @@ class Ring {
 
 void RingAllReduce::reduce_over_ranks(void* data, std::int64_t elements, DType dtype) {
     Ring ring(group(), scratch_, data, elements, dtype);
-    ring.reduce_scatter();
-    ring.all_gather();
+    group().collective("all-reduce", [&] {
+        ring.reduce_scatter();
+        ring.all_gather();
+    });
 }
 
 }  // namespace bucketwise

@@ -83,7 +83,7 @@ TEST_CASE("when a rank is gone, the others learn of it long before their deadlin
 
 TEST_CASE("a rank that stays silent makes the others fail at about their deadline") {
     constexpr int ranks = 3;
-    constexpr std::chrono::milliseconds deadline = 1500ms;
+    constexpr std::chrono::milliseconds deadline = 2000ms;
     const TemporaryDirectory directory;
     const auto outcomes = for_each_collective([&](const Collective& collective) {
         std::latch failed(ranks - 1);
@@ -130,7 +130,7 @@ TEST_CASE("the control group goes on when a communicator has failed") {
     std::array<std::int64_t, ranks> received{};
     const auto outcomes = testing::on_threads(ranks, [&](int rank) {
         MeetingPoint meeting = testing::meeting_in(directory.path(), rank, ranks);
-        meeting.deadline = 1500ms;
+        meeting.deadline = 2000ms;
         GlooConnection connection(meeting);
         if (rank == 0) {
             const Outcome outcome =
