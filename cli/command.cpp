@@ -20,9 +20,10 @@ struct Command {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 2> commands{{
+constexpr std::array<Command, 3> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict},
     {"measure", "the same scenario on real ranks, every sample kept", run_measure},
+    {"bench", "all-reduce algorithms on real ranks, side by side", run_bench},
 }};
 
 std::string usage() {

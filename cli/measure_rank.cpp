@@ -19,6 +19,7 @@
 #include "hw/gloo/connection.h"
 #include "hw/launcher.h"
 #include "hw/measurer.h"
+#include "hw/scheduling.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -230,6 +231,7 @@ int fail(const LauncherReport& report, const RankIdentity& identity, const std::
 
 int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity) {
     const LauncherReport report;
+    prefer_batch_scheduling();
     try {
         RankRun(options, identity, report).run();
         return exit_done;

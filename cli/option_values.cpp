@@ -24,9 +24,9 @@ std::int64_t whole_number(const std::string& text, const std::string& option, Wh
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = error == std::errc{} && end == text.data() + text.size();
     if (!whole || value < range.lowest || value > range.highest) {
-        throw InputError(
-            option, "", fmt::format("a whole number from {} to {}", range.lowest, range.highest),
-            "\"" + text + "\"");
+        throw InputError(option, "",
+                         fmt::format("a whole number from {} to {}", range.lowest, range.highest),
+                         "\"" + text + "\"");
     }
     return value;
 }

@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/measure_rank.h"
 #include "cli/option_values.h"
+#include "hw/scheduling.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -34,7 +35,7 @@ TemporaryFolder::~TemporaryFolder() {
     fs::remove_all(path_, ignored);
 }
 
-// --- options --------------------------------------------------------------------------------------
+// --- options -------------------------------------------------------------------------------------
 
 void add_network_options(po::options_description& options, const std::string& deadline_text) {
     options.add_options()  //
@@ -45,6 +46,16 @@ void add_network_options(po::options_description& options, const std::string& de
          "where ranks that a launcher started meet: a folder that all see, or redis://HOST:PORT")  //
         ("interface", po::value<std::string>(),
          "network interface of ranks that a launcher started; default: loopback");
+}
+
+void check_new_file(const std::string& path) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored)) {
+        throw InputError(path, "", "a file", "a folder");
+    }
+    if (fs::is_regular_file(path, ignored) && fs::file_size(path, ignored) > 0) {
+        throw InputError(path, "", "a new file", "one that holds something");
+    }
 }
 
 bool is_own_rank(const std::optional<RankIdentity>& identity) {
@@ -82,8 +93,8 @@ void check_placement(const JobNetwork& network, const std::optional<RankIdentity
             identity->ranks, identity->launcher)};
     }
     if (network.interface.empty() && identity->local_ranks < identity->ranks) {
-        throw UsageError{
-            command + ": expected --interface, as the ranks are on several machines, got none"};
+        throw UsageError{command +
+                         ": expected --interface, as the ranks are on several machines, got none"};
     }
 }
 
@@ -107,7 +118,7 @@ JobNetwork job_network(const po::variables_map& values, const std::optional<Rank
     return network;
 }
 
-// --- the launcher's side --------------------------------------------------------------------------
+// --- the launcher's side -------------------------------------------------------------------------
 
 std::optional<LaunchFailure> launch_job(
     const JobRequest& request, const std::function<void(const std::string&)>& on_progress) {
@@ -132,7 +143,7 @@ std::optional<LaunchFailure> launch_job(
     });
 }
 
-// --- the rank's side ------------------------------------------------------------------------------
+// --- the rank's side -----------------------------------------------------------------------------
 
 MeetingPoint meeting_point(const JobNetwork& network, const RankIdentity& identity) {
     MeetingPoint meeting;
@@ -182,6 +193,7 @@ int fail(const LauncherReport& report, const RankIdentity& identity, const std::
 
 int run_rank(const RankIdentity& identity, const std::function<void(const LauncherReport&)>& act) {
     const LauncherReport report;
+    prefer_batch_scheduling();
     try {
         act(report);
         return exit_done;

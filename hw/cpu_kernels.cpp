@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <Eigen/Core>
 
+#include "hw/blas.h"
 #include "hw/elements.h"
 #include "hw/gradient_pattern.h"
 
@@ -55,8 +56,10 @@ void grow(Arena& arena, std::int64_t floats) {
 }  // namespace
 
 std::string kernel_libraries() {
-    return fmt::format("Eigen {}.{}.{}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION,
-                       EIGEN_MINOR_VERSION);
+    const std::string blas = blas_library();
+    return fmt::format("Eigen {}.{}.{} ({}){}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION,
+                       EIGEN_MINOR_VERSION, Eigen::SimdInstructionSetsInUse(),
+                       blas.empty() ? "" : " through " + blas);
 }
 
 CpuKernels::CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
@@ -66,6 +69,7 @@ CpuKernels::CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
       buffers_(buffers),
       optimizer_(optimizer),
       pattern_(column_values(widest_pattern)) {
+    compute_on_one_blas_thread();
     std::int64_t parameter_floats = 0;
     for (const Gradient& gradient : gradients) {
         parameter_offset_.push_back(parameter_floats);

@@ -21,7 +21,7 @@
 
 namespace bucketwise {
 
-// Such as "Eigen 3.4.0".
+// Such as "Eigen 3.4.0 (SSE, SSE2)".
 std::string kernel_libraries();
 
 class CpuKernels {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "hw/gpu_libraries.h"
+#include "hw/scheduling.h"
 
 namespace bucketwise {
 namespace {
@@ -43,7 +44,7 @@ std::string compiler_name() {
 
 Environment read_environment() {
     return {cpu_model(), std::thread::hardware_concurrency(), kernel_name(), compiler_name(),
-            gpu_libraries()};
+            gpu_libraries(), scheduling_policy()};
 }
 
 }  // namespace bucketwise

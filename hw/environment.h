@@ -11,6 +11,7 @@ struct Environment {
     std::string kernel;    // name, release and architecture
     std::string compiler;  // that built this program
     std::string gpu_libraries;
+    std::string scheduling;  // policy of the calling thread, such as SCHED_OTHER
     bool operator==(const Environment&) const = default;
 };
 

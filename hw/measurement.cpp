@@ -32,6 +32,7 @@ Json json_of(const EnvironmentRecord& record) {
     json["kernel"] = record.machine.kernel;
     json["compiler"] = record.machine.compiler;
     json["gpu_libraries"] = record.machine.gpu_libraries;
+    json["scheduling"] = record.machine.scheduling;
     json["libraries"] = record.libraries;
     json["hosts"] = record.hosts;
     json["link_rate"] = record.link_rate.empty() ? Json(nullptr) : Json(record.link_rate);
@@ -178,7 +179,7 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
                 "bucketwise", "date",      "command",   "cpu",                "cores",
                 "kernel",     "compiler",  "libraries", "gpu_libraries",      "hosts",
                 "link_rate",  "seed",      "rounds",    "gradients",          "forward_operations",
-                "scenario",   "backward_operations"});
+                "scenario",   "scheduling", "backward_operations"});
     EnvironmentRecord record;
     record.transport = read_transport(object);
     record.version = read_text(object.at("bucketwise"));
@@ -189,6 +190,7 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
     record.machine.kernel = read_text(object.at("kernel"));
     record.machine.compiler = read_text(object.at("compiler"));
     record.machine.gpu_libraries = read_text(object.at("gpu_libraries"));
+    record.machine.scheduling = read_text(object.at("scheduling"));
     record.libraries = read_text(object.at("libraries"));
     record.hosts = read_integer(object.at("hosts"), 1, 1'000'000);
     const JsonPlace rate = object.at("link_rate");

@@ -25,6 +25,9 @@ struct MeetingPoint {
 // Connects every rank to every other when constructed. Throws PeerFailure when they do not all
 // arrive within the deadline, and InputError or std::runtime_error when the store, the address or
 // the interface cannot be used.
+//
+// The process ignores SIGPIPE from then on unless it handles it: Gloo writes to peers that are
+// gone.
 class GlooConnection {
   public:
     explicit GlooConnection(const MeetingPoint& meeting);

@@ -34,6 +34,15 @@ const std::string words =
     "report() { echo \"$@\" > /dev/fd/$BUCKETWISE_REPORT_FD; }\n"
     "hang() { exec sleep 1000; }\n";
 
+// This program's tests run in one thread.
+void set_variable(const std::string& name, const std::string& value) {
+    ::setenv(name.c_str(), value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+}
+
+void unset_variable(const std::string& name) {
+    ::unsetenv(name.c_str());  // NOLINT(concurrency-mt-unsafe)
+}
+
 LaunchRequest ranks_of(int ranks, const std::string& script) {
     LaunchRequest request;
     request.command = {"/bin/sh", "-c", words + script};
@@ -171,16 +180,16 @@ TEST_CASE("a launch of 128 ranks works") {
 }
 
 TEST_CASE("a rank finds its number, the variables asked for and the launcher's environment") {
-    ::setenv("BUCKETWISE_TEST_INHERITED", "kept", 1);
-    ::setenv("WORLD_SIZE", "77", 1);
+    set_variable("BUCKETWISE_TEST_INHERITED", "kept");
+    set_variable("WORLD_SIZE", "77");
     Launcher launcher(
         ranks_of(2,
                  "report progress $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE "
                  "$BUCKETWISE_TEST_INHERITED $WANTED; report progress $BUCKETWISE_LAUNCHER"));
     launcher.request.variables = {{"WANTED", "a=b"}};
     CHECK_FALSE(launcher.run());
-    ::unsetenv("BUCKETWISE_TEST_INHERITED");
-    ::unsetenv("WORLD_SIZE");
+    unset_variable("BUCKETWISE_TEST_INHERITED");
+    unset_variable("WORLD_SIZE");
     CHECK(launcher.lines[0].front() == "0 2 0 2 kept a=b");
     CHECK(launcher.lines[1].front() == "1 2 1 2 kept a=b");
     CHECK_FALSE(launcher.lines[0].back().empty());
@@ -214,10 +223,10 @@ TEST_CASE("a rank starts with no signal blocked and in a process group of its ow
     ::sigset_t before;
     ::sigemptyset(&interrupt);
     ::sigaddset(&interrupt, SIGINT);
-    ::sigprocmask(SIG_BLOCK, &interrupt, &before);
+    ::pthread_sigmask(SIG_BLOCK, &interrupt, &before);
     CHECK_FALSE(launcher.run());
     ::sigset_t after;
-    ::sigprocmask(SIG_SETMASK, &before, &after);
+    ::pthread_sigmask(SIG_SETMASK, &before, &after);
     CHECK(::sigismember(&after, SIGINT) == 1);
     CHECK_THAT(launcher.lines[0][0], Contains("0000000000000000"));
     const std::string& numbers = launcher.lines[0][1];
@@ -575,7 +584,7 @@ class Listener {
         set_descriptor(std::to_string(ends_[1]));
     }
     ~Listener() {
-        ::unsetenv("BUCKETWISE_REPORT_FD");
+        unset_variable("BUCKETWISE_REPORT_FD");
         hang_up();
         ::close(ends_[1]);
     }
@@ -583,7 +592,7 @@ class Listener {
     Listener& operator=(const Listener&) = delete;
 
     static void set_descriptor(const std::string& text) {
-        ::setenv("BUCKETWISE_REPORT_FD", text.c_str(), 1);
+        set_variable("BUCKETWISE_REPORT_FD", text);
     }
     [[nodiscard]] int read_end() const { return ends_[0]; }
     void hang_up() {
@@ -616,7 +625,7 @@ TEST_CASE("a rank's reports are lines") {
 TEST_CASE("a report that is too long for one write is cut, but not within a character") {
     const Listener listener;
     std::string text;
-    while (text.size() < 3 * PIPE_BUF) {
+    while (text.size() < std::size_t{3} * PIPE_BUF) {
         text += "€";
     }
     LauncherReport().progress(text);
@@ -627,7 +636,7 @@ TEST_CASE("a report that is too long for one write is cut, but not within a char
 }
 
 TEST_CASE("without a launcher a rank reports to nobody") {
-    ::unsetenv("BUCKETWISE_REPORT_FD");
+    unset_variable("BUCKETWISE_REPORT_FD");
     CHECK_FALSE(LauncherReport().has_launcher());
     const Listener listener;
     const std::vector<std::string> bad = {

@@ -180,9 +180,9 @@ TEST_CASE("a damaged list of tasks per node is an error") {
 }
 
 TEST_CASE("a variable of this process is found if it is set, also when empty") {
-    ::setenv("BUCKETWISE_TEST_VARIABLE", "", 1);
+    ::setenv("BUCKETWISE_TEST_VARIABLE", "", 1);  // NOLINT(concurrency-mt-unsafe)
     CHECK(environment_variable("BUCKETWISE_TEST_VARIABLE") == "");
-    ::unsetenv("BUCKETWISE_TEST_VARIABLE");
+    ::unsetenv("BUCKETWISE_TEST_VARIABLE");  // NOLINT(concurrency-mt-unsafe)
     CHECK_FALSE(environment_variable("BUCKETWISE_TEST_VARIABLE"));
 }
 

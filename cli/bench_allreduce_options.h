@@ -1,0 +1,39 @@
+// What `bucketwise bench allreduce` was asked for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/bench_allreduce_report.h"
+#include "cli/rank_job.h"
+#include "hw/communicator.h"
+#include "hw/rank_identity.h"
+#include "sim/dtype.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+struct BenchAllReduceOptions {
+    std::vector<std::string> command;  // as typed, for the record
+    std::vector<AllReduceImplementation> algorithms;
+    std::vector<int> ranks;    // rising
+    std::vector<Bytes> sizes;  // rising
+    DType dtype = DType::float32;
+    std::int64_t rounds = 0;
+    std::optional<std::int64_t> iterations;  // none: by size
+    std::uint64_t seed = 0;
+    JobNetwork network;
+    BenchFormat format = BenchFormat::text;
+    std::string output;  // empty: records are not kept
+};
+
+// Nothing when help was asked for and printed. `identity`: who this process is, if a launcher
+// started it; its number of ranks then holds. Throws InputError and UsageError.
+std::optional<BenchAllReduceOptions> bench_allreduce_options(
+    const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity);
+
+}  // namespace bucketwise

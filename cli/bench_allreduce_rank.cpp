@@ -1,0 +1,238 @@
+#include "cli/bench_allreduce_rank.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cli/files.h"
+#include "cli/measurement_file.h"
+#include "cli/option_values.h"
+#include "cli/progress.h"
+#include "cli/size.h"
+#include "hw/communication_thread.h"
+#include "hw/isolated_all_reduce.h"
+#include "hw/measurer.h"
+#include "hw/schedule.h"
+
+namespace bucketwise {
+namespace {
+
+using KeepRecord = std::function<void(const Measurement&)>;
+using ShowProgress = std::function<void(const std::string&)>;
+
+// All sizes of one algorithm on the ranks that were started together.
+class AllReduceWorld {
+  public:
+    AllReduceWorld(const BenchAllReduceOptions& options, const RankIdentity& identity,
+                   AllReduceImplementation implementation, ShowProgress show_progress)
+        : options_(options),
+          transport_(gloo_transport(implementation, identity.ranks)),
+          label_(fmt::format("{} on {} {}", name_of(implementation), identity.ranks,
+                             identity.ranks == 1 ? "rank" : "ranks")),
+          show_progress_(std::move(show_progress)),
+          connection_(meeting_of(options, identity, implementation)),
+          all_reduces_(connection_.communicator(implementation), thread_) {
+        schedule_.rounds = options.rounds;
+        schedule_.seed = options.seed;
+        for (const Bytes size : options.sizes) {
+            schedule_.items.push_back({.protocol = Protocol::all_reduce, .message = size});
+        }
+        count_worlds(identity.ranks, implementation);
+    }
+
+    // Calls `keep` on rank 0.
+    void run(const KeepRecord& keep) {
+        for (const Bytes size : options_.sizes) {
+            first_sums_.push_back(sum_once(size));
+        }
+        for (std::int64_t round = 0; round < schedule_.rounds; ++round) {
+            for (const std::int32_t item : order_of_round(schedule_, round)) {
+                measure(round, static_cast<std::size_t>(item), keep);
+            }
+        }
+    }
+
+  private:
+    // Over all ranks, on rank 0.
+    struct FirstSum {
+        double largest_difference = 0;
+        std::int64_t peak_memory_bytes = 0;
+    };
+
+    // Worlds do not share a store's keys.
+    static MeetingPoint meeting_of(const BenchAllReduceOptions& options,
+                                   const RankIdentity& identity,
+                                   AllReduceImplementation implementation) {
+        MeetingPoint meeting = meeting_point(options.network, identity);
+        meeting.job += fmt::format(".{}", name_of(implementation));
+        return meeting;
+    }
+
+    void count_worlds(int ranks, AllReduceImplementation implementation) {
+        const auto items = static_cast<std::int64_t>(options_.sizes.size()) * options_.rounds;
+        const auto place = [](const auto& values, const auto& value) {
+            return std::find(values.begin(), values.end(), value) - values.begin();
+        };
+        const auto algorithms = static_cast<std::int64_t>(options_.algorithms.size());
+        done_ = items * (place(options_.ranks, ranks) * algorithms +
+                         place(options_.algorithms, implementation));
+        total_ = items * algorithms * static_cast<std::int64_t>(options_.ranks.size());
+    }
+
+    // Warms up, and checks every element of the sum: once per size, because that takes longer than
+    // summing where ranks share cores. Sizes come here in rising order, so that the peak of memory
+    // so far belongs to this one.
+    FirstSum sum_once(Bytes size) {
+        show("warming up: ", size, "");
+        connection_.control().barrier();
+        const AllReduceTrace trace = all_reduces_.run(size, options_.dtype, 1);
+        if (!trace.wrong.empty()) {
+            throw WrongSum(trace.wrong);
+        }
+        const std::array own{trace.largest_difference, static_cast<double>(peak_memory_bytes())};
+        const std::vector<double> all = connection_.control().gather_to_first(own);
+        FirstSum first;
+        for (std::size_t i = 0; i < all.size(); i += own.size()) {
+            first.largest_difference = std::max(first.largest_difference, all[i]);
+            first.peak_memory_bytes =
+                std::max(first.peak_memory_bytes, static_cast<std::int64_t>(all[i + 1]));
+        }
+        return first;
+    }
+
+    void measure(std::int64_t round, std::size_t item, const KeepRecord& keep) {
+        const Bytes size = options_.sizes[item];
+        const std::string text = fmt::format(", round {} of {}", round + 1, options_.rounds);
+        show("", size, text);
+        connection_.control().barrier();
+        const std::vector<Duration> times = timed(size, text);
+        std::vector<double> samples = slowest_us(connection_.control(), times);
+        if (!samples.empty()) {
+            keep(AllReduceRecord{.transport = transport_,
+                                 .size = size,
+                                 .dtype = options_.dtype,
+                                 .round = round,
+                                 .samples_us = std::move(samples),
+                                 .largest_difference = first_sums_[item].largest_difference,
+                                 .peak_memory_bytes = first_sums_[item].peak_memory_bytes});
+        }
+        ++done_;
+    }
+
+    // One more than counts comes first: the sizes before have left the caches to others.
+    std::vector<Duration> timed(Bytes size, const std::string& text) {
+        const std::int64_t iterations = options_.iterations.value_or(iterations_for(size));
+        std::vector<Duration> times;
+        auto shown = std::chrono::steady_clock::now();
+        for (const CommunicationThread::Ticket ticket :
+             all_reduces_.launch(size, options_.dtype, iterations + 1)) {
+            times.push_back(all_reduces_.times_of({ticket}).front());
+            // Who says nothing for long is taken for hung.
+            if (std::chrono::steady_clock::now() - shown > std::chrono::seconds{1}) {
+                show("", size, text);
+                shown = std::chrono::steady_clock::now();
+            }
+        }
+        times.erase(times.begin());
+        return times;
+    }
+
+    void show(const char* prefix, Bytes size, const std::string& text) {
+        show_progress_(
+            fmt::format("{} {} {}{}, {}{}", done_, total_, prefix, label_, text_of(size), text));
+    }
+
+    const BenchAllReduceOptions& options_;
+    Transport transport_;
+    std::string label_;
+    ShowProgress show_progress_;
+    Schedule schedule_;
+    std::vector<FirstSum> first_sums_;  // by item
+    std::int64_t done_ = 0;
+    std::int64_t total_ = 0;
+    GlooConnection connection_;
+    IsolatedAllReduce all_reduces_;  // uses thread_
+    CommunicationThread thread_;     // last, so that it ends first
+};
+
+EnvironmentRecord environment_record(const BenchAllReduceOptions& options,
+                                     const RankIdentity& identity,
+                                     AllReduceImplementation implementation) {
+    EnvironmentRecord record = machine_record(identity, options.network);
+    record.command = options.command;
+    record.libraries = gloo_version();
+    record.transport = gloo_transport(implementation, identity.ranks);
+    record.seed = options.seed;
+    record.rounds = options.rounds;
+    return record;
+}
+
+void run_world(const BenchAllReduceOptions& options, const RankIdentity& identity,
+               AllReduceImplementation implementation, const ShowProgress& show,
+               const KeepRecord& keep) {
+    AllReduceWorld world(options, identity, implementation, show);
+    if (identity.rank == 0) {
+        keep(environment_record(options, identity, implementation));
+    }
+    world.run(keep);
+}
+
+// This process is of one world, and the launcher reads the file.
+void run_for_launcher(const BenchAllReduceOptions& options, const RankIdentity& identity,
+                      const LauncherReport& report) {
+    const auto implementation = choice_named(environment_variable(algorithm_variable).value_or(""),
+                                             options.algorithms, algorithm_variable);
+    std::optional<MeasurementFile> file;
+    if (identity.rank == 0) {
+        file.emplace(environment_variable(output_variable).value_or(""));
+    }
+    run_world(
+        options, identity, implementation, [&](const std::string& text) { report.progress(text); },
+        [&](const Measurement& record) { file->append(record); });
+}
+
+void run_all(const BenchAllReduceOptions& options, const RankIdentity& identity) {
+    std::optional<MeasurementFile> file;
+    if (identity.rank == 0 && !options.output.empty()) {
+        check_new_file(options.output);
+        file.emplace(options.output);
+    }
+    std::vector<Measurement> records;
+    {
+        MeasureProgress line;
+        const auto show = [&](const std::string& text) {
+            if (identity.rank == 0) {
+                line.show(text);
+            }
+        };
+        for (const AllReduceImplementation implementation : options.algorithms) {
+            run_world(options, identity, implementation, show, [&](const Measurement& record) {
+                records.push_back(record);
+                if (file) {
+                    file->append(record);
+                }
+            });
+        }
+    }
+    if (identity.rank == 0) {
+        write_output("-", bench_allreduce_report(records, options.format));
+    }
+}
+
+}  // namespace
+
+int run_bench_allreduce_rank(const BenchAllReduceOptions& options, const RankIdentity& identity) {
+    return run_rank(identity, [&](const LauncherReport& report) {
+        if (is_own_rank(identity)) {
+            run_for_launcher(options, identity, report);
+        } else {
+            run_all(options, identity);
+        }
+    });
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Real measurements, their JSON Schema and what they say of themselves agree.
+
+usage: check_measurements.py path/to/bucketwise repo_root
+
+Runs `bucketwise measure` on the smallest scenario and on a model, and checks every line.
+"""
+import collections
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jsonschema
+
+ROUNDS = 2
+RUNS = [("two_buckets.json", 2, ["--bucket-cap", "1MiB,25MiB", "--bytes", "4KiB,1MiB"]),
+        ("two_buckets.json", 3, ["--strategy", "flat", "--all-reduce", "direct", "--bytes", "64KiB"]),
+        ("resnet_small.json", 2, ["--set", "/workload/image_size=32", "--set", "/workload/batch=1", "--bucket-cap", "8MiB",
+                                  "--bytes", "1MiB"])]
+
+
+def measure(program, root, scenario, ranks, options, output):
+    command = [program, "measure", f"{root}/scenarios/{scenario}", "--ranks", str(ranks), "--rounds", str(ROUNDS),
+               "-o", str(output), *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def check_environment(records, ranks):
+    first = records[0]
+    assert first["kind"] == "environment" and first["ranks"] == ranks
+    assert first["scenario"]["cluster"]["ranks"] == ranks, "the scenario as it was run"
+    assert [r["kind"] for r in records].count("environment") == 1
+
+
+def check_counts(records, ranks, options):
+    """Every round holds every item once; compute has a line per rank."""
+    kinds = collections.Counter((r["kind"], r["round"]) for r in records[1:])
+    sizes = options[options.index("--bytes") + 1].count(",") + 1
+    for round_ in range(ROUNDS):
+        assert kinds["allreduce", round_] == sizes
+        assert kinds["compute", round_] == ranks
+    steps = collections.Counter((r["bucket_cap_mib"], r["is_default"]) for r in records if r["kind"] == "step")
+    assert set(steps.values()) == {ROUNDS}, steps
+
+
+def check_compute(records, environment):
+    for r in (r for r in records if r["kind"] == "compute"):
+        assert len(r["forward_operations_us"]) == len(environment["forward_operations"])
+        assert len(r["backward_operations_us"]) == len(environment["backward_operations"])
+        assert len(r["ready_us"]) == len(environment["gradients"])
+        assert max(r["ready_us"]) <= r["backward_us"]
+        parts = r["forward_us"] + r["backward_us"] + r["optimizer_us"]
+        assert abs(parts - r["samples_us"][0]) < 1e-3 * parts + 1e-3
+        assert sum(r["backward_operations_us"]) <= r["backward_us"]
+
+
+def check_steps(records, environment):
+    gradient_bytes = None
+    for r in (r for r in records if r["kind"] == "step"):
+        assert len(r["by_rank"]) == environment["ranks"]
+        assert r["samples_us"][0] == max(rank["step_us"] for rank in r["by_rank"])
+        assert abs(r["samples_us"][0] - r["free_communication_us"][0] - r["exposed_communication_us"]) < 1e-3
+        for rank in r["by_rank"]:
+            assert abs(rank["forward_us"] + rank["backward_us"] + rank["optimizer_us"] - rank["step_us"]) < 1e-2
+            assert rank["waiting_us"] <= rank["step_us"]
+            assert rank["peak_memory_bytes"] > 1_000_000
+        assert sum(r["bucket_bytes"]) == (gradient_bytes := gradient_bytes or sum(r["bucket_bytes"]))
+        # In launch order, one after another, within the step.
+        ends = r["collective_end_us"]
+        assert all(b <= e for b, e in zip(r["collective_begin_us"], ends))
+        assert all(e <= b for e, b in zip(ends, r["collective_begin_us"][1:]))
+        assert ends[-1] <= r["by_rank"][0]["step_us"]
+
+
+def check_every_kind(records):
+    assert {r["kind"] for r in records} == {"environment", "allreduce", "compute", "contention", "step"}
+
+
+def main():
+    program, root = sys.argv[1:]
+    schema = json.loads(Path(root, "scenarios/measurement.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    by_kind = {s["properties"]["kind"]["const"]: jsonschema.Draft202012Validator(s) for s in schema["oneOf"]}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (scenario, ranks, options) in enumerate(RUNS):
+            records = measure(program, root, scenario, ranks, options, Path(folder, f"{number}.jsonl"))
+            for record in records:
+                by_kind[record["kind"]].validate(record)
+            check_every_kind(records)
+            check_environment(records, ranks)
+            check_counts(records, ranks, options)
+            check_compute(records, records[0])
+            check_steps(records, records[0])
+    print(f"{len(RUNS)} runs, every line valid")
+
+
+if __name__ == "__main__":
+    main()
