@@ -42,6 +42,13 @@ asan() {
     ctest --preset asan --parallel "$jobs"
 }
 
+# Only what runs threads.
+tsan() {
+    configure tsan -D BUCKETWISE_BUILD_TESTS=ON
+    cmake --build --preset tsan --target bucketwise_hw_tests
+    build/tsan/tests/bucketwise_hw_tests
+}
+
 fuzz_build() {
     configure fuzz -D CMAKE_CXX_COMPILER=clang++-14 -D CMAKE_CXX_FLAGS="$(tools/clang_flags.sh | tr '\n' ' ')"
     cmake --build --preset fuzz --target fuzzers
@@ -55,7 +62,7 @@ fuzz() { tools/run_fuzzer.sh build/fuzz scenario_fuzzer "$fuzz_seconds"; }
 
 # What a stage has to say when it went well.
 remark() {
-    grep --only-matching --extended-regexp '[0-9]+% tests passed.*|Done [0-9]+ runs in [0-9]+ second|no finding in .*' \
+    grep --only-matching --extended-regexp '[0-9]+% tests passed.*|All tests passed .*|Done [0-9]+ runs in [0-9]+ second|no finding in .*' \
         "$logs/$1.log" | tail -n 1 || true
 }
 
@@ -100,6 +107,7 @@ fi
 run format
 run release
 run asan
+run tsan
 run fuzz_build
 if [[ "${failed[*]-}" == *fuzz_build* ]]; then
     run tidy

@@ -1,9 +1,9 @@
 // bucketwise bench allreduce: the time, memory and exactness of all-reduces on real ranks, for
 // several algorithms, sizes and numbers of ranks.
-#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,9 +21,17 @@
 namespace bucketwise {
 namespace {
 
-// Every algorithm and number of ranks in processes of its own, one world after another.
-void launch_worlds(const BenchAllReduceOptions& options, const std::vector<std::string>& arguments,
-                   const std::string& file) {
+std::string failure_text(const LaunchFailure& failure, std::string_view algorithm, int ranks) {
+    return fmt::format("{}{} ({} on {} {})",
+                       failure.rank ? fmt::format("rank {} ", *failure.rank) : "", failure.reason,
+                       algorithm, ranks, ranks == 1 ? "rank" : "ranks");
+}
+
+// Every algorithm and number of ranks in processes of its own, one world after another. Returns
+// why it ended early, if it did.
+std::optional<std::string> launch_worlds(const BenchAllReduceOptions& options,
+                                         const std::vector<std::string>& arguments,
+                                         const std::string& file) {
     JobRequest request;
     request.arguments = {"bench", "allreduce"};
     request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
@@ -31,24 +39,17 @@ void launch_worlds(const BenchAllReduceOptions& options, const std::vector<std::
     MeasureProgress line;
     for (const int ranks : options.ranks) {
         for (const AllReduceImplementation implementation : options.algorithms) {
-            const std::string name{name_of(implementation)};
+            const std::string_view name = name_of(implementation);
             request.ranks = ranks;
-            request.variables = {{algorithm_variable, name}, {output_variable, file}};
-            if (const auto failure =
-                    launch_job(request, [&](const std::string& text) { line.show(text); })) {
-                const std::string who =
-                    failure->rank ? fmt::format("rank {} ", *failure->rank) : "";
-                throw std::runtime_error(fmt::format("{}{} ({} on {} {})", who, failure->reason,
-                                                     name, ranks, ranks == 1 ? "rank" : "ranks"));
+            request.variables = {{algorithm_variable, std::string(name)}, {output_variable, file}};
+            const std::optional<LaunchFailure> failure =
+                launch_job(request, [&](const std::string& text) { line.show(text); });
+            if (failure) {
+                return failure_text(*failure, name, ranks);
             }
         }
     }
-}
-
-// Also after a failure: what was measured until then still counts.
-void print_measured(const BenchAllReduceOptions& options, const std::string& file) {
-    drop_torn_line(file);
-    write_output("-", bench_allreduce_report(read_measurements(file).records, options.format));
+    return std::nullopt;
 }
 
 int run_launcher(const BenchAllReduceOptions& options, const std::vector<std::string>& arguments) {
@@ -56,13 +57,13 @@ int run_launcher(const BenchAllReduceOptions& options, const std::vector<std::st
     const std::string file = options.output.empty() ? folder.path() + "/records" : options.output;
     check_new_file(file);
     const MeasurementFile writable(file);
-    try {
-        launch_worlds(options, arguments, file);
-    } catch (const std::runtime_error&) {
-        print_measured(options, file);
-        throw;
+    const std::optional<std::string> failure = launch_worlds(options, arguments, file);
+    // What was measured before a failure still counts.
+    drop_torn_line(file);
+    write_output("-", bench_allreduce_report(read_measurements(file).records, options.format));
+    if (failure) {
+        throw std::runtime_error(*failure);
     }
-    print_measured(options, file);
     return exit_done;
 }
 

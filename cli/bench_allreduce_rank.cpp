@@ -12,7 +12,6 @@
 #include "cli/measurement_file.h"
 #include "cli/option_values.h"
 #include "cli/progress.h"
-#include "cli/size.h"
 #include "hw/communication_thread.h"
 #include "hw/isolated_all_reduce.h"
 #include "hw/measurer.h"
@@ -142,8 +141,8 @@ class AllReduceWorld {
     }
 
     void show(const char* prefix, Bytes size, const std::string& text) {
-        show_progress_(
-            fmt::format("{} {} {}{}, {}{}", done_, total_, prefix, label_, text_of(size), text));
+        show_progress_(fmt::format("{} {} {}{}, {}{}", done_, total_, prefix, label_,
+                                   message_text(size), text));
     }
 
     const BenchAllReduceOptions& options_;

@@ -86,24 +86,6 @@ double bus_gb_per_s(const Row& row) {
 
 // --- text ----------------------------------------------------------------------------------------
 
-// "10MB" for 10,000,000 bytes and "9.54MiB" for none that anybody would type.
-std::string message_text(Bytes size) {
-    if (size.count % 1000 != 0) {
-        return text_of(size);
-    }
-    std::int64_t number = size.count;
-    std::string_view unit;
-    for (const std::string_view larger : {"kB", "MB", "GB"}) {
-        if (number % 1000 == 0) {
-            number /= 1000;
-            unit = larger;
-        } else {
-            break;
-        }
-    }
-    return fmt::format("{}{}", number, unit);
-}
-
 std::string versus_library(const Row& row, const std::vector<Row>& rows) {
     for (const Row& other : rows) {
         if (other.algorithm == "library" && other.size == row.size &&
@@ -322,6 +304,21 @@ std::string_view name_of(BenchFormat format) {
             return "nccl-tests";
     }
     return {};
+}
+
+std::string message_text(Bytes size) {
+    if (size.count % 1000 != 0) {
+        return text_of(size);
+    }
+    std::int64_t number = size.count;
+    std::string_view unit;
+    for (const std::string_view larger : {"kB", "MB", "GB"}) {
+        if (number % 1000 == 0) {
+            number /= 1000;
+            unit = larger;
+        }
+    }
+    return fmt::format("{}{}", number, unit);
 }
 
 std::string bench_allreduce_report(const std::vector<Measurement>& records, BenchFormat format) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hw/measurement.h"
+#include "sim/units.h"
 
 namespace bucketwise {
 
@@ -21,6 +22,9 @@ constexpr std::array<BenchFormat, 3> all_formats{BenchFormat::text, BenchFormat:
                                                  BenchFormat::nccl_tests};
 
 std::string_view name_of(BenchFormat format);
+
+// A size as it was typed, most likely: "10MB" for 10,000,000 bytes, where text_of() says 9.54MiB.
+std::string message_text(Bytes size);
 
 std::string bench_allreduce_report(const std::vector<Measurement>& records, BenchFormat format);
 

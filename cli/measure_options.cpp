@@ -54,23 +54,27 @@ po::options_description described_options() {
     po::options_description options("options", 100);
     options.add_options()  //
         ("output,o", po::value<std::string>(),
-         "file to append measurements to, one JSON object per line")  //
-        ("backend", po::value<std::string>()->default_value("gloo"), "gloo")  //
+         "file to append measurements to, one JSON object per line")                     //
+        ("backend", po::value<std::string>()->default_value("gloo"), "gloo")             //
         ("ranks", po::value<std::int64_t>(), "how many ranks; default: the scenario's")  //
         ("link-rate", po::value<std::string>(),
          "give each rank a network of its own and limit its link to, say, 1gbit (root, Linux)")  //
-        ("bucket-cap", po::value<std::string>()->default_value("auto"),
-         "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine powers of two")  //
-        ("bytes", po::value<std::string>()->default_value("auto"),
-         "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all gradients")  //
+        (
+            "bucket-cap", po::value<std::string>()->default_value("auto"),
+            "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine powers of "
+            "two")  //
+        (
+            "bytes", po::value<std::string>()->default_value("auto"),
+            "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all "
+            "gradients")  //
         ("protocols", po::value<std::string>()->default_value("allreduce,compute,contention,steps"),
          "what to measure")  //
         ("all-reduce", po::value<std::string>()->default_value("library"),
          "who sums: the library, or our own ring or direct")  //
         ("rounds", po::value<std::int64_t>()->default_value(10),
-         "how often to measure everything; one more round warms up")  //
+         "how often to measure everything; one more round warms up")                             //
         ("seed", po::value<std::int64_t>()->default_value(1), "of the order within each round")  //
-        ("resume", "go on with a file that an earlier run left")  //
+        ("resume", "go on with a file that an earlier run left")                                 //
         ("deadline", po::value<double>()->default_value(60),
          "seconds that a rank may be silent, or a collective take, before the run fails")  //
         ("store", po::value<std::string>(),
@@ -114,7 +118,8 @@ std::int64_t in_range(const po::variables_map& values, const char* option, std::
     return value;
 }
 
-// --- ranks ----------------------------------------------------------------------------------------
+// --- ranks
+// ----------------------------------------------------------------------------------------
 
 void set_ranks(Json& document, std::int64_t ranks) {
     set_at(document, "/cluster/ranks", ranks, "--ranks");
@@ -133,23 +138,25 @@ void apply_ranks(const po::variables_map& values, const std::optional<RankIdenti
         return;
     }
     if (given && values["ranks"].as<std::int64_t>() != identity->ranks) {
-        throw InputError("--ranks", "",
-                         fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-                         std::to_string(values["ranks"].as<std::int64_t>()));
+        throw InputError(
+            "--ranks", "",
+            fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
+            std::to_string(values["ranks"].as<std::int64_t>()));
     }
     set_ranks(document, identity->ranks);
 }
 
 void check_local_ranks(const Scenario& scenario, const std::string& file) {
     if (scenario.group.ranks > most_ranks_here) {
-        throw InputError(file, "/cluster/ranks",
-                         fmt::format("at most {} ranks on one machine (--ranks says how many)",
-                                     most_ranks_here),
-                         std::to_string(scenario.group.ranks));
+        throw InputError(
+            file, "/cluster/ranks",
+            fmt::format("at most {} ranks on one machine (--ranks says how many)", most_ranks_here),
+            std::to_string(scenario.group.ranks));
     }
 }
 
-// --- what to measure ------------------------------------------------------------------------------
+// --- what to measure
+// ------------------------------------------------------------------------------
 
 Bytes power_of_two_at_least(Bytes size) {
     Bytes power{1};
@@ -186,9 +193,9 @@ std::vector<std::optional<Bytes>> requested_caps(const po::variables_map& values
     std::vector<std::optional<Bytes>> caps = automatic_caps(input, sync);
     if (text != "auto") {
         if (!has_cap(sync)) {
-            throw UsageError{fmt::format(
-                "--bucket-cap: expected a strategy with a bucket cap, got {}",
-                name_of(sync.strategy))};
+            throw UsageError{
+                fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
+                            name_of(sync.strategy))};
         }
         caps.resize(1);  // the default stays: it is what every other is compared with
         for (const Bytes cap : parse_sizes(text, "--bucket-cap")) {
@@ -252,10 +259,12 @@ Schedule requested_schedule(const po::variables_map& values, const Scenario& sce
     for (const std::string& name : split(values["protocols"].as<std::string>())) {
         protocols.insert(choose(name, all_protocols, "--protocols"));
     }
+    if (protocols.empty()) {
+        protocols.insert(choose("", all_protocols, "--protocols"));
+    }
     Schedule schedule;
     schedule.rounds = in_range(values, "rounds", 1, 1'000'000);
-    schedule.seed = static_cast<std::uint64_t>(
-        in_range(values, "seed", 0, std::int64_t{1} << 50));
+    schedule.seed = static_cast<std::uint64_t>(in_range(values, "seed", 0, std::int64_t{1} << 50));
     if (protocols.count(Protocol::all_reduce) != 0) {
         const DType dtype = wire_dtype(scenario, input.workload);
         for (const Bytes size : requested_messages(values, input, dtype)) {

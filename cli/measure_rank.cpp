@@ -80,8 +80,8 @@ std::optional<Position> position_of(const Measurement& record) {
         return Position{{.protocol = Protocol::contention, .message = r->size}, r->round};
     }
     if (const auto* r = std::get_if<StepRecord>(&record)) {
-        return Position{
-            {.protocol = Protocol::step, .cap = r->is_default ? std::nullopt : r->cap}, r->round};
+        return Position{{.protocol = Protocol::step, .cap = r->is_default ? std::nullopt : r->cap},
+                        r->round};
     }
     return std::nullopt;
 }
@@ -196,8 +196,8 @@ class RankRun {
         if (identity_.rank == 0 && !report_.has_launcher()) {
             line_.show(progress);
         }
-        const std::vector<Measurement> records = measurer_.measure(
-            item, round, seeded_bits(options_.schedule.seed, round, index));
+        const std::vector<Measurement> records =
+            measurer_.measure(item, round, seeded_bits(options_.schedule.seed, round, index));
         for (const Measurement& record : records) {
             file_->append(record);
         }

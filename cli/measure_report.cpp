@@ -76,12 +76,12 @@ std::string compute_text(const std::vector<Measurement>& records) {
             backward.push_back(r->backward_us);
         }
     }
-    return steps.empty()
-               ? ""
-               : fmt::format("\ncompute alone: forward {} ms, backward {} ms; step {} ms, spread "
-                             "{:.1f} % over ranks and rounds\n",
-                             milliseconds(median(forward)), milliseconds(median(backward)),
-                             milliseconds(median(steps)), 100 * spread(steps));
+    return steps.empty() ? ""
+                         : fmt::format(
+                               "\ncompute alone: forward {} ms, backward {} ms; step {} ms, spread "
+                               "{:.1f} % over ranks and rounds\n",
+                               milliseconds(median(forward)), milliseconds(median(backward)),
+                               milliseconds(median(steps)), 100 * spread(steps));
 }
 
 struct Slowdowns {
@@ -146,21 +146,21 @@ std::string step_text(const std::vector<Measurement>& records) {
     if (by_cap.empty()) {
         return "";
     }
-    std::string text =
-        fmt::format("\nsteps\n  {:>12}  {:>7}  {:>7}  {:>10}  {:>7}  {:>10}  {:>10}\n", "bucket cap",
-                    "buckets", "samples", "median ms", "spread", "exposed ms", "waiting ms");
+    std::string text = fmt::format(
+        "\nsteps\n  {:>12}  {:>7}  {:>7}  {:>10}  {:>7}  {:>10}  {:>10}\n", "bucket cap", "buckets",
+        "samples", "median ms", "spread", "exposed ms", "waiting ms");
     for (const auto& [key, samples] : by_cap) {
         const std::string cap = key.first ? text_of(*key.first) : "-";
-        text += fmt::format("  {:>12}  {:>7}  {:>7}  {:>10}  {:>5.1f} %  {:>10}  {:>10}{}\n", cap,
-                            samples.buckets, samples.steps.size(),
-                            milliseconds(median(samples.steps)), 100 * spread(samples.steps),
-                            milliseconds(median(samples.exposed)),
-                            milliseconds(median(samples.waiting)),
-                            key.second ? "  default" : "");
+        text +=
+            fmt::format("  {:>12}  {:>7}  {:>7}  {:>10}  {:>5.1f} %  {:>10}  {:>10}{}\n", cap,
+                        samples.buckets, samples.steps.size(), milliseconds(median(samples.steps)),
+                        100 * spread(samples.steps), milliseconds(median(samples.exposed)),
+                        milliseconds(median(samples.waiting)), key.second ? "  default" : "");
     }
-    return text + fmt::format("every sum is right: no element further than {:.2g} from the exact "
-                              "mean; at most {} of memory per rank\n",
-                              difference, text_of(Bytes{memory_bytes}));
+    return text + fmt::format(
+                      "every sum is right: no element further than {:.2g} from the exact "
+                      "mean; at most {} of memory per rank\n",
+                      difference, text_of(Bytes{memory_bytes}));
 }
 
 }  // namespace

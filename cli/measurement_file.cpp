@@ -1,12 +1,17 @@
 #include "cli/measurement_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -15,7 +20,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/files.h"
 #include "sim/error.h"
 #include "sim/json_input.h"
 
@@ -29,16 +33,61 @@ namespace fs = std::filesystem;
         fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno)));
 }
 
-// The offset behind the last line's end.
-std::int64_t end_of_lines(std::string_view text) {
-    const std::size_t last = text.rfind('\n');
-    return last == std::string_view::npos ? 0 : static_cast<std::int64_t>(last) + 1;
+// The offset behind the last line's end; nothing, with errno set, when the file cannot be read.
+std::optional<::off_t> end_of_lines(int descriptor) {
+    std::array<char, 1 << 16> block{};
+    ::off_t end = ::lseek(descriptor, 0, SEEK_END);
+    while (end > 0) {
+        const ::off_t begin = std::max<::off_t>(end - std::ssize(block), 0);
+        const ssize_t count =
+            ::pread(descriptor, block.data(), static_cast<std::size_t>(end - begin), begin);
+        if (count != end - begin) {
+            return std::nullopt;
+        }
+        const std::size_t last =
+            std::string_view(block.data(), static_cast<std::size_t>(count)).rfind('\n');
+        if (last != std::string_view::npos) {
+            return begin + static_cast<::off_t>(last) + 1;
+        }
+        end = begin;
+    }
+    return end < 0 ? std::nullopt : std::optional<::off_t>(0);
 }
 
-// A device or pipe has no lines to keep.
+bool cut_torn_line(int descriptor) {
+    const std::optional<::off_t> end = end_of_lines(descriptor);
+    return end && (*end == ::lseek(descriptor, 0, SEEK_END) || ::ftruncate(descriptor, *end) == 0);
+}
+
 bool is_regular(const std::string& path) {
     std::error_code ignored;
     return fs::is_regular_file(path, ignored);
+}
+
+// Whoever writes holds the file's lock. Where there are no locks (some network file systems), all
+// goes well as long as nobody starts two runs on one file.
+bool is_anothers(int descriptor) {
+    return ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+void check_place(const std::string& path) {
+    if (path.empty() || path == "-") {
+        throw InputError("-o", "", "a file, which --resume can go on with",
+                         path.empty() ? "nothing" : "standard output");
+    }
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    if (fs::is_directory(status)) {
+        throw InputError(path, "", "a file", "a folder");
+    }
+    if (fs::exists(status) && !fs::is_regular_file(status)) {
+        throw InputError(path, "", "a file that can be read back", "a device or a pipe");
+    }
+    const fs::path folder = fs::path(path).parent_path();
+    if (!folder.empty() && fs::status(folder, ignored).type() == fs::file_type::not_found) {
+        throw InputError(path, "", "a file in a folder that exists",
+                         folder.string() + ", which does not");
+    }
 }
 
 bool write_all(int descriptor, std::string_view text) {
@@ -56,26 +105,37 @@ bool write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
+// Line by line, as a long run's file is larger than what one would read at once.
 MeasurementLines read_measurements(const std::string& path) {
-    const std::string text = read_text_file(path);
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored)) {
+        throw InputError(path, "", "a file that can be read", "a folder");
+    }
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        throw InputError(path, "", "a file that can be read",
+                         std::generic_category().message(errno));
+    }
     MeasurementLines lines;
     std::int64_t number = 0;
-    const auto whole = static_cast<std::size_t>(end_of_lines(text));
-    lines.torn = whole < text.size();
-    for (std::size_t begin = 0; begin < whole;) {
-        const std::size_t end = text.find('\n', begin);
-        const std::string_view line(text.data() + begin, end - begin);
+    for (std::string line; std::getline(file, line);) {
         ++number;
-        if (!line.empty()) {
+        if (file.eof()) {
+            lines.torn = true;
+        } else if (!line.empty()) {
             const Json document = parse_json(line, fmt::format("{}:{}", path, number));
             lines.records.push_back(read_measurement(document, path, number));
         }
-        begin = end + 1;
+    }
+    if (file.bad()) {
+        throw InputError(path, "", "a file that can be read",
+                         fmt::format("an error after line {}", number));
     }
     return lines;
 }
 
 void check_measurement_output(const std::string& path, bool resume) {
+    check_place(path);
     std::error_code ignored;
     const bool has_content = is_regular(path) && fs::file_size(path, ignored) > 0;
     if (has_content && !resume) {
@@ -85,30 +145,37 @@ void check_measurement_output(const std::string& path, bool resume) {
     if (resume && !has_content) {
         throw InputError(path, "", "measurements to resume", "no such file or an empty one");
     }
-    if (fs::is_directory(path, ignored)) {
-        throw InputError(path, "", "a file", "a folder");
-    }
 }
 
 void drop_torn_line(const std::string& path) {
-    if (!is_regular(path)) {
+    const int descriptor = is_regular(path) ? ::open(path.c_str(), O_RDWR | O_CLOEXEC) : -1;
+    if (descriptor < 0) {
         return;
     }
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    const std::int64_t whole = end_of_lines(text);
-    if (whole < static_cast<std::int64_t>(text.size()) && ::truncate(path.c_str(), whole) != 0) {
+    const bool dropped = is_anothers(descriptor) || cut_torn_line(descriptor);
+    const int reason = errno;
+    ::close(descriptor);
+    if (!dropped) {
+        errno = reason;
         fail(path, "cannot remove a torn last line");
     }
 }
 
 MeasurementFile::MeasurementFile(std::string path) : path_(std::move(path)) {
-    drop_torn_line(path_);
     constexpr ::mode_t readable_by_all = 0644;
-    descriptor_ =
-        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, readable_by_all);
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, readable_by_all);
     if (descriptor_ < 0) {
         fail(path_, "cannot write");
+    }
+    if (is_anothers(descriptor_)) {
+        ::close(descriptor_);
+        throw std::runtime_error(fmt::format("{}: another run is writing to it", path_));
+    }
+    if (!cut_torn_line(descriptor_)) {
+        const int reason = errno;
+        ::close(descriptor_);
+        errno = reason;
+        fail(path_, "cannot remove a torn last line");
     }
 }
 

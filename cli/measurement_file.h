@@ -17,15 +17,18 @@ struct MeasurementLines {
 // Throws InputError for a file that is missing or holds anything else, naming the line.
 MeasurementLines read_measurements(const std::string& path);
 
-// Throws InputError unless `path` is a new or empty file, or `resume` and it holds records.
+// Throws InputError unless `path` is a new or empty file in a folder that exists, or `resume` and a
+// file that holds something.
 void check_measurement_output(const std::string& path, bool resume);
 
-// Removes what follows the last line's end. Does nothing when the file is missing.
+// Removes what follows the last line's end. Does nothing when the file is missing, or when another
+// process writes to it.
 void drop_torn_line(const std::string& path);
 
 class MeasurementFile {
   public:
-    // Creates the file, or goes on after its last whole line. Throws std::runtime_error.
+    // Creates the file, or goes on after its last whole line, and keeps others from writing to it.
+    // Throws std::runtime_error.
     explicit MeasurementFile(std::string path);
     ~MeasurementFile();
     MeasurementFile(const MeasurementFile&) = delete;

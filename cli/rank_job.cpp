@@ -50,11 +50,14 @@ void add_network_options(po::options_description& options, const std::string& de
 
 void check_new_file(const std::string& path) {
     std::error_code ignored;
-    if (fs::is_directory(path, ignored)) {
-        throw InputError(path, "", "a file", "a folder");
-    }
-    if (fs::is_regular_file(path, ignored) && fs::file_size(path, ignored) > 0) {
-        throw InputError(path, "", "a new file", "one that holds something");
+    const fs::file_status status = fs::status(path, ignored);
+    if (fs::is_regular_file(status)) {
+        if (fs::file_size(path, ignored) > 0) {
+            throw InputError(path, "", "a new file", "one that holds something");
+        }
+    } else if (fs::exists(status)) {
+        throw InputError(path, "", "a file",
+                         fs::is_directory(status) ? "a folder" : "a device or pipe");
     }
 }
 

@@ -14,8 +14,8 @@ namespace bucketwise {
 namespace po = boost::program_options;
 
 void add_scenario_options(po::options_description& options) {
-    options.add_options()  //
-        ("link", po::value<std::string>(), "link file to use instead of the scenario's")  //
+    options.add_options()                                                                    //
+        ("link", po::value<std::string>(), "link file to use instead of the scenario's")     //
         ("strategy", po::value<std::string>(), "strategy to use instead of the scenario's")  //
         ("set", po::value<std::vector<std::string>>(),
          "change a value of the scenario, /json/pointer=value; may be repeated");

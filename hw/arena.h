@@ -16,8 +16,8 @@ class Arena {
 
     // Throws std::bad_alloc.
     explicit Arena(std::int64_t bytes = 0)
-        : data_(static_cast<std::byte*>(::operator new (
-              static_cast<std::size_t>(bytes), std::align_val_t{alignment_bytes}))),
+        : data_(static_cast<std::byte*>(
+              ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{alignment_bytes}))),
           size_bytes_(bytes) {
         std::memset(data_.get(), 0, static_cast<std::size_t>(bytes));
     }

@@ -122,9 +122,9 @@ void CpuKernels::calibrate() {
         Out(data + 2 * area, filler_edge, filler_edge).noalias() =
             In(data, filler_edge, filler_edge) * In(data + area, filler_edge, filler_edge);
     });
-    const auto largest = std::max_element(
-        gradients_.begin(), gradients_.end(),
-        [](const Gradient& a, const Gradient& b) { return a.size() < b.size(); });
+    const auto largest =
+        std::max_element(gradients_.begin(), gradients_.end(),
+                         [](const Gradient& a, const Gradient& b) { return a.size() < b.size(); });
     if (largest != gradients_.end()) {
         const GradientPass pass{static_cast<std::int32_t>(largest - gradients_.begin()),
                                 GradientWrite::pattern};
@@ -176,9 +176,9 @@ std::int64_t CpuKernels::written_bytes(const KernelCall& call) const {
 }
 
 const float* CpuKernels::right_factor(const KernelCall& call) {
-    return call.weight ? parameters_.floats() +
-                             parameter_offset_[static_cast<std::size_t>(*call.weight)]
-                       : right_.floats();
+    return call.weight
+               ? parameters_.floats() + parameter_offset_[static_cast<std::size_t>(*call.weight)]
+               : right_.floats();
 }
 
 void CpuKernels::multiply(const KernelCall& call) {
@@ -222,8 +222,8 @@ void CpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool a
 
 // Two tensors read, one written, as an activation's backward does.
 void CpuKernels::stream(std::int64_t elements) {
-    const std::int64_t floats = std::min(streamed_.size_bytes() / float_bytes / 2,
-                                         std::int64_t{most_streamed_floats});
+    const std::int64_t floats =
+        std::min(streamed_.size_bytes() / float_bytes / 2, std::int64_t{most_streamed_floats});
     float* x = streamed_.floats();
     float* y = x + floats;
     for (std::int64_t left = elements / 3; left > 0; left -= floats) {

@@ -110,8 +110,7 @@ void CpuRank::execute(const Instruction& instruction) {
 
 // The last operation of backward ends a micro-step.
 void CpuRank::backward(std::int32_t operation) {
-    kernels_.backward(operation,
-                      rank_value(communicator_.rank(), step_.number, step_.micro_step),
+    kernels_.backward(operation, rank_value(communicator_.rank(), step_.number, step_.micro_step),
                       step_.micro_step > 0);
     if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
         ++step_.micro_step;
@@ -218,8 +217,9 @@ StepCheck CpuRank::check() {
             check.largest_difference = found.largest_difference;
         }
         if (found.wrong_element >= 0 && check.wrong.empty()) {
-            check.wrong = fmt::format("gradient {}, element {}: expected the mean {}, got {}",
-                                      gradient.name, found.wrong_element, found.expected, found.got);
+            check.wrong =
+                fmt::format("gradient {}, element {}: expected the mean {}, got {}", gradient.name,
+                            found.wrong_element, found.expected, found.got);
         }
     }
     const auto ranks = static_cast<float>(communicator_.ranks());

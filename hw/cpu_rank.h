@@ -71,7 +71,7 @@ class CpuRank : public RankDevice {
     IsolatedAllReduce messages_;         // uses thread_
     std::vector<BucketPlan> arranged_;   // the plan the buffers are laid out for: none or one
     Step step_;
-    CommunicationThread thread_;         // last, so that it ends first
+    CommunicationThread thread_;  // last, so that it ends first
 };
 
 }  // namespace bucketwise

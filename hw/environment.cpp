@@ -43,7 +43,8 @@ std::string compiler_name() {
 }  // namespace
 
 Environment read_environment() {
-    return {cpu_model(), std::thread::hardware_concurrency(), kernel_name(), compiler_name(),
+    return {cpu_model(),     std::thread::hardware_concurrency(),
+            kernel_name(),   compiler_name(),
             gpu_libraries(), scheduling_policy()};
 }
 

@@ -36,7 +36,8 @@ GradientBuffers::GradientBuffers(const std::vector<Gradient>& gradients, const S
       compressed_(sync.comm_hook == CommHook::none
                       ? 0
                       : compressed_element_bytes * elements_of_all(gradients) +
-                            Arena::alignment_bytes * static_cast<std::int64_t>(gradients.size() + 1)) {
+                            Arena::alignment_bytes *
+                                static_cast<std::int64_t>(gradients.size() + 1)) {
     std::int64_t offset = 0;
     for (const Gradient& gradient : gradients) {
         gradient_offset_.push_back(offset);

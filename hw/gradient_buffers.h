@@ -15,7 +15,6 @@
 
 namespace bucketwise {
 
-
 class GradientBuffers {
   public:
     // Gradients are views of their buckets where `sync` copies them neither in nor back, or not
@@ -26,10 +25,10 @@ class GradientBuffers {
     void arrange(const BucketPlan& plan);
 
     [[nodiscard]] bool gradients_are_views() const { return views_; }
-    [[nodiscard]] std::byte* gradient(std::int32_t index);          // where backward writes it
-    [[nodiscard]] std::byte* place_in_bucket(std::int32_t index);   // the same memory for views
+    [[nodiscard]] std::byte* gradient(std::int32_t index);         // where backward writes it
+    [[nodiscard]] std::byte* place_in_bucket(std::int32_t index);  // the same memory for views
     [[nodiscard]] std::byte* bucket(std::int32_t index);
-    [[nodiscard]] std::byte* compressed(std::int32_t bucket);       // 16 bits an element
+    [[nodiscard]] std::byte* compressed(std::int32_t bucket);  // 16 bits an element
 
   private:
     std::vector<std::int64_t> gradient_offset_;

@@ -37,9 +37,9 @@ std::vector<float> row_values(std::int64_t rows);
 std::vector<float> column_values(std::int64_t columns);
 
 struct GradientCheck {
-    double largest_difference = 0;      // from the exact mean
-    std::int64_t wrong_element = -1;    // the first further off than rounding explains; -1: none
-    double expected = 0;                // there
+    double largest_difference = 0;    // from the exact mean
+    std::int64_t wrong_element = -1;  // the first further off than rounding explains; -1: none
+    double expected = 0;              // there
     double got = 0;
 };
 

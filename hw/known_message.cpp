@@ -52,7 +52,8 @@ double known_term(int rank, std::int64_t element, DType dtype) {
     const std::uint64_t hash =
         mixed(mixed(static_cast<std::uint64_t>(rank)) ^ static_cast<std::uint64_t>(element));
     const int bits = significant_bits(dtype) - 1;
-    return 1.0 + std::ldexp(static_cast<double>(hash >> (64U - static_cast<unsigned>(bits))), -bits);
+    return 1.0 +
+           std::ldexp(static_cast<double>(hash >> (64U - static_cast<unsigned>(bits))), -bits);
 }
 
 void write_known_message(void* data, std::int64_t elements, DType dtype, int rank) {

@@ -8,7 +8,8 @@
 namespace bucketwise {
 namespace {
 
-// --- writing --------------------------------------------------------------------------------------
+// --- writing
+// --------------------------------------------------------------------------------------
 
 void add_transport(Json& json, const Transport& transport) {
     json["backend"] = transport.backend;
@@ -87,12 +88,9 @@ Json json_of(const ContentionRecord& record) {
 }
 
 Json json_of(const RankStep& step) {
-    return Json{{"step_us", step.step_us},
-                {"forward_us", step.forward_us},
-                {"backward_us", step.backward_us},
-                {"optimizer_us", step.optimizer_us},
-                {"waiting_us", step.waiting_us},
-                {"peak_memory_bytes", step.peak_memory_bytes}};
+    return Json{{"step_us", step.step_us},         {"forward_us", step.forward_us},
+                {"backward_us", step.backward_us}, {"optimizer_us", step.optimizer_us},
+                {"waiting_us", step.waiting_us},   {"peak_memory_bytes", step.peak_memory_bytes}};
 }
 
 Json json_of(const StepRecord& record) {
@@ -119,7 +117,8 @@ Json json_of(const StepRecord& record) {
     return json;
 }
 
-// --- reading --------------------------------------------------------------------------------------
+// --- reading
+// --------------------------------------------------------------------------------------
 
 constexpr double longest_us = 1e13;
 constexpr std::int64_t most = std::int64_t{1} << 50;
@@ -174,12 +173,29 @@ std::int64_t read_round(const JsonObject& object) {
 }
 
 EnvironmentRecord read_environment_record(const JsonPlace& place) {
-    const JsonObject object(
-        place, {"kind",       "backend",   "algorithm", "implementation",     "ranks",
-                "bucketwise", "date",      "command",   "cpu",                "cores",
-                "kernel",     "compiler",  "libraries", "gpu_libraries",      "hosts",
-                "link_rate",  "seed",      "rounds",    "gradients",          "forward_operations",
-                "scenario",   "scheduling", "backward_operations"});
+    const JsonObject object(place, {"kind",
+                                    "backend",
+                                    "algorithm",
+                                    "implementation",
+                                    "ranks",
+                                    "bucketwise",
+                                    "date",
+                                    "command",
+                                    "cpu",
+                                    "cores",
+                                    "kernel",
+                                    "compiler",
+                                    "libraries",
+                                    "gpu_libraries",
+                                    "hosts",
+                                    "link_rate",
+                                    "seed",
+                                    "rounds",
+                                    "gradients",
+                                    "forward_operations",
+                                    "scenario",
+                                    "scheduling",
+                                    "backward_operations"});
     EnvironmentRecord record;
     record.transport = read_transport(object);
     record.version = read_text(object.at("bucketwise"));
@@ -219,10 +235,9 @@ AllReduceRecord read_all_reduce(const JsonPlace& place) {
 }
 
 ComputeRecord read_compute(const JsonPlace& place) {
-    const JsonObject object(
-        place, {"kind", "backend", "ranks", "rank", "round", "samples_us", "forward_us",
-                "backward_us", "optimizer_us", "forward_operations_us", "backward_operations_us",
-                "ready_us"});
+    const JsonObject object(place, {"kind", "backend", "ranks", "rank", "round", "samples_us",
+                                    "forward_us", "backward_us", "optimizer_us",
+                                    "forward_operations_us", "backward_operations_us", "ready_us"});
     return {.backend = read_text(object.at("backend")),
             .ranks = read_integer(object.at("ranks"), 1, 1'000'000),
             .rank = read_integer(object.at("rank"), 0, 1'000'000),
@@ -263,11 +278,11 @@ RankStep read_rank_step(const JsonPlace& place) {
 }
 
 StepRecord read_step(const JsonPlace& place) {
-    const JsonObject object(
-        place, {"kind", "backend", "algorithm", "implementation", "ranks", "strategy",
-                "bucket_cap_mib", "is_default", "bucket_bytes", "round", "samples_us",
-                "free_communication_us", "exposed_communication_us", "by_rank",
-                "collective_begin_us", "collective_end_us", "largest_difference"});
+    const JsonObject object(place,
+                            {"kind", "backend", "algorithm", "implementation", "ranks", "strategy",
+                             "bucket_cap_mib", "is_default", "bucket_bytes", "round", "samples_us",
+                             "free_communication_us", "exposed_communication_us", "by_rank",
+                             "collective_begin_us", "collective_end_us", "largest_difference"});
     StepRecord record;
     record.transport = read_transport(object);
     record.strategy = read_text(object.at("strategy"));

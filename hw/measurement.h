@@ -95,8 +95,8 @@ struct RankStep {
 struct StepRecord {
     Transport transport;
     std::string strategy;
-    std::optional<Bytes> cap;  // none: the strategy has no cap to vary
-    bool is_default = false;   // the framework's default, not a cap that was named
+    std::optional<Bytes> cap;         // none: the strategy has no cap to vary
+    bool is_default = false;          // the framework's default, not a cap that was named
     std::vector<Bytes> bucket_bytes;  // in launch order
     std::int64_t round = 0;
     std::vector<double> samples_us;             // one: the step of the slowest rank
@@ -109,8 +109,8 @@ struct StepRecord {
     bool operator==(const StepRecord&) const = default;
 };
 
-using Measurement = std::variant<EnvironmentRecord, AllReduceRecord, ComputeRecord,
-                                 ContentionRecord, StepRecord>;
+using Measurement =
+    std::variant<EnvironmentRecord, AllReduceRecord, ComputeRecord, ContentionRecord, StepRecord>;
 
 Json to_json(const Measurement& record);
 

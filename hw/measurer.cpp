@@ -210,18 +210,17 @@ std::vector<Measurement> Measurer::measure_compute(std::int64_t round) {
         };
         const std::size_t backward = 4 + last.forward.size();
         const std::size_t ready = backward + last.backward.size();
-        records.emplace_back(
-            ComputeRecord{.backend = transport_.backend,
-                          .ranks = transport_.ranks,
-                          .rank = static_cast<std::int64_t>(begin / values.size()),
-                          .round = round,
-                          .samples_us = {*at(0)},
-                          .forward_us = *at(1),
-                          .backward_us = *at(2),
-                          .optimizer_us = *at(3),
-                          .forward_operations_us = {at(4), at(backward)},
-                          .backward_operations_us = {at(backward), at(ready)},
-                          .ready_us = {at(ready), at(values.size())}});
+        records.emplace_back(ComputeRecord{.backend = transport_.backend,
+                                           .ranks = transport_.ranks,
+                                           .rank = static_cast<std::int64_t>(begin / values.size()),
+                                           .round = round,
+                                           .samples_us = {*at(0)},
+                                           .forward_us = *at(1),
+                                           .backward_us = *at(2),
+                                           .optimizer_us = *at(3),
+                                           .forward_operations_us = {at(4), at(backward)},
+                                           .backward_operations_us = {at(backward), at(ready)},
+                                           .ready_us = {at(ready), at(values.size())}});
     }
     return records;
 }
@@ -246,9 +245,8 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
         throw WrongSum(alone.wrong);
     }
     const std::vector<Duration> operations = device_.backward_alone();
-    const ContentionTrace both =
-        device_.contend(item.message, wire_dtype_,
-                        contention_iterations(alone.times, operations), operations);
+    const ContentionTrace both = device_.contend(
+        item.message, wire_dtype_, contention_iterations(alone.times, operations), operations);
     std::vector<double> alone_us = slowest_us(control_, alone.times);
     std::vector<double> disturbed_us = slowest_us(control_, both.times);
     const std::vector<double> compute = control_.gather_to_first(
@@ -283,8 +281,8 @@ Measurer::StepSample Measurer::run_step(const ReplayedStep& replayed, bool free_
         run_free();
     }
     control_.barrier();
-    sample.trace = device_.run(replayed.program, replayed.sync, replayed.plan, next_step_++,
-                               Communicate::yes);
+    sample.trace =
+        device_.run(replayed.program, replayed.sync, replayed.plan, next_step_++, Communicate::yes);
     const StepCheck check = device_.check();
     if (replayed.sync.communicates && !check.wrong.empty()) {
         throw WrongSum(check.wrong);

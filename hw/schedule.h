@@ -23,8 +23,9 @@ std::string_view name_of(Protocol protocol);
 
 struct Item {
     Protocol protocol = Protocol::step;
-    Bytes message{0};               // all_reduce, contention
-    std::optional<Bytes> cap = {};  // step; none: the framework's default, or the strategy has no cap
+    Bytes message{0};  // all_reduce, contention
+    std::optional<Bytes> cap =
+        {};  // step; none: the framework's default, or the strategy has no cap
     bool operator==(const Item&) const = default;
 };
 

@@ -75,7 +75,8 @@ std::string label_of(const Scenario& scenario) {
 // By rank, what each scenario left, one after the other on the same connections.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<Outcome> outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+    const std::vector<Outcome> outcomes = on_ranks(ranks, [&](GlooConnection& connection,
+                                                              int rank) {
         Communicator& communicator = connection.communicator(AllReduceImplementation::library);
         for (const Scenario& scenario : scenarios) {
             results[static_cast<std::size_t>(rank)].push_back(replay_on(communicator, scenario));
@@ -186,7 +187,8 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
     check_all_right(2, {scenario});
 }
 
-// --- wrong sums are seen ----------------------------------------------------------------------------
+// --- wrong sums are seen
+// ----------------------------------------------------------------------------
 
 // Sums over the ranks of a job that do not exist, each of which holds what this rank holds.
 class PretendingCommunicator : public Communicator {
@@ -258,7 +260,8 @@ TEST_CASE("gradients left over from the step before are seen") {
     CHECK_FALSE(device.check().wrong.empty());
 }
 
-// --- what a trace says ------------------------------------------------------------------------------
+// --- what a trace says
+// ------------------------------------------------------------------------------
 
 TEST_CASE("a trace holds every instruction in order and no collective before its launch") {
     const Scenario scenario = small_scenario(2);

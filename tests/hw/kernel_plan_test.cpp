@@ -96,9 +96,10 @@ TEST_CASE("attention's second factors are activations, not parameters") {
 }
 
 TEST_CASE("operations of which only the time is known become fillers") {
-    const Workload workload = workload_from_readiness(
-        {{{.name = "a", .numel = 5000}, duration_from_ms(2)}, {{.name = "b", .numel = 3}, Duration{0}}},
-        duration_from_ms(1), duration_from_ms(3));
+    const Workload workload =
+        workload_from_readiness({{{.name = "a", .numel = 5000}, duration_from_ms(2)},
+                                 {{.name = "b", .numel = 3}, Duration{0}}},
+                                duration_from_ms(1), duration_from_ms(3));
     const KernelPlan plan = plan_kernels(workload, std::nullopt);
     REQUIRE(plan.forward.size() == 1);
     CHECK(plan.forward[0].filler == duration_from_ms(1));

@@ -69,10 +69,11 @@ TEST_CASE("neighbouring elements that change places are seen") {
     for (std::size_t i = 0; i + 1 < values.size(); ++i) {
         if (values[i] != values[i + 1]) {
             std::swap(values[i], values[i + 1]);
-            seen += check_gradient(values.data(), DType::float32, 256, 64, 1.0, 1e-7)
-                                .wrong_element == static_cast<std::int64_t>(i)
-                        ? 1
-                        : -1000;
+            seen +=
+                check_gradient(values.data(), DType::float32, 256, 64, 1.0, 1e-7).wrong_element ==
+                        static_cast<std::int64_t>(i)
+                    ? 1
+                    : -1000;
             std::swap(values[i], values[i + 1]);
         }
     }

@@ -18,7 +18,12 @@ std::vector<Measurement> one_of_each() {
     environment.version = "0.1.0";
     environment.date = "2026-01-01T00:00:00Z";
     environment.command = {"bucketwise", "measure", "x.json"};
-    environment.machine = {.cpu = "CPU", .cores = 2, .kernel = "Linux", .compiler = "g++ 12", .gpu_libraries = "none", .scheduling = "x"};
+    environment.machine = {.cpu = "CPU",
+                           .cores = 2,
+                           .kernel = "Linux",
+                           .compiler = "g++ 12",
+                           .gpu_libraries = "none",
+                           .scheduling = "x"};
     environment.transport = transport();
     environment.link_rate = "1gbit";
     environment.seed = 7;

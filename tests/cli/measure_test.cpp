@@ -1,0 +1,689 @@
+// `bucketwise measure` as its users meet it: processes that are started, killed, stopped and
+// interrupted, and what the file then holds. No test asserts how long anything takes, but that it
+// ends.
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstdio>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/strategy.h"
+#include "tests/cli/process.h"
+
+namespace bucketwise {
+namespace {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+using Json = nlohmann::json;
+
+const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
+
+Words measure(const std::string& file, const Words& options) {
+    return Words{BUCKETWISE_BINARY, "measure", two_buckets, "-o", file} + options;
+}
+
+// One record in each round but for the environment's.
+const Words one_item{"--protocols", "steps", "--strategy", "flat"};
+
+// --- what a file holds
+// ----------------------------------------------------------------------------
+
+// Every line, none of them torn.
+std::vector<Json> records_in(const std::string& file) {
+    const std::string text = text_of_file(file);
+    CHECK((text.empty() || text.back() == '\n'));
+    std::vector<Json> records;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        REQUIRE_NOTHROW(records.push_back(Json::parse(line)));
+    }
+    return records;
+}
+
+std::size_t lines_in(const std::string& file) {
+    const std::string text = text_of_file(file);
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+std::int64_t rounds_in(const std::string& file) {
+    std::int64_t rounds = 0;
+    for (const Json& record : records_in(file)) {
+        rounds = std::max(rounds, record.value("round", std::int64_t{-1}) + 1);
+    }
+    return rounds;
+}
+
+// What is measured once in every round: as many lines, each another item.
+std::set<std::string> items_of_round(const std::vector<Json>& records, std::int64_t round) {
+    std::set<std::string> items;
+    for (const Json& record : records) {
+        if (record["kind"] == "environment" || record["round"] != round) {
+            continue;
+        }
+        std::string item = record["kind"];
+        for (const char* key : {"bytes", "bucket_cap_mib", "is_default", "rank"}) {
+            item += " " + record.value(key, Json()).dump();
+        }
+        INFO(item << " in round " << round);
+        CHECK(items.insert(item).second);
+    }
+    return items;
+}
+
+void check_complete(const std::string& file, std::int64_t rounds, std::size_t items) {
+    const std::vector<Json> records = records_in(file);
+    REQUIRE_FALSE(records.empty());
+    CHECK(records.front()["kind"] == "environment");
+    const std::set<std::string> first = items_of_round(records, 0);
+    CHECK(first.size() == items);
+    for (std::int64_t round = 1; round < rounds; ++round) {
+        CHECK(items_of_round(records, round) == first);
+    }
+    CHECK(rounds_in(file) == rounds);
+}
+
+// --- runs
+// -----------------------------------------------------------------------------------------
+
+struct Outcome {
+    int exit_code = -1;
+    std::string output;
+    std::string errors;
+};
+
+Outcome run(const Words& words, const Surroundings& surroundings = {}) {
+    Process process(words, surroundings);
+    const int exit_code = process.wait();
+    return {exit_code, process.output(), process.errors()};
+}
+
+void check_ends_well(const Words& words, const Surroundings& surroundings = {}) {
+    const Outcome outcome = run(words, surroundings);
+    CHECK(outcome.errors.empty());
+    REQUIRE(outcome.exit_code == 0);
+}
+
+void check_one_line(const std::string& errors) {
+    INFO(errors);
+    CHECK_THAT(errors, StartsWith("bucketwise: "));
+    CHECK(std::count(errors.begin(), errors.end(), '\n') == 1);
+    CHECK(errors.back() == '\n');
+}
+
+// A run that has measured a little and has much before it.
+class LongRun {
+  public:
+    explicit LongRun(const Words& options = {})
+        : launcher(measure(file(), one_item + Words{"--rounds", "100000"} + options),
+                   {.variables = {{"TMPDIR", folder.path()}}}) {
+        REQUIRE(wait_until([this] { return lines_in(file()) >= 5 || launcher.has_ended(); }));
+        INFO(launcher.errors());
+        REQUIRE_FALSE(launcher.has_ended());
+        ranks = children_of(launcher.pid());
+        std::sort(ranks.begin(), ranks.end(), [](const ProcessId& a, const ProcessId& b) {
+            return variable_of(a, "RANK") < variable_of(b, "RANK");
+        });
+        REQUIRE(ranks.size() == 2);
+        REQUIRE(variable_of(ranks[1], "RANK") == "1");
+    }
+
+    [[nodiscard]] std::string file() const { return folder.file("measured here.jsonl"); }
+
+    // The launcher's exit code, once it is gone and all ranks before it.
+    int wait() {
+        const int exit_code = launcher.wait();
+        for (const ProcessId& rank : ranks) {
+            CHECK_FALSE(is_alive(rank));
+        }
+        return exit_code;
+    }
+
+    // The file alone is left, with whole lines.
+    void check_what_is_left() {
+        CHECK(records_in(file()).size() >= 5);
+        const std::filesystem::directory_iterator entries(folder.path());
+        CHECK(std::distance(begin(entries), end(entries)) == 1);
+    }
+
+    TestFolder folder;
+    Process launcher;
+    std::vector<ProcessId> ranks;  // in order
+};
+
+TEST_CASE("a whole run writes every item of every round once, the environment first") {
+    const int ranks = GENERATE(1, 2, 3);
+    INFO(ranks << " ranks");
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    const Outcome outcome =
+        run(measure(file, {"--ranks", std::to_string(ranks), "--rounds", "3", "--bytes",
+                           "4KiB,1MiB", "--bucket-cap", "1MiB,25MiB"}));
+    CHECK(outcome.errors.empty());
+    REQUIRE(outcome.exit_code == 0);
+    CHECK_THAT(outcome.output, Contains("spread") && Contains(std::to_string(ranks) + " ranks"));
+    // Two all-reduces, a line of compute from each rank, contention with 64 KiB and 1 MiB (16 MiB
+    // are more than all gradients), and steps at two caps and at the default one.
+    check_complete(file, 3, 2 + static_cast<std::size_t>(ranks) + 2 + 3);
+    std::set<std::string> kinds;
+    for (const Json& record : records_in(file)) {
+        kinds.insert(record["kind"]);
+    }
+    CHECK(kinds ==
+          std::set<std::string>{"environment", "allreduce", "compute", "contention", "step"});
+}
+
+TEST_CASE("every strategy can be measured") {
+    for (const Strategy strategy : all_strategies) {
+        const std::string name(name_of(strategy));
+        INFO(name);
+        const TestFolder folder;
+        const std::string file = folder.file("measured.jsonl");
+        check_ends_well(
+            measure(file, {"--strategy", name, "--rounds", "1", "--protocols", "steps"}));
+        const std::vector<Json> records = records_in(file);
+        REQUIRE(records.size() >= 2);
+        CHECK(records.back()["kind"] == "step");
+        CHECK(records.back()["strategy"] == name);
+    }
+}
+
+TEST_CASE("paths may be relative and hold spaces") {
+    const TestFolder folder;
+    std::filesystem::copy(two_buckets, folder.file("two buckets.json"));
+    check_ends_well(Words{BUCKETWISE_BINARY, "measure", "two buckets.json", "-o", "to here.jsonl",
+                          "--rounds", "1"} +
+                        one_item,
+                    {.variables = {{"TMPDIR", "."}}, .folder = folder.path()});
+    check_complete(folder.file("to here.jsonl"), 1, 1);
+}
+
+// --- processes that die, stop and are interrupted ------------------------------------------------
+
+TEST_CASE("a rank that is killed is named, and what was measured is kept") {
+    LongRun run;
+    const auto begin = std::chrono::steady_clock::now();
+    ::kill(run.ranks[1].number, SIGKILL);
+    CHECK(run.wait() == 1);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));  // the deadline
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(), Contains("rank 1 was killed by signal 9 (Killed)") &&
+                                          Contains(run.file() + " keeps what was measured"));
+    CHECK(run.launcher.output().empty());
+    run.check_what_is_left();
+}
+
+TEST_CASE("a rank that is stopped is named after the deadline") {
+    LongRun run({"--deadline", "3"});
+    ::kill(run.ranks[1].number, SIGSTOP);
+    CHECK(run.wait() == 1);
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(), Contains("rank 1 was stopped by signal 19"));
+    run.check_what_is_left();
+}
+
+TEST_CASE("who interrupts a run learns that the file keeps what was measured") {
+    const auto [signal, name] = GENERATE(table<int, std::string>(
+        {{SIGINT, "signal 2 (Interrupt)"}, {SIGTERM, "signal 15 (Terminated)"}}));
+    LongRun run;
+    run.launcher.send(signal);
+    CHECK(run.wait() == 1);
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(), Contains("interrupted by " + name) &&
+                                          Contains(run.file() + " keeps what was measured"));
+    run.check_what_is_left();
+}
+
+TEST_CASE("when the launcher is killed its ranks end, and --resume goes on with the file") {
+    LongRun run;
+    run.launcher.send(SIGKILL);
+    CHECK(run.launcher.wait() == 128 + SIGKILL);
+    for (const ProcessId& rank : run.ranks) {
+        CHECK(wait_until([&] { return !is_alive(rank); }));
+    }
+    const std::string left = text_of_file(run.file());
+    const std::string whole = left.substr(0, left.rfind('\n') + 1);
+    write_file(run.file(), whole);
+    const std::int64_t rounds = rounds_in(run.file()) + 2;
+    write_file(run.file(), left);
+    check_ends_well(
+        measure(run.file(), one_item + Words{"--rounds", std::to_string(rounds), "--resume"}));
+    CHECK_THAT(text_of_file(run.file()), StartsWith(whole));
+    check_complete(run.file(), rounds, 1);
+}
+
+// --- what is full or goes away
+// --------------------------------------------------------------------
+
+// A file system of `bytes`, as long as this lives. Takes root.
+class SmallDisk {
+  public:
+    explicit SmallDisk(const std::string& bytes)
+        : mounted_(::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0,
+                           ("size=" + bytes).c_str()) == 0) {}
+    ~SmallDisk() {
+        if (mounted_) {
+            ::umount2(folder_.path().c_str(), MNT_DETACH);
+        }
+    }
+    SmallDisk(const SmallDisk&) = delete;
+    SmallDisk& operator=(const SmallDisk&) = delete;
+    [[nodiscard]] bool is_mounted() const { return mounted_; }
+    [[nodiscard]] std::string file(const std::string& name) const { return folder_.file(name); }
+
+  private:
+    TestFolder folder_;
+    bool mounted_;
+};
+
+TEST_CASE("a full disk ends the run with the file's name, and whole lines stay") {
+    const SmallDisk disk("16k");
+    if (!disk.is_mounted()) {
+        WARN("needs root: skipped");
+        return;
+    }
+    const std::string file = disk.file("measured.jsonl");
+    const Outcome outcome = run(measure(file, one_item + Words{"--rounds", "100000"}));
+    CHECK(outcome.exit_code == 1);
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains(file + ": cannot write: No space left on device"));
+    CHECK(outcome.output.empty());
+    CHECK(records_in(file).size() >= 5);
+}
+
+std::map<std::string, std::string> torchrun_variables(int rank, int ranks) {
+    const std::string number = std::to_string(rank);
+    const std::string count = std::to_string(ranks);
+    return {{"RANK", number},
+            {"WORLD_SIZE", count},
+            {"LOCAL_RANK", number},
+            {"LOCAL_WORLD_SIZE", count}};
+}
+
+TEST_CASE("a rank that waits in a store that is removed says so") {
+    const TestFolder folder;
+    const std::string store = folder.file("store");
+    std::filesystem::create_directory(store);
+    const auto begin = std::chrono::steady_clock::now();
+    Process rank(measure(folder.file("measured.jsonl"),
+                         one_item + Words{"--store", store, "--deadline", "1000"}),
+                 {.variables = torchrun_variables(0, 2)});
+    REQUIRE(wait_until([&] { return !std::filesystem::is_empty(store); }));
+    std::filesystem::remove_all(store);
+    CHECK(rank.wait() == 1);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1000));
+    check_one_line(rank.errors());
+    CHECK_THAT(rank.errors(), Contains(store));
+}
+
+TEST_CASE("the launcher's own store can be removed at any time, and is gone in the end") {
+    const std::size_t lines = GENERATE(as<std::size_t>{}, 0, 2);
+    INFO("after " << lines << " lines");
+    const TestFolder folder;
+    const TestFolder temporary;
+    const std::string file = folder.file("measured.jsonl");
+    Process launcher(measure(file, one_item + Words{"--rounds", "20"}),
+                     {.variables = {{"TMPDIR", temporary.path()}}});
+    REQUIRE(wait_until([&] {
+        return launcher.has_ended() ||
+               (!std::filesystem::is_empty(temporary.path()) && lines_in(file) >= lines);
+    }));
+    // Ranks may be writing into it.
+    REQUIRE(wait_until([&] {
+        std::error_code error;
+        for (const auto& entry : std::filesystem::directory_iterator(temporary.path(), error)) {
+            std::filesystem::remove_all(entry.path(), error);
+        }
+        return !error && std::filesystem::is_empty(temporary.path());
+    }));
+    const int exit_code = launcher.wait();
+    if (exit_code == 0) {
+        check_complete(file, 20, 1);
+    } else {
+        CHECK(exit_code == 1);
+        check_one_line(launcher.errors());
+        CHECK_THAT(launcher.errors(), Contains(temporary.path()));
+    }
+    CHECK(std::filesystem::is_empty(temporary.path()));
+}
+
+// --- ranks that others start
+// ----------------------------------------------------------------------
+
+std::map<std::string, std::string> slurm_variables(int rank, int ranks) {
+    const std::string number = std::to_string(rank);
+    const std::string count = std::to_string(ranks);
+    return {{"SLURM_PROCID", number},        {"SLURM_LOCALID", number},
+            {"SLURM_STEP_NUM_TASKS", count}, {"SLURM_STEP_TASKS_PER_NODE", count},
+            {"SLURM_NODEID", "0"},           {"SLURM_JOB_ID", "7"},
+            {"SLURM_STEP_ID", "0"}};
+}
+
+std::map<std::string, std::string> open_mpi_variables(int rank, int ranks) {
+    const std::string number = std::to_string(rank);
+    const std::string count = std::to_string(ranks);
+    return {{"OMPI_COMM_WORLD_RANK", number},
+            {"OMPI_COMM_WORLD_SIZE", count},
+            {"OMPI_COMM_WORLD_LOCAL_RANK", number},
+            {"OMPI_COMM_WORLD_LOCAL_SIZE", count},
+            {"PMIX_NAMESPACE", "job@1"}};
+}
+
+TEST_CASE("ranks that torchrun, srun or mpirun started meet, and the first alone writes") {
+    const auto variables = GENERATE(torchrun_variables, slurm_variables, open_mpi_variables);
+    const TestFolder folder;
+    const TestFolder store;
+    const auto command = [&](int rank) {
+        return measure(folder.file(std::to_string(rank) + ".jsonl"),
+                       {"--rounds", "2", "--protocols", "steps,allreduce", "--strategy", "flat",
+                        "--bytes", "4KiB", "--store", store.path()});
+    };
+    Process first(command(0), {.variables = variables(0, 2)});
+    Process second(command(1), {.variables = variables(1, 2)});
+    CHECK(first.wait() == 0);
+    CHECK(second.wait() == 0);
+    CHECK(first.errors().empty());
+    CHECK(second.errors().empty());
+    CHECK_THAT(first.output(), Contains("spread"));
+    CHECK(second.output().empty());
+    check_complete(folder.file("0.jsonl"), 2, 2);
+    CHECK(records_in(folder.file("0.jsonl")).front()["ranks"] == 2);
+    CHECK_FALSE(std::filesystem::exists(folder.file("1.jsonl")));
+}
+
+TEST_CASE("a rank that others started does not mix its measurements with earlier ones") {
+    const TestFolder folder;
+    const TestFolder store;
+    const std::string file = folder.file("measured.jsonl");
+    write_file(file, "{}\n");
+    const Outcome outcome = run(measure(file, one_item + Words{"--store", store.path()}),
+                                {.variables = torchrun_variables(0, 1)});
+    CHECK(outcome.exit_code == 2);
+    check_one_line(outcome.errors);
+    CHECK(text_of_file(file) == "{}\n");
+}
+
+// --- going on with an earlier run
+// -----------------------------------------------------------------
+
+// A file of one round.
+class MeasuredOnce {
+  public:
+    MeasuredOnce() { check_ends_well(measure(file(), options())); }
+    [[nodiscard]] std::string file() const { return folder_.file("measured.jsonl"); }
+    [[nodiscard]] static Words options() { return one_item + Words{"--rounds", "1"}; }
+    [[nodiscard]] Outcome resume(const Words& more = {}) const {
+        return run(measure(file(), options() + Words{"--resume"} + more));
+    }
+
+  private:
+    TestFolder folder_;
+};
+
+TEST_CASE("resuming a complete file measures nothing and leaves what is there") {
+    const MeasuredOnce measured;
+    const std::string before = text_of_file(measured.file());
+    CHECK(measured.resume().exit_code == 0);
+    CHECK_THAT(text_of_file(measured.file()), StartsWith(before));
+    check_complete(measured.file(), 1, 1);
+}
+
+TEST_CASE("a file that another run has left is not gone on with") {
+    const MeasuredOnce measured;
+    const std::string before = text_of_file(measured.file());
+    const std::vector<std::pair<Words, std::string>> changes{
+        {{"--seed", "2"}, "/seed"},
+        {{"--ranks", "3"}, "/ranks"},
+        {{"--set", "/workload/forward_ms=2"}, "/scenario"},
+        {{"--link-rate", "1gbit"}, "/link_rate"},
+        {{"--all-reduce", "direct"}, "/algorithm"},
+        {{"--all-reduce", "ring"}, "/implementation"}};
+    for (const auto& [options, key] : changes) {
+        const Outcome outcome = measured.resume(options);
+        CHECK(outcome.exit_code == 2);
+        check_one_line(outcome.errors);
+        CHECK_THAT(outcome.errors, Contains(measured.file() + ": " + key + ":"));
+        CHECK(text_of_file(measured.file()) == before);
+    }
+}
+
+TEST_CASE("--resume drops a torn last line") {
+    const MeasuredOnce measured;
+    const std::string before = text_of_file(measured.file());
+    write_file(measured.file(), before + R"({"kind":"step","round)");
+    CHECK(measured.resume().exit_code == 0);
+    CHECK_THAT(text_of_file(measured.file()), StartsWith(before));
+    check_complete(measured.file(), 1, 1);
+}
+
+TEST_CASE("--resume refuses a damaged file by its line, and leaves it as it is") {
+    const MeasuredOnce measured;
+    const std::string good = text_of_file(measured.file());
+    const std::string first = good.substr(0, good.find('\n') + 1);
+    const std::string step = good.substr(first.size());
+    const std::vector<std::pair<std::string, std::string>> damages{
+        {first + "{\"kind\":\"st\n" + step, ":2: "},
+        {first + "{}\n" + step, ":2: "},
+        {first + step + "{\"kind\":\"lunch\"}\n", ":3: "},
+        {step + first, ": expected measurements to resume, an environment first"},
+        {"one torn line that this program may not have written", ": "},
+        {"\n\n", ": "},
+        {text_of_file(two_buckets), ":1: "}};
+    for (const auto& [text, place] : damages) {
+        INFO(text);
+        write_file(measured.file(), text);
+        const Outcome outcome = measured.resume();
+        CHECK(outcome.exit_code == 2);
+        check_one_line(outcome.errors);
+        CHECK_THAT(outcome.errors, StartsWith("bucketwise: " + measured.file() + place));
+        CHECK(text_of_file(measured.file()) == text);
+    }
+}
+
+TEST_CASE("two runs do not write to one file") {
+    LongRun running;
+    const Outcome outcome =
+        run(measure(running.file(), one_item + Words{"--rounds", "100000", "--resume"}));
+    CHECK(outcome.exit_code == 1);
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains(running.file() + ": another run is writing to it"));
+    running.launcher.send(SIGTERM);
+    CHECK(running.wait() == 1);
+    const std::vector<Json> records = records_in(running.file());
+    CHECK(std::count_if(records.begin(), records.end(),
+                        [](const Json& r) { return r["kind"] == "environment"; }) == 1);
+}
+
+// --- wrong use
+// ------------------------------------------------------------------------------------
+
+void check_bad_use(const Words& words, const Surroundings& surroundings = {}) {
+    std::string typed;
+    for (const std::string& word : words) {
+        typed += word + " ";
+    }
+    INFO(typed);
+    const Outcome outcome = run(words, surroundings);
+    CHECK(outcome.exit_code == 2);
+    check_one_line(outcome.errors);
+    CHECK(outcome.output.empty());
+}
+
+TEST_CASE("wrong use of measure ends with 2 and one line, and no file is made") {
+    const TestFolder folder;
+    const std::string file = folder.file("never.jsonl");
+    for (const Words& options : std::vector<Words>{{"--backend", "mpi"},
+                                                   {"--ranks", "0"},
+                                                   {"--ranks", "251"},
+                                                   {"--ranks", "x"},
+                                                   {"--ranks", "-1"},
+                                                   {"--rounds", "0"},
+                                                   {"--protocols", "steps,lunch"},
+                                                   {"--protocols", ""},
+                                                   {"--all-reduce", "gossip"},
+                                                   {"--link-rate", "fast"},
+                                                   {"--link-rate", "1"},
+                                                   {"--bytes", "4"},
+                                                   {"--bytes", "1MiB,"},
+                                                   {"--bytes", "6B"},  // float32 takes 4 each
+                                                   {"--bucket-cap", "1MiB", "--strategy", "flat"},
+                                                   {"--bucket-cap", "0MiB"},
+                                                   {"--deadline", "nan"},
+                                                   {"--deadline", "0"},
+                                                   {"--seed", "-1"},
+                                                   {"--strategy", "fastest"},
+                                                   {"--store", folder.path()},
+                                                   {"--interface", "lo"},
+                                                   {"--resume"},
+                                                   {"--no-such-option"},
+                                                   {"another.json"}}) {
+        check_bad_use(measure(file, options));
+        CHECK_FALSE(std::filesystem::exists(file));
+    }
+    check_bad_use({BUCKETWISE_BINARY, "measure"});
+    check_bad_use({BUCKETWISE_BINARY, "measure", "-o", file});
+    check_bad_use({BUCKETWISE_BINARY, "measure", two_buckets});
+    check_bad_use({BUCKETWISE_BINARY, "measure", folder.file("nothing.json"), "-o", file});
+    const std::string damaged = folder.file("damaged.json");
+    write_file(damaged, text_of_file(two_buckets).substr(0, 100));
+    check_bad_use({BUCKETWISE_BINARY, "measure", damaged, "-o", file});
+    auto third_of_two = torchrun_variables(2, 2);
+    check_bad_use(measure(file, {"--store", folder.path()}), {.variables = third_of_two});
+    check_bad_use(measure(file, {}), {.variables = {{"RANK", "2"}, {"WORLD_SIZE", "2"}}});
+    check_bad_use(measure(file, {}), {.variables = torchrun_variables(0, 2)});  // no --store
+    CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("what measurements cannot be written to is refused before anything is measured") {
+    const TestFolder folder;
+    check_bad_use(measure(folder.path(), one_item));
+    check_bad_use(measure(folder.file("no such folder/measured.jsonl"), one_item));
+    for (const char* place : {"/dev/null", "/dev/stdout", "-", ""}) {
+        check_bad_use(measure(place, one_item));
+    }
+    const std::string pipe = folder.file("pipe");
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    check_bad_use(measure(pipe, one_item));
+    const std::string notes = folder.file("notes");
+    write_file(notes, "mine\n");
+    check_bad_use(measure(notes, one_item));
+    check_bad_use(measure(notes, one_item + Words{"--resume"}));
+    CHECK(text_of_file(notes) == "mine\n");
+}
+
+TEST_CASE("an interface that does not exist is named") {
+    const TestFolder folder;
+    const std::string file = folder.file("never.jsonl");
+    const Outcome outcome =
+        run(measure(file, one_item + Words{"--store", folder.path(), "--interface", "nosuch"}),
+            {.variables = torchrun_variables(0, 1)});
+    CHECK((outcome.exit_code == 1 || outcome.exit_code == 2));
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains("nosuch"));
+    CHECK((!std::filesystem::exists(file) || text_of_file(file).empty()));
+}
+
+TEST_CASE("a closed stream never takes measurements or messages in another's place") {
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    const std::string closed = GENERATE("<&-", ">&-", "2>&-", "<&- >&- 2>&-");
+    INFO(closed);
+    const Words command = measure(file, one_item + Words{"--rounds", "2"});
+    const int exit_code = run(Words{"/bin/sh", "-c", "\"$@\" " + closed, "sh"} + command).exit_code;
+    // The report that could not be printed is the only failure.
+    CHECK(exit_code == (closed.find(">&-") == 0 || closed.find(" >&-") != std::string::npos));
+    check_complete(file, 2, 1);
+}
+
+// --- a network of each rank's own
+// -----------------------------------------------------------------
+
+std::string network_of(const std::string& process) {
+    std::error_code ignored;
+    return std::filesystem::read_symlink("/proc/" + process + "/ns/net", ignored).string();
+}
+
+bool anybody_is_in(const std::set<std::string>& networks) {
+    const std::filesystem::directory_iterator processes("/proc");
+    return std::any_of(begin(processes), end(processes), [&](const auto& process) {
+        return networks.count(network_of(process.path().filename().string())) != 0;
+    });
+}
+
+// The interfaces of this machine, and what shapes them.
+std::string interfaces() {
+    std::string text;
+    std::FILE* pipe = ::popen("PATH=$PATH:/usr/sbin:/sbin; ip -o link; tc qdisc show", "r");
+    REQUIRE(pipe != nullptr);
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) {
+        text.push_back(static_cast<char>(c));
+    }
+    ::pclose(pipe);
+    return text;
+}
+
+bool can_shape_networks() {
+    const TestFolder folder;
+    const Outcome outcome = run(measure(folder.file("measured.jsonl"),
+                                        one_item + Words{"--rounds", "1", "--link-rate", "1gbit"}));
+    const bool lacks = outcome.errors.find("--link-rate needs") != std::string::npos;
+    if (lacks) {
+        WARN("skipped: " << outcome.errors);
+    }
+    return !lacks;
+}
+
+TEST_CASE("no all-reduce is faster than --link-rate allows, and the machine stays as it was") {
+    if (!can_shape_networks()) {
+        return;
+    }
+    const std::string before = interfaces();
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    check_ends_well(measure(file, {"--protocols", "allreduce", "--bytes", "4MiB", "--rounds", "2",
+                                   "--link-rate", "1gbit"}));
+    check_complete(file, 2, 1);
+    const std::vector<Json> records = records_in(file);
+    CHECK(records.front()["link_rate"] == "1gbit");
+    for (std::size_t i = 1; i < records.size(); ++i) {
+        // In a ring of two each rank sends 2 (p-1)/p = 1 times the message: 2^22 bytes at 125 MB/s
+        // take 33.6 ms. What a link saved while it was idle is less than a tenth of that.
+        for (const double sample_us : records[i]["samples_us"]) {
+            CHECK(sample_us > 0.9 * 33'554);
+        }
+    }
+    CHECK(interfaces() == before);
+}
+
+TEST_CASE("a network of the ranks' own is gone with them, however they end") {
+    if (!can_shape_networks()) {
+        return;
+    }
+    const int signal = GENERATE(SIGTERM, SIGKILL);
+    const std::string before = interfaces();
+    LongRun run({"--link-rate", "1gbit"});
+    std::set<std::string> networks;
+    for (const ProcessId& rank : run.ranks) {
+        networks.insert(network_of(std::to_string(rank.number)));
+    }
+    CHECK(networks.size() == 2);
+    CHECK(networks.count(network_of("self")) == 0);
+    CHECK(networks.count("") == 0);
+    CHECK(anybody_is_in(networks));
+    run.launcher.send(signal);
+    run.launcher.wait();
+    CHECK(wait_until([&] { return !anybody_is_in(networks); }));
+    for (const ProcessId& rank : run.ranks) {
+        CHECK_FALSE(is_alive(rank));
+    }
+    for (const std::string& network : networks) {
+        CHECK_THAT(text_of_file("/proc/self/mountinfo"), !Contains(network));  // nothing holds it
+    }
+    CHECK(interfaces() == before);
+}
+
+}  // namespace
+}  // namespace bucketwise
