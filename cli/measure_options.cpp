@@ -59,14 +59,12 @@ po::options_description described_options() {
         ("ranks", po::value<std::int64_t>(), "how many ranks; default: the scenario's")  //
         ("link-rate", po::value<std::string>(),
          "give each rank a network of its own and limit its link to, say, 1gbit (root, Linux)")  //
-        (
-            "bucket-cap", po::value<std::string>()->default_value("auto"),
-            "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine powers of "
-            "two")  //
-        (
-            "bytes", po::value<std::string>()->default_value("auto"),
-            "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all "
-            "gradients")  //
+        ("bucket-cap", po::value<std::string>()->default_value("auto"),
+         "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine powers of "
+         "two")  //
+        ("bytes", po::value<std::string>()->default_value("auto"),
+         "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all "
+         "gradients")  //
         ("protocols", po::value<std::string>()->default_value("allreduce,compute,contention,steps"),
          "what to measure")  //
         ("all-reduce", po::value<std::string>()->default_value("library"),

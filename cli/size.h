@@ -14,7 +14,8 @@ namespace bucketwise {
 Bytes parse_size(const std::string& text, const std::string& option);
 
 // Sizes separated by commas.
-// For people: in the largest of B, KiB, MiB and GiB that leaves at least 1, with at most two decimals.
+// For people: in the largest of B, KiB, MiB and GiB that leaves at least 1, with at most two
+// decimals.
 std::string text_of(Bytes size);
 
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option);
