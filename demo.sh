@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Builds bucketwise and predicts the best bucket size of a training step that ships with it.
+# Builds bucketwise, predicts the best bucket size of a training step that ships with it, and runs another one
+# on two real ranks of this machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 build=build/demo
 scenario=scenarios/compare_ddp_core.json
+measured=scenarios/two_buckets.json
 
 quietly() {
     local log
@@ -18,24 +20,32 @@ quietly() {
     rm -f "$log"
 }
 
-echo "1/3 installing what is missing"
+echo "1/4 installing what is missing"
 tools/install_dependencies.sh --run-only
 
-echo "2/3 building bucketwise in $build, a minute or two on two cores"
+echo "2/4 building bucketwise in $build, a minute or two on two cores"
 # Neither tests nor benchmarks, so that nothing has to be installed for them.
 quietly cmake -S . -B "$build" -G Ninja -D CMAKE_BUILD_TYPE=Release \
     -D BUCKETWISE_BUILD_TESTS=OFF -D BUCKETWISE_BUILD_BENCHMARKS=OFF
 quietly cmake --build "$build" --target bucketwise
 
-echo "3/3 $build/cli/bucketwise predict $scenario"
+echo "3/4 $build/cli/bucketwise predict $scenario"
 echo
 "$build/cli/bucketwise" predict "$scenario"
+
+measurements=$(mktemp -d)/measurements.jsonl
+trap 'rm -rf "$(dirname "$measurements")"' EXIT
+echo
+echo "4/4 $build/cli/bucketwise measure $measured -o measurements.jsonl"
+echo
+"$build/cli/bucketwise" measure "$measured" -o "$measurements"
 cat << TEXT
 
 where to go next:
   another cluster     $build/cli/bucketwise predict $scenario --set /cluster/ranks=16
   every number        $build/cli/bucketwise predict $scenario --json -
   see the step        $build/cli/bucketwise predict $scenario --trace step.json, then open it in ui.perfetto.dev
+  measure your step   $build/cli/bucketwise measure scenarios/transformer_small.json -o measurements.jsonl
   your own model      copy a file of scenarios/ and change it; scenarios/README.md explains every key
   check everything    ./test.sh
 TEXT

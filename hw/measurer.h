@@ -35,7 +35,7 @@ SyncRequest request_with_cap(const SyncRequest& request, const std::optional<Byt
 // The dtype in which most gradients travel: what isolated all-reduces use.
 DType wire_dtype(const Scenario& scenario, const Workload& workload);
 
-// The most that this process has had in memory so far (ru_maxrss).
+// The most that this process has had in memory so far (VmHWM); 0 where Linux does not tell.
 std::int64_t peak_memory_bytes();
 
 class Measurer {

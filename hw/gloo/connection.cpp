@@ -135,6 +135,8 @@ GlooConnection::GlooConnection(const MeetingPoint& meeting) {
     // One side of a connection may be done while the other is not. Whoever returns from here can
     // leave at once without harm to those who are still connecting.
     state_->control.barrier();
+    // All have met, so nobody needs the keys, and the next run can use the same store.
+    store->forget_own_keys();
 }
 
 GlooConnection::~GlooConnection() = default;

@@ -62,6 +62,10 @@ class LimitedRedisStore final : public gloo::rendezvous::RedisStore {
     explicit LimitedRedisStore(const RedisPlace& place) : RedisStore(place.host, place.port) {
         redisSetTimeout(redis_, answer_limit);
     }
+
+    void remove(const std::string& key) {
+        freeReplyObject(redisCommand(redis_, "DEL %b", key.data(), key.size()));
+    }
 };
 
 class RedisKeyValueStore final : public KeyValueStore {
@@ -80,12 +84,19 @@ class RedisKeyValueStore final : public KeyValueStore {
 
     void set(const std::string& key, const std::vector<char>& value) override {
         with_store_errors([&] { redis_->set(key, value); });
+        own_keys_.push_back(key);
     }
 
     std::vector<char> get(const std::string& key) override {
         std::vector<char> value;
         with_store_errors([&] { value = redis_->get(key); });
         return value;
+    }
+
+    void forget_own_keys() noexcept override {
+        for (const std::string& key : own_keys_) {
+            redis_->remove(key);
+        }
     }
 
     void check_usable() override {}  // has() fails when the server is gone
@@ -102,6 +113,7 @@ class RedisKeyValueStore final : public KeyValueStore {
 
     std::string place_;
     std::unique_ptr<LimitedRedisStore> redis_;
+    std::vector<std::string> own_keys_;
 };
 
 }  // namespace

@@ -48,6 +48,17 @@ class DirectoryStore final : public KeyValueStore {
         return value;
     }
 
+    void forget_own_keys() noexcept override {
+        try {
+            for (const std::string& path : files_.getAllKeyFilePaths()) {
+                std::error_code ignored;
+                std::filesystem::remove(path, ignored);
+            }
+        } catch (const std::exception&) {
+            // They stay, and the next run says so.
+        }
+    }
+
     // Gloo takes a directory that is gone for keys that are not there yet.
     void check_usable() override {
         std::error_code ignored;

@@ -23,6 +23,8 @@ class KeyValueStore {
     virtual void set(const std::string& key, const std::vector<char>& value) = 0;
     // The key must be there.
     virtual std::vector<char> get(const std::string& key) = 0;
+    // Removes what this process has set, as far as it can: the next run then finds the store empty.
+    virtual void forget_own_keys() noexcept = 0;
     // Throws std::runtime_error that names the store when it is no longer there.
     virtual void check_usable() = 0;
 };

@@ -86,22 +86,36 @@ TEST_CASE("ranks that wait in a directory notice when it is removed") {
     CHECK(outcome.reason == directory + ": the directory where the ranks meet was removed");
 }
 
-TEST_CASE("a job does not meet over the keys of an earlier run, but another job does") {
+TEST_CASE("ranks that have met leave the store as it was, for the next run of the same job") {
     const TemporaryDirectory directory;
+    for (int time = 0; time < 2; ++time) {
+        const std::vector<Outcome> outcomes = testing::on_threads(3, [&](int rank) {
+            const GlooConnection connection(meeting_in(directory.path(), rank, 3));
+        });
+        CHECK(testing::first_reason(outcomes).empty());
+        CHECK(std::filesystem::is_empty(directory.path()));
+    }
+}
+
+TEST_CASE("a job does not meet over the keys of a run that never met, but another job does") {
+    const TemporaryDirectory directory;
+    MeetingPoint alone = meeting_in(directory.path(), 0, 2);
+    alone.deadline = 50ms;
+    CHECK(meet(alone).ending == Ending::peer_failure);
     const auto run = [&](const std::string& job) {
         return testing::on_threads(2, [&](int rank) {
             MeetingPoint meeting = meeting_in(directory.path(), rank, 2);
             meeting.job = job;
+            meeting.deadline = job == alone.job ? 300ms : meeting.deadline;
             const GlooConnection connection(meeting);
         });
     };
-    CHECK(testing::first_reason(run("first")).empty());
-    for (const Outcome& outcome : run("first")) {
-        CHECK(outcome.ending == Ending::other_failure);
-        CHECK(contains(outcome.reason, directory.path() + ": rank "));
-        CHECK(contains(outcome.reason, "of job \"first\" has been here already"));
-    }
-    CHECK(testing::first_reason(run("second")).empty());
+    const std::vector<Outcome> outcomes = run(alone.job);
+    CHECK(outcomes[0].ending == Ending::other_failure);
+    CHECK(
+        contains(outcomes[0].reason, directory.path() + ": rank 0 of job \"test\" has been here"));
+    CHECK(outcomes[1].ending == Ending::peer_failure);
+    CHECK(testing::first_reason(run("another")).empty());
 }
 
 TEST_CASE("a store that is no directory is refused by its path, also for one rank") {

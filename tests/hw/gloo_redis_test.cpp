@@ -162,16 +162,15 @@ TEST_CASE("ranks meet through a Redis server") {
         return;
     }
     CHECK(testing::first_reason(first).empty());
-    for (const Outcome& outcome : run()) {
-        CHECK(contains(outcome.reason, place + ": rank "));
-        CHECK(contains(outcome.reason, "has been here already"));
-    }
+    CHECK(testing::first_reason(run()).empty());  // nothing was left behind
 
     MeetingPoint alone = testing::meeting_in(place, 1, 2);
     alone.job = "alone";
     alone.deadline = 200ms;
     CHECK(testing::outcome_of([&] { const GlooConnection connection(alone); }).reason ==
           place + ": rank 0 of 2 did not arrive within 200 ms");
+    CHECK(contains(testing::outcome_of([&] { const GlooConnection connection(alone); }).reason,
+                   "has been here already"));
 
     Outcome outcome;
     std::latch started(1);
