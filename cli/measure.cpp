@@ -34,7 +34,12 @@ namespace fs = std::filesystem;
 class TemporaryFolder {
   public:
     TemporaryFolder() {
-        std::string name = (fs::temp_directory_path() / "bucketwise-XXXXXX").string();
+        std::error_code error;
+        const fs::path parent = fs::temp_directory_path(error);
+        if (error) {
+            throw std::system_error(error, "the folder for temporary files that TMPDIR names");
+        }
+        std::string name = (parent / "bucketwise-XXXXXX").string();
         if (::mkdtemp(name.data()) == nullptr) {
             throw std::system_error(errno, std::generic_category(), name);
         }
@@ -143,11 +148,11 @@ int run_launcher(const MeasureOptions& options, const std::vector<std::string>& 
 }
 
 // The next file to be opened would take the number of a stream that the caller has closed, and what
-// is printed would go there. Reading takes the place without making the stream writable.
+// is printed would go there.
 void occupy_standard_streams() {
     int descriptor = -1;
     do {
-        descriptor = ::open("/dev/null", O_RDONLY);
+        descriptor = ::open("/dev/null", O_RDWR);
     } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
     ::close(descriptor);
 }

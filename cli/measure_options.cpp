@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <iostream>
 #include <numeric>
 #include <set>
@@ -142,6 +143,16 @@ void apply_ranks(const po::variables_map& values, const std::optional<RankIdenti
             std::to_string(values["ranks"].as<std::int64_t>()));
     }
     set_ranks(document, identity->ranks);
+}
+
+// Every rank reads it again. A pipe could be read once.
+void check_can_be_read_again(const std::string& file) {
+    std::error_code ignored;
+    if (std::filesystem::exists(file, ignored) &&
+        !std::filesystem::is_regular_file(file, ignored) &&
+        !std::filesystem::is_directory(file, ignored)) {
+        throw InputError(file, "", "a file, which every rank reads", "a device or a pipe");
+    }
 }
 
 void check_local_ranks(const Scenario& scenario, const std::string& file) {
@@ -343,6 +354,9 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
                          "\"" + values["backend"].as<std::string>() + "\"");
     }
     const std::string file = values["scenario"].as<std::string>();
+    for (const std::string& input : {file, text_option(values, "link")}) {
+        check_can_be_read_again(input);
+    }
     Json document = read_scenario_document(values, file);
     inline_link(document, file, read_text_file);
     apply_ranks(values, identity, document);

@@ -1,11 +1,13 @@
 #include "cli/measure_rank.h"
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/chrono.h>
@@ -116,6 +118,35 @@ std::string label_of(const Item& item) {
     return {};
 }
 
+// 64 bits that differ when texts do (Fowler, Noll and Vo's hash, 1a).
+std::int64_t fingerprint(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char c : text) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    }
+    return static_cast<std::int64_t>(hash);
+}
+
+// What all ranks of a run must agree in.
+struct Agreement {
+    const char* what;
+    std::int64_t value;
+};
+
+std::vector<Agreement> agreements_of(const MeasureOptions& options) {
+    std::string items;
+    for (const Item& item : options.schedule.items) {
+        items += fmt::format("{} {} {},", name_of(item.protocol), item.message.count,
+                             item.cap.value_or(Bytes{-1}).count);
+    }
+    return {{"version of bucketwise", fingerprint(BUCKETWISE_VERSION)},
+            {"scenario", fingerprint(options.scenario_text)},
+            {"--protocols, --bytes or --bucket-cap", fingerprint(items)},
+            {"--all-reduce", static_cast<std::int64_t>(options.implementation)},
+            {"--rounds", options.schedule.rounds},
+            {"--seed", static_cast<std::int64_t>(options.schedule.seed)}};
+}
+
 class RankRun {
   public:
     RankRun(const MeasureOptions& options, const RankIdentity& identity,
@@ -131,6 +162,7 @@ class RankRun {
 
     void run() {
         report_.progress("calibrating");
+        check_agreement();
         connection_.control().barrier();
         device_.calibrate();
         find_open_positions();
@@ -147,6 +179,22 @@ class RankRun {
     }
 
   private:
+    // Somebody else may have started the ranks, each on a machine with files of its own.
+    void check_agreement() {
+        const std::vector<Agreement> own = agreements_of(options_);
+        std::vector<std::int64_t> firsts;
+        for (const Agreement& agreement : own) {
+            firsts.push_back(agreement.value);
+        }
+        connection_.control().broadcast_from_first(firsts);
+        for (std::size_t i = 0; i < own.size(); ++i) {
+            if (own[i].value != firsts[i]) {
+                throw std::runtime_error(
+                    fmt::format("was started with another {} than rank 0", own[i].what));
+            }
+        }
+    }
+
     // Rank 0 has the file and so knows what earlier runs have left to do.
     void find_open_positions() {
         std::vector<Measurement> records;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -70,6 +72,32 @@ bool is_anothers(int descriptor) {
     return ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+// What is printed would lie over what is measured.
+bool is_printed_to(const std::string& path) {
+    struct stat file {};
+    struct stat stream {};
+    const auto is_stream = [&](int descriptor) {
+        return ::fstat(descriptor, &stream) == 0 && stream.st_dev == file.st_dev &&
+               stream.st_ino == file.st_ino;
+    };
+    return ::stat(path.c_str(), &file) == 0 &&
+           (is_stream(STDOUT_FILENO) || is_stream(STDERR_FILENO));
+}
+
+// Ranks whose launcher was killed end a moment after it, and who goes on with their file should not
+// have to try twice.
+bool stays_anothers(int descriptor) {
+    constexpr std::chrono::milliseconds patience{2000};
+    const auto limit = std::chrono::steady_clock::now() + patience;
+    while (is_anothers(descriptor)) {
+        if (std::chrono::steady_clock::now() >= limit) {
+            return true;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+}
+
 void check_place(const std::string& path) {
     if (path.empty() || path == "-") {
         throw InputError("-o", "", "a file, which --resume can go on with",
@@ -82,6 +110,9 @@ void check_place(const std::string& path) {
     }
     if (fs::exists(status) && !fs::is_regular_file(status)) {
         throw InputError(path, "", "a file that can be read back", "a device or a pipe");
+    }
+    if (is_printed_to(path)) {
+        throw InputError(path, "", "a file of its own", "where standard output or error go");
     }
     const fs::path folder = fs::path(path).parent_path();
     if (!folder.empty() && fs::status(folder, ignored).type() == fs::file_type::not_found) {
@@ -167,7 +198,7 @@ MeasurementFile::MeasurementFile(std::string path) : path_(std::move(path)) {
     if (descriptor_ < 0) {
         fail(path_, "cannot write");
     }
-    if (is_anothers(descriptor_)) {
+    if (stays_anothers(descriptor_)) {
         ::close(descriptor_);
         throw std::runtime_error(fmt::format("{}: another run is writing to it", path_));
     }
@@ -177,6 +208,7 @@ MeasurementFile::MeasurementFile(std::string path) : path_(std::move(path)) {
         errno = reason;
         fail(path_, "cannot remove a torn last line");
     }
+    end_ = ::lseek(descriptor_, 0, SEEK_END);
 }
 
 MeasurementFile::~MeasurementFile() {
@@ -185,16 +217,28 @@ MeasurementFile::~MeasurementFile() {
 
 void MeasurementFile::append(const Measurement& record) {
     const std::string line = to_json(record).dump() + "\n";
-    const ::off_t before = ::lseek(descriptor_, 0, SEEK_END);
-    if (write_all(descriptor_, line)) {
-        return;
+    check_unchanged();
+    if (!write_all(descriptor_, line)) {
+        const int reason = errno;
+        if (::ftruncate(descriptor_, end_) != 0) {
+            // The launcher, or the next --resume, drops the torn line.
+        }
+        errno = reason;
+        fail(path_, "cannot write");
     }
-    const int reason = errno;
-    if (before >= 0 && ::ftruncate(descriptor_, before) != 0) {
-        // The launcher, or the next --resume, drops the torn line.
+    end_ += std::ssize(line);
+}
+
+void MeasurementFile::check_unchanged() const {
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0) {
+        fail(path_, "cannot write");
     }
-    errno = reason;
-    fail(path_, "cannot write");
+    if (status.st_nlink == 0 || status.st_size != end_) {
+        throw std::runtime_error(
+            fmt::format("{}: was {} while it was being written", path_,
+                        status.st_nlink == 0 ? "removed or replaced" : "changed"));
+    }
 }
 
 }  // namespace bucketwise

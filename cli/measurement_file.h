@@ -2,6 +2,7 @@
 // all: what a failing disk or a dying process left of the last one is taken back.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,12 +36,16 @@ class MeasurementFile {
     MeasurementFile& operator=(const MeasurementFile&) = delete;
 
     // The line is with the kernel when this returns. Throws std::runtime_error when it cannot be
-    // written as a whole; the file then ends with the line before it.
+    // written as a whole; the file then ends with the line before it. Also when somebody else has
+    // removed or changed the file: what a long run goes on to measure would be lost.
     void append(const Measurement& record);
 
   private:
+    void check_unchanged() const;
+
     std::string path_;
     int descriptor_ = -1;
+    std::int64_t end_ = 0;  // of the last line
 };
 
 }  // namespace bucketwise
