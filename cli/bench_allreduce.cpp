@@ -55,7 +55,7 @@ std::optional<std::string> launch_worlds(const BenchAllReduceOptions& options,
 int run_launcher(const BenchAllReduceOptions& options, const std::vector<std::string>& arguments) {
     const TemporaryFolder folder;
     const std::string file = options.output.empty() ? folder.path() + "/records" : options.output;
-    check_new_file(file);
+    check_measurement_output(file, false);
     static_cast<void>(MeasurementFile(file));  // fails now rather than on rank 0, if it must
     const std::optional<std::string> failure = launch_worlds(options, arguments, file);
     // What was measured before a failure still counts.

@@ -191,13 +191,13 @@ void run_for_launcher(const BenchAllReduceOptions& options, const RankIdentity& 
     }
     run_world(
         options, identity, implementation, [&](const std::string& text) { report.progress(text); },
-        [&](const Measurement& record) { file->append(record); });
+        [&](const Measurement& record) { file->append({record}); });
 }
 
 void run_all(const BenchAllReduceOptions& options, const RankIdentity& identity) {
     std::optional<MeasurementFile> file;
     if (identity.rank == 0 && !options.output.empty()) {
-        check_new_file(options.output);
+        check_measurement_output(options.output, false);
         file.emplace(options.output);
     }
     std::vector<Measurement> records;
@@ -212,7 +212,7 @@ void run_all(const BenchAllReduceOptions& options, const RankIdentity& identity)
             run_world(options, identity, implementation, show, [&](const Measurement& record) {
                 records.push_back(record);
                 if (file) {
-                    file->append(record);
+                    file->append({record});
                 }
             });
         }

@@ -68,7 +68,8 @@ int dispatch(const std::vector<std::string>& arguments) {
 }
 
 int complain(const std::string& message, int exit_code) {
-    fmt::print(stderr, "bucketwise: {}\n", message);
+    // Not fmt::print, which throws when nobody reads what it writes.
+    std::fputs(("bucketwise: " + message + "\n").c_str(), stderr);
     return exit_code;
 }
 

@@ -6,7 +6,6 @@
 #include <iostream>
 #include <numeric>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -16,8 +15,9 @@
 
 #include "cli/command.h"
 #include "cli/files.h"
-#include "cli/measure_rank.h"
+#include "cli/option_values.h"
 #include "cli/overrides.h"
+#include "cli/rank_job.h"
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "hw/measurer.h"
@@ -49,17 +49,13 @@ constexpr std::array all_implementations{AllReduceImplementation::library,
                                          AllReduceImplementation::ring,
                                          AllReduceImplementation::direct};
 
-constexpr std::int64_t most_ranks_here = 250;
-
 po::options_description described_options() {
     po::options_description options("options", 100);
     options.add_options()  //
         ("output,o", po::value<std::string>(),
-         "file to append measurements to, one JSON object per line")                     //
-        ("backend", po::value<std::string>()->default_value("gloo"), "gloo")             //
-        ("ranks", po::value<std::int64_t>(), "how many ranks; default: the scenario's")  //
-        ("link-rate", po::value<std::string>(),
-         "give each rank a network of its own and limit its link to, say, 1gbit (root, Linux)")  //
+         "file to append measurements to, one JSON object per line")                    //
+        ("backend", po::value<std::string>()->default_value("gloo"), "gloo")            //
+        ("ranks", po::value<std::string>(), "how many ranks; default: the scenario's")  //
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
          "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine powers of "
          "two")  //
@@ -70,55 +66,19 @@ po::options_description described_options() {
          "what to measure")  //
         ("all-reduce", po::value<std::string>()->default_value("library"),
          "who sums: the library, or our own ring or direct")  //
-        ("rounds", po::value<std::int64_t>()->default_value(10),
-         "how often to measure everything; one more round warms up")                             //
-        ("seed", po::value<std::int64_t>()->default_value(1), "of the order within each round")  //
-        ("resume", "go on with a file that an earlier run left")                                 //
-        ("deadline", po::value<double>()->default_value(60),
-         "seconds that a rank may be silent, or a collective take, before the run fails")  //
-        ("store", po::value<std::string>(),
-         "where ranks that a launcher started meet: a folder that all see, or redis://HOST:PORT")  //
-        ("interface", po::value<std::string>(),
-         "network interface of ranks that a launcher started; default: loopback");
+        ("rounds", po::value<std::string>()->default_value("10"),
+         "how often to measure everything; one more round warms up")                              //
+        ("seed", po::value<std::string>()->default_value("1"), "of the order within each round")  //
+        ("resume", "go on with a file that an earlier run left");
+    add_network_options(options,
+                        "seconds that a rank may be silent, or a collective take, before the run "
+                        "fails; default: 60");
     add_scenario_options(options);
     options.add_options()("help,h", "show this");
     return options;
 }
 
-std::vector<std::string> split(const std::string& text) {
-    std::vector<std::string> parts;
-    std::stringstream stream(text);
-    for (std::string part; std::getline(stream, part, ',');) {
-        parts.push_back(part);
-    }
-    return parts;
-}
-
-template <typename Choices>
-auto choose(const std::string& text, const Choices& choices, const char* option) {
-    std::string listed;
-    for (const auto choice : choices) {
-        if (text == name_of(choice)) {
-            return choice;
-        }
-        listed += (listed.empty() ? "" : ", ") + std::string(name_of(choice));
-    }
-    throw InputError(option, "", "one of " + listed, "\"" + text + "\"");
-}
-
-std::int64_t in_range(const po::variables_map& values, const char* option, std::int64_t lowest,
-                      std::int64_t highest) {
-    const auto value = values[option].as<std::int64_t>();
-    if (value < lowest || value > highest) {
-        throw InputError(fmt::format("--{}", option), "",
-                         fmt::format("a whole number from {} to {}", lowest, highest),
-                         std::to_string(value));
-    }
-    return value;
-}
-
-// --- ranks
-// ----------------------------------------------------------------------------------------
+// --- ranks ---
 
 void set_ranks(Json& document, std::int64_t ranks) {
     set_at(document, "/cluster/ranks", ranks, "--ranks");
@@ -129,20 +89,20 @@ void set_ranks(Json& document, std::int64_t ranks) {
 
 void apply_ranks(const po::variables_map& values, const std::optional<RankIdentity>& identity,
                  Json& document) {
-    const bool given = values.count("ranks") != 0;
-    if (given) {
-        set_ranks(document, in_range(values, "ranks", 1, identity ? 1'000'000 : most_ranks_here));
+    if (values.count("ranks") != 0) {
+        const std::int64_t ranks =
+            whole_number(values, "ranks", {1, identity ? 1'000'000 : most_ranks_here});
+        if (identity && ranks != identity->ranks) {
+            throw InputError(
+                "--ranks", "",
+                fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
+                std::to_string(ranks));
+        }
+        set_ranks(document, ranks);
     }
-    if (!identity) {
-        return;
+    if (identity) {
+        set_ranks(document, identity->ranks);
     }
-    if (given && values["ranks"].as<std::int64_t>() != identity->ranks) {
-        throw InputError(
-            "--ranks", "",
-            fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-            std::to_string(values["ranks"].as<std::int64_t>()));
-    }
-    set_ranks(document, identity->ranks);
 }
 
 // Every rank reads it again. A pipe could be read once.
@@ -164,8 +124,7 @@ void check_local_ranks(const Scenario& scenario, const std::string& file) {
     }
 }
 
-// --- what to measure
-// ------------------------------------------------------------------------------
+// --- what to measure ---
 
 Bytes power_of_two_at_least(Bytes size) {
     Bytes power{1};
@@ -229,7 +188,7 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
     if (text == "auto") {
         const Bytes largest =
             std::min(power_of_two_at_least(input.workload.gradient_bytes()), largest_message);
-        constexpr Bytes coarse_up_to{256 * 1024};
+        constexpr Bytes coarse_up_to{std::int64_t{256} << 10};
         for (Bytes size = least_message; size <= std::max(largest, coarse_up_to);
              size = (size < coarse_up_to ? 4 : 2) * size) {
             sizes.push_back(size);
@@ -254,7 +213,8 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
 // A small, a middle and a large message, none larger than all gradients.
 std::vector<Bytes> contention_messages(const StepInput& input) {
     std::vector<Bytes> sizes;
-    for (const Bytes size : {Bytes{64 * 1024}, Bytes{bytes_per_mib}, Bytes{16 * bytes_per_mib}}) {
+    for (const Bytes size :
+         {Bytes{std::int64_t{64} << 10}, Bytes{bytes_per_mib}, Bytes{16 * bytes_per_mib}}) {
         if (sizes.empty() || size <= input.workload.gradient_bytes()) {
             sizes.push_back(size);
         }
@@ -265,15 +225,13 @@ std::vector<Bytes> contention_messages(const StepInput& input) {
 Schedule requested_schedule(const po::variables_map& values, const Scenario& scenario,
                             const StepInput& input) {
     std::set<Protocol> protocols;
-    for (const std::string& name : split(values["protocols"].as<std::string>())) {
-        protocols.insert(choose(name, all_protocols, "--protocols"));
-    }
-    if (protocols.empty()) {
-        protocols.insert(choose("", all_protocols, "--protocols"));
+    for (const std::string& name : split_at_commas(values["protocols"].as<std::string>())) {
+        protocols.insert(choice_named(name, all_protocols, "--protocols"));
     }
     Schedule schedule;
-    schedule.rounds = in_range(values, "rounds", 1, 1'000'000);
-    schedule.seed = static_cast<std::uint64_t>(in_range(values, "seed", 0, std::int64_t{1} << 50));
+    schedule.rounds = whole_number(values, "rounds", {1, 1'000'000});
+    schedule.seed =
+        static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
     if (protocols.count(Protocol::all_reduce) != 0) {
         const DType dtype = wire_dtype(scenario, input.workload);
         for (const Bytes size : requested_messages(values, input, dtype)) {
@@ -294,41 +252,6 @@ Schedule requested_schedule(const po::variables_map& values, const Scenario& sce
         }
     }
     return schedule;
-}
-
-std::chrono::milliseconds requested_deadline(const po::variables_map& values) {
-    const double seconds = values["deadline"].as<double>();
-    if (!(seconds >= 0.1 && seconds <= 86400)) {
-        throw InputError("--deadline", "", "0.1 to 86400 seconds", fmt::format("{}", seconds));
-    }
-    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
-
-void check_placement(const MeasureOptions& options, const std::optional<RankIdentity>& identity) {
-    const bool launched_elsewhere = identity && identity->launcher != "bucketwise";
-    if (!identity && (!options.store.empty() || !options.interface.empty())) {
-        throw UsageError{
-            "measure: --store and --interface are for ranks that torchrun, mpirun or srun started"};
-    }
-    if (launched_elsewhere && options.link_rate) {
-        throw UsageError{fmt::format(
-            "--link-rate: expected ranks that bucketwise starts itself, got one that {} started",
-            identity->launcher)};
-    }
-    if (launched_elsewhere && options.store.empty()) {
-        throw UsageError{fmt::format(
-            "measure: expected --store, where the {} ranks that {} started can meet, got none",
-            identity->ranks, identity->launcher)};
-    }
-    if (launched_elsewhere && options.interface.empty() &&
-        identity->local_ranks < identity->ranks) {
-        throw UsageError{
-            "measure: expected --interface, as the ranks are on several machines, got none"};
-    }
-}
-
-std::string text_option(const po::variables_map& values, const char* option) {
-    return values.count(option) == 0 ? "" : values[option].as<std::string>();
 }
 
 }  // namespace
@@ -354,7 +277,7 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
                          "\"" + values["backend"].as<std::string>() + "\"");
     }
     const std::string file = values["scenario"].as<std::string>();
-    for (const std::string& input : {file, text_option(values, "link")}) {
+    for (const std::string& input : {file, text_or_empty(values, "link")}) {
         check_can_be_read_again(input);
     }
     Json document = read_scenario_document(values, file);
@@ -368,35 +291,20 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
     options.scenario_text = document.dump();
     options.input = replay_input(options.scenario);
     options.implementation =
-        choose(values["all-reduce"].as<std::string>(), all_implementations, "--all-reduce");
+        choice_named(values["all-reduce"].as<std::string>(), all_implementations, "--all-reduce");
     options.schedule = requested_schedule(values, options.scenario, options.input);
     options.output = values["output"].as<std::string>();
     options.resume = values.count("resume") != 0;
-    options.deadline = requested_deadline(values);
-    if (values.count("link-rate") != 0) {
-        options.link_rate = parse_rate(values["link-rate"].as<std::string>(), "--link-rate");
-    }
-    options.store = text_option(values, "store");
-    options.interface = text_option(values, "interface");
-    if (identity && identity->launcher == "bucketwise") {
-        options.store = environment_variable(store_variable).value_or("");
-        options.interface = environment_variable(interface_variable).value_or("");
-    }
+    constexpr std::chrono::minutes standard_deadline{1};
+    options.network = job_network(values, identity, "measure", standard_deadline);
     if (!identity) {
         check_local_ranks(options.scenario, file);
     }
-    check_placement(options, identity);
     return options;
 }
 
 Transport transport_of(const MeasureOptions& options) {
-    const bool direct = options.implementation == AllReduceImplementation::direct;
-    const bool library = options.implementation == AllReduceImplementation::library;
-    return {.backend = "gloo",
-            // Gloo's own all-reduce is a ring unless told otherwise.
-            .algorithm = direct ? "direct" : "ring",
-            .implementation = library ? "library" : "bucketwise",
-            .ranks = options.scenario.group.ranks};
+    return gloo_transport(options.implementation, options.scenario.group.ranks);
 }
 
 }  // namespace bucketwise

@@ -1,16 +1,15 @@
 // What `bucketwise measure` was asked for.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/rank_job.h"
 #include "hw/communicator.h"
 #include "hw/measurement.h"
 #include "hw/rank_identity.h"
 #include "hw/schedule.h"
-#include "hw/shaped_network.h"
 #include "sim/program.h"
 #include "sim/scenario.h"
 
@@ -25,10 +24,7 @@ struct MeasureOptions {
     Schedule schedule;
     std::string output;
     bool resume = false;
-    std::chrono::milliseconds deadline{0};
-    std::optional<BitsPerSecond> link_rate;
-    std::string store;      // empty: one is made
-    std::string interface;  // empty: loopback
+    JobNetwork network;
 };
 
 // Nothing when help was asked for and printed. `identity`: who this process is, if a launcher

@@ -1,54 +1,31 @@
 #include "cli/measure_rank.h"
 
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <ctime>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "cli/command.h"
 #include "cli/measurement_file.h"
 #include "cli/progress.h"
+#include "cli/rank_job.h"
+#include "cli/resumption.h"
 #include "cli/size.h"
 #include "hw/cpu_rank.h"
 #include "hw/gloo/connection.h"
 #include "hw/launcher.h"
 #include "hw/measurer.h"
-#include "hw/scheduling.h"
-#include "sim/error.h"
 
 namespace bucketwise {
 namespace {
 
-MeetingPoint meeting_of(const MeasureOptions& options, const RankIdentity& identity) {
-    MeetingPoint meeting;
-    meeting.rank = identity.rank;
-    meeting.ranks = identity.ranks;
-    meeting.store = options.store;
-    meeting.job = identity.job;
-    meeting.interface = options.interface;
-    meeting.address = options.interface.empty() ? "127.0.0.1" : "";
-    meeting.deadline = options.deadline;
-    return meeting;
-}
-
 EnvironmentRecord environment_record(const MeasureOptions& options, const RankIdentity& identity) {
-    EnvironmentRecord record;
-    record.version = BUCKETWISE_VERSION;
-    record.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    EnvironmentRecord record = machine_record(identity, options.network);
     record.command = options.command;
-    record.machine = read_environment();
     record.libraries = gloo_version() + ", " + kernel_libraries();
     record.transport = transport_of(options);
-    record.hosts = (identity.ranks + identity.local_ranks - 1) / identity.local_ranks;
-    record.link_rate = options.link_rate ? text_of(*options.link_rate) : "";
     record.seed = options.schedule.seed;
     record.rounds = options.schedule.rounds;
     const Workload& workload = options.input.workload;
@@ -63,45 +40,6 @@ EnvironmentRecord environment_record(const MeasureOptions& options, const RankId
     }
     record.scenario = options.scenario_text;
     return record;
-}
-
-// The item and round that a record belongs to; nothing for an environment.
-struct Position {
-    Item item;
-    std::int64_t round = 0;
-};
-
-std::optional<Position> position_of(const Measurement& record) {
-    if (const auto* r = std::get_if<AllReduceRecord>(&record)) {
-        return Position{{.protocol = Protocol::all_reduce, .message = r->size}, r->round};
-    }
-    if (const auto* r = std::get_if<ComputeRecord>(&record)) {
-        return Position{{.protocol = Protocol::compute}, r->round};
-    }
-    if (const auto* r = std::get_if<ContentionRecord>(&record)) {
-        return Position{{.protocol = Protocol::contention, .message = r->size}, r->round};
-    }
-    if (const auto* r = std::get_if<StepRecord>(&record)) {
-        return Position{{.protocol = Protocol::step, .cap = r->is_default ? std::nullopt : r->cap},
-                        r->round};
-    }
-    return std::nullopt;
-}
-
-// What is left to do: 1 for every (round, item) that has no record yet, row by row.
-std::vector<std::int64_t> open_positions(const Schedule& schedule,
-                                         const std::vector<Measurement>& records) {
-    const std::size_t items = schedule.items.size();
-    std::vector<std::int64_t> open(static_cast<std::size_t>(schedule.rounds) * items, 1);
-    for (const Measurement& record : records) {
-        const std::optional<Position> position = position_of(record);
-        for (std::size_t i = 0; position && i < items; ++i) {
-            if (schedule.items[i] == position->item && position->round < schedule.rounds) {
-                open[static_cast<std::size_t>(position->round) * items + i] = 0;
-            }
-        }
-    }
-    return open;
 }
 
 std::string label_of(const Item& item) {
@@ -154,7 +92,7 @@ class RankRun {
         : options_(options),
           identity_(identity),
           report_(report),
-          connection_(meeting_of(options, identity)),
+          connection_(meeting_point(options.network, identity)),
           device_(options.scenario, options.input.workload, settings_for(options.scenario.sync),
                   connection_.communicator(options.implementation)),
           measurer_(options.scenario, options.input, transport_of(options), device_,
@@ -211,7 +149,7 @@ class RankRun {
     void open_file() {
         if (identity_.rank == 0) {
             file_.emplace(options_.output);
-            file_->append(environment_record(options_, identity_));
+            file_->append({environment_record(options_, identity_)});
         }
     }
 
@@ -246,8 +184,8 @@ class RankRun {
         }
         const std::vector<Measurement> records =
             measurer_.measure(item, round, seeded_bits(options_.schedule.seed, round, index));
-        for (const Measurement& record : records) {
-            file_->append(record);
+        if (file_) {
+            file_->append(records);
         }
         ++done_;
     }
@@ -265,31 +203,11 @@ class RankRun {
     MeasureProgress line_;
 };
 
-int fail(const LauncherReport& report, const RankIdentity& identity, const std::string& reason,
-         bool blames_peer) {
-    if (report.has_launcher()) {
-        report.failure(reason, blames_peer);
-    } else {
-        fmt::print(stderr, "bucketwise: rank {}: {}\n", identity.rank, reason);
-    }
-    return exit_failed;
-}
-
 }  // namespace
 
 int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity) {
-    const LauncherReport report;
-    prefer_batch_scheduling();
-    try {
-        RankRun(options, identity, report).run();
-        return exit_done;
-    } catch (const PeerFailure& error) {
-        return fail(report, identity, error.what(), true);
-    } catch (const std::bad_alloc&) {
-        return fail(report, identity, "out of memory", false);
-    } catch (const std::exception& error) {
-        return fail(report, identity, error.what(), false);
-    }
+    return run_rank(
+        identity, [&](const LauncherReport& report) { RankRun(options, identity, report).run(); });
 }
 
 }  // namespace bucketwise

@@ -215,10 +215,13 @@ MeasurementFile::~MeasurementFile() {
     ::close(descriptor_);
 }
 
-void MeasurementFile::append(const Measurement& record) {
-    const std::string line = to_json(record).dump() + "\n";
+void MeasurementFile::append(const std::vector<Measurement>& records) {
+    std::string lines;
+    for (const Measurement& record : records) {
+        lines += to_json(record).dump() + "\n";
+    }
     check_unchanged();
-    if (!write_all(descriptor_, line)) {
+    if (!write_all(descriptor_, lines)) {
         const int reason = errno;
         if (::ftruncate(descriptor_, end_) != 0) {
             // The launcher, or the next --resume, drops the torn line.
@@ -226,7 +229,7 @@ void MeasurementFile::append(const Measurement& record) {
         errno = reason;
         fail(path_, "cannot write");
     }
-    end_ += std::ssize(line);
+    end_ += std::ssize(lines);
 }
 
 void MeasurementFile::check_unchanged() const {

@@ -35,10 +35,11 @@ class MeasurementFile {
     MeasurementFile(const MeasurementFile&) = delete;
     MeasurementFile& operator=(const MeasurementFile&) = delete;
 
-    // The line is with the kernel when this returns. Throws std::runtime_error when it cannot be
-    // written as a whole; the file then ends with the line before it. Also when somebody else has
+    // All of them or none: what one measurement gave stays together. The lines are with the kernel
+    // when this returns. Throws std::runtime_error when they cannot be written; the file then ends
+    // with the line before them. Also when somebody else has
     // removed or changed the file: what a long run goes on to measure would be lost.
-    void append(const Measurement& record);
+    void append(const std::vector<Measurement>& records);
 
   private:
     void check_unchanged() const;

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <new>
@@ -12,18 +13,26 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
-#include "cli/measure_rank.h"
 #include "cli/option_values.h"
 #include "hw/scheduling.h"
 #include "sim/error.h"
 
 namespace bucketwise {
 
+// How the launcher tells its ranks where to meet and on which interface to listen.
+constexpr const char* store_variable = "BUCKETWISE_STORE";
+constexpr const char* interface_variable = "BUCKETWISE_INTERFACE";
+
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
 TemporaryFolder::TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "bucketwise-XXXXXX").string();
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    if (error) {
+        throw std::system_error(error, "the folder for temporary files that TMPDIR names");
+    }
+    std::string name = (parent / "bucketwise-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
         throw std::system_error(errno, std::generic_category(), name);
     }
@@ -35,7 +44,7 @@ TemporaryFolder::~TemporaryFolder() {
     fs::remove_all(path_, ignored);
 }
 
-// --- options -------------------------------------------------------------------------------------
+// --- options ---
 
 void add_network_options(po::options_description& options, const std::string& deadline_text) {
     options.add_options()  //
@@ -46,19 +55,6 @@ void add_network_options(po::options_description& options, const std::string& de
          "where ranks that a launcher started meet: a folder that all see, or redis://HOST:PORT")  //
         ("interface", po::value<std::string>(),
          "network interface of ranks that a launcher started; default: loopback");
-}
-
-void check_new_file(const std::string& path) {
-    std::error_code ignored;
-    const fs::file_status status = fs::status(path, ignored);
-    if (fs::is_regular_file(status)) {
-        if (fs::file_size(path, ignored) > 0) {
-            throw InputError(path, "", "a new file", "one that holds something");
-        }
-    } else if (fs::exists(status)) {
-        throw InputError(path, "", "a file",
-                         fs::is_directory(status) ? "a folder" : "a device or pipe");
-    }
 }
 
 bool is_own_rank(const std::optional<RankIdentity>& identity) {
@@ -121,7 +117,7 @@ JobNetwork job_network(const po::variables_map& values, const std::optional<Rank
     return network;
 }
 
-// --- the launcher's side -------------------------------------------------------------------------
+// --- the launcher's side ---
 
 std::optional<LaunchFailure> launch_job(
     const JobRequest& request, const std::function<void(const std::string&)>& on_progress) {
@@ -139,14 +135,14 @@ std::optional<LaunchFailure> launch_job(
         launch.before_exec = [&](int rank) { return network->enter(rank); };
         launch.variables.emplace_back(interface_variable, ShapedNetwork::interface());
     }
-    return launch_ranks(launch, [&](const RankProgress& progress) {
+    return launch_ranks(launch, [&](const LaunchProgress& progress) {
         if (progress.rank == 0) {
             on_progress(progress.text);
         }
     });
 }
 
-// --- the rank's side -----------------------------------------------------------------------------
+// --- the rank's side ---
 
 MeetingPoint meeting_point(const JobNetwork& network, const RankIdentity& identity) {
     MeetingPoint meeting;
@@ -187,7 +183,8 @@ int fail(const LauncherReport& report, const RankIdentity& identity, const std::
     if (report.has_launcher()) {
         report.failure(reason, blames_peer);
     } else {
-        fmt::print(stderr, "bucketwise: rank {}: {}\n", identity.rank, reason);
+        // Not fmt::print, which throws when nobody reads what it writes.
+        std::fputs(fmt::format("bucketwise: rank {}: {}\n", identity.rank, reason).c_str(), stderr);
     }
     return exit_failed;
 }

@@ -57,9 +57,6 @@ JobNetwork job_network(const boost::program_options::variables_map& values,
                        const std::optional<RankIdentity>& identity, const std::string& command,
                        std::chrono::milliseconds standard_deadline);
 
-// Throws InputError unless `path` is a new or empty file, which can be read back.
-void check_new_file(const std::string& path);
-
 // Did one of our own commands start this rank?
 bool is_own_rank(const std::optional<RankIdentity>& identity);
 

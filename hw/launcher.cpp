@@ -80,7 +80,7 @@ std::string name_of_job() {
 class Launch {
   public:
     Launch(const LaunchRequest& request,
-           const std::function<void(const RankProgress&)>& on_progress)
+           const std::function<void(const LaunchProgress&)>& on_progress)
         : request_(request), on_progress_(on_progress) {
         const std::string job = name_of_job();
         for (int rank = 0; rank < request.ranks; ++rank) {
@@ -350,7 +350,7 @@ class Launch {
     }
 
     const LaunchRequest& request_;
-    const std::function<void(const RankProgress&)>& on_progress_;
+    const std::function<void(const LaunchProgress&)>& on_progress_;
     LauncherSignals signals_;  // before the first rank, until after the last
     std::deque<Rank> ranks_;
     std::vector<pollfd> descriptors_;
@@ -363,7 +363,7 @@ class Launch {
 }  // namespace
 
 std::optional<LaunchFailure> launch_ranks(
-    const LaunchRequest& request, const std::function<void(const RankProgress&)>& on_progress) {
+    const LaunchRequest& request, const std::function<void(const LaunchProgress&)>& on_progress) {
     if (request.command.empty() || request.ranks < 1) {
         throw std::runtime_error("cannot start ranks: no command, or none to be started");
     }

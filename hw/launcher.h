@@ -30,7 +30,7 @@ struct LaunchRequest {
     std::function<bool(int rank)> before_exec;
 };
 
-struct RankProgress {
+struct LaunchProgress {
     int rank = 0;
     std::string text;
 };
@@ -54,7 +54,7 @@ struct LaunchFailure {
 // `on_progress` is called for each line that a rank reports; may be empty. Throws
 // std::runtime_error when a process cannot be started.
 std::optional<LaunchFailure> launch_ranks(
-    const LaunchRequest& request, const std::function<void(const RankProgress&)>& on_progress);
+    const LaunchRequest& request, const std::function<void(const LaunchProgress&)>& on_progress);
 
 // The rank's side: what it tells the launcher. Does nothing when none is listening.
 //

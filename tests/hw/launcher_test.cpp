@@ -73,7 +73,7 @@ class Launcher {
         ::sigaction(SIGINT, nullptr, &before);
         const std::size_t descriptors = open_descriptors();
         const LeftBehind check{*this, descriptors, before.sa_handler};
-        return launch_ranks(request, [this](const RankProgress& progress) {
+        return launch_ranks(request, [this](const LaunchProgress& progress) {
             lines[progress.rank].push_back(progress.text);
             if (progress.text.starts_with("pid ")) {
                 pids[progress.rank] = std::stoi(progress.text.substr(4));
@@ -90,7 +90,7 @@ class Launcher {
     }
 
     LaunchRequest request;
-    std::function<void(const RankProgress&)> on_progress;
+    std::function<void(const LaunchProgress&)> on_progress;
     std::map<int, std::vector<std::string>> lines;
     std::map<int, int> pids;
 
@@ -236,7 +236,7 @@ TEST_CASE("a rank starts with no signal blocked and in a process group of its ow
 
 TEST_CASE("a rank that is killed is named, and the others are ended") {
     Launcher launcher(ranks_of(3, "report progress pid $$; hang"));
-    launcher.on_progress = [&](const RankProgress&) {
+    launcher.on_progress = [&](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             ::kill(launcher.pids[1], SIGKILL);
         }
@@ -287,7 +287,7 @@ TEST_CASE("a stopped rank is the cause when others blame a peer or exit because 
     const Gate gate;
     Launcher launcher(ranks_of(3, "report progress pid $$; if [ $RANK != 1 ]; then read line < " +
                                       gate.path() + "; " + end + "; fi; hang"));
-    launcher.on_progress = [&](const RankProgress&) {
+    launcher.on_progress = [&](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             stop_and_wait(launcher.pids[1]);
             gate.open(2);
@@ -300,7 +300,7 @@ TEST_CASE("a stopped rank is the cause when others blame a peer or exit because 
 
 TEST_CASE("a rank that is killed counts more than one that is stopped") {
     Launcher launcher(ranks_of(3, "report progress pid $$; hang"));
-    launcher.on_progress = [&](const RankProgress&) {
+    launcher.on_progress = [&](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             stop_and_wait(launcher.pids[0]);
             ::kill(launcher.pids[2], SIGSEGV);
@@ -314,7 +314,7 @@ TEST_CASE("a rank that is killed counts more than one that is stopped") {
 TEST_CASE("a rank that is stopped and goes on in time is no failure") {
     const Gate gate;
     Launcher launcher(ranks_of(2, "report progress pid $$; read line < " + gate.path()));
-    launcher.on_progress = [&](const RankProgress&) {
+    launcher.on_progress = [&](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             stop_and_wait(launcher.pids[0]);
             ::kill(launcher.pids[0], SIGCONT);
@@ -354,7 +354,7 @@ TEST_CASE("a report that blames a peer gives way to that peer's failure, even a 
         ranks_of(2, "report progress pid $$; if [ $RANK = 1 ]; then read line < " + to_end.path() +
                         "; " + end + "; fi; read line < " + to_blame.path() +
                         "; report failure peer rank 1 has gone; report progress said it; exit 1"));
-    launcher.on_progress = [&](const RankProgress& progress) {
+    launcher.on_progress = [&](const LaunchProgress& progress) {
         if (progress.text == "said it") {
             to_end.open(1);
         } else if (launcher.all_are_there()) {
@@ -378,7 +378,7 @@ TEST_CASE("a report that blames a peer comes with who had ended before it") {
                                "report progress pid $$; if [ $RANK = 1 ]; then exit 0; fi; "
                                "read line < " +
                                    gate.path() + "; report failure peer it left; exit 1"));
-    launcher.on_progress = [&](const RankProgress&) {
+    launcher.on_progress = [&](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             wait_for_end(launcher.pids[1]);
             gate.open(1);
@@ -393,7 +393,7 @@ TEST_CASE("a rank that ends well before the others is no failure") {
     const Gate gate;
     Launcher launcher(ranks_of(
         2, "report progress pid $$; if [ $RANK = 1 ]; then read line < " + gate.path() + "; fi"));
-    launcher.on_progress = [&](const RankProgress&) {
+    launcher.on_progress = [&](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             wait_for_end(launcher.pids[0]);
             gate.open(1);
@@ -410,7 +410,7 @@ TEST_CASE("a signal that interrupts the launcher ends the ranks and is named") {
     const std::string before = GENERATE("", "trap '' TERM; ", "kill -STOP $$; ");
     INFO(name << " " << before);
     Launcher launcher(ranks_of(2, "report progress pid $$; " + before + "hang"));
-    launcher.on_progress = [&, number = signal](const RankProgress&) {
+    launcher.on_progress = [&, number = signal](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             ::raise(number);
         }
@@ -427,14 +427,14 @@ TEST_CASE("a signal that the caller ignores does not interrupt") {
     ignore.sa_handler = SIG_IGN;
     ::sigaction(SIGHUP, &ignore, &before);
     Launcher launcher(ranks_of(1, "report progress pid $$"));
-    launcher.on_progress = [](const RankProgress&) { ::raise(SIGHUP); };
+    launcher.on_progress = [](const LaunchProgress&) { ::raise(SIGHUP); };
     CHECK_FALSE(launcher.run());
     ::sigaction(SIGHUP, &before, nullptr);
 }
 
 TEST_CASE("an exception from on_progress ends the ranks and passes through") {
     Launcher launcher(ranks_of(3, "report progress pid $$; hang"));
-    launcher.on_progress = [&](const RankProgress&) {
+    launcher.on_progress = [&](const LaunchProgress&) {
         if (launcher.all_are_there()) {
             throw std::logic_error("not today");
         }
@@ -495,7 +495,7 @@ class LauncherProcess {
         pid_ = ::fork();
         if (pid_ == 0) {
             ::setpgid(0, 0);
-            const auto failure = launch_ranks(request, [&](const RankProgress& progress) {
+            const auto failure = launch_ranks(request, [&](const LaunchProgress& progress) {
                 if (progress.text.starts_with("pid ")) {
                     const int pid = std::stoi(progress.text.substr(4));
                     [[maybe_unused]] const ssize_t written = ::write(ends[1], &pid, sizeof pid);

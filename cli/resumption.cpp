@@ -1,0 +1,88 @@
+#include "cli/resumption.h"
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+// The item and round that a record completes, if it does.
+struct Position {
+    Item item;
+    std::int64_t round = 0;
+};
+
+std::optional<Position> position_of(const Measurement& record) {
+    if (const auto* r = std::get_if<AllReduceRecord>(&record)) {
+        return Position{{.protocol = Protocol::all_reduce, .message = r->size}, r->round};
+    }
+    if (const auto* r = std::get_if<ComputeRecord>(&record)) {
+        // A line per rank; without the last one some are missing.
+        if (r->rank + 1 < r->ranks) {
+            return std::nullopt;
+        }
+        return Position{{.protocol = Protocol::compute}, r->round};
+    }
+    if (const auto* r = std::get_if<ContentionRecord>(&record)) {
+        return Position{{.protocol = Protocol::contention, .message = r->size}, r->round};
+    }
+    if (const auto* r = std::get_if<StepRecord>(&record)) {
+        return Position{{.protocol = Protocol::step, .cap = r->is_default ? std::nullopt : r->cap},
+                        r->round};
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+void check_same_run(const MeasureOptions& options, const std::vector<Measurement>& records) {
+    if (records.empty() || !std::holds_alternative<EnvironmentRecord>(records.front())) {
+        throw InputError(options.output, "", "measurements to resume, an environment first",
+                         records.empty() ? "no whole line" : "another record");
+    }
+    for (const Measurement& measurement : records) {
+        const auto* earlier = std::get_if<EnvironmentRecord>(&measurement);
+        if (earlier == nullptr) {
+            continue;
+        }
+        const std::string rate =
+            options.network.link_rate ? text_of(*options.network.link_rate) : "";
+        const auto differ = [&](const char* pointer, const std::string& then,
+                                const std::string& now) {
+            if (then != now) {
+                throw InputError(options.output, pointer, "the same as now, " + now, then);
+            }
+        };
+        const Transport transport = transport_of(options);
+        differ("/ranks", std::to_string(earlier->transport.ranks), std::to_string(transport.ranks));
+        differ("/algorithm", earlier->transport.algorithm, transport.algorithm);
+        differ("/implementation", earlier->transport.implementation, transport.implementation);
+        differ("/link_rate", earlier->link_rate.empty() ? "none" : earlier->link_rate,
+               rate.empty() ? "none" : rate);
+        differ("/seed", std::to_string(earlier->seed), std::to_string(options.schedule.seed));
+        if (earlier->scenario != options.scenario_text) {
+            throw InputError(options.output, "/scenario", "the scenario that is measured now",
+                             "another one");
+        }
+    }
+}
+
+std::vector<std::int64_t> open_positions(const Schedule& schedule,
+                                         const std::vector<Measurement>& records) {
+    const std::size_t items = schedule.items.size();
+    std::vector<std::int64_t> open(static_cast<std::size_t>(schedule.rounds) * items, 1);
+    for (const Measurement& record : records) {
+        const std::optional<Position> position = position_of(record);
+        for (std::size_t i = 0; position && i < items; ++i) {
+            if (schedule.items[i] == position->item && position->round < schedule.rounds) {
+                open[static_cast<std::size_t>(position->round) * items + i] = 0;
+            }
+        }
+    }
+    return open;
+}
+
+}  // namespace bucketwise
