@@ -34,7 +34,8 @@ class AllReduceWorld {
                              identity.ranks == 1 ? "rank" : "ranks")),
           show_progress_(std::move(show_progress)),
           connection_(meeting_of(options, identity, implementation)),
-          all_reduces_(connection_.communicator(implementation), thread_) {
+          all_reduces_(connection_.communicator(implementation), thread_),
+          thread_(identity.rank) {
         schedule_.rounds = options.rounds;
         schedule_.seed = options.seed;
         for (const Bytes size : options.sizes) {

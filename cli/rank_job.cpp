@@ -14,7 +14,6 @@
 
 #include "cli/command.h"
 #include "cli/option_values.h"
-#include "hw/scheduling.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -193,7 +192,6 @@ int fail(const LauncherReport& report, const RankIdentity& identity, const std::
 
 int run_rank(const RankIdentity& identity, const std::function<void(const LauncherReport&)>& act) {
     const LauncherReport report;
-    prefer_batch_scheduling();
     try {
         act(report);
         return exit_done;

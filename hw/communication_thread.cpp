@@ -2,11 +2,12 @@
 
 #include <utility>
 
+#include "hw/scheduling.h"
 #include "sim/invariant.h"
 
 namespace bucketwise {
 
-CommunicationThread::CommunicationThread() : thread_([this] { serve(); }) {}
+CommunicationThread::CommunicationThread(int rank) : thread_([this, rank] { serve(rank); }) {}
 
 CommunicationThread::~CommunicationThread() {
     {
@@ -59,7 +60,8 @@ CommunicationThread::Times CommunicationThread::times(Ticket ticket) const {
     return times_.at(ticket);
 }
 
-void CommunicationThread::serve() {
+void CommunicationThread::serve(int rank) {
+    const ProcessorLimit limit = ProcessorLimit::away_from_transport(rank);
     std::unique_lock lock(mutex_);
     while (true) {
         launched_.wait(lock, [this] { return stopping_ || (!jobs_.empty() && !failure_); });

@@ -18,7 +18,8 @@ namespace bucketwise {
 
 class CommunicationThread {
   public:
-    CommunicationThread();
+    // Keeps off the processor of the rank's transport thread, see hw/scheduling.h.
+    explicit CommunicationThread(int rank);
     // Waits for the collective that is running; those behind it are dropped.
     ~CommunicationThread();
     CommunicationThread(const CommunicationThread&) = delete;
@@ -43,7 +44,7 @@ class CommunicationThread {
     [[nodiscard]] Times times(Ticket ticket) const;
 
   private:
-    void serve();
+    void serve(int rank);
 
     mutable std::mutex mutex_;
     std::condition_variable launched_;

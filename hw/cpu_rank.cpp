@@ -41,7 +41,8 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
       buffers_(workload_.gradients, sync),
       kernels_(kernel_plan_, workload_.gradients, buffers_, scenario.step.optimizer),
       communicator_(communicator),
-      messages_(communicator, thread_) {
+      messages_(communicator, thread_),
+      thread_(communicator.rank()) {
     for (const BufferGroup& group : workload_.buffer_groups) {
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);

@@ -45,7 +45,7 @@ std::string compiler_name() {
 Environment read_environment() {
     return {cpu_model(),     std::thread::hardware_concurrency(),
             kernel_name(),   compiler_name(),
-            gpu_libraries(), scheduling_policy()};
+            gpu_libraries(), scheduling_of_threads()};
 }
 
 }  // namespace bucketwise

@@ -11,7 +11,7 @@ struct Environment {
     std::string kernel;    // name, release and architecture
     std::string compiler;  // that built this program
     std::string gpu_libraries;
-    std::string scheduling;  // policy of the calling thread, such as SCHED_OTHER
+    std::string scheduling;  // of ranks' threads: "threads kept apart" or "default"
     bool operator==(const Environment&) const = default;
 };
 

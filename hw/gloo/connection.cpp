@@ -15,6 +15,7 @@
 #include "hw/gloo/peer_failure.h"
 #include "hw/gloo/ring_all_reduce.h"
 #include "hw/gloo/store.h"
+#include "hw/scheduling.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -119,7 +120,10 @@ struct GlooConnection::State {
 GlooConnection::GlooConnection(const MeetingPoint& meeting) {
     check(meeting);
     const auto deadline = std::chrono::steady_clock::now() + meeting.deadline;
-    auto device = open_device(meeting.address, meeting.interface);
+    auto device = [&] {
+        const ProcessorLimit limit = ProcessorLimit::for_transport(meeting.rank);
+        return open_device(meeting.address, meeting.interface);  // starts the transport's thread
+    }();
     const std::unique_ptr<KeyValueStore> store = open_store(meeting.store);
     JobStore job(*store, meeting.job + "/", deadline);
     announce(meeting, job);

@@ -11,7 +11,7 @@ namespace bucketwise {
 namespace {
 
 TEST_CASE("collectives run one after another in the order in which they were launched") {
-    CommunicationThread thread;
+    CommunicationThread thread(0);
     std::vector<int> order;
     std::vector<CommunicationThread::Ticket> tickets;
     for (int i = 0; i < 100; ++i) {
@@ -29,7 +29,7 @@ TEST_CASE("collectives run one after another in the order in which they were lau
 }
 
 TEST_CASE("launching does not wait for the collective") {
-    CommunicationThread thread;
+    CommunicationThread thread(0);
     std::promise<void> gate;
     const CommunicationThread::Ticket first = thread.launch([&] { gate.get_future().wait(); });
     const CommunicationThread::Ticket second = thread.launch([] {});
@@ -41,7 +41,7 @@ TEST_CASE("launching does not wait for the collective") {
 }
 
 TEST_CASE("waiting rethrows what a collective threw, also for those behind it") {
-    CommunicationThread thread;
+    CommunicationThread thread(0);
     std::atomic<bool> ran = false;
     const auto good = thread.launch([] {});
     const auto bad = thread.launch([] { throw std::runtime_error("gone"); });
@@ -54,7 +54,7 @@ TEST_CASE("waiting rethrows what a collective threw, also for those behind it") 
 }
 
 TEST_CASE("a thread that is restarted counts tickets anew") {
-    CommunicationThread thread;
+    CommunicationThread thread(0);
     for (int step = 0; step < 3; ++step) {
         thread.restart();
         const auto ticket = thread.launch([] {});
@@ -69,7 +69,7 @@ TEST_CASE("destroying a thread drops what has not begun") {
     std::promise<void> gate;
     std::future<void> opened = gate.get_future();
     {
-        CommunicationThread thread;
+        CommunicationThread thread(0);
         thread.launch([&] {
             ++ran;
             started.set_value();
