@@ -15,7 +15,8 @@ fi
 
 logs=build/test_logs
 mkdir -p "$logs"
-jobs=$(nproc)
+# Many tests wait, for processes and deadlines.
+jobs=$((2 * $(nproc)))
 failed=()
 report=()
 
