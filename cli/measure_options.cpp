@@ -57,8 +57,8 @@ po::options_description described_options() {
         ("backend", po::value<std::string>()->default_value("gloo"), "gloo")            //
         ("ranks", po::value<std::string>(), "how many ranks; default: the scenario's")  //
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
-         "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine powers of "
-         "two")  //
+         "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine, each with a "
+         "plan of its own")  //
         ("bytes", po::value<std::string>()->default_value("auto"),
          "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all "
          "gradients")  //
@@ -80,10 +80,10 @@ po::options_description described_options() {
 
 // --- ranks ---
 
-void set_ranks(Json& document, std::int64_t ranks) {
+void set_ranks(Json& document, std::int64_t ranks, std::int64_t ranks_per_node) {
     set_at(document, "/cluster/ranks", ranks, "--ranks");
     if (document["cluster"].contains("ranks_per_node")) {
-        set_at(document, "/cluster/ranks_per_node", ranks, "--ranks");
+        set_at(document, "/cluster/ranks_per_node", ranks_per_node, "--ranks");
     }
 }
 
@@ -98,10 +98,11 @@ void apply_ranks(const po::variables_map& values, const std::optional<RankIdenti
                 fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
                 std::to_string(ranks));
         }
-        set_ranks(document, ranks);
+        set_ranks(document, ranks, ranks);
     }
-    if (identity) {
-        set_ranks(document, identity->ranks);
+    // Ranks of ours have the launcher's arguments, so they read what it read.
+    if (identity && !is_own_rank(identity)) {
+        set_ranks(document, identity->ranks, identity->local_ranks);
     }
 }
 
@@ -134,7 +135,8 @@ Bytes power_of_two_at_least(Bytes size) {
     return power;
 }
 
-// Powers of two from a 128th of all gradients to one bucket for all, as far as plans differ.
+// The roundest cap of each plan that a power of two gives, from a 256th of all gradients to one
+// bucket for all.
 std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const SyncRequest& sync) {
     std::vector<std::optional<Bytes>> caps{std::nullopt};
     if (!has_cap(sync)) {

@@ -157,10 +157,13 @@ std::string step_text(const std::vector<Measurement>& records) {
                         100 * spread(samples.steps), milliseconds(median(samples.exposed)),
                         milliseconds(median(samples.waiting)), key.second ? "  default" : "");
     }
-    return text + fmt::format(
-                      "every sum is right: no element further than {:.2g} from the exact "
-                      "mean; at most {} of memory per rank\n",
-                      difference, text_of(Bytes{memory_bytes}));
+    const bool any_sums = std::any_of(by_cap.begin(), by_cap.end(),
+                                      [](const auto& entry) { return entry.second.buckets > 0; });
+    if (any_sums) {
+        text += fmt::format(
+            "every sum is right: no element further than {:.2g} from the exact mean\n", difference);
+    }
+    return text + fmt::format("at most {} of memory per rank\n", text_of(Bytes{memory_bytes}));
 }
 
 }  // namespace

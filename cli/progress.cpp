@@ -68,7 +68,7 @@ void MeasureProgress::show(const std::string& report) {
         counting_ = true;
         first_ = now;
     }
-    const std::chrono::duration<double> elapsed = counting_ ? now - first_ : now - now;
+    const std::chrono::duration<double> elapsed = now - (counting_ ? first_ : now);
     fmt::print(stderr, "\r\033[K{}", progress_line(done, total, text, elapsed, terminal_columns()));
     std::fflush(stderr);
     shown_ = true;

@@ -127,7 +127,8 @@ std::optional<LaunchFailure> launch_job(
     launch.variables = request.variables;
     launch.variables.emplace_back(store_variable, store.path());
     launch.ranks = request.ranks;
-    launch.deadline = request.network.deadline;
+    // Ranks that wait for a hung one give up first, and so say who it is.
+    launch.deadline = 2 * request.network.deadline;
     std::optional<ShapedNetwork> network;
     if (request.network.link_rate) {
         network.emplace(request.ranks, *request.network.link_rate);

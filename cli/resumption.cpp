@@ -4,6 +4,8 @@
 #include <string>
 #include <variant>
 
+#include "hw/cpu_kernels.h"
+#include "hw/gloo/connection.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -63,6 +65,10 @@ void check_same_run(const MeasureOptions& options, const std::vector<Measurement
         differ("/link_rate", earlier->link_rate.empty() ? "none" : earlier->link_rate,
                rate.empty() ? "none" : rate);
         differ("/seed", std::to_string(earlier->seed), std::to_string(options.schedule.seed));
+        const Environment machine = read_environment();
+        differ("/cpu", earlier->machine.cpu, machine.cpu);
+        differ("/cores", std::to_string(earlier->machine.cores), std::to_string(machine.cores));
+        differ("/libraries", earlier->libraries, gloo_version() + ", " + kernel_libraries());
         if (earlier->scenario != options.scenario_text) {
             throw InputError(options.output, "/scenario", "the scenario that is measured now",
                              "another one");

@@ -138,7 +138,7 @@ void CpuKernels::forward(std::int32_t operation) {
     run(plan_.forward[static_cast<std::size_t>(operation)]);
 }
 
-void CpuKernels::backward(std::int32_t operation, std::int32_t rank_value, bool accumulate) {
+void CpuKernels::backward(std::int32_t operation, float rank_value, bool accumulate) {
     const KernelCall& call = plan_.backward[static_cast<std::size_t>(operation)];
     if (call.product && call.pass == Pass::weight_gradient) {
         const float scale =
@@ -152,8 +152,8 @@ void CpuKernels::backward(std::int32_t operation, std::int32_t rank_value, bool 
     }
 }
 
-float CpuKernels::scale_of(std::int32_t gradient, std::int32_t rank_value) const {
-    return static_cast<float>(gradient_factor(gradient) * rank_value);
+float CpuKernels::scale_of(std::int32_t gradient, float rank_value) const {
+    return static_cast<float>(gradient_factor(gradient)) * rank_value;
 }
 
 void CpuKernels::run(const KernelCall& call) {

@@ -37,7 +37,7 @@ class CpuKernels {
     void forward(std::int32_t operation);
     // `rank_value` multiplies the known values of the gradients; `accumulate` adds to what earlier
     // micro-steps left.
-    void backward(std::int32_t operation, std::int32_t rank_value, bool accumulate);
+    void backward(std::int32_t operation, float rank_value, bool accumulate);
     void optimizer();
 
   private:
@@ -49,7 +49,7 @@ class CpuKernels {
     void fill(Duration duration);
     void update(std::int32_t gradient);
     void reserve(const KernelCall& call);
-    [[nodiscard]] float scale_of(std::int32_t gradient, std::int32_t rank_value) const;
+    [[nodiscard]] float scale_of(std::int32_t gradient, float rank_value) const;
     [[nodiscard]] const float* right_factor(const KernelCall& call);
     [[nodiscard]] std::int64_t written_bytes(const KernelCall& call) const;
 

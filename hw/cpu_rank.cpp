@@ -37,6 +37,7 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
                  Communicator& communicator)
     : workload_(workload),
       accumulation_(scenario.step.accumulation),
+      value_scale_(scale_within_float16(communicator.ranks(), accumulation_)),
       kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
       buffers_(workload_.gradients, sync),
       kernels_(kernel_plan_, workload_.gradients, buffers_, scenario.step.optimizer),
@@ -48,6 +49,13 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
         module_buffers_.emplace_back(group.size.count);
     }
     unused_map_ = Arena(4 * static_cast<std::int64_t>(workload_.gradients.size()));
+    // Gradients that live in buckets need a place also before the first step, and without buckets.
+    arrange(make_plan(workload_.gradients, workload_.readiness, sync.policy));
+}
+
+void CpuRank::arrange(const BucketPlan& plan) {
+    arranged_ = plan;
+    buffers_.arrange(plan);
 }
 
 void CpuRank::calibrate() {
@@ -56,13 +64,12 @@ void CpuRank::calibrate() {
 
 StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                        std::int64_t step, Communicate communicate) {
-    if (arranged_.empty() || !(arranged_.front() == plan)) {
-        arranged_.assign(1, plan);
-        buffers_.arrange(plan);
+    if (!plan.buckets.empty() && !(arranged_ == plan)) {
+        arrange(plan);
     }
     step_ = {.program = &program,
              .sync = sync,
-             .plan = &arranged_.front(),
+             .plan = &arranged_,
              .number = step,
              .communicate = communicate,
              .tickets = std::vector<CommunicationThread::Ticket>(program.collectives.size())};
@@ -70,6 +77,9 @@ StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const B
     std::fill_n(unused_map_.floats(), workload_.gradients.size(), 1.0F);
     StepTrace trace;
     trace.instructions.resize(program.instructions.size());
+    if (communicate == Communicate::yes) {
+        thread_.wait(thread_.launch([this] { messages_.meet(); }));  // all set out together
+    }
     const Clock::time_point start = Clock::now();
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
         trace.instructions[i].begin = between(start, Clock::now());
@@ -111,8 +121,9 @@ void CpuRank::execute(const Instruction& instruction) {
 
 // The last operation of backward ends a micro-step.
 void CpuRank::backward(std::int32_t operation) {
-    kernels_.backward(operation, rank_value(communicator_.rank(), step_.number, step_.micro_step),
-                      step_.micro_step > 0);
+    const float value = value_scale_ * static_cast<float>(rank_value(
+                                           communicator_.rank(), step_.number, step_.micro_step));
+    kernels_.backward(operation, value, step_.micro_step > 0);
     if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
         ++step_.micro_step;
     }
@@ -165,13 +176,15 @@ void CpuRank::copy_buffers(std::int32_t group) {
 }
 
 void CpuRank::launch(std::int32_t collective) {
-    CommunicationThread::Job job =
-        step_.communicate == Communicate::yes ? job_of(collective) : [] {};
-    step_.tickets[static_cast<std::size_t>(collective)] = thread_.launch(std::move(job));
+    step_.tickets[static_cast<std::size_t>(collective)] = thread_.launch(job_of(collective));
 }
 
 CommunicationThread::Job CpuRank::job_of(std::int32_t collective) {
     const Collective& c = step_.program->collectives[static_cast<std::size_t>(collective)];
+    const bool is_free = step_.communicate == Communicate::for_free;
+    if (is_free && !c.bucket) {
+        return [] {};
+    }
     if (c.kind == CollectiveKind::broadcast) {
         // Broadcasts open a step, one per buffer group in order.
         std::byte* data = broadcast_[static_cast<std::size_t>(collective)].at(0);
@@ -188,10 +201,13 @@ CommunicationThread::Job CpuRank::job_of(std::int32_t collective) {
     const bool compressed = casts(*c.bucket);
     std::byte* data = compressed ? buffers_.compressed(*c.bucket) : buffers_.bucket(*c.bucket);
     const DType dtype = compressed ? dtype_of(step_.sync.comm_hook) : bucket.dtype;
-    // Where no copy divides, the collective averages, as NCCL's does.
+    // Where no copy divides, the collective averages, as NCCL's does. That is computing, so it is
+    // not free.
     const bool averages = !step_.sync.copies_in && !compressed;
-    return [this, data, dtype, averages, elements = numel_of(bucket)] {
-        communicator_.all_reduce_sum(data, elements, dtype);
+    return [this, data, dtype, averages, is_free, elements = numel_of(bucket)] {
+        if (!is_free) {
+            communicator_.all_reduce_sum(data, elements, dtype);
+        }
         if (averages) {
             copy_scaled(data, data, elements, dtype, mean_factor());
         }
@@ -204,7 +220,8 @@ DType CpuRank::wire_dtype() const {
 
 StepCheck CpuRank::check() {
     StepCheck check;
-    const double mean = mean_rank_value(communicator_.ranks(), step_.number, accumulation_);
+    const double mean =
+        double{value_scale_} * mean_rank_value(communicator_.ranks(), step_.number, accumulation_);
     for (std::size_t i = 0; i < workload_.gradients.size(); ++i) {
         const Gradient& gradient = workload_.gradients[i];
         const auto index = static_cast<std::int32_t>(i);
@@ -237,14 +254,30 @@ AllReduceTrace CpuRank::all_reduce(Bytes size, DType dtype, std::int64_t iterati
     return messages_.run(size, dtype, iterations);
 }
 
+// Over and over for as long as contend() will, after a pass that warms up. Medians, as one
+// interruption would else count in every comparison.
 std::vector<Duration> CpuRank::backward_alone() {
-    std::vector<Duration> alone;
-    for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
-        const Clock::time_point begin = Clock::now();
-        kernels_.backward(static_cast<std::int32_t>(i), 1, false);
-        alone.push_back(between(begin, Clock::now()));
+    constexpr std::chrono::milliseconds enough{100};
+    constexpr std::size_t most_passes = 100;
+    std::vector<std::vector<Duration>> samples(workload_.backward.size());
+    const Clock::time_point start = Clock::now();
+    for (std::size_t pass = 0; pass < 3 || (pass < most_passes && Clock::now() - start < enough);
+         ++pass) {
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+            const Clock::time_point begin = Clock::now();
+            kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
+            if (pass > 0) {
+                samples[i].push_back(between(begin, Clock::now()));
+            }
+        }
     }
-    return alone;
+    std::vector<Duration> medians;
+    for (std::vector<Duration>& of_operation : samples) {
+        const auto middle = of_operation.begin() + std::ssize(of_operation) / 2;
+        std::nth_element(of_operation.begin(), middle, of_operation.end());
+        medians.push_back(*middle);
+    }
+    return medians;
 }
 
 ContentionTrace CpuRank::contend(Bytes size, DType dtype, std::int64_t iterations,
@@ -257,7 +290,7 @@ ContentionTrace CpuRank::contend(Bytes size, DType dtype, std::int64_t iteration
     for (std::size_t i = 0; !thread_.has_ended(tickets.back()); i = (i + 1) % alone.size()) {
         const bool communicating = thread_.has_begun(tickets.front());
         const Clock::time_point begin = Clock::now();
-        kernels_.backward(static_cast<std::int32_t>(i), 1, false);
+        kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
         const Clock::time_point end = Clock::now();
         if (communicating && !thread_.has_ended(tickets.back())) {
             trace.compute_disturbed += between(begin, end);

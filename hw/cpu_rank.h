@@ -44,6 +44,7 @@ class CpuRank : public RankDevice {
         std::vector<CommunicationThread::Ticket> tickets;  // by collective
     };
 
+    void arrange(const BucketPlan& plan);
     void execute(const Instruction& instruction);
     void forward(std::int32_t operation);
     void backward(std::int32_t operation);
@@ -61,6 +62,7 @@ class CpuRank : public RankDevice {
 
     Workload workload_;
     std::int64_t accumulation_;
+    float value_scale_;  // of the gradients' known values, a power of two
     KernelPlan kernel_plan_;
     GradientBuffers buffers_;
     CpuKernels kernels_;
@@ -69,7 +71,7 @@ class CpuRank : public RankDevice {
     std::vector<Arena> module_buffers_;  // and where it is copied to
     Arena unused_map_;                   // one float32 per parameter, all ones
     IsolatedAllReduce messages_;         // uses thread_
-    std::vector<BucketPlan> arranged_;   // the plan the buffers are laid out for: none or one
+    BucketPlan arranged_;                // what the buffers are laid out for
     Step step_;
     CommunicationThread thread_;  // last, so that it ends first
 };

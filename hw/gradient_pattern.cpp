@@ -53,6 +53,17 @@ double mean_rank_value(int ranks, std::int64_t step, std::int64_t accumulation) 
     return static_cast<double>(sum) / ranks;
 }
 
+float scale_within_float16(int ranks, std::int64_t accumulation) {
+    constexpr double largest_value = 4 * 4 * 4 * 8;
+    constexpr double half_of_float16 = 32768;
+    const double largest_sum = largest_value * ranks * static_cast<double>(accumulation);
+    float scale = 1;
+    while (largest_sum * double{scale} > half_of_float16) {
+        scale /= 2;
+    }
+    return scale;
+}
+
 std::vector<float> row_values(std::int64_t rows) {
     std::vector<float> values(static_cast<std::size_t>(rows));
     for (std::int64_t i = 0; i < rows; ++i) {

@@ -31,9 +31,11 @@ class IsolatedAllReduce {
     // Waits for all.
     std::vector<Duration> times_of(const std::vector<CommunicationThread::Ticket>& tickets);
 
+    // Returns once all ranks have called it. On the communication thread.
+    void meet();
+
   private:
     void prepare(Bytes size);
-    void meet();
     std::vector<CommunicationThread::Ticket> launch_all(Bytes size, DType dtype,
                                                         std::int64_t iterations);
 

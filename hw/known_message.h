@@ -9,7 +9,7 @@
 
 namespace bucketwise {
 
-// The rank's term, exactly as written_message() stores it.
+// The rank's term, exactly as write_known_message() stores it.
 double known_term(int rank, std::int64_t element, DType dtype);
 
 void write_known_message(void* data, std::int64_t elements, DType dtype, int rank);

@@ -308,6 +308,26 @@ class Launch {
         }
     }
 
+    // Where ranks blame their peers and nobody else is known to have failed, the one they waited
+    // for is among those that go on without a word.
+    void accuse_who_did_not_speak() {
+        const bool only_blame = std::all_of(causes_.begin(), causes_.end(), [](const Cause& cause) {
+            return cause.evidence == Evidence::blames_peer;
+        });
+        const Rank* quietest = nullptr;
+        for (const Rank& rank : ranks_) {
+            if (rank.process.running() && !rank.failed &&
+                (quietest == nullptr || rank.last_sign < quietest->last_sign)) {
+                quietest = &rank;
+            }
+        }
+        if (only_blame && !causes_.empty() && quietest != nullptr) {
+            accuse(*quietest, Evidence::silent,
+                   fmt::format("did not answer the others (rank {} {})", causes_.front().rank,
+                               causes_.front().reason));
+        }
+    }
+
     [[nodiscard]] bool all_have_spoken() const {
         return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
             return !rank.process.running() || rank.failed || rank.stop;
@@ -317,6 +337,7 @@ class Launch {
     void advance() {
         const bool over = Clock::now() >= phase_end_;
         if (phase_ == Phase::inquest && (over || all_have_spoken())) {
+            accuse_who_did_not_speak();
             end();
         } else if (phase_ == Phase::ending && over) {
             kill();

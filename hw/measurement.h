@@ -33,7 +33,7 @@ struct EnvironmentRecord {
     std::string libraries;  // of the backend and the kernels, with versions
     Transport transport;
     std::int64_t hosts = 1;
-    std::string link_rate;  // as typed; empty: the link is as it is
+    std::string link_rate;  // such as "1gbit"; empty: the link is as it is
     std::uint64_t seed = 0;
     std::int64_t rounds = 0;
     std::vector<std::string> gradients;            // names, in parameter order
@@ -87,8 +87,8 @@ struct RankStep {
     double forward_us = 0;
     double backward_us = 0;
     double optimizer_us = 0;
-    double waiting_us = 0;  // of these, blocked until a collective had ended
-    std::int64_t peak_memory_bytes = 0;
+    double waiting_us = 0;               // of these, blocked until a collective had ended
+    std::int64_t peak_memory_bytes = 0;  // of the process, so far
     bool operator==(const RankStep&) const = default;
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 
 #include "hw/gloo/peer_failure.h"
 #include "sim/error.h"
@@ -61,7 +62,8 @@ void check_address(const std::string& address) {
         throw InputError("address", "", expected, address + ", which stands for all of them");
     }
     if (const int error = bind_error(*info); error != 0) {
-        throw InputError("address", "", expected, address + " (" + std::strerror(error) + ")");
+        throw InputError("address", "", expected,
+                         address + " (" + std::generic_category().message(error) + ")");
     }
 }
 
@@ -69,7 +71,7 @@ void check_interface(const std::string& interface) {
     ifaddrs* first = nullptr;
     if (::getifaddrs(&first) != 0) {
         throw std::runtime_error(std::string("cannot list network interfaces: ") +
-                                 std::strerror(errno));
+                                 std::generic_category().message(errno));
     }
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, ::freeifaddrs);
     for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {

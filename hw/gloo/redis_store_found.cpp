@@ -18,23 +18,23 @@ struct RedisPlace {
 
 // "redis://HOST:PORT"; a numeric IPv6 host stands in brackets (RFC 3986, section 3.2.2).
 RedisPlace parse_place(const std::string& place) {
-    const InputError error(place, "", "redis://HOST:PORT", "another form");
+    const auto refuse = [&] { throw InputError(place, "", "redis://HOST:PORT", "another form"); };
     const std::string authority = place.substr(redis_scheme.size());
     const std::size_t colon = authority.rfind(':');
     if (colon == std::string::npos || colon == 0) {
-        throw error;
+        refuse();
     }
     RedisPlace parsed{authority.substr(0, colon), 0};
     const char* const end = authority.data() + authority.size();
     const auto [rest, failure] =
         std::from_chars(authority.data() + colon + 1, end, parsed.port, 10);
     if (failure != std::errc{} || rest != end || parsed.port < 1 || parsed.port > 65535) {
-        throw error;
+        refuse();
     }
     if (parsed.host.front() == '[' && parsed.host.back() == ']') {
         parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
     } else if (parsed.host.find(':') != std::string::npos) {
-        throw error;
+        refuse();
     }
     return parsed;
 }

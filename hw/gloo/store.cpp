@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "hw/gloo/peer_failure.h"
@@ -94,7 +94,7 @@ std::unique_ptr<KeyValueStore> open_directory(const std::string& directory) {
         throw InputError(directory, "", expected, "a file");
     }
     if (::access(directory.c_str(), R_OK | W_OK | X_OK) != 0) {
-        throw InputError(directory, "", expected, std::strerror(errno));
+        throw InputError(directory, "", expected, std::generic_category().message(errno));
     }
     return std::make_unique<DirectoryStore>(directory);
 }

@@ -36,7 +36,7 @@ Scenario small_scenario(int ranks) {
     scenario.workload = workload;
     scenario.group.ranks = ranks;
     scenario.link.segments.push_back({std::nullopt, Duration{0}, bandwidth_from_gb_per_s(1)});
-    scenario.sync.bucket_cap = Bytes{64 * 1024};
+    scenario.sync.bucket_cap = Bytes{std::int64_t{64} << 10};
     return scenario;
 }
 
@@ -304,6 +304,29 @@ TEST_CASE("a trace holds every instruction in order and no collective before its
         CHECK(step.step() == trace.instructions.back().end);
         CHECK(step.waiting <= step.step());
     }
+}
+
+TEST_CASE("gradients that live in buckets have places of their own before any bucket is sent") {
+    Scenario scenario = small_scenario(1);
+    scenario.sync.views = true;
+    const StepInput input = replay_input(scenario);
+    const SyncSettings sync = settings_for(scenario.sync);
+    SyncRequest none;
+    none.strategy = Strategy::none;
+    PretendingCommunicator communicator(PretendingCommunicator::Fault::none);
+    CpuRank device(scenario, input.workload, sync, communicator);
+    // A step without buckets, as compute alone is measured: with one rank its gradients are means.
+    device.run(build_program(input, settings_for(none), {}), settings_for(none), {}, 0,
+               Communicate::for_free);
+    CHECK(device.check().wrong.empty());
+}
+
+TEST_CASE("a float16 sum over many micro-steps does not overflow") {
+    Scenario scenario = small_scenario(2);
+    std::get<ModelWorkload>(scenario.workload).dtype = DType::float16;
+    scenario.sync.strategy = Strategy::overlap;
+    scenario.step.accumulation = 130;
+    check_all_right(2, {scenario});
 }
 
 TEST_CASE("free communication runs every instruction and no collective") {

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <latch>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <thread>
 
 #include "hw/gloo/connection.h"
+#include "hw/rank_identity.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
 
@@ -25,8 +25,7 @@ using testing::contains;
 using testing::Outcome;
 
 std::optional<std::string> find_program(const std::string& name) {
-    const char* const path = std::getenv("PATH");
-    std::istringstream folders(path == nullptr ? "" : path);
+    std::istringstream folders(environment_variable("PATH").value_or(""));
     for (std::string folder; std::getline(folders, folder, ':');) {
         const std::string program = folder + "/" + name;
         if (::access(program.c_str(), X_OK) == 0) {
@@ -55,9 +54,10 @@ class Socket {
 
     int bind_to_free_port() {
         socklen_t size = sizeof(address_);
-        ::bind(descriptor_, reinterpret_cast<sockaddr*>(&address_), size);
-        ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address_), &size);
-        return ::ntohs(address_.sin_port);
+        const bool bound =
+            ::bind(descriptor_, reinterpret_cast<sockaddr*>(&address_), size) == 0 &&
+            ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address_), &size) == 0;
+        return bound ? ::ntohs(address_.sin_port) : 0;
     }
 
     bool connects_to(int port) {
