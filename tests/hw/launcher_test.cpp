@@ -364,11 +364,18 @@ TEST_CASE("a report that blames a peer gives way to that peer's failure, even a 
     CHECK(failure_of(launcher).rank == 1);
 }
 
-TEST_CASE("a report that blames a peer is the reason if there is no other") {
+TEST_CASE("a report that blames a peer accuses who goes on without a word") {
     Launcher launcher(
         ranks_of(2, "if [ $RANK = 0 ]; then report failure peer no answer; fi; hang"));
     const LaunchFailure failure = failure_of(launcher);
-    CHECK(failure.rank == 0);
+    CHECK(failure.rank == 1);
+    CHECK(failure.reason == "did not answer the others (rank 0 failed: no answer)");
+}
+
+TEST_CASE("a report that blames a peer is the reason if all ranks have made one") {
+    Launcher launcher(ranks_of(2, "report failure peer no answer; hang"));
+    const LaunchFailure failure = failure_of(launcher);
+    CHECK(failure.rank.has_value());
     CHECK(failure.reason == "failed: no answer");
 }
 
