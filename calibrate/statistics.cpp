@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <random>
 #include <utility>
 
 #include "sim/invariant.h"
@@ -20,6 +21,33 @@ double quantile(std::vector<double> samples, double q) {
 
 double median(std::vector<double> samples) {
     return quantile(std::move(samples), 0.5);
+}
+
+double robust_deviation(const std::vector<double>& samples) {
+    constexpr double quartiles_of_normal = 1.3489795003921634;  // apart, in standard deviations
+    return (quantile(samples, 0.75) - quantile(samples, 0.25)) / quartiles_of_normal;
+}
+
+double standard_error_of_median(const std::vector<double>& samples) {
+    constexpr double root_of_half_pi = 1.2533141373155003;
+    return root_of_half_pi * robust_deviation(samples) /
+           std::sqrt(static_cast<double>(samples.size()));
+}
+
+MedianInterval median_interval(const std::vector<double>& samples) {
+    invariant(!samples.empty(), "an interval of samples");
+    constexpr int resamples = 2000;
+    constexpr double tail = 0.025;
+    std::mt19937_64 bits(1);
+    std::vector<double> medians;
+    std::vector<double> resample(samples.size());
+    for (int i = 0; i < resamples; ++i) {
+        for (double& value : resample) {
+            value = samples[bits() % samples.size()];
+        }
+        medians.push_back(median(resample));
+    }
+    return {quantile(medians, tail), quantile(medians, 1 - tail)};
 }
 
 double spread(const std::vector<double>& samples) {

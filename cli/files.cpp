@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <system_error>
@@ -15,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/command.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -97,6 +99,30 @@ void write_text_file(const std::string& path, const std::string& text) {
         // Through a symbolic link, so that the link stays and its target changes.
         const fs::path target = fs::exists(status) ? fs::canonical(path, error) : fs::path(path);
         write_beside_and_rename(error ? fs::path(path) : target, text);
+    }
+}
+
+void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs) {
+    std::map<fs::path, std::string> taken;
+    std::error_code ignored;
+    const auto take = [&](const NamedFile& file) -> std::string {
+        const bool is_device =
+            fs::exists(file.path, ignored) && !fs::is_regular_file(file.path, ignored);
+        if (file.path.empty() || file.path == "-" || is_device) {
+            return "";
+        }
+        const auto [other, is_new] =
+            taken.emplace(fs::weakly_canonical(file.path, ignored), file.option);
+        return is_new ? "" : other->second;
+    };
+    for (const NamedFile& input : inputs) {
+        take(input);
+    }
+    for (const NamedFile& output : outputs) {
+        if (const std::string other = take(output); !other.empty()) {
+            throw UsageError{fmt::format("--{}: expected a file of its own, got that of {} ({})",
+                                         output.option, other, output.path)};
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace bucketwise {
 
@@ -14,5 +15,15 @@ void write_text_file(const std::string& path, const std::string& text);
 
 // "-" is standard output.
 void write_output(const std::string& path, const std::string& text);
+
+// A file that a command line names, and the option (or argument) that does.
+struct NamedFile {
+    std::string option;
+    std::string path;
+};
+
+// Throws UsageError where an output would take the place of an input or of another output. Devices
+// and "-" may be named twice.
+void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
 
 }  // namespace bucketwise

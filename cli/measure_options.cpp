@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <numeric>
@@ -57,8 +58,8 @@ po::options_description described_options() {
         ("backend", po::value<std::string>()->default_value("gloo"), "gloo")            //
         ("ranks", po::value<std::string>(), "how many ranks; default: the scenario's")  //
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
-         "caps to measure besides the default, such as 1MiB,25MiB; auto: up to nine, each with a "
-         "plan of its own")  //
+         "caps to measure besides the default, such as 1MiB,25MiB; auto: up to thirteen, each "
+         "with a plan of its own")  //
         ("bytes", po::value<std::string>()->default_value("auto"),
          "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all "
          "gradients")  //
@@ -135,24 +136,52 @@ Bytes power_of_two_at_least(Bytes size) {
     return power;
 }
 
-// The roundest cap of each plan that a power of two gives, from a 256th of all gradients to one
-// bucket for all.
+// A range of caps for every plan, from a 256th of all gradients to one bucket for all.
+std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& sync) {
+    const std::int64_t all = input.workload.gradient_bytes().count;
+    // Enough plans to choose from, however many there are.
+    constexpr double least_growth = 1.02;
+    std::vector<CapRange> plans;
+    std::vector<Bucket> last_buckets;
+    std::optional<Bytes> cap = Bytes{std::max<std::int64_t>(all / 256, 1)};
+    while (cap) {
+        BucketPlan plan = make_plan(input.workload.gradients, input.workload.readiness,
+                                    settings_for(request_with_cap(sync, cap)).policy);
+        if (plan.buckets != last_buckets) {
+            plans.push_back(plan.same_plan);
+        }
+        const auto grown = static_cast<std::int64_t>(static_cast<double>(cap->count) * least_growth);
+        cap = plan.same_plan.highest
+                  ? std::optional(Bytes{std::max(plan.same_plan.highest->count + 1, grown)})
+                  : std::nullopt;
+        last_buckets = std::move(plan.buckets);
+    }
+    return plans;
+}
+
+double log_of(const CapRange& range) {
+    return std::log(static_cast<double>(range.lowest.count));
+}
+
+// The roundest caps of up to thirteen plans: the first, the last, and again and again the one that
+// lies furthest from all that were chosen, on a logarithmic scale. And the default.
 std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const SyncRequest& sync) {
     std::vector<std::optional<Bytes>> caps{std::nullopt};
     if (!has_cap(sync)) {
         return caps;
     }
-    const Bytes all = input.workload.gradient_bytes();
-    const Bytes largest = power_of_two_at_least(all);
-    std::optional<BucketPlan> previous;
-    for (Bytes cap{std::max<std::int64_t>(largest.count / 256, 1)}; cap <= largest; cap = 2 * cap) {
-        const SyncSettings settings = settings_for(request_with_cap(sync, cap));
-        BucketPlan plan =
-            make_plan(input.workload.gradients, input.workload.readiness, settings.policy);
-        if (!previous || plan.buckets != previous->buckets) {
-            caps.emplace_back(roundest_cap(plan.same_plan));
+    constexpr std::size_t most_caps = 13;
+    const std::vector<CapRange> plans = distinct_plans(input, sync);
+    std::vector<double> distance(plans.size());
+    std::size_t next = 0;
+    for (std::size_t chosen = 0; chosen < std::min(most_caps, plans.size()); ++chosen) {
+        caps.emplace_back(roundest_cap(plans[next]));
+        for (std::size_t i = 0; i < plans.size(); ++i) {
+            const double away = std::abs(log_of(plans[i]) - log_of(plans[next]));
+            distance[i] = chosen == 0 ? away : std::min(distance[i], away);
         }
-        previous = std::move(plan);
+        next = static_cast<std::size_t>(
+            std::max_element(distance.begin(), distance.end()) - distance.begin());
     }
     return caps;
 }
@@ -212,11 +241,12 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
     return sizes;
 }
 
-// A small, a middle and a large message, none larger than all gradients.
+// Messages from small to large, none larger than all gradients.
 std::vector<Bytes> contention_messages(const StepInput& input) {
     std::vector<Bytes> sizes;
     for (const Bytes size :
-         {Bytes{std::int64_t{64} << 10}, Bytes{bytes_per_mib}, Bytes{16 * bytes_per_mib}}) {
+         {Bytes{std::int64_t{64} << 10}, Bytes{std::int64_t{512} << 10}, Bytes{4 * bytes_per_mib},
+          Bytes{32 * bytes_per_mib}}) {
         if (sizes.empty() || size <= input.workload.gradient_bytes()) {
             sizes.push_back(size);
         }

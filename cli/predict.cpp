@@ -2,9 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
-#include <map>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
@@ -12,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/files.h"
+#include "cli/option_values.h"
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "sim/engine.h"
@@ -46,27 +45,6 @@ po::options_description described_options() {
          "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
         ("help,h", "show this");
     return options;
-}
-
-// Outputs must not take the place of an input or of each other. Devices may be named twice.
-void check_outputs(const po::variables_map& values) {
-    namespace fs = std::filesystem;
-    std::map<fs::path, std::string> taken;
-    std::error_code ignored;
-    for (const char* option : {"scenario", "link", "json", "trace"}) {
-        const std::string path = values.count(option) == 0 ? "-" : values[option].as<std::string>();
-        const bool is_device = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
-        if (path == "-" || is_device) {
-            continue;
-        }
-        const auto [other, is_new] = taken.emplace(fs::weakly_canonical(path, ignored), option);
-        const bool is_output =
-            std::string_view(option) == "json" || std::string_view(option) == "trace";
-        if (!is_new && is_output) {
-            throw UsageError{fmt::format("--{}: expected a file of its own, got that of {} ({})",
-                                         option, other->second, path)};
-        }
-    }
 }
 
 std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& scenario) {
@@ -158,7 +136,8 @@ int run_predict(const std::vector<std::string>& arguments) {
         throw UsageError{
             "predict: expected at most one of --json and --trace on standard output, got both"};
     }
-    check_outputs(values);
+    check_outputs({{"scenario", file}, {"link", text_or_empty(values, "link")}},
+                  {{"json", text_or_empty(values, "json")}, {"trace", text_or_empty(values, "trace")}});
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const StepInput input = step_input(scenario);

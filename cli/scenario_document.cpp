@@ -42,20 +42,29 @@ Json read_scenario_document(const po::variables_map& values, const std::string& 
     return document;
 }
 
+po::variables_map parse_with_positional(const std::vector<std::string>& arguments,
+                                        const po::options_description& options,
+                                        const PositionalArgument& positional) {
+    po::positional_options_description description;
+    description.add(positional.option, positional.most);
+    po::variables_map values;
+    const int style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments)
+                  .options(options)
+                  .positional(description)
+                  .style(style)
+                  .run(),
+              values);
+    po::notify(values);
+    return values;
+}
+
 po::variables_map parse_arguments(const std::vector<std::string>& arguments,
                                   const po::options_description& options) {
     po::options_description all;
     all.add(options).add_options()("scenario", po::value<std::string>());
-    po::positional_options_description positional;
-    positional.add("scenario", 1);
-    po::variables_map values;
-    const int style =
-        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(
-        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
-        values);
-    po::notify(values);
-    return values;
+    return parse_with_positional(arguments, all, {.option = "scenario"});
 }
 
 }  // namespace bucketwise

@@ -17,7 +17,19 @@ void add_scenario_options(boost::program_options::options_description& options);
 Json read_scenario_document(const boost::program_options::variables_map& values,
                             const std::string& file);
 
-// Parses a command line with one positional argument, "scenario". Abbreviated options are refused.
+struct PositionalArgument {
+    const char* option = "";  // among the options
+    int most = 1;             // -1: any number
+};
+
+// Parses a command line whose arguments without a name are `positional`. Abbreviated options are
+// refused.
+boost::program_options::variables_map parse_with_positional(
+    const std::vector<std::string>& arguments,
+    const boost::program_options::options_description& options,
+    const PositionalArgument& positional);
+
+// The same with one such argument, "scenario", which is added to the options.
 boost::program_options::variables_map parse_arguments(
     const std::vector<std::string>& arguments,
     const boost::program_options::options_description& options);

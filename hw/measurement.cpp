@@ -68,6 +68,7 @@ Json json_of(const ComputeRecord& record) {
     json["forward_us"] = record.forward_us;
     json["backward_us"] = record.backward_us;
     json["optimizer_us"] = record.optimizer_us;
+    json["copying_step_us"] = record.copying_step_us;
     json["forward_operations_us"] = record.forward_operations_us;
     json["backward_operations_us"] = record.backward_operations_us;
     json["ready_us"] = record.ready_us;
@@ -113,6 +114,7 @@ Json json_of(const StepRecord& record) {
     }
     json["collective_begin_us"] = record.collective_begin_us;
     json["collective_end_us"] = record.collective_end_us;
+    json["collective_last_begin_us"] = record.collective_last_begin_us;
     json["largest_difference"] = record.largest_difference;
     return json;
 }
@@ -237,7 +239,7 @@ AllReduceRecord read_all_reduce(const JsonPlace& place) {
 ComputeRecord read_compute(const JsonPlace& place) {
     const JsonObject object(place, {"kind", "backend", "ranks", "rank", "round", "samples_us",
                                     "forward_us", "backward_us", "optimizer_us",
-                                    "forward_operations_us", "backward_operations_us", "ready_us"});
+                                    "copying_step_us", "forward_operations_us", "backward_operations_us", "ready_us"});
     return {.backend = read_text(object.at("backend")),
             .ranks = read_integer(object.at("ranks"), 1, 1'000'000),
             .rank = read_integer(object.at("rank"), 0, 1'000'000),
@@ -246,6 +248,7 @@ ComputeRecord read_compute(const JsonPlace& place) {
             .forward_us = read_us(object.at("forward_us")),
             .backward_us = read_us(object.at("backward_us")),
             .optimizer_us = read_us(object.at("optimizer_us")),
+            .copying_step_us = read_us(object.at("copying_step_us")),
             .forward_operations_us = read_times(object.at("forward_operations_us")),
             .backward_operations_us = read_times(object.at("backward_operations_us")),
             .ready_us = read_times(object.at("ready_us"))};
@@ -282,7 +285,8 @@ StepRecord read_step(const JsonPlace& place) {
                             {"kind", "backend", "algorithm", "implementation", "ranks", "strategy",
                              "bucket_cap_mib", "is_default", "bucket_bytes", "round", "samples_us",
                              "free_communication_us", "exposed_communication_us", "by_rank",
-                             "collective_begin_us", "collective_end_us", "largest_difference"});
+                             "collective_begin_us", "collective_end_us",
+                             "collective_last_begin_us", "largest_difference"});
     StepRecord record;
     record.transport = read_transport(object);
     record.strategy = read_text(object.at("strategy"));
@@ -299,6 +303,7 @@ StepRecord read_step(const JsonPlace& place) {
     record.by_rank = read_list(object.at("by_rank"), read_rank_step);
     record.collective_begin_us = read_times(object.at("collective_begin_us"));
     record.collective_end_us = read_times(object.at("collective_end_us"));
+    record.collective_last_begin_us = read_times(object.at("collective_last_begin_us"));
     record.largest_difference = read_finite(object.at("largest_difference"));
     return record;
 }

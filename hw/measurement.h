@@ -64,6 +64,9 @@ struct ComputeRecord {
     double forward_us = 0;
     double backward_us = 0;
     double optimizer_us = 0;
+    // The same step with every copy, cast and launch of the scenario's strategy at its default cap,
+    // and collectives that do nothing.
+    double copying_step_us = 0;
     std::vector<double> forward_operations_us;   // of the last micro-step
     std::vector<double> backward_operations_us;  // likewise
     std::vector<double> ready_us;  // by gradient, from the start of the last micro-step's backward
@@ -105,6 +108,9 @@ struct StepRecord {
     std::vector<RankStep> by_rank;
     std::vector<double> collective_begin_us;  // of rank 0, from the start of the step
     std::vector<double> collective_end_us;
+    // When the last rank began it, from the start of that rank's step: before that, rank 0 only
+    // waits for its peers.
+    std::vector<double> collective_last_begin_us;
     double largest_difference = 0;  // of any gradient's element from the exact mean
     bool operator==(const StepRecord&) const = default;
 };

@@ -24,6 +24,14 @@ std::vector<double> in_us(const std::vector<Duration>& times) {
     return us;
 }
 
+std::vector<double> begins_us(const StepTrace& trace) {
+    std::vector<double> begins;
+    for (const Interval& collective : trace.collectives) {
+        begins.push_back(to_us(collective.begin));
+    }
+    return begins;
+}
+
 double sum_us(const std::vector<Duration>& times) {
     return to_us(std::accumulate(times.begin(), times.end(), Duration{0}));
 }
@@ -161,7 +169,7 @@ std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
         case Protocol::all_reduce:
             return measure_all_reduce(item, round);
         case Protocol::compute:
-            return measure_compute(round);
+            return measure_compute(round, (bits & 1U) != 0);
         case Protocol::contention:
             return measure_contention(item, round);
         case Protocol::step:
@@ -195,16 +203,23 @@ std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int
     return {std::move(record)};
 }
 
-std::vector<Measurement> Measurer::measure_compute(std::int64_t round) {
+std::vector<Measurement> Measurer::measure_compute(std::int64_t round, bool copies_first) {
+    const ReplayedStep copying = replayed_step(std::nullopt);
+    double copying_us = copies_first ? run_free(copying) : 0;
+    control_.barrier();
     const Program program = communication_free_program(input_);
     SyncRequest none;
     none.strategy = Strategy::none;
     const StepTrace trace =
         device_.run(program, settings_for(none), {}, next_step_++, Communicate::for_free);
+    if (!copies_first) {
+        copying_us = run_free(copying);
+    }
     const MeasuredStep step = summarize(program, trace);
     const LastMicroStep last = last_micro_step(program, trace);
     std::vector<double> values{to_us(step.step()), to_us(step.forward), to_us(step.backward),
-                               to_us(step.optimizer)};
+                               to_us(step.optimizer), copying_us};
+    const std::size_t totals = values.size();
     for (const std::vector<double>& part :
          {in_us(last.forward), in_us(last.backward), ready_us(input_.workload, last)}) {
         values.insert(values.end(), part.begin(), part.end());
@@ -215,7 +230,7 @@ std::vector<Measurement> Measurer::measure_compute(std::int64_t round) {
         const auto at = [&](std::size_t offset) {
             return all.begin() + static_cast<std::ptrdiff_t>(begin + offset);
         };
-        const std::size_t backward = 4 + last.forward.size();
+        const std::size_t backward = totals + last.forward.size();
         const std::size_t ready = backward + last.backward.size();
         records.emplace_back(ComputeRecord{.backend = transport_.backend,
                                            .ranks = transport_.ranks,
@@ -225,7 +240,8 @@ std::vector<Measurement> Measurer::measure_compute(std::int64_t round) {
                                            .forward_us = *at(1),
                                            .backward_us = *at(2),
                                            .optimizer_us = *at(3),
-                                           .forward_operations_us = {at(4), at(backward)},
+                                           .copying_step_us = *at(4),
+                                           .forward_operations_us = {at(totals), at(backward)},
                                            .backward_operations_us = {at(backward), at(ready)},
                                            .ready_us = {at(ready), at(values.size())}});
     }
@@ -275,17 +291,27 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
     return {std::move(record)};
 }
 
+Measurer::ReplayedStep Measurer::replayed_step(const std::optional<Bytes>& cap) const {
+    ReplayedStep replayed{.sync = settings_for(request_with_cap(scenario_.sync, cap))};
+    replayed.plan =
+        make_plan(input_.workload.gradients, input_.workload.readiness, replayed.sync.policy);
+    replayed.program = build_program(input_, replayed.sync, replayed.plan);
+    return replayed;
+}
+
+// The step on this rank with collectives that do nothing.
+double Measurer::run_free(const ReplayedStep& replayed) {
+    control_.barrier();
+    const StepTrace trace = device_.run(replayed.program, replayed.sync, replayed.plan,
+                                        next_step_++, Communicate::for_free);
+    return to_us(summarize(replayed.program, trace).step());
+}
+
 // Both runs of one sample, on this rank.
 Measurer::StepSample Measurer::run_step(const ReplayedStep& replayed, bool free_first) {
     StepSample sample;
-    const auto run_free = [&] {
-        control_.barrier();
-        const StepTrace trace = device_.run(replayed.program, replayed.sync, replayed.plan,
-                                            next_step_++, Communicate::for_free);
-        sample.free_us = to_us(summarize(replayed.program, trace).step());
-    };
     if (free_first) {
-        run_free();
+        sample.free_us = run_free(replayed);
     }
     control_.barrier();
     sample.trace =
@@ -297,24 +323,21 @@ Measurer::StepSample Measurer::run_step(const ReplayedStep& replayed, bool free_
     sample.largest_difference = replayed.sync.communicates ? check.largest_difference : 0;
     sample.times = rank_step(summarize(replayed.program, sample.trace));
     if (!free_first) {
-        run_free();
+        sample.free_us = run_free(replayed);
     }
     return sample;
 }
 
 std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t round,
                                                 bool free_first) {
-    const SyncRequest request = request_with_cap(scenario_.sync, item.cap);
-    ReplayedStep replayed{.sync = settings_for(request)};
-    replayed.plan =
-        make_plan(input_.workload.gradients, input_.workload.readiness, replayed.sync.policy);
-    replayed.program = build_program(input_, replayed.sync, replayed.plan);
+    const ReplayedStep replayed = replayed_step(item.cap);
     const StepSample sample = run_step(replayed, free_first);
 
     std::vector<double> values = values_of(sample.times);
     values.push_back(sample.free_us);
     values.push_back(sample.largest_difference);
     const std::vector<double> all = control_.gather_to_first(values);
+    const std::vector<double> begins = control_.gather_to_first(begins_us(sample.trace));
     if (control_.rank() != first_rank) {
         return {};
     }
@@ -322,12 +345,12 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
     record.transport = transport_;
     record.strategy = name_of(scenario_.sync.strategy);
     record.round = round;
-    if (has_cap(request)) {
+    if (has_cap(scenario_.sync)) {
         record.cap = item.cap.value_or(replayed.sync.policy.limits.cap);
         record.is_default = !item.cap;
     }
     gather_ranks(all, values.size(), record);
-    add_collectives(replayed, sample.trace, record);
+    add_collectives(replayed, sample.trace, begins, record);
     return {std::move(record)};
 }
 
@@ -347,8 +370,15 @@ void Measurer::gather_ranks(const std::vector<double>& all, std::size_t per_rank
     record.exposed_communication_us = step_us - free_us;
 }
 
+// `begins`: of every collective on every rank, rank by rank.
 void Measurer::add_collectives(const ReplayedStep& replayed, const StepTrace& trace,
-                               StepRecord& record) {
+                               const std::vector<double>& begins, StepRecord& record) {
+    const std::size_t collectives = replayed.program.collectives.size();
+    record.collective_last_begin_us.resize(collectives, 0.0);
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+        double& last = record.collective_last_begin_us[i % collectives];
+        last = std::max(last, begins[i]);
+    }
     for (std::size_t i = 0; i < replayed.program.collectives.size(); ++i) {
         const Collective& collective = replayed.program.collectives[i];
         if (collective.bucket) {

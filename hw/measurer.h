@@ -50,7 +50,7 @@ class Measurer {
 
   private:
     std::vector<Measurement> measure_all_reduce(const Item& item, std::int64_t round);
-    std::vector<Measurement> measure_compute(std::int64_t round);
+    std::vector<Measurement> measure_compute(std::int64_t round, bool copies_first);
     std::vector<Measurement> measure_contention(const Item& item, std::int64_t round);
     std::vector<Measurement> measure_step(const Item& item, std::int64_t round, bool free_first);
 
@@ -67,11 +67,13 @@ class Measurer {
         double free_us = 0;
         double largest_difference = 0;
     };
+    [[nodiscard]] ReplayedStep replayed_step(const std::optional<Bytes>& cap) const;
+    double run_free(const ReplayedStep& replayed);
     StepSample run_step(const ReplayedStep& replayed, bool free_first);
     static void gather_ranks(const std::vector<double>& all, std::size_t per_rank,
                              StepRecord& record);
     static void add_collectives(const ReplayedStep& replayed, const StepTrace& trace,
-                                StepRecord& record);
+                                const std::vector<double>& begins, StepRecord& record);
 
     std::int64_t contention_iterations(const std::vector<Duration>& all_reduces,
                                        const std::vector<Duration>& operations);

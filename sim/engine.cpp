@@ -50,8 +50,7 @@ class Engine {
   public:
     Engine(std::span<const Program> programs, Record record, const RankProgress& start)
         : programs_(programs),
-          interference_(programs.front().interference),
-          interferes_(interference_ != Interference{}),
+          interferes_(any_interference(programs.front())),
           host_is_device_(programs.front().host_is_device),
           recording_(record == Record::timeline),
           ranks_(programs.size()),
@@ -204,8 +203,7 @@ class Engine {
         compute.remaining = instruction.device;
         compute.start = compute.since = now_;
         compute.active = true;
-        compute.slowdown_ppm =
-            collective_.active ? interference_.compute_slowdown_ppm : undisturbed_ppm;
+        compute.slowdown_ppm = compute_slowdown_ppm();
         ++computing_;
     }
 
@@ -231,8 +229,7 @@ class Engine {
         collective_.active = true;
         collective_.start = collective_.since = now_;
         collective_.remaining = programs_.front().collectives[ended_collectives_].time;
-        collective_.slowdown_ppm =
-            computing_ > 0 ? interference_.communication_slowdown_ppm : undisturbed_ppm;
+        collective_.slowdown_ppm = communication_slowdown_ppm();
         schedule_end(collective_, EventKind::collective_ends, 0);
     }
 
@@ -267,23 +264,42 @@ class Engine {
         schedule_end(activity, kind, rank);
     }
 
+    // Of whatever computes now.
+    [[nodiscard]] std::int64_t compute_slowdown_ppm() const {
+        return collective_.active ? in_flight().interference.compute_slowdown_ppm : undisturbed_ppm;
+    }
+
+    // Of the collective in flight.
+    [[nodiscard]] std::int64_t communication_slowdown_ppm() const {
+        return computing_ > 0 ? in_flight().interference.communication_slowdown_ppm
+                              : undisturbed_ppm;
+    }
+
+    [[nodiscard]] const Collective& in_flight() const {
+        return programs_.front().collectives[ended_collectives_];
+    }
+
+    static bool any_interference(const Program& program) {
+        return std::any_of(
+            program.collectives.begin(), program.collectives.end(),
+            [](const Collective& c) { return c.interference != Interference{}; });
+    }
+
     // Once per event, after everything that happens at this moment has happened: an operation that
     // follows another without a gap is no change.
     void settle_rates() {
         if (!interferes_) {
             return;
         }
-        const bool computing = computing_ > 0;
-        change_rate(collective_,
-                    computing ? interference_.communication_slowdown_ppm : undisturbed_ppm,
-                    EventKind::collective_ends, 0);
+        if (collective_.active) {
+            change_rate(collective_, communication_slowdown_ppm(), EventKind::collective_ends, 0);
+        }
         if (collective_.active == settled_in_flight_ && ended_collectives_ == settled_ended_) {
             return;
         }
         settled_in_flight_ = collective_.active;
         settled_ended_ = ended_collectives_;
-        const std::int64_t slowdown =
-            collective_.active ? interference_.compute_slowdown_ppm : undisturbed_ppm;
+        const std::int64_t slowdown = compute_slowdown_ppm();
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
             change_rate(ranks_[rank].compute, slowdown, EventKind::compute_ends, rank);
         }
@@ -297,7 +313,6 @@ class Engine {
     }
 
     std::span<const Program> programs_;
-    Interference interference_;
     bool interferes_;
     bool host_is_device_;
     bool recording_;

@@ -8,9 +8,8 @@
 //  - Compute stream of a rank: runs what was issued, in order, each no earlier than it was issued.
 //  - Communication stream: one for the group, first in, first out. A collective starts when every
 //    rank has issued it, every rank's compute stream has reached it, and the stream is free.
-//  - Interference: while a collective is in flight, computing runs slower by compute_slowdown;
-//  while
-//    any rank computes, the collective runs slower by communication_slowdown. Each activity carries
+//  - Interference: while a collective is in flight, computing runs slower by its compute_slowdown;
+//    while any rank computes, it runs slower by its communication_slowdown. Each activity carries
 //    its remaining work, and its rate changes when the other side starts or ends.
 #pragma once
 
@@ -54,7 +53,7 @@ enum class Record : std::uint8_t { times_only, timeline };
 
 // One program per rank, or a single one standing for a group of equal ranks, all starting from
 // `start`. All programs issue the same collectives in the same order (asserted); the first one's
-// collective times, interference and host_is_device hold.
+// collectives and host_is_device hold.
 Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start = {});
 
 // A group of equal ranks.

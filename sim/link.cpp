@@ -22,11 +22,30 @@ std::string_view name_of(Algorithm algorithm) {
     return {};
 }
 
+namespace {
+
+// Precondition: `segments` holds one.
+template <typename AnySegment>
+const AnySegment& serving(const std::vector<AnySegment>& segments, Bytes message) {
+    const auto serves = [&](const AnySegment& s) { return !s.up_to || message <= *s.up_to; };
+    const auto found = std::find_if(segments.begin(), segments.end(), serves);
+    return found == segments.end() ? segments.back() : *found;
+}
+
+}  // namespace
+
 const Segment& segment_for(const LinkParameters& link, Bytes message) {
     invariant(!link.segments.empty(), "a link that is not hierarchical has segments");
-    const auto serves = [&](const Segment& s) { return !s.up_to || message <= *s.up_to; };
-    const auto found = std::find_if(link.segments.begin(), link.segments.end(), serves);
-    return found == link.segments.end() ? link.segments.back() : *found;
+    return serving(link.segments, message);
+}
+
+Interference interference_for(const LinkParameters& link, Bytes message) {
+    return link.interference.empty() ? Interference{}
+                                     : serving(link.interference, message).slowdown;
+}
+
+std::vector<InterferenceSegment> constant_interference(const Interference& slowdown) {
+    return {{.slowdown = slowdown}};
 }
 
 }  // namespace bucketwise

@@ -22,12 +22,21 @@ enum class Algorithm : std::uint8_t {
 
 std::string_view name_of(Algorithm algorithm);
 
+// How sure a fit is of a segment: standard errors, and how the two errors go together.
+struct SegmentErrors {
+    double latency_us = 0;
+    double bandwidth_gb_per_s = 0;
+    double correlation = 0;  // of both estimates, -1 to 1
+    bool operator==(const SegmentErrors&) const = default;
+};
+
 // Serves messages up to `up_to`, the last segment all larger. The message is the collective's whole
 // buffer on one rank, as nccl-tests counts its size, not the chunk of one step.
 struct Segment {
-    std::optional<Bytes> up_to;
-    Duration latency{0};       // per step of the algorithm
-    BytesPerSecond bandwidth;  // of the bytes on the wire, per rank
+    std::optional<Bytes> up_to = {};
+    Duration latency{0};            // per step of the algorithm
+    BytesPerSecond bandwidth = {};  // of the bytes on the wire, per rank
+    std::optional<SegmentErrors> errors = {};
     bool operator==(const Segment&) const = default;
 };
 
@@ -38,10 +47,28 @@ struct Interference {
     bool operator==(const Interference&) const = default;
 };
 
-// Where the numbers are from. Shown to the user, never computed with but for `ranks`.
+// Standard errors of the two factors.
+struct InterferenceErrors {
+    double compute_slowdown = 0;
+    double communication_slowdown = 0;
+    bool operator==(const InterferenceErrors&) const = default;
+};
+
+// The interference of collectives of up to `up_to`, the last segment's of all larger ones.
+struct InterferenceSegment {
+    std::optional<Bytes> up_to = {};
+    Interference slowdown = {};
+    std::optional<InterferenceErrors> errors = {};
+    bool operator==(const InterferenceSegment&) const = default;
+};
+
+// Where the numbers are from. Shown to the user, never computed with, but that a prediction beyond
+// `ranks` or the range of messages says so.
 struct Provenance {
     std::string backend;
     std::optional<std::int64_t> ranks;
+    std::optional<Bytes> smallest_message;
+    std::optional<Bytes> largest_message;
     std::string hardware;
     std::string versions;
     std::string date;
@@ -57,7 +84,7 @@ struct LinkParameters {
     std::vector<LinkParameters> tiers;  // hierarchical: {intra-node, inter-node}; else empty
     Duration launch{0};      // part of every collective's time on the communication stream
     Duration host_issue{0};  // host time to issue one collective
-    Interference interference;
+    std::vector<InterferenceSegment> interference;  // empty: none
     std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;
     bool operator==(const LinkParameters&) const = default;
@@ -65,5 +92,11 @@ struct LinkParameters {
 
 // Precondition (asserted): the link has segments.
 const Segment& segment_for(const LinkParameters& link, Bytes message);
+
+// How a collective of that message and computing slow each other.
+Interference interference_for(const LinkParameters& link, Bytes message);
+
+// Interference that does not depend on the message.
+std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);
 
 }  // namespace bucketwise

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -97,38 +99,85 @@ class LinkReader {
     // What the hierarchical link does not say itself it takes from its tiers, the costlier of both.
     static void inherit(LinkParameters& link, const LinkParameters& tier) {
         link.host_issue = std::max(link.host_issue, tier.host_issue);
-        Interference& own = link.interference;
-        own.compute_slowdown_ppm =
-            std::max(own.compute_slowdown_ppm, tier.interference.compute_slowdown_ppm);
-        own.communication_slowdown_ppm =
-            std::max(own.communication_slowdown_ppm, tier.interference.communication_slowdown_ppm);
+        link.interference = costlier_interference(link, tier);
         if (tier.copy_bandwidth) {
             link.copy_bandwidth =
                 std::min(link.copy_bandwidth.value_or(*tier.copy_bandwidth), *tier.copy_bandwidth);
         }
     }
 
+    // The two pieces' boundaries together, and of both factors the larger one in each.
+    static std::vector<InterferenceSegment> costlier_interference(const LinkParameters& a,
+                                                                  const LinkParameters& b) {
+        if (a.interference.empty() || b.interference.empty()) {
+            return a.interference.empty() ? b.interference : a.interference;
+        }
+        std::set<Bytes> limits;
+        for (const LinkParameters* link : {&a, &b}) {
+            for (const InterferenceSegment& segment : link->interference) {
+                if (segment.up_to) {
+                    limits.insert(*segment.up_to);
+                }
+            }
+        }
+        const auto costlier = [&](std::optional<Bytes> up_to) {
+            constexpr Bytes beyond{std::numeric_limits<std::int64_t>::max()};
+            const Interference first = interference_for(a, up_to.value_or(beyond));
+            const Interference second = interference_for(b, up_to.value_or(beyond));
+            return InterferenceSegment{
+                .up_to = up_to,
+                .slowdown = {
+                    std::max(first.compute_slowdown_ppm, second.compute_slowdown_ppm),
+                    std::max(first.communication_slowdown_ppm, second.communication_slowdown_ppm)}};
+        };
+        std::vector<InterferenceSegment> both;
+        for (const Bytes limit : limits) {
+            both.push_back(costlier(limit));
+        }
+        both.push_back(costlier(std::nullopt));
+        return both;
+    }
+
+    // The limit of segment `i` of `count`, above that of the one before.
+    static std::optional<Bytes> read_limit(const JsonObject& object, std::size_t i,
+                                           std::size_t count, Bytes& reached) {
+        if (i + 1 < count) {
+            const JsonPlace up_to = object.at("up_to_bytes");
+            const Bytes limit = read_bytes(up_to);
+            if (limit <= reached) {
+                up_to.fail(fmt::format("more than the segment before ({})", reached.count));
+            }
+            reached = limit;
+            return limit;
+        }
+        if (const auto up_to = object.find("up_to_bytes")) {
+            up_to->fail("no limit on the last segment, which serves all larger messages");
+        }
+        return std::nullopt;
+    }
+
     static void read_segments(const JsonPlace& place, LinkParameters& link) {
         const std::vector<JsonPlace> elements = read_array(place, most_segments);
         Bytes reached{0};
         for (std::size_t i = 0; i < elements.size(); ++i) {
-            const JsonObject object(elements[i],
-                                    {"up_to_bytes", "latency_us", "bandwidth_gb_per_s"});
+            const JsonObject object(elements[i], {"up_to_bytes", "latency_us", "bandwidth_gb_per_s",
+                                                  "standard_errors"});
             Segment segment;
-            if (i + 1 < elements.size()) {
-                const JsonPlace up_to = object.at("up_to_bytes");
-                segment.up_to = read_bytes(up_to);
-                if (*segment.up_to <= reached) {
-                    up_to.fail(fmt::format("more than the segment before ({})", reached.count));
-                }
-                reached = *segment.up_to;
-            } else if (const auto up_to = object.find("up_to_bytes")) {
-                up_to->fail("no limit on the last segment, which serves all larger messages");
-            }
+            segment.up_to = read_limit(object, i, elements.size(), reached);
             segment.latency = read_duration_us(object.at("latency_us"));
             segment.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
+            if (const auto errors = object.find("standard_errors")) {
+                segment.errors = read_segment_errors(*errors);
+            }
             link.segments.push_back(segment);
         }
+    }
+
+    static SegmentErrors read_segment_errors(const JsonPlace& place) {
+        const JsonObject object(place, {"latency_us", "bandwidth_gb_per_s", "correlation"});
+        return {.latency_us = read_number(object.at("latency_us"), {0, 1e6}),
+                .bandwidth_gb_per_s = read_number(object.at("bandwidth_gb_per_s"), {0, 1e6}),
+                .correlation = read_number(object.at("correlation"), {-1, 1})};
     }
 
     static void read_costs(const JsonObject& object, LinkParameters& link) {
@@ -142,13 +191,35 @@ class LinkReader {
             link.copy_bandwidth = read_bandwidth_gb_per_s(*copy);
         }
         if (const auto interference = object.find("interference")) {
-            const JsonObject slowdowns(*interference,
-                                       {"compute_slowdown", "communication_slowdown"});
-            link.interference.compute_slowdown_ppm =
-                read_slowdown_ppm(slowdowns.at("compute_slowdown"));
-            link.interference.communication_slowdown_ppm =
-                read_slowdown_ppm(slowdowns.at("communication_slowdown"));
+            read_interference(*interference, link);
         }
+    }
+
+    // One object for messages of every size, or a list by size.
+    static void read_interference(const JsonPlace& place, LinkParameters& link) {
+        const std::vector<JsonPlace> elements = place.value->is_array()
+                                                    ? read_array(place, most_segments)
+                                                    : std::vector<JsonPlace>{place};
+        Bytes reached{0};
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            const JsonObject object(elements[i], {"up_to_bytes", "compute_slowdown",
+                                                  "communication_slowdown", "standard_errors"});
+            InterferenceSegment segment;
+            segment.up_to = read_limit(object, i, elements.size(), reached);
+            segment.slowdown = {read_slowdown_ppm(object.at("compute_slowdown")),
+                                read_slowdown_ppm(object.at("communication_slowdown"))};
+            if (const auto errors = object.find("standard_errors")) {
+                segment.errors = read_interference_errors(*errors);
+            }
+            link.interference.push_back(segment);
+        }
+    }
+
+    static InterferenceErrors read_interference_errors(const JsonPlace& place) {
+        const JsonObject object(place, {"compute_slowdown", "communication_slowdown"});
+        return {
+            .compute_slowdown = read_number(object.at("compute_slowdown"), {0, 100}),
+            .communication_slowdown = read_number(object.at("communication_slowdown"), {0, 100})};
     }
 
     static std::int64_t read_slowdown_ppm(const JsonPlace& place) {
@@ -157,7 +228,8 @@ class LinkReader {
 
     static Provenance read_provenance(const JsonPlace& place) {
         const JsonObject object(
-            place, {"backend", "ranks", "hardware", "versions", "date", "samples", "source"});
+            place, {"backend", "ranks", "smallest_message_bytes", "largest_message_bytes",
+                    "hardware", "versions", "date", "samples", "source"});
         Provenance provenance;
         const auto text = [&](std::string_view key, std::string& target) {
             if (const auto found = object.find(key)) {
@@ -171,6 +243,12 @@ class LinkReader {
         text("source", provenance.source);
         if (const auto ranks = object.find("ranks")) {
             provenance.ranks = read_integer(*ranks, 1, 1'000'000);
+        }
+        if (const auto smallest = object.find("smallest_message_bytes")) {
+            provenance.smallest_message = read_bytes(*smallest);
+        }
+        if (const auto largest = object.find("largest_message_bytes")) {
+            provenance.largest_message = read_bytes(*largest);
         }
         if (const auto samples = object.find("samples")) {
             provenance.samples = read_integer(*samples, 0, 1'000'000'000'000);

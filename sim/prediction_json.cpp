@@ -27,6 +27,11 @@ Json row(const Evaluation& evaluation) {
               {"optimizer_ms", to_ms(evaluation.times.optimizer)},
               {"communication_ms", to_ms(evaluation.communication)},
               {"exposed_communication_ms", to_ms(evaluation.exposed)}};
+    if (evaluation.confidence) {
+        json["step_interval_ms"] = {to_ms(evaluation.confidence->low),
+                                    to_ms(evaluation.confidence->high)};
+        json["expected_regret"] = evaluation.confidence->expected_regret;
+    }
     if (evaluation.cap) {
         json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),
                                  evaluation.same_plan.highest

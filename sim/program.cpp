@@ -20,7 +20,6 @@ class Builder {
     Builder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
             Program& program)
         : input_(input), workload_(input.workload), sync_(sync), plan_(plan), program_(program) {
-        program_.interference = input.link.interference;
         program_.host_is_device = workload_.host_is_device;
     }
 
@@ -152,7 +151,8 @@ class Builder {
                         std::optional<std::int32_t> bucket) {
         const auto index = static_cast<std::int32_t>(program_.collectives.size());
         program_.collectives.push_back(
-            {kind, bucket, bytes, collective_time(kind, bytes, input_.group, input_.link)});
+            {kind, bucket, bytes, collective_time(kind, bytes, input_.group, input_.link),
+             interference_for(input_.link, bytes)});
         add({InstructionKind::launch, phase, index, input_.link.host_issue, {}});
         return index;
     }
@@ -262,8 +262,8 @@ Program build_program(const StepInput& input, const SyncSettings& sync, const Bu
 Program with_free_communication(Program program) {
     for (Collective& collective : program.collectives) {
         collective.time = Duration{0};
+        collective.interference = {};
     }
-    program.interference = {};
     return program;
 }
 
@@ -276,14 +276,16 @@ Program with_free_launches(Program program) {
 
 double longest_possible_seconds(const Program& program) {
     double picoseconds = 0;
-    for (const Instruction& i : program.instructions) {
-        picoseconds += static_cast<double>(i.host.count());
-        picoseconds += static_cast<double>(i.device.count()) *
-                       static_cast<double>(program.interference.compute_slowdown_ppm) * 1e-6;
-    }
+    std::int64_t compute_slowdown_ppm = undisturbed_ppm;
     for (const Collective& c : program.collectives) {
         picoseconds += static_cast<double>(c.time.count()) *
-                       static_cast<double>(program.interference.communication_slowdown_ppm) * 1e-6;
+                       static_cast<double>(c.interference.communication_slowdown_ppm) * 1e-6;
+        compute_slowdown_ppm = std::max(compute_slowdown_ppm, c.interference.compute_slowdown_ppm);
+    }
+    for (const Instruction& i : program.instructions) {
+        picoseconds += static_cast<double>(i.host.count());
+        picoseconds +=
+            static_cast<double>(i.device.count()) * static_cast<double>(compute_slowdown_ppm) * 1e-6;
     }
     return picoseconds * 1e-12;
 }

@@ -12,6 +12,7 @@
 #include "sim/plan.h"
 #include "sim/strategy.h"
 #include "sim/units.h"
+#include "sim/variation.h"
 #include "sim/workload.h"
 
 namespace bucketwise {
@@ -51,13 +52,13 @@ struct Collective {
     std::optional<std::int32_t> bucket;  // none: buffers, or DDP's map of unused parameters
     Bytes bytes;                         // after the comm hook
     Duration time{0};                    // alone on the link
+    Interference interference;           // while it is in flight
     bool operator==(const Collective&) const = default;
 };
 
 struct Program {
     std::vector<Instruction> instructions;
     std::vector<Collective> collectives;  // in the order they are issued
-    Interference interference;
     bool host_is_device = false;
     bool operator==(const Program&) const = default;
 };
@@ -75,6 +76,7 @@ struct StepInput {
     LinkParameters link;
     std::optional<BytesPerSecond> copy_bandwidth;  // payload; none: copies and casts cost nothing
     StepSettings step;
+    std::optional<Variation> variation;
     bool operator==(const StepInput&) const = default;
 };
 

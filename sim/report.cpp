@@ -136,6 +136,44 @@ std::string headline(const Scenario& scenario, const Prediction& prediction) {
     return text + configured_text(prediction);
 }
 
+// Why no cap is better than another, where it is plain to see.
+std::string indifference_reason(const Prediction& prediction) {
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    const auto negligible = [](const Evaluation& e) {
+        return static_cast<double>(e.exposed.count()) <=
+               plateau_tolerance * static_cast<double>(e.times.step().count());
+    };
+    const Evaluation& best = sweep[prediction.best];
+    if (best.communication == Duration{0}) {
+        return ", as nothing is communicated";
+    }
+    if (std::all_of(sweep.begin(), sweep.end(), negligible)) {
+        return ", as communication is hidden behind computing";
+    }
+    if (2 * prediction.binding.launch > best.times.step()) {
+        return ", as launching takes most of the step";
+    }
+    const auto [fewest, most] =
+        std::minmax_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
+            return a.bucket_bytes.size() < b.bucket_bytes.size();
+        });
+    if (fewest->bucket_bytes.size() == most->bucket_bytes.size()) {
+        return ", as they all give as many buckets";
+    }
+    return "";
+}
+
+std::string confidence_text(const Prediction& prediction) {
+    const auto& confidence = prediction.fastest().confidence;
+    return confidence ? fmt::format(
+                            "  95 % of steps lie between {:.3f} and {:.3f} ms, by the fit's errors "
+                            "and the measured variation;\n  this cap's expected regret is {:.2f} "
+                            "%.\n",
+                            to_ms(confidence->low), to_ms(confidence->high),
+                            100 * confidence->expected_regret)
+                      : "";
+}
+
 std::string plateau_text(const Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
     if (sweep.size() == 1) {
@@ -146,8 +184,8 @@ std::string plateau_text(const Prediction& prediction) {
     if (all_within_plateau(prediction)) {
         return fmt::format(
             "  The bucket cap hardly matters here: from {} every step is within {:g} % of the "
-            "best.\n",
-            range, 100 * plateau_tolerance);
+            "best{}.\n",
+            range, 100 * plateau_tolerance, indifference_reason(prediction));
     }
     if (prediction.plateau_low == prediction.plateau_high) {
         return fmt::format("  No neighbouring cap is within {:g} % of it.\n",
@@ -322,7 +360,8 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
 std::string text_report(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text =
-        headline(scenario, prediction) + plateau_text(prediction) + binding_text(prediction);
+        headline(scenario, prediction) + confidence_text(prediction) + plateau_text(prediction) +
+        binding_text(prediction);
     if (best.cap) {
         text += table(prediction) + curve(prediction) + settings_text(scenario, prediction);
     }

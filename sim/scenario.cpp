@@ -29,6 +29,7 @@ constexpr std::int64_t most_sequence = 1 << 20;
 constexpr std::int64_t most_images = 1 << 16;
 constexpr std::int64_t most_pixels = 1 << 12;
 constexpr std::int64_t most_micro_steps = 10'000;
+constexpr std::size_t most_operations = 1'000'000;
 
 constexpr std::array<TransformerFamily, 4> all_families{
     TransformerFamily::gpt2, TransformerFamily::bert, TransformerFamily::llama,
@@ -141,11 +142,24 @@ void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
         std::string(name_of(workload.arithmetic)));
 }
 
+std::vector<Duration> read_operation_times(const JsonPlace& place) {
+    std::vector<Duration> times;
+    for (const JsonPlace& element : read_array(place, most_operations)) {
+        times.push_back(duration_from_us(read_number(element, {0, 1e10})));
+    }
+    return times;
+}
+
 void read_times(const JsonObject& object, ModelWorkload& workload) {
     if (object.has("device")) {
         workload.device = read_device(object.at("device"));
     }
-    if (object.has("forward_ms") || object.has("backward_ms")) {
+    if (object.has("forward_operations_us") || object.has("backward_operations_us")) {
+        object.exclusive("forward_ms", "forward_operations_us");
+        object.exclusive("backward_ms", "backward_operations_us");
+        workload.forward_operations = read_operation_times(object.at("forward_operations_us"));
+        workload.backward_operations = read_operation_times(object.at("backward_operations_us"));
+    } else if (object.has("forward_ms") || object.has("backward_ms")) {
         workload.forward = read_duration_ms(object.at("forward_ms"));
         workload.backward = read_duration_ms(object.at("backward_ms"));
     } else if (!workload.device) {
@@ -154,9 +168,35 @@ void read_times(const JsonObject& object, ModelWorkload& workload) {
     }
 }
 
+// Only the ratio of arithmetic to memory rate matters where totals are measured and no device is
+// given; an A100 stands for all.
+Device device_for_spreading() {
+    Device device = device_preset("A100").value();
+    device.launch = Duration{0};
+    return device;
+}
+
+void check_operation_counts(const JsonObject& object, const ModelWorkload& workload) {
+    if (workload.forward_operations.empty()) {
+        return;
+    }
+    const Workload untimed =
+        workload_from_model(model_of(workload), workload.dtype, {.device = device_for_spreading()});
+    const auto check = [&](std::string_view key, std::size_t given, std::size_t operations) {
+        if (given != operations) {
+            object.at(key).fail(
+                fmt::format("{} times, one per operation of the model's pass", operations),
+                std::to_string(given));
+        }
+    };
+    check("forward_operations_us", workload.forward_operations.size(), untimed.forward.size());
+    check("backward_operations_us", workload.backward_operations.size(), untimed.backward.size());
+}
+
 ModelWorkload read_model_workload(const JsonPlace& place) {
     const JsonObject object(place, {"model", "batch", "sequence_length", "image_size", "dtype",
-                                    "arithmetic", "device", "forward_ms", "backward_ms"});
+                                    "arithmetic", "device", "forward_ms", "backward_ms",
+                                    "forward_operations_us", "backward_operations_us"});
     ModelWorkload workload;
     workload.model = read_model(object.at("model"));
     workload.input = read_model_input(object, shape_of(workload.model));
@@ -168,6 +208,7 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
         arithmetic ? read_choice(*arithmetic, all_arithmetics) : arithmetic_of(workload.dtype);
     read_times(object, workload);
     check_arithmetic(object, workload);
+    check_operation_counts(object, workload);
     return workload;
 }
 
@@ -337,6 +378,26 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     return step;
 }
 
+Variation read_variation(const JsonPlace& place) {
+    const JsonObject object(place, {"seed", "compute_spread", "operation_spread",
+                                    "collective_spread", "compute_standard_error"});
+    Variation variation;
+    if (const auto seed = object.find("seed")) {
+        variation.seed =
+            static_cast<std::uint64_t>(read_integer(*seed, 0, std::int64_t{1} << 50));
+    }
+    const auto share = [&](std::string_view key, double& target) {
+        if (const auto found = object.find(key)) {
+            target = read_number(*found, {0, 1});
+        }
+    };
+    share("compute_spread", variation.compute_spread);
+    share("operation_spread", variation.operation_spread);
+    share("collective_spread", variation.collective_spread);
+    share("compute_standard_error", variation.compute_standard_error);
+    return variation;
+}
+
 // Elements the optimizer reads and writes per parameter. SGD reads parameter and gradient and
 // writes the parameter; momentum and Adam's two moments are each read and written besides.
 std::int64_t elements_per_parameter(Optimizer optimizer) {
@@ -363,17 +424,13 @@ Duration optimizer_time(const StepRequest& step, const Workload& workload, const
                {elements_per_parameter(std::get<Optimizer>(step.optimizer)), directions_of_a_copy});
 }
 
-// Only the ratio of arithmetic to memory rate matters where totals are measured and no device is
-// given; an A100 stands for all.
-Device device_for_spreading() {
-    Device device = device_preset("A100").value();
-    device.launch = Duration{0};
-    return device;
-}
-
 Workload timed_workload(const ModelWorkload& workload) {
-    const ModelTiming timing{workload.device.value_or(device_for_spreading()), workload.arithmetic,
-                             workload.forward, workload.backward};
+    const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
+                             .arithmetic = workload.arithmetic,
+                             .measured_forward = workload.forward,
+                             .measured_backward = workload.backward,
+                             .measured_forward_operations = workload.forward_operations,
+                             .measured_backward_operations = workload.backward_operations};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
@@ -403,7 +460,8 @@ std::string_view name_of(Optimizer optimizer) {
 
 Scenario parse_scenario(const Json& document, const std::string& file,
                         const FileReader& read_file) {
-    const JsonObject object({&document, file, ""}, {"name", "workload", "cluster", "sync", "step"});
+    const JsonObject object({&document, file, ""},
+                            {"name", "workload", "cluster", "sync", "step", "variation"});
     Scenario scenario;
     scenario.name = read_string(object.at("name"));
     scenario.workload = read_workload(object.at("workload"));
@@ -411,6 +469,9 @@ Scenario parse_scenario(const Json& document, const std::string& file,
     scenario.sync = read_sync(object.at("sync"));
     if (const auto step = object.find("step")) {
         scenario.step = read_step(*step, scenario);
+    }
+    if (const auto variation = object.find("variation")) {
+        scenario.variation = read_variation(*variation);
     }
     return scenario;
 }
@@ -435,6 +496,7 @@ StepInput step_input(const Scenario& scenario) {
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
     }
+    input.variation = scenario.variation;
     input.step.accumulation = scenario.step.accumulation;
     input.step.optimizer = optimizer_time(scenario.step, input.workload, device);
     return input;

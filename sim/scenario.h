@@ -16,6 +16,7 @@
 #include "sim/program.h"
 #include "sim/strategy.h"
 #include "sim/units.h"
+#include "sim/variation.h"
 #include "sim/workload.h"
 
 namespace bucketwise {
@@ -29,6 +30,8 @@ struct ModelWorkload {
     std::optional<Device> device;
     std::optional<Duration> forward;  // measured totals; both or neither
     std::optional<Duration> backward;
+    std::vector<Duration> forward_operations;   // measured one by one, in the order they run; both
+    std::vector<Duration> backward_operations;  // or, if empty, neither
     bool operator==(const ModelWorkload&) const = default;
 };
 
@@ -57,6 +60,7 @@ struct Scenario {
     LinkParameters link;
     SyncRequest sync;
     StepRequest step;
+    std::optional<Variation> variation;
     bool operator==(const Scenario&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +11,7 @@
 
 #include "sim/error.h"
 #include "sim/invariant.h"
+#include "sim/step_parts.h"
 
 namespace bucketwise {
 namespace {
@@ -23,23 +25,6 @@ void check_length(double seconds) {
         throw InputError("scenario", "", "a step shorter than ten days",
                          fmt::format("one of up to {:.3g} days", seconds / 86400));
     }
-}
-
-// Runs the parts of a step before its last backward. `change` is applied to each program first.
-template <typename Change>
-RankProgress simulate_before_closing(const StepInput& input, const SyncSettings& sync,
-                                     Change change) {
-    RankProgress progress;
-    const auto run = [&](const Program& program) {
-        progress = simulate({&program, 1}, Record::times_only, progress).progress.front();
-    };
-    run(change(build_opening(input, sync)));
-    const Program micro_step = change(build_micro_step(input));
-    for (std::int64_t i = 1; i < input.step.accumulation; ++i) {
-        run(micro_step);
-    }
-    run(change(build_last_forward(input)));
-    return progress;
 }
 
 Duration time_on_wire(const Program& program) {
@@ -112,6 +97,12 @@ bool within_plateau(Duration step, Duration fastest) {
            static_cast<double>(fastest.count()) * (1 + plateau_tolerance);
 }
 
+// Also when the parameters are too uncertain to tell.
+bool within_plateau(const Evaluation& evaluation, Duration fastest) {
+    return within_plateau(evaluation.times.step(), fastest) ||
+           (evaluation.confidence && !evaluation.confidence->told_from_best);
+}
+
 // Consecutive caps whose steps are within the tolerance of the fastest.
 struct Run {
     std::size_t first = 0;
@@ -129,7 +120,7 @@ double width_of(const std::vector<Evaluation>& sweep, const Run& run) {
 std::vector<Run> runs_within_plateau(const std::vector<Evaluation>& sweep, Duration fastest) {
     std::vector<Run> runs;
     for (std::size_t i = 0; i < sweep.size(); ++i) {
-        if (!within_plateau(sweep[i].times.step(), fastest)) {
+        if (!within_plateau(sweep[i], fastest)) {
             continue;
         }
         if (runs.empty() || runs.back().last + 1 != i) {
@@ -164,22 +155,126 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
     return chosen;
 }
 
+// --- confidence ---
+
+SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap) {
+    request.bucket_cap = cap;
+    return settings_for(request);
+}
+
+constexpr std::size_t most_uncertain_rows = 24;
+constexpr double worth_a_closer_look = 0.02;  // over the fastest step
+
+// The rows close to the fastest, thinned out evenly if they are many, and the ends.
+std::vector<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep,
+                                            Duration fastest) {
+    std::vector<std::size_t> close;
+    for (std::size_t i = 0; i < sweep.size(); ++i) {
+        const double over = static_cast<double>(sweep[i].times.step().count()) /
+                            std::max(static_cast<double>(fastest.count()), 1.0);
+        if (sweep.size() <= most_uncertain_rows || over <= 1 + worth_a_closer_look) {
+            close.push_back(i);
+        }
+    }
+    std::set<std::size_t> rows{0, sweep.size() - 1};
+    const double stride = std::max(
+        1.0, static_cast<double>(close.size()) / static_cast<double>(most_uncertain_rows));
+    for (double at = 0; at < static_cast<double>(close.size()); at += stride) {
+        rows.insert(close[static_cast<std::size_t>(at)]);
+    }
+    const auto best = std::find_if(close.begin(), close.end(), [&](std::size_t i) {
+        return sweep[i].times.step() == fastest;
+    });
+    rows.insert(*best);
+    return {rows.begin(), rows.end()};
+}
+
+Duration fastest_step(const std::vector<Evaluation>& sweep) {
+    return std::min_element(sweep.begin(), sweep.end(),
+                            [](const auto& a, const auto& b) {
+                                return a.times.step() < b.times.step();
+                            })
+        ->times.step();
+}
+
+// Of the rows that matter, and of the default.
+void add_confidence(const StepInput& input, const SyncRequest& request,
+                    const SyncRequest& default_request, Prediction& prediction) {
+    std::vector<Evaluation*> rows;
+    std::vector<SyncSettings> choices;
+    for (const std::size_t row :
+         rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep))) {
+        rows.push_back(&prediction.sweep[row]);
+        choices.push_back(settings_with_cap(request, rows.back()->cap));
+    }
+    rows.push_back(&prediction.default_cap);
+    choices.push_back(settings_with_cap(default_request, std::nullopt));
+    const std::vector<StepConfidence> confidences =
+        confidence_of(input, choices, plateau_tolerance);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        rows[i]->confidence = confidences[i];
+    }
+}
+
+// The row that is expected to cost least over the best in hindsight. The fastest, unless another
+// one is better by more than a draw of lots would be.
+std::size_t least_expected_regret(const Prediction& prediction) {
+    constexpr double noticeable = 1e-4;
+    const auto regret_of = [&](std::size_t i) {
+        const auto& confidence = prediction.sweep[i].confidence;
+        return confidence ? confidence->expected_regret : 1e300;
+    };
+    std::size_t least = prediction.best;
+    for (std::size_t i = 0; i < prediction.sweep.size(); ++i) {
+        if (regret_of(i) + noticeable < regret_of(least)) {
+            least = i;
+        }
+    }
+    return least;
+}
+
 // The fastest step; where several caps tie, one that is furthest from where the step gets slower.
 void choose_best(Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
-    const Duration fastest =
-        std::min_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
-            return a.times.step() < b.times.step();
-        })->times.step();
+    const Duration fastest = fastest_step(sweep);
+    const std::vector<Run> runs = runs_within_plateau(sweep, fastest);
     double widest = -1;
-    for (const Run& run : runs_within_plateau(sweep, fastest)) {
+    for (const Run& run : runs) {
         const std::optional<std::size_t> chosen = most_robust(sweep, run, fastest);
         if (chosen && width_of(sweep, run) > widest) {
             widest = width_of(sweep, run);
             prediction.best = *chosen;
+        }
+    }
+    prediction.best = least_expected_regret(prediction);
+    for (const Run& run : runs) {
+        if (run.first <= prediction.best && prediction.best <= run.last) {
             prediction.plateau_low = run.first;
             prediction.plateau_high = run.last;
         }
+    }
+}
+
+// --- notes ---
+
+// All-reduces of sizes that the link was not measured with.
+void note_extrapolation(const StepInput& input, Prediction& prediction) {
+    const Provenance& from = input.link.provenance;
+    if (!from.smallest_message || !from.largest_message) {
+        return;
+    }
+    std::vector<Bytes> sizes = prediction.default_cap.bucket_bytes;
+    const std::vector<Bytes>& best = prediction.sweep[prediction.best].bucket_bytes;
+    sizes.insert(sizes.end(), best.begin(), best.end());
+    const auto beyond = std::find_if(sizes.begin(), sizes.end(), [&](Bytes size) {
+        return size < *from.smallest_message || size > *from.largest_message;
+    });
+    if (beyond != sizes.end()) {
+        prediction.notes.push_back(fmt::format(
+            "link {} was measured with messages of {} to {} bytes; an all-reduce of {} is an "
+            "extrapolation",
+            input.link.name, from.smallest_message->count, from.largest_message->count,
+            beyond->count));
     }
 }
 
@@ -196,15 +291,13 @@ Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     const auto unlaunched = [](Program program) {
         return with_free_launches(with_free_communication(std::move(program)));
     };
-    before_closing_ = simulate_before_closing(input, sync, [](Program program) { return program; });
+    before_closing_ = simulate_before_closing(input, sync, unchanged);
     before_closing_if_free_ = simulate_before_closing(input, sync, with_free_communication);
     before_closing_unlaunched_ = simulate_before_closing(input, sync, unlaunched);
 }
 
 SyncSettings Evaluator::settings(std::optional<Bytes> cap) const {
-    SyncRequest request = request_;
-    request.bucket_cap = cap;
-    return settings_for(request);
+    return settings_with_cap(request_, cap);
 }
 
 BucketPlan Evaluator::plan(std::optional<Bytes> cap) const {
@@ -264,7 +357,6 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
                 "are left out");
         }
     }
-    choose_best(prediction);
     // The framework's default knows neither of the user's own caps.
     SyncRequest default_request = request;
     default_request.bucket_cap_list.clear();
@@ -274,6 +366,11 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     if (has_cap(request) && request.bucket_cap) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
+    if (is_uncertain(input)) {
+        add_confidence(input, request, default_request, prediction);
+    }
+    choose_best(prediction);
+    note_extrapolation(input, prediction);
     const Duration default_step = prediction.default_cap.times.step();
     prediction.default_is_fastest = caps.empty() && has_cap(request) &&
                                     default_step < prediction.sweep[prediction.best].times.step();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/confidence.h"
 #include "sim/engine.h"
 #include "sim/plan.h"
 #include "sim/program.h"
@@ -23,6 +24,7 @@ struct Evaluation {
     StepTimes times;
     Duration communication{0};  // all collectives, each as long as it takes alone on the link
     Duration exposed{0};        // what the step would lose if communication were free
+    std::optional<StepConfidence> confidence = {};  // where there is something to draw
     bool operator==(const Evaluation&) const = default;
 };
 
@@ -37,7 +39,9 @@ struct Binding {
 
 struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap
-    std::size_t best = 0;           // index into sweep
+    // Index into sweep: the fastest, or where parameters are uncertain the one with the least
+    // expected regret.
+    std::size_t best = 0;
     Evaluation default_cap;         // the framework's default
     // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where
     // that beats every cap that can be named, the fastest step is the default's.

@@ -43,9 +43,20 @@ void spread_total(std::vector<CostedOperation>& operations, Duration total) {
     }
 }
 
+// A measured time already contains what launching cost.
+void set_times(std::vector<CostedOperation>& operations, const std::vector<Duration>& times) {
+    invariant(operations.size() == times.size(), "every operation of a pass has a measured time");
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+        operations[i].operation.device = times[i];
+    }
+}
+
 std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const Device& device,
-                                  std::optional<Duration> measured_total) {
-    if (measured_total) {
+                                  std::optional<Duration> measured_total,
+                                  const std::vector<Duration>& measured_operations) {
+    if (!measured_operations.empty()) {
+        set_times(operations, measured_operations);
+    } else if (measured_total) {
         spread_total(operations, *measured_total);
     } else {
         for (CostedOperation& costed : operations) {
@@ -186,9 +197,11 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
     for (const Parameter& parameter : model.parameters) {
         workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false});
     }
-    workload.forward = timed(forward_pass(model, timing), timing.device, timing.measured_forward);
-    workload.backward = timed(backward_pass(model, timing, workload.readiness), timing.device,
-                              timing.measured_backward);
+    workload.forward = timed(forward_pass(model, timing), timing.device, timing.measured_forward,
+                             timing.measured_forward_operations);
+    workload.backward =
+        timed(backward_pass(model, timing, workload.readiness), timing.device,
+              timing.measured_backward, timing.measured_backward_operations);
     workload.buffer_groups = buffer_groups(model);
     return workload;
 }

@@ -81,12 +81,16 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
 struct ModelTiming {
     Device device;  // rates; with totals only their ratios matter
     Arithmetic arithmetic = Arithmetic::float32;
-    std::optional<Duration> measured_forward;   // totals of one micro-step, spread over the
-    std::optional<Duration> measured_backward;  // operations in proportion to their cost
+    std::optional<Duration> measured_forward = {};   // totals of one micro-step, spread over the
+    std::optional<Duration> measured_backward = {};  // operations in proportion to their cost
+    // Or measured one by one, in the order they run; empty: they were not.
+    std::vector<Duration> measured_forward_operations = {};
+    std::vector<Duration> measured_backward_operations = {};
     bool operator==(const ModelTiming&) const = default;
 };
 
-// Each operation takes its roofline time on the device; where a total is measured, the operations
+// Each operation takes its roofline time on the device, or the one that was measured (precondition,
+// asserted: as many as there are operations); where only a total is measured, the operations
 // of that pass are scaled to sum to it, to the picosecond. A measured total already contains what
 // launching cost, so its operations launch for free. In backward each operation runs its input
 // gradient, then its weight gradient; a parameter's gradient is ready when the last operation that

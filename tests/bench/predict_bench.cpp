@@ -24,7 +24,7 @@ void simulate_step(benchmark::State& state, bool interferes) {
     const Scenario scenario = load("cs336_xl.json");
     StepInput input = step_input(scenario);
     if (interferes) {
-        input.link.interference = {1'200'000, 1'300'000};
+        input.link.interference = constant_interference({1'200'000, 1'300'000});
     }
     const Program program = Evaluator(input, scenario.sync).program(default_bucket_cap);
     std::uint64_t events = 0;

@@ -38,6 +38,7 @@ std::vector<Measurement> one_of_each() {
     ComputeRecord compute;
     compute.backend = "gloo";
     compute.samples_us = {3.5};
+    compute.copying_step_us = 3.75;
     compute.ready_us = {1.0, 2.0};
     ContentionRecord contention;
     contention.transport = transport();
@@ -59,6 +60,7 @@ std::vector<Measurement> one_of_each() {
     step.by_rank = {{.step_us = 10.0, .peak_memory_bytes = 1 << 30}};
     step.collective_begin_us = {1.0, 2.0};
     step.collective_end_us = {2.0, 3.0};
+    step.collective_last_begin_us = {1.5, 2.0};
     return {environment, all_reduce, compute, contention, step};
 }
 

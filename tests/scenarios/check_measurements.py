@@ -74,6 +74,8 @@ def check_steps(records, environment):
         assert all(b <= e for b, e in zip(r["collective_begin_us"], ends))
         assert all(e <= b for e, b in zip(ends, r["collective_begin_us"][1:]))
         assert ends[-1] <= r["by_rank"][0]["step_us"]
+        assert len(r["collective_last_begin_us"]) == len(ends)
+        assert all(b <= last for b, last in zip(r["collective_begin_us"], r["collective_last_begin_us"]))
 
 
 def check_every_kind(records):

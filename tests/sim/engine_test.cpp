@@ -77,11 +77,17 @@ TEST_CASE("a collective waits for the host to issue it") {
     CHECK(simulate_times(program).step() == us(30));
 }
 
+void disturb(Program& program, const Interference& interference) {
+    for (Collective& collective : program.collectives) {
+        collective.interference = interference;
+    }
+}
+
 TEST_CASE("interference slows both sides while both are active, and only then") {
     Program program;
     program.instructions = {compute(10), launch(0), compute(30), compute(8), wait(0)};
     program.collectives = {all_reduce(20)};
-    program.interference = {1'500'000, 2'000'000};
+    disturb(program, {1'500'000, 2'000'000});
     // Until 10 alone. Then compute at 1/1.5 and communication at 1/2: the 20 us of communication
     // would take 40 us, the 38 us of compute 57 us. At 50 communication ends; compute has done
     // 40/1.5 = 26.67 and has 11.33 left at full speed: 61.33 us.
@@ -94,10 +100,20 @@ TEST_CASE("communication speeds up again when computing ends first") {
     Program program;
     program.instructions = {compute(10), launch(0), compute(10), wait(0)};
     program.collectives = {all_reduce(30)};
-    program.interference = {2'000'000, 4'000'000};
+    disturb(program, {2'000'000, 4'000'000});
     // 10-30: compute's 10 us at half speed; communication does 20/4 = 5 of its 30. Then 25 alone:
     // 55 us.
     CHECK(simulate_times(program).step() == us(55));
+}
+
+TEST_CASE("computing runs as slow as the collective in flight makes it") {
+    Program program;
+    program.instructions = {launch(0), launch(1), compute(20), wait(0), wait(1)};
+    program.collectives = {all_reduce(10), all_reduce(10)};
+    program.collectives[0].interference.compute_slowdown_ppm = 2'000'000;
+    program.collectives[1].interference.compute_slowdown_ppm = 4'000'000;
+    // 10 us at half speed do 5, 10 us at a quarter do 2.5, the other 12.5 alone: 32.5 us.
+    CHECK(to_us(simulate_times(program).step()) == Approx(32.5));
 }
 
 TEST_CASE("a straggler holds everybody") {
@@ -119,7 +135,7 @@ TEST_CASE("equal ranks simulated one by one equal the one that stands for all") 
     program.instructions = {compute(7), launch(0), compute(11), launch(1),
                             compute(3), wait(0),   wait(1)};
     program.collectives = {all_reduce(9), all_reduce(13)};
-    program.interference = {1'300'000, 1'700'000};
+    disturb(program, {1'300'000, 1'700'000});
     const std::vector<Program> ranks(8, program);
     const Simulation all = simulate(ranks, Record::times_only);
     for (const StepTimes& times : all.ranks) {
@@ -133,7 +149,7 @@ TEST_CASE("rates are right whatever the order of ranks, when one collective foll
     Program r0;
     r0.instructions = {launch(0), launch(1), wait(0), compute(100)};
     r0.collectives = {all_reduce(100), all_reduce(1000)};
-    r0.interference = {2'000'000, 1'000'000};
+    disturb(r0, {2'000'000, 1'000'000});
     Program r1 = r0;
     r1.instructions = {launch(0), wait(0), launch(1), wait(1)};
     // A until 100 us, B from then on; r0's 100 us take 200: until 300.
@@ -269,18 +285,24 @@ Duration overlap(Duration start, Duration end, const std::vector<Span>& spans) {
     return sum;
 }
 
-// Work that an interval holds, given how long the other side was active within it.
-double work_in(const Span& span, Duration overlapped, std::int64_t slowdown_ppm) {
-    const auto length = static_cast<double>((span.end - span.start).count());
-    const auto slowed = static_cast<double>(overlapped.count());
-    return length - slowed + slowed * 1e6 / static_cast<double>(slowdown_ppm);
+// Work that is not done in `overlapped` of disturbed time.
+double work_lost(Duration overlapped, std::int64_t slowdown_ppm) {
+    return static_cast<double>(overlapped.count()) * (1 - 1e6 / static_cast<double>(slowdown_ppm));
+}
+
+const Interference& slowdown_of(const Program& program, const Span& collective) {
+    return program.collectives[static_cast<std::size_t>(collective.subject)].interference;
+}
+
+double length_of(const Span& span) {
+    return static_cast<double>((span.end - span.start).count());
 }
 
 TEST_CASE("a step simulated in parts equals the step simulated whole, on 500 random steps") {
     std::mt19937 random(77);
     for (int round = 0; round < 500; ++round) {
         RandomStep step = random_step(random);
-        step.input.link.interference = {1'100'000, 1'200'000};
+        step.input.link.interference = constant_interference({1'100'000, 1'200'000});
         step.input.link.host_issue = us(round % 50);
         step.input.copy_bandwidth = BytesPerSecond{1'000'000'000};
         step.input.workload.copy_launch = us(round % 7);
@@ -313,7 +335,8 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
         const auto ppm = [&] {
             return std::uniform_int_distribution<std::int64_t>(1'000'000, 5'000'000)(random);
         };
-        step.input.link.interference = {ppm(), ppm()};
+        step.input.link.interference = {{.up_to = Bytes{1 << 20}, .slowdown = {ppm(), ppm()}},
+                                        {.slowdown = {ppm(), ppm()}}};
         step.input.copy_bandwidth = BytesPerSecond{10'000'000'000};
         step.input.workload.copy_launch = us(1);
         const Program program = build_program(step.input, step.sync, step.plan);
@@ -326,15 +349,19 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
         for (const Span& span : computing) {
             const double expected = static_cast<double>(
                 program.instructions[static_cast<std::size_t>(span.subject)].device.count());
-            const double work = work_in(span, overlap(span.start, span.end, communicating),
-                                        step.input.link.interference.compute_slowdown_ppm);
+            double work = length_of(span);
+            for (const Span& other : communicating) {
+                work -= work_lost(overlap(span.start, span.end, {other}),
+                                  slowdown_of(program, other).compute_slowdown_ppm);
+            }
             CHECK(std::abs(work - expected) <= tolerance);
         }
         for (const Span& span : communicating) {
             const double expected = static_cast<double>(
                 program.collectives[static_cast<std::size_t>(span.subject)].time.count());
-            const double work = work_in(span, overlap(span.start, span.end, computing),
-                                        step.input.link.interference.communication_slowdown_ppm);
+            const double work = length_of(span) -
+                                work_lost(overlap(span.start, span.end, computing),
+                                          slowdown_of(program, span).communication_slowdown_ppm);
             CHECK(std::abs(work - expected) <= tolerance);
         }
 
@@ -369,7 +396,7 @@ TEST_CASE("the same input gives the same timeline at every optimisation level") 
     std::uint64_t combined = 0;
     for (int round = 0; round < 50; ++round) {
         RandomStep step = random_step(random);
-        step.input.link.interference = {1'234'567, 1'765'432};
+        step.input.link.interference = constant_interference({1'234'567, 1'765'432});
         step.input.copy_bandwidth = BytesPerSecond{12'345'678'901};
         const Program program = build_program(step.input, step.sync, step.plan);
         const Simulation first = run(program);

@@ -165,7 +165,7 @@ TEST_CASE("finding unused parameters adds an all-reduce of one int32 per paramet
 
 TEST_CASE("free communication leaves compute, free launches leave the device") {
     StepInput input = three_gradients();
-    input.link.interference = {2'000'000, 2'000'000};
+    input.link.interference = constant_interference({2'000'000, 2'000'000});
     input.link.host_issue = ms(10);
     const Program program = program_of(input, request_of(Strategy::ddp, 1'000'000));
     // Issuing three collectives takes 30 ms of host time; the last millisecond of backward is

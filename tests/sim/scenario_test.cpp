@@ -84,7 +84,7 @@ TEST_CASE("link files are found beside the file that names them, tiers too") {
     CHECK(link.tiers[1].name == "o");
     // What the hierarchical link leaves out it takes from its tiers.
     CHECK(link.host_issue == duration_from_us(7));
-    CHECK(link.interference == Interference{1'250'000, 1'500'000});
+    CHECK(link.interference == constant_interference({1'250'000, 1'500'000}));
     CHECK(link.copy_bandwidth == BytesPerSecond{5'000'000'000});
 }
 

@@ -1,0 +1,52 @@
+// From measurements to what predict reads: a link, and the measured scenario with its real times.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/compute_fit.h"
+#include "calibrate/device_fit.h"
+#include "calibrate/interference_fit.h"
+#include "calibrate/link_fit.h"
+#include "calibrate/measured_run.h"
+#include "sim/json.h"
+#include "sim/link.h"
+#include "sim/scenario.h"
+
+namespace bucketwise {
+
+struct Calibration {
+    LinkParameters link;
+    LinkFit link_fit;
+    InterferenceFit interference;
+    std::vector<AllReduceSamples> all_reduces;  // what the link was fitted to
+    std::optional<ComputeFit> compute;
+    std::optional<DeviceFit> device;
+    std::vector<std::string> warnings;  // one sentence each, without an end
+    bool operator==(const Calibration&) const = default;
+};
+
+// Fits the link to the isolated all-reduces of all runs, which may differ in their number of ranks
+// only, and all else to the first run. `scenario` is the one that the first run replayed, if any.
+// Steps are not looked at. Throws InputError for runs that do not belong together or hold no
+// all-reduces.
+Calibration calibrate(const std::vector<MeasuredRun>& runs,
+                      const std::optional<Scenario>& scenario);
+
+// The document of the scenario that was measured, with measured times of its operations and of the
+// optimizer instead of a device's, and their variation.
+Json with_measured_computing(Json document, const ComputeFit& compute);
+
+// The same with the calibrated link and the fitted device. Precondition: the calibration has a
+// compute fit.
+Json calibrated_scenario(Json document, const Calibration& calibration);
+
+// What is behind the fit, for plots: points with residuals, slowdowns, warnings.
+Json fit_json(const Calibration& calibration);
+
+// The same for a person.
+std::string calibration_report(const Calibration& calibration);
+
+}  // namespace bucketwise

@@ -1,0 +1,44 @@
+// What a step computes, from compute records: when each operation ends on the slowest rank, what
+// copies cost, and how much it all varies.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/measured_run.h"
+#include "sim/scenario.h"
+#include "sim/units.h"
+#include "sim/variation.h"
+
+namespace bucketwise {
+
+struct ComputeFit {
+    // Of a micro-step. Operation i ends when, in the median round, the last rank has finished it:
+    // an all-reduce waits for that one. Scaled so that all micro-steps together take as long as
+    // they did.
+    std::vector<Duration> forward_operations;
+    std::vector<Duration> backward_operations;
+    std::vector<Duration> ready;  // by gradient, from the start of the last backward, likewise
+    Duration forward{0};          // of a micro-step
+    Duration backward{0};
+    Duration optimizer{0};
+    // Payload copied into and out of buckets per time that the copying step took longer; none: the
+    // step copies nothing.
+    std::optional<BytesPerSecond> copy_bandwidth;
+    Variation variation;  // of computing
+    std::size_t rounds = 0;
+    std::vector<std::string> warnings;
+    bool operator==(const ComputeFit&) const = default;
+};
+
+// `scenario` is the measured one. Nothing without compute records, or without a round that every
+// rank finished. Throws InputError for records of another scenario's operations.
+std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario);
+
+// How much single all-reduces vary around their median, as a share: the median over sizes of
+// 256 KiB and more, or over all if there are none.
+double collective_spread(const std::vector<AllReduceSamples>& samples);
+
+}  // namespace bucketwise

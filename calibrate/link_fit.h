@@ -1,0 +1,55 @@
+// Latency and bandwidth of a link, fitted to isolated all-reduces.
+//
+// In terms of the algorithm's steps and bytes on the wire (sim/collective.h), so that what is
+// fitted on 2 ranks predicts 4:
+//   time = launch + steps(ranks) x latency + wire(ranks) x bytes / bandwidth
+// Latency and bandwidth are those of a segment of message sizes. How many segments there are and
+// where they meet follows from the data: the best segmentation into 1, 2, ... segments by dynamic
+// programming, and among these the least Bayesian information criterion (Schwarz 1978).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/link.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+// What was measured of one size on one number of ranks.
+struct LinkPoint {
+    std::int64_t ranks = 2;  // above 1
+    Bytes size;
+    double median_us = 0;          // above 0
+    double standard_error_us = 0;  // of the median
+    std::int64_t samples = 0;
+    bool operator==(const LinkPoint&) const = default;
+};
+
+struct LinkResidual {
+    LinkPoint point;
+    double fitted_us = 0;
+    std::size_t segment = 0;  // index of the one that serves its size
+    bool dropped = false;     // an outlier, which the fit does not follow
+
+    [[nodiscard]] double relative() const { return fitted_us / point.median_us - 1; }
+    bool operator==(const LinkResidual&) const = default;
+};
+
+struct LinkFit {
+    std::vector<Segment> segments;         // with standard errors
+    Duration launch{0};                    // 0 unless two numbers of ranks tell it from latency
+    double launch_standard_error_us = 0;
+    std::vector<LinkResidual> residuals;   // by ranks and size
+    std::vector<std::string> warnings;     // one sentence each, without an end
+    bool operator==(const LinkFit&) const = default;
+};
+
+// Weighted by the points' standard errors and 1 % of their time, whichever is more; no result is
+// negative. A point that lies far off while all others agree is dropped, at most one in ten.
+// Two different sizes at least. Throws InputError, which names `file`.
+LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file);
+
+}  // namespace bucketwise

@@ -1,0 +1,284 @@
+#include "calibrate/step_comparison.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "calibrate/comparison.h"
+#include "calibrate/compute_fit.h"
+#include "sim/confidence.h"
+#include "sim/engine.h"
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+SyncSettings settings_of(const Scenario& scenario, const MeasuredCap& measured) {
+    SyncRequest request = scenario.sync;
+    if (has_cap(request)) {
+        request.bucket_cap = measured.is_default ? std::nullopt : measured.cap;
+    }
+    return settings_for(request);
+}
+
+void check_run(const Scenario& scenario, const MeasuredRun& run) {
+    if (run.steps.empty()) {
+        throw InputError(run.file, "", "measured steps", "none");
+    }
+    if (run.transport.ranks != scenario.group.ranks) {
+        throw InputError(run.file, "",
+                         fmt::format("steps of {} ranks, as in the scenario", scenario.group.ranks),
+                         fmt::format("steps of {}", run.transport.ranks));
+    }
+    const std::string_view strategy = name_of(scenario.sync.strategy);
+    if (run.steps.front().strategy != strategy) {
+        throw InputError(run.file, "",
+                         fmt::format("steps of the strategy {}, as in the scenario", strategy),
+                         run.steps.front().strategy);
+    }
+}
+
+void check_buckets(const MeasuredRun& run, const CapComparison& point) {
+    if (point.predicted.bucket_bytes != point.measured.bucket_bytes) {
+        throw InputError(
+            run.file, "",
+            fmt::format("steps with the buckets of the scenario ({} at a cap of {} bytes)",
+                        point.predicted.bucket_bytes.size(),
+                        point.measured.cap.value_or(Bytes{0}).count),
+            fmt::format("others ({})", point.measured.bucket_bytes.size()));
+    }
+}
+
+IsolatedMeasurements isolated_of(const MeasuredRun& run, const Scenario& scenario) {
+    IsolatedMeasurements isolated;
+    isolated.all_reduces = all_reduce_samples({run});
+    if (const auto compute = fit_compute(run, scenario)) {
+        const auto micro_steps = static_cast<double>(scenario.step.accumulation);
+        isolated.compute_step_us = micro_steps * to_us(compute->forward + compute->backward) +
+                                   to_us(compute->optimizer);
+    }
+    return isolated;
+}
+
+std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& scenario,
+                                        const MeasuredRun& run) {
+    Evaluator evaluator(input, scenario.sync);
+    std::vector<CapComparison> points;
+    std::vector<SyncSettings> choices;
+    for (MeasuredCap& measured : measured_caps(run)) {
+        CapComparison point;
+        point.measured = std::move(measured);
+        choices.push_back(settings_of(scenario, point.measured));
+        point.predicted =
+            evaluator.evaluate(point.measured.is_default ? std::nullopt : point.measured.cap);
+        check_buckets(run, point);
+        point.predicted_ms = to_ms(point.predicted.times.step());
+        point.measured_ms = median(point.measured.step_us) / 1e3;
+        const MedianInterval us = median_interval(point.measured.step_us);
+        point.measured_interval_ms = {us.low / 1e3, us.high / 1e3};
+        points.push_back(std::move(point));
+    }
+    const IsolatedMeasurements isolated = isolated_of(run, scenario);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        const BucketPlan plan = make_plan(input.workload.gradients, input.workload.readiness,
+                                          choices[i].policy);
+        points[i].attribution =
+            attribute(input, choices[i], plan, points[i].measured, isolated);
+    }
+    if (is_uncertain(input)) {
+        const auto confidences = confidence_of(input, choices, plateau_tolerance);
+        for (std::size_t i = 0; i < points.size(); ++i) {
+            points[i].predicted.confidence = confidences[i];
+        }
+    }
+    return points;
+}
+
+void judge(Comparison& comparison) {
+    std::vector<ComparedPoint> plain;
+    std::vector<double> half_widths;
+    for (const CapComparison& point : comparison.points) {
+        plain.push_back({.bucket_cap_mib = to_mib(point.measured.cap.value_or(Bytes{0})),
+                         .predicted_step_ms = point.predicted_ms,
+                         .measured_step_ms = point.measured_ms});
+        half_widths.push_back(
+            (point.measured_interval_ms.high - point.measured_interval_ms.low) / 2 /
+            point.measured_ms);
+    }
+    comparison.mape = mean_absolute_percentage_error(plain);
+    comparison.max_error = largest_absolute_error(plain);
+    comparison.rank_correlation = rank_correlation(plain);
+    comparison.regret = regret(plain);
+    comparison.noise_floor = median(half_widths);
+    const auto least = [&](double ComparedPoint::*ms) {
+        const auto found = std::min_element(
+            plain.begin(), plain.end(),
+            [ms](const auto& a, const auto& b) { return a.*ms < b.*ms; });
+        return static_cast<std::size_t>(found - plain.begin());
+    };
+    comparison.chosen = least(&ComparedPoint::predicted_step_ms);
+    comparison.fastest = least(&ComparedPoint::measured_step_ms);
+    for (std::size_t i = 0; i < comparison.points.size(); ++i) {
+        if (comparison.points[i].measured.is_default) {
+            comparison.default_cap = i;
+            comparison.gain_over_default =
+                plain[i].measured_step_ms / plain[comparison.chosen].measured_step_ms - 1;
+        }
+    }
+}
+
+// --- what if ---
+
+void scale_bandwidth(LinkParameters& link, std::int64_t factor) {
+    for (Segment& segment : link.segments) {
+        segment.bandwidth.count *= factor;
+    }
+    for (LinkParameters& tier : link.tiers) {
+        scale_bandwidth(tier, factor);
+    }
+}
+
+void remove_latency(LinkParameters& link) {
+    link.launch = Duration{0};
+    for (Segment& segment : link.segments) {
+        segment.latency = Duration{0};
+    }
+    for (LinkParameters& tier : link.tiers) {
+        remove_latency(tier);
+    }
+}
+
+WhatIf best_of(const std::string& change, const StepInput& input, const Scenario& scenario,
+               const std::vector<CapComparison>& points) {
+    Evaluator evaluator(input, scenario.sync);
+    WhatIf result;
+    result.change = change;
+    for (const CapComparison& point : points) {
+        const Evaluation evaluation =
+            evaluator.evaluate(point.measured.is_default ? std::nullopt : point.measured.cap);
+        const double ms = to_ms(evaluation.times.step());
+        if (&point == &points.front() || ms < result.step_ms) {
+            result.step_ms = ms;
+            result.cap = point.measured.cap;
+        }
+    }
+    return result;
+}
+
+std::vector<WhatIf> what_if(const StepInput& input, const Scenario& scenario,
+                            const std::vector<CapComparison>& points) {
+    StepInput faster = input;
+    scale_bandwidth(faster.link, 2);
+    StepInput prompt = input;
+    remove_latency(prompt.link);
+    StepInput undisturbed = input;
+    undisturbed.link.interference.clear();
+    StepInput alone = input;
+    alone.group = {};  // one rank communicates with nobody
+    alone.link.interference.clear();
+    return {best_of("as it is", input, scenario, points),
+            best_of("twice the bandwidth", faster, scenario, points),
+            best_of("no latency", prompt, scenario, points),
+            best_of("no interference", undisturbed, scenario, points),
+            best_of("free communication", alone, scenario, points)};
+}
+
+// --- pictures ---
+
+StepPicture predicted_picture(const StepInput& input, const SyncSettings& sync,
+                              const BucketPlan& plan) {
+    const Program program = build_program(input, sync, plan);
+    const Simulation simulation = simulate({&program, 1}, Record::timeline);
+    StepPicture picture;
+    picture.step_ms = to_ms(simulation.ranks.front().step());
+    std::vector<PictureSpan> phases;
+    for (const Span& span : simulation.timeline.spans) {
+        const auto subject = static_cast<std::size_t>(span.subject);
+        if (span.track == Track::communication) {
+            const Collective& collective = program.collectives[subject];
+            picture.communicating.push_back(
+                {collective.bucket ? fmt::format("bucket {}", *collective.bucket + 1)
+                                   : std::string(name_of(collective.kind)),
+                 to_ms(span.start), to_ms(span.end)});
+            continue;
+        }
+        if (span.track != Track::compute) {
+            continue;
+        }
+        const Phase phase = program.instructions[subject].phase;
+        const std::string what = phase == Phase::forward    ? "forward"
+                                 : phase == Phase::backward ? "backward"
+                                                            : "optimizer";
+        // One span per uninterrupted phase, or a picture would be thousands of slivers.
+        if (!phases.empty() && phases.back().what == what &&
+            phases.back().end_ms + 1e-6 >= to_ms(span.start)) {
+            phases.back().end_ms = to_ms(span.end);
+        } else {
+            phases.push_back({what, to_ms(span.start), to_ms(span.end)});
+        }
+    }
+    picture.computing = std::move(phases);
+    return picture;
+}
+
+// Of medians: forward, then backward as far as rank 0 computed, then the optimizer at the end.
+StepPicture measured_picture(const MeasuredCap& measured, const Program& program) {
+    StepPicture picture;
+    const double step_us = measured.forward_us + measured.backward_us + measured.optimizer_us;
+    const double waiting_us = std::max(step_us - measured.computing_us, 0.0);
+    const double backward_end_us =
+        std::max(measured.forward_us + measured.backward_us - waiting_us, measured.forward_us);
+    picture.step_ms = step_us / 1e3;
+    picture.computing = {{"forward", 0, measured.forward_us / 1e3},
+                         {"backward", measured.forward_us / 1e3, backward_end_us / 1e3},
+                         {"optimizer", (step_us - measured.optimizer_us) / 1e3, step_us / 1e3}};
+    for (std::size_t i = 0; i < measured.begin_us.size(); ++i) {
+        const Collective& collective = program.collectives[i];
+        picture.communicating.push_back(
+            {collective.bucket ? fmt::format("bucket {}", *collective.bucket + 1)
+                               : std::string(name_of(collective.kind)),
+             measured.begin_us[i] / 1e3, measured.end_us[i] / 1e3});
+    }
+    return picture;
+}
+
+std::string machine_of(const MeasuredRun& run) {
+    if (!run.environment) {
+        return "unknown machine";
+    }
+    const EnvironmentRecord& e = *run.environment;
+    return fmt::format("{}, {} cores, {} {} on {} ranks{}, {}, {}", e.machine.cpu, e.machine.cores,
+                       run.transport.backend, run.transport.algorithm, run.transport.ranks,
+                       e.link_rate.empty() ? "" : ", links of " + e.link_rate, e.machine.kernel,
+                       e.date.substr(0, 10));
+}
+
+}  // namespace
+
+Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
+    check_run(scenario, run);
+    const StepInput input = step_input(scenario);
+    Comparison comparison;
+    comparison.scenario = scenario.name;
+    comparison.strategy = name_of(scenario.sync.strategy);
+    comparison.ranks = scenario.group.ranks;
+    comparison.machine = machine_of(run);
+    if (run.environment) {
+        comparison.command = fmt::format("{}", fmt::join(run.environment->command, " "));
+    }
+    comparison.notes = run.warnings;
+    comparison.points = compare_caps(input, scenario, run);
+    judge(comparison);
+    comparison.what_if = what_if(input, scenario, comparison.points);
+    const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
+    const SyncSettings sync = settings_of(scenario, chosen);
+    const BucketPlan plan =
+        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+    comparison.predicted_picture = predicted_picture(input, sync, plan);
+    comparison.measured_picture =
+        measured_picture(chosen, build_program(input, sync, plan));
+    return comparison;
+}
+
+}  // namespace bucketwise

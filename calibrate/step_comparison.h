@@ -1,0 +1,98 @@
+// Predicted beside measured, at every cap that was measured.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/attribution.h"
+#include "calibrate/measured_cap.h"
+#include "calibrate/measured_run.h"
+#include "calibrate/statistics.h"
+#include "sim/json.h"
+#include "sim/scenario.h"
+#include "sim/sweep.h"
+
+namespace bucketwise {
+
+struct CapComparison {
+    MeasuredCap measured;
+    Evaluation predicted;
+    double predicted_ms = 0;
+    double measured_ms = 0;  // median
+    MedianInterval measured_interval_ms;
+    Attribution attribution;
+    bool operator==(const CapComparison&) const = default;
+
+    [[nodiscard]] double error() const { return predicted_ms / measured_ms - 1; }  // as a share
+};
+
+// The predicted step if something were different, at the best of the measured caps.
+struct WhatIf {
+    std::string change;
+    double step_ms = 0;
+    std::optional<Bytes> cap;
+    bool operator==(const WhatIf&) const = default;
+};
+
+// One span of a step, for a picture.
+struct PictureSpan {
+    std::string what;
+    double begin_ms = 0;
+    double end_ms = 0;
+    bool operator==(const PictureSpan&) const = default;
+};
+
+struct StepPicture {
+    std::vector<PictureSpan> computing;
+    std::vector<PictureSpan> communicating;
+    double step_ms = 0;
+    bool operator==(const StepPicture&) const = default;
+};
+
+struct Comparison {
+    std::string scenario;
+    std::string strategy;
+    std::int64_t ranks = 1;
+    std::string machine;  // hardware, versions, date
+    std::string command;  // that measured
+    std::vector<CapComparison> points;  // by rising cap
+    std::size_t chosen = 0;             // index into points: the fastest prediction
+    std::size_t fastest = 0;            // the fastest measured
+    std::optional<std::size_t> default_cap;
+    double mape = 0;         // shares, all
+    double max_error = 0;
+    double rank_correlation = 0;
+    double regret = 0;       // of the chosen
+    double noise_floor = 0;  // median half-width of the measured intervals
+    double gain_over_default = 0;  // measured: default / chosen - 1
+    std::vector<WhatIf> what_if;
+    StepPicture predicted_picture;  // of the chosen cap
+    StepPicture measured_picture;
+    std::vector<std::string> notes;
+    bool operator==(const Comparison&) const = default;
+};
+
+// The goals that a comparison is held against.
+constexpr double mape_goal = 0.02;
+constexpr double regret_goal = 0.01;
+
+[[nodiscard]] inline bool meets_error_goal(const Comparison& c) {
+    return c.mape <= (c.noise_floor > mape_goal ? c.noise_floor : mape_goal);
+}
+[[nodiscard]] inline bool meets_decision_goal(const Comparison& c) {
+    return c.regret <= regret_goal + c.noise_floor && c.gain_over_default >= -c.noise_floor;
+}
+
+// Predicts every cap that `run` measured with `scenario`, which holds the calibrated link and
+// computing. Throws InputError when the run has no steps, or is one of another number of ranks,
+// strategy or bucket plan than the scenario's.
+Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run);
+
+Json to_json(const Comparison& comparison);
+
+// The table and the verdict, for a person.
+std::string comparison_report(const Comparison& comparison);
+
+}  // namespace bucketwise

@@ -1,0 +1,215 @@
+// What `bucketwise compare` writes and prints.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/step_comparison.h"
+
+namespace bucketwise {
+namespace {
+
+Json cap_json(const std::optional<Bytes>& cap) {
+    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
+}
+
+Json point_json(const CapComparison& point) {
+    Json causes = Json::object();
+    for (const Cause& cause : point.attribution.causes) {
+        causes[std::string(cause.name)] = cause.ms;
+    }
+    Json json{{"bucket_cap_mib", cap_json(point.measured.cap)},
+              {"is_default", point.measured.is_default},
+              {"buckets", point.measured.bucket_bytes.size()},
+              {"predicted_step_ms", point.predicted_ms},
+              {"measured_step_ms", point.measured_ms},
+              {"measured_interval_ms",
+               {point.measured_interval_ms.low, point.measured_interval_ms.high}},
+              {"samples", point.measured.step_us.size()},
+              {"error", point.error()},
+              {"predicted_exposed_ms", to_ms(point.predicted.exposed)},
+              {"measured_exposed_ms", point.measured.exposed_us / 1e3},
+              {"causes_ms", std::move(causes)}};
+    if (point.predicted.confidence) {
+        json["predicted_interval_ms"] = {to_ms(point.predicted.confidence->low),
+                                         to_ms(point.predicted.confidence->high)};
+        json["expected_regret"] = point.predicted.confidence->expected_regret;
+    }
+    if (const auto& bucket = point.attribution.bucket) {
+        json["deviating_bucket"] = {
+            {"number", bucket->index + 1},
+            {"bytes", point.measured.bucket_bytes.at(bucket->index).count},
+            {"predicted_ms", bucket->predicted_ms},
+            {"measured_ms", bucket->measured_ms}};
+    }
+    return json;
+}
+
+Json picture_json(const StepPicture& picture) {
+    const auto spans = [](const std::vector<PictureSpan>& all) {
+        Json json = Json::array();
+        for (const PictureSpan& span : all) {
+            json.push_back(
+                {{"what", span.what}, {"begin_ms", span.begin_ms}, {"end_ms", span.end_ms}});
+        }
+        return json;
+    };
+    return {{"step_ms", picture.step_ms},
+            {"computing", spans(picture.computing)},
+            {"communicating", spans(picture.communicating)}};
+}
+
+std::string cap_text(const CapComparison& point) {
+    const auto& cap = point.measured.cap;
+    return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
+}
+
+std::string marks(const Comparison& comparison, std::size_t i) {
+    std::vector<std::string_view> marks;
+    if (comparison.points[i].measured.is_default) {
+        marks.emplace_back("default");
+    }
+    if (i == comparison.chosen) {
+        marks.emplace_back("predicted best");
+    }
+    if (i == comparison.fastest) {
+        marks.emplace_back("measured best");
+    }
+    return marks.empty() ? "" : fmt::format("  {}", fmt::join(marks, ", "));
+}
+
+std::string table(const Comparison& comparison) {
+    std::string text =
+        fmt::format("  {:>14} {:>7} {:>13} {:>12} {:>20} {:>8}\n", "bucket cap", "buckets",
+                    "predicted, ms", "measured, ms", "95 % interval", "error");
+    for (std::size_t i = 0; i < comparison.points.size(); ++i) {
+        const CapComparison& point = comparison.points[i];
+        text += fmt::format("  {:>14} {:>7} {:>13.2f} {:>12.2f} {:>20} {:>6.1f} %{}\n",
+                            cap_text(point), point.measured.bucket_bytes.size(),
+                            point.predicted_ms, point.measured_ms,
+                            fmt::format("{:.2f} to {:.2f}", point.measured_interval_ms.low,
+                                        point.measured_interval_ms.high),
+                            100 * point.error(), marks(comparison, i));
+    }
+    return text;
+}
+
+std::string decision_text(const Comparison& c) {
+    const CapComparison& chosen = c.points[c.chosen];
+    std::string text = fmt::format(
+        "\n  Decision: {} is predicted to be the best; measured, it costs {:.2f} % over the best "
+        "(regret).\n",
+        cap_text(chosen), 100 * c.regret);
+    if (c.default_cap && *c.default_cap != c.chosen) {
+        text += fmt::format("  Against the default cap it {} {:.2f} %.\n",
+                            c.gain_over_default >= 0 ? "saves" : "loses",
+                            100 * std::abs(1 - 1 / (1 + c.gain_over_default)));
+    }
+    return text + fmt::format(
+                      "  Mean absolute error {:.2f} %, largest {:.2f} %; rank correlation {:.2f}; "
+                      "noise floor {:.2f} %.\n"
+                      "  Goals: error at most {:g} % or the noise floor: {}. Regret at most {:g} % "
+                      "and the noise floor, no worse than the default: {}.\n",
+                      100 * c.mape, 100 * c.max_error, c.rank_correlation, 100 * c.noise_floor,
+                      100 * mape_goal, meets_error_goal(c) ? "met" : "missed", 100 * regret_goal,
+                      meets_decision_goal(c) ? "met" : "missed");
+}
+
+// Columns for causes; rows for caps.
+std::string causes_text(const Comparison& comparison) {
+    std::string text =
+        "\n  Where the error comes from: measured minus predicted, in ms, part by part\n";
+    text += fmt::format("  {:>14} {:>8}", "bucket cap", "in all");
+    const std::vector<Cause>& names = comparison.points.front().attribution.causes;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        text += fmt::format(" {:>7}", fmt::format("({})", i + 1));
+    }
+    text += "\n";
+    for (const CapComparison& point : comparison.points) {
+        text += fmt::format("  {:>14} {:>8.2f}", cap_text(point),
+                            point.measured_ms - point.predicted_ms);
+        for (const Cause& cause : point.attribution.causes) {
+            text += fmt::format(" {:>7.2f}", cause.ms);
+        }
+        text += "\n";
+    }
+    text += "  ";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        text += fmt::format("{}({}) {}", i == 0 ? "" : i == 5 ? ",\n  " : ", ", i + 1,
+                            names[i].name);
+    }
+    text += "\n";
+    const CapComparison& chosen = comparison.points[comparison.chosen];
+    if (const auto& bucket = chosen.attribution.bucket) {
+        text += fmt::format(
+            "  At {}, bucket {} of {} deviates most: predicted {:.2f} ms, measured {:.2f} ms.\n",
+            cap_text(chosen), bucket->index + 1, chosen.measured.bucket_bytes.size(),
+            bucket->predicted_ms, bucket->measured_ms);
+    }
+    return text;
+}
+
+std::string what_if_text(const Comparison& comparison) {
+    std::string text = "\n  What would help, each at its own best of these caps\n";
+    const double now_ms = comparison.what_if.front().step_ms;
+    for (const WhatIf& what : comparison.what_if) {
+        text += fmt::format("  {:>22}  {:>10.2f} ms  {:>6.1f} %  {}\n", what.change, what.step_ms,
+                            100 * (what.step_ms / now_ms - 1),
+                            what.cap ? fmt::format("{} MiB", typed_mib(*what.cap)) : "");
+    }
+    return text;
+}
+
+}  // namespace
+
+Json to_json(const Comparison& comparison) {
+    Json points = Json::array();
+    for (const CapComparison& point : comparison.points) {
+        points.push_back(point_json(point));
+    }
+    Json what_if = Json::array();
+    for (const WhatIf& what : comparison.what_if) {
+        what_if.push_back({{"change", what.change},
+                           {"step_ms", what.step_ms},
+                           {"bucket_cap_mib", cap_json(what.cap)}});
+    }
+    const auto cap_of = [&](std::size_t i) { return cap_json(comparison.points[i].measured.cap); };
+    return {{"scenario", comparison.scenario},
+            {"strategy", comparison.strategy},
+            {"ranks", comparison.ranks},
+            {"machine", comparison.machine},
+            {"command", comparison.command},
+            {"points", std::move(points)},
+            {"predicted_best_mib", cap_of(comparison.chosen)},
+            {"measured_best_mib", cap_of(comparison.fastest)},
+            {"mape", comparison.mape},
+            {"max_error", comparison.max_error},
+            {"rank_correlation", comparison.rank_correlation},
+            {"regret", comparison.regret},
+            {"noise_floor", comparison.noise_floor},
+            {"gain_over_default",
+             comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
+            {"meets_error_goal", meets_error_goal(comparison)},
+            {"meets_decision_goal", meets_decision_goal(comparison)},
+            {"what_if", std::move(what_if)},
+            {"pictures",
+             {{"bucket_cap_mib", cap_of(comparison.chosen)},
+              {"predicted", picture_json(comparison.predicted_picture)},
+              {"measured", picture_json(comparison.measured_picture)}}},
+            {"notes", comparison.notes}};
+}
+
+std::string comparison_report(const Comparison& comparison) {
+    std::string text = fmt::format("{}: {}, {} ranks, predicted beside measured\n  {}\n\n",
+                                   comparison.scenario, comparison.strategy, comparison.ranks,
+                                   comparison.machine);
+    text += table(comparison) + decision_text(comparison) + causes_text(comparison) +
+            what_if_text(comparison);
+    for (const std::string& note : comparison.notes) {
+        text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+}  // namespace bucketwise

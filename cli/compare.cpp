@@ -1,0 +1,97 @@
+// bucketwise compare SCENARIO: the steps that were measured beside their predictions.
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/calibration.h"
+#include "calibrate/step_comparison.h"
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/measured_files.h"
+#include "cli/option_values.h"
+#include "cli/overrides.h"
+#include "cli/scenario_document.h"
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::string_view examples = R"(
+examples:
+  bucketwise compare scenarios/transformer_small.json --link link.json --measurements measurements.jsonl
+  bucketwise compare calibrated.json --measurements measurements.jsonl -o comparison.json
+
+A scenario that knows its computing only from a device takes the times of its operations from the
+compute records of the measurements. Measured steps are only ever compared with.
+)";
+
+po::options_description described_options() {
+    po::options_description options("options", 100);
+    options.add_options()  //
+        ("measurements", po::value<std::string>(), "file that bucketwise measure wrote")  //
+        ("output,o", po::value<std::string>(), "file to write the comparison to, as JSON");
+    add_scenario_options(options);
+    options.add_options()("help,h", "show this");
+    return options;
+}
+
+bool knows_only_its_device(const Scenario& scenario) {
+    const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
+    return model != nullptr && !model->forward && model->forward_operations.empty();
+}
+
+// With the computing that the run measured, where the scenario has none of its own.
+Scenario scenario_to_compare(Json document, const std::string& file, const MeasuredRun& run) {
+    inline_link(document, file, read_text_file);
+    Scenario scenario = parse_scenario(document, file, read_text_file);
+    if (!knows_only_its_device(scenario)) {
+        return scenario;
+    }
+    const auto compute = fit_compute(run, scenario);
+    if (!compute) {
+        return scenario;
+    }
+    const Json timed = with_measured_computing(std::move(document), *compute);
+    return parse_scenario(timed, file, read_text_file);
+}
+
+}  // namespace
+
+int run_compare(const std::vector<std::string>& arguments) {
+    const po::options_description options = described_options();
+    const po::variables_map values = parse_arguments(arguments, options);
+    if (values.count("help") != 0) {
+        std::cout << "usage: bucketwise compare SCENARIO --measurements FILE [OPTIONS]\n\n"
+                  << options << examples;
+        return exit_done;
+    }
+    if (values.count("scenario") == 0 || values.count("measurements") == 0) {
+        throw UsageError{
+            "compare: expected a scenario file and --measurements with a file; see bucketwise "
+            "compare --help"};
+    }
+    const std::string file = values["scenario"].as<std::string>();
+    const std::string measurements = values["measurements"].as<std::string>();
+    const std::string output = text_or_empty(values, "output");
+    check_outputs({{"scenario", file},
+                   {"link", text_or_empty(values, "link")},
+                   {"measurements", measurements}},
+                  {{"output", output}});
+    const Json document = read_scenario_document(values, file);
+    const MeasuredRun run = read_runs({measurements}).front();
+    const Comparison comparison = compare_steps(scenario_to_compare(document, file, run), run);
+    if (!output.empty()) {
+        write_output(output, to_json(comparison).dump(2) + "\n");
+    }
+    if (output != "-") {
+        write_output("-", comparison_report(comparison));
+    }
+    return exit_done;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,203 @@
+#include "sim/confidence.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <utility>
+
+#include "sim/invariant.h"
+#include "sim/step_parts.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t draws = 200;
+constexpr double tail = 0.025;           // on each side of an interval
+constexpr double seldom = 0.05;          // of the draws
+constexpr double furthest_sigmas = 4.0;  // of any normal deviate
+
+// Standard normal deviates, the same with every standard library (Box and Muller 1958).
+class Normal {
+  public:
+    explicit Normal(std::uint64_t seed) : bits_(seed) {}
+
+    double operator()() {
+        constexpr double two_pi = 6.283185307179586;
+        const double radius = std::sqrt(-2 * std::log(uniform()));
+        const double deviate = radius * std::cos(two_pi * uniform());
+        return std::clamp(deviate, -furthest_sigmas, furthest_sigmas);
+    }
+
+  private:
+    // Above 0, up to 1.
+    double uniform() {
+        constexpr unsigned unused_bits = 11;
+        return (static_cast<double>(bits_() >> unused_bits) + 1) * 0x1.0p-53;
+    }
+
+    std::mt19937_64 bits_;
+};
+
+Duration scaled(Duration time, double factor) {
+    return Duration{std::llround(static_cast<double>(time.count()) * std::max(factor, 0.0))};
+}
+
+void draw_segment(Segment& segment, Normal& normal) {
+    const double first = normal();
+    const double second = normal();
+    if (!segment.errors) {
+        return;
+    }
+    const SegmentErrors& errors = *segment.errors;
+    const double with_first =
+        errors.correlation * first +
+        std::sqrt(1 - errors.correlation * errors.correlation) * second;
+    const double latency_us = to_us(segment.latency) + errors.latency_us * first;
+    const double gb_per_s = static_cast<double>(segment.bandwidth.count) / 1e9;
+    const double relative_error = errors.bandwidth_gb_per_s / gb_per_s;
+    segment.latency = duration_from_us(std::max(latency_us, 0.0));
+    // As wide as the files may say a bandwidth is.
+    segment.bandwidth = bandwidth_from_gb_per_s(
+        std::clamp(gb_per_s * std::exp(relative_error * with_first), 1e-6, 1e6));
+}
+
+std::int64_t drawn_slowdown(std::int64_t ppm, double error, double deviate) {
+    constexpr double largest = 100;
+    const double slowdown = static_cast<double>(ppm) * 1e-6 + error * deviate;
+    return std::llround(1e6 * std::clamp(slowdown, 1.0, largest));
+}
+
+void draw_link(LinkParameters& link, Normal& normal) {
+    for (Segment& segment : link.segments) {
+        draw_segment(segment, normal);
+    }
+    for (InterferenceSegment& segment : link.interference) {
+        const double compute = normal();
+        const double communication = normal();
+        const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
+        segment.slowdown = {drawn_slowdown(segment.slowdown.compute_slowdown_ppm,
+                                           errors.compute_slowdown, compute),
+                            drawn_slowdown(segment.slowdown.communication_slowdown_ppm,
+                                           errors.communication_slowdown, communication)};
+    }
+    for (LinkParameters& tier : link.tiers) {
+        draw_link(tier, normal);
+    }
+}
+
+void scale_computing(StepInput& input, double factor) {
+    for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
+        for (TimedOperation& operation : *pass) {
+            operation.device = scaled(operation.device, factor);
+        }
+    }
+    input.step.optimizer = scaled(input.step.optimizer, factor);
+}
+
+void vary_operations(StepInput& input, const Variation& variation, Normal& normal) {
+    scale_computing(input, 1 + variation.compute_spread * normal());
+    for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
+        for (TimedOperation& operation : *pass) {
+            operation.device =
+                scaled(operation.device, 1 + variation.operation_spread * normal());
+        }
+    }
+}
+
+void vary_collectives(Program& program, const Variation& variation, Normal& normal) {
+    for (Collective& collective : program.collectives) {
+        collective.time = scaled(collective.time, 1 + variation.collective_spread * normal());
+    }
+}
+
+// Every choice's step in every draw.
+struct Draws {
+    std::vector<std::vector<Duration>> expected;  // [choice][draw]: parameters drawn
+    std::vector<std::vector<Duration>> single;    // and varied
+};
+
+Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choices) {
+    const Variation variation = input.variation.value_or(Variation{});
+    Draws result;
+    result.expected.resize(choices.size());
+    result.single.resize(choices.size());
+    std::vector<BucketPlan> plans;
+    for (const SyncSettings& choice : choices) {
+        plans.push_back(
+            make_plan(input.workload.gradients, input.workload.readiness, choice.policy));
+    }
+    Normal normal(variation.seed);
+    Program program;
+    for (std::size_t draw = 0; draw < draws; ++draw) {
+        StepInput drawn = input;
+        draw_link(drawn.link, normal);
+        scale_computing(drawn, 1 + variation.compute_standard_error * normal());
+        StepInput varied = drawn;
+        vary_operations(varied, variation, normal);
+        const StepBeforeClosing expected(drawn, choices.front());
+        const StepBeforeClosing single(varied, choices.front());
+        for (std::size_t i = 0; i < choices.size(); ++i) {
+            build_closing(drawn, choices[i], plans[i], program);
+            result.expected[i].push_back(expected.step_with(program));
+            build_closing(varied, choices[i], plans[i], program);
+            vary_collectives(program, variation, normal);
+            result.single[i].push_back(single.step_with(program));
+        }
+    }
+    return result;
+}
+
+template <typename Value>
+Value sorted_at(std::vector<Value> values, double q) {
+    std::sort(values.begin(), values.end());
+    const double at = std::round(q * static_cast<double>(values.size() - 1));
+    return values[static_cast<std::size_t>(at)];
+}
+
+bool has_errors(const LinkParameters& link) {
+    const auto uncertain = [](const auto& segment) { return segment.errors.has_value(); };
+    return std::any_of(link.segments.begin(), link.segments.end(), uncertain) ||
+           std::any_of(link.interference.begin(), link.interference.end(), uncertain) ||
+           std::any_of(link.tiers.begin(), link.tiers.end(), has_errors);
+}
+
+}  // namespace
+
+bool is_uncertain(const StepInput& input) {
+    return input.variation.has_value() || has_errors(input.link);
+}
+
+std::vector<StepConfidence> confidence_of(const StepInput& input,
+                                          const std::vector<SyncSettings>& choices,
+                                          double tolerance) {
+    invariant(!choices.empty(), "there is a choice to be sure of");
+    const Draws steps = draw_steps(input, choices);
+    std::vector<std::vector<double>> regrets(choices.size());
+    for (std::size_t draw = 0; draw < draws; ++draw) {
+        Duration best = steps.expected.front()[draw];
+        for (const std::vector<Duration>& choice : steps.expected) {
+            best = std::min(best, choice[draw]);
+        }
+        for (std::size_t i = 0; i < choices.size(); ++i) {
+            const auto over = static_cast<double>((steps.expected[i][draw] - best).count());
+            regrets[i].push_back(
+                best.count() > 0 ? over / static_cast<double>(best.count()) : 0.0);
+        }
+    }
+    std::vector<StepConfidence> result;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+        double sum = 0;
+        for (const double regret : regrets[i]) {
+            sum += regret;
+        }
+        result.push_back({.low = sorted_at(steps.single[i], tail),
+                          .high = sorted_at(steps.single[i], 1 - tail),
+                          .expected_regret = sum / static_cast<double>(draws),
+                          .told_from_best = sorted_at(regrets[i], seldom) > tolerance});
+    }
+    return result;
+}
+
+}  // namespace bucketwise
