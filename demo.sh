@@ -1,12 +1,20 @@
 #!/usr/bin/env bash
-# Builds bucketwise, predicts the best bucket size of a training step that ships with it, and runs another one
-# on two real ranks of this machine.
+# Builds bucketwise, predicts the best bucket size of a training step that ships with it, and validates the prediction
+# of another one on two real ranks of this machine.
+#
+# usage: ./demo.sh [FOLDER]
+#   FOLDER   new or empty, for the validation's report and files (default: build/demo/validation, made anew)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 build=build/demo
 scenario=scenarios/compare_ddp_core.json
-measured=scenarios/two_buckets.json
+validated=scenarios/resnet_small.json
+folder=${1:-}
+if [[ -z "$folder" ]]; then
+    folder=$build/validation
+    rm -rf "$folder"
+fi
 
 quietly() {
     local log
@@ -33,19 +41,19 @@ echo "3/4 $build/cli/bucketwise predict $scenario"
 echo
 "$build/cli/bucketwise" predict "$scenario"
 
-measurements=$(mktemp -d)/measurements.jsonl
-trap 'rm -rf "$(dirname "$measurements")"' EXIT
 echo
-echo "4/4 $build/cli/bucketwise measure $measured -o measurements.jsonl"
+echo "4/4 $build/cli/bucketwise validate $validated --rounds 3 -o $folder, about a minute"
 echo
-"$build/cli/bucketwise" measure "$measured" -o "$measurements"
+"$build/cli/bucketwise" validate "$validated" --rounds 3 -o "$folder"
 cat << TEXT
 
 where to go next:
   another cluster     $build/cli/bucketwise predict $scenario --set /cluster/ranks=16
   every number        $build/cli/bucketwise predict $scenario --json -
   see the step        $build/cli/bucketwise predict $scenario --trace step.json, then open it in ui.perfetto.dev
-  measure your step   $build/cli/bucketwise measure scenarios/transformer_small.json -o measurements.jsonl
+  the report          open $folder/report.html
+  less noise          $build/cli/bucketwise validate $validated --rounds 10 -o another_folder
+  a slower link       the same with --link-rate 1gbit, as root
   your own model      copy a file of scenarios/ and change it; scenarios/README.md explains every key
   check everything    ./test.sh
 TEXT

@@ -81,11 +81,11 @@ void shift_first_bucket(Program& program, const MeasuredCap& measured) {
     if (!first) {
         return;
     }
-    const auto launch = std::find_if(
-        program.instructions.begin(), program.instructions.end(), [&](const Instruction& i) {
-            return i.kind == InstructionKind::launch &&
-                   static_cast<std::size_t>(i.subject) == *first;
-        });
+    const auto launch = std::find_if(program.instructions.begin(), program.instructions.end(),
+                                     [&](const Instruction& i) {
+                                         return i.kind == InstructionKind::launch &&
+                                                static_cast<std::size_t>(i.subject) == *first;
+                                     });
     const auto at = static_cast<std::size_t>(launch - program.instructions.begin());
     const double before_us = device_us(program, 0, at);
     const double after_us = device_us(program, at, program.instructions.size());
@@ -100,8 +100,8 @@ void shift_first_bucket(Program& program, const MeasuredCap& measured) {
 // Isolated time of a message, between the sizes that were measured in proportion on logarithmic
 // scales; nothing beyond them.
 std::optional<double> isolated_us(const std::vector<AllReduceSamples>& samples, Bytes size) {
-    const auto above = std::find_if(samples.begin(), samples.end(),
-                                    [&](const auto& s) { return s.size >= size; });
+    const auto above =
+        std::find_if(samples.begin(), samples.end(), [&](const auto& s) { return s.size >= size; });
     if (above == samples.end() || (above == samples.begin() && above->size != size)) {
         return std::nullopt;
     }
@@ -111,10 +111,9 @@ std::optional<double> isolated_us(const std::vector<AllReduceSamples>& samples, 
     }
     const AllReduceSamples& below = *std::prev(above);
     const double low = median(below.samples_us);
-    const double share = std::log(static_cast<double>(size.count) /
-                                  static_cast<double>(below.size.count)) /
-                         std::log(static_cast<double>(above->size.count) /
-                                  static_cast<double>(below.size.count));
+    const double share =
+        std::log(static_cast<double>(size.count) / static_cast<double>(below.size.count)) /
+        std::log(static_cast<double>(above->size.count) / static_cast<double>(below.size.count));
     return low * std::pow(high / low, share);
 }
 
@@ -228,8 +227,7 @@ Attribution attribute(const StepInput& input, const SyncSettings& sync, const Bu
     conclude("interference on all-reduces");
     add_waiting_for_peers(program, measured);
     conclude("waiting for peers");
-    attribution.causes.push_back(
-        {"not explained", (median(measured.step_us) - before_us) / 1e3});
+    attribution.causes.push_back({"not explained", (median(measured.step_us) - before_us) / 1e3});
     return attribution;
 }
 

@@ -39,8 +39,8 @@ struct Attribution {
     //   all-reduce bandwidth         or bandwidth makes up most of the time
     //   interference on computing    computing while all-reduces run
     //   interference on all-reduces  all-reduces of the step against isolated ones
-    //   waiting for peers            until the last rank has begun an all-reduce, the first excepted
-    //   not explained                what all of these leave
+    //   waiting for peers            until the last rank has begun an all-reduce, the first
+    //   excepted not explained                what all of these leave
     std::vector<Cause> causes;
     std::optional<DeviatingBucket> bucket;
     bool operator==(const Attribution&) const = default;
@@ -48,7 +48,7 @@ struct Attribution {
 
 // What isolated measurements of the same run say, as far as there are any.
 struct IsolatedMeasurements {
-    std::optional<double> compute_step_us;    // without copies
+    std::optional<double> compute_step_us;      // without copies
     std::vector<AllReduceSamples> all_reduces;  // on as many ranks, by size
 };
 

@@ -76,14 +76,10 @@ std::string outlier_note(const std::vector<AllReduceSamples>& all_reduces) {
         }
     }
     return outliers == 0 ? ""
-                         : fmt::format("{} of {} all-reduce samples took more than {:g} times their "
-                                       "median, up to {:.0f} times; medians leave them out",
-                                       outliers, samples, far, longest);
-}
-
-std::string shortened(const std::string& text) {
-    constexpr std::size_t longest = 200;  // of a text in a link file
-    return text.size() <= longest ? text : text.substr(0, longest - 3) + "...";
+                         : fmt::format(
+                               "{} of {} all-reduce samples took more than {:g} times their "
+                               "median, up to {:.0f} times; medians leave them out",
+                               outliers, samples, far, longest);
 }
 
 Provenance provenance_of(const std::vector<MeasuredRun>& runs,
@@ -106,13 +102,13 @@ Provenance provenance_of(const std::vector<MeasuredRun>& runs,
     }
     from.ranks = most_ranks;
     from.samples = samples;
-    from.source = shortened("bucketwise calibrate " + files);
+    from.source = "bucketwise calibrate " + files;
     if (const auto& environment = runs.front().environment) {
-        from.hardware = shortened(fmt::format(
+        from.hardware = fmt::format(
             "{}, {} cores, {} host{}{}", environment->machine.cpu, environment->machine.cores,
             environment->hosts, environment->hosts == 1 ? "" : "s",
-            environment->link_rate.empty() ? "" : ", links of " + environment->link_rate));
-        from.versions = shortened(environment->libraries + ", " + environment->machine.kernel);
+            environment->link_rate.empty() ? "" : ", links of " + environment->link_rate);
+        from.versions = environment->libraries + ", " + environment->machine.kernel;
         from.date = environment->date.substr(0, 10);
     }
     return from;
@@ -120,11 +116,11 @@ Provenance provenance_of(const std::vector<MeasuredRun>& runs,
 
 std::string link_name(const MeasuredRun& run) {
     const std::string rate = run.environment ? run.environment->link_rate : "";
-    return fmt::format("{} {}, measured", run.transport.backend,
-                       rate.empty() ? (run.environment && run.environment->hosts == 1
-                                           ? std::string("on loopback")
-                                           : std::string("as it is"))
-                                    : "at " + rate);
+    return fmt::format(
+        "{} {}, measured", run.transport.backend,
+        rate.empty() ? (run.environment && run.environment->hosts == 1 ? std::string("on loopback")
+                                                                       : std::string("as it is"))
+                     : "at " + rate);
 }
 
 }  // namespace
@@ -211,8 +207,7 @@ Json device_json(const Device& device) {
     }
     return {{"name", device.name},
             {"peak_tflop_per_s", std::move(peaks)},
-            {"memory_bandwidth_gb_per_s",
-             static_cast<double>(device.memory_bandwidth.count) / 1e9},
+            {"memory_bandwidth_gb_per_s", static_cast<double>(device.memory_bandwidth.count) / 1e9},
             {"launch_us", to_us(device.launch)},
             {"host_is_device", device.host_is_device}};
 }

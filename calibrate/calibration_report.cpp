@@ -39,9 +39,9 @@ std::string link_text(const Calibration& calibration) {
                         "measured, us", "fitted, us", "residual");
     for (const LinkResidual& residual : calibration.link_fit.residuals) {
         text += fmt::format("  {:>12} {:>6} {:>8} {:>14.1f} {:>14.1f} {:>7.1f} %{}\n",
-                            residual.point.size.count, residual.point.ranks,
-                            residual.point.samples, residual.point.median_us, residual.fitted_us,
-                            100 * residual.relative(), residual.dropped ? "  left out" : "");
+                            residual.point.size.count, residual.point.ranks, residual.point.samples,
+                            residual.point.median_us, residual.fitted_us, 100 * residual.relative(),
+                            residual.dropped ? "  left out" : "");
     }
     return text;
 }
@@ -50,9 +50,9 @@ std::string interference_text(const InterferenceFit& fit) {
     if (fit.points.empty()) {
         return "";
     }
-    std::string text = fmt::format("\n  both at once, times longer than alone ({})\n",
-                                   fit.segments.size() == 1 ? "the size does not matter"
-                                                            : "by size of the message");
+    std::string text = fmt::format(
+        "\n  both at once, times longer than alone ({})\n",
+        fit.segments.size() == 1 ? "the size does not matter" : "by size of the message");
     for (const InterferencePoint& point : fit.points) {
         text += fmt::format("  {:>12} bytes  compute {:.3f} ± {:.3f}  all-reduce {:.3f} ± {:.3f}\n",
                             point.size.count, point.compute_slowdown, point.compute_error,
@@ -60,12 +60,13 @@ std::string interference_text(const InterferenceFit& fit) {
     }
     if (fit.segments.size() == 1) {
         const InterferenceSegment& one = fit.segments.front();
-        text += fmt::format("  taken              compute {:.3f} ± {:.3f}  all-reduce {:.3f} ± "
-                            "{:.3f}\n",
-                            static_cast<double>(one.slowdown.compute_slowdown_ppm) * 1e-6,
-                            one.errors->compute_slowdown,
-                            static_cast<double>(one.slowdown.communication_slowdown_ppm) * 1e-6,
-                            one.errors->communication_slowdown);
+        text += fmt::format(
+            "  taken              compute {:.3f} ± {:.3f}  all-reduce {:.3f} ± "
+            "{:.3f}\n",
+            static_cast<double>(one.slowdown.compute_slowdown_ppm) * 1e-6,
+            one.errors->compute_slowdown,
+            static_cast<double>(one.slowdown.communication_slowdown_ppm) * 1e-6,
+            one.errors->communication_slowdown);
     }
     return text;
 }

@@ -97,8 +97,7 @@ void set_operations(const std::vector<Round>& rounds, std::int64_t micro_steps, 
     const double scale = !ends.empty() && ends.back() > 0 ? all_us / ends.back() : 1.0;
     double before = 0;
     for (std::size_t i = 0; i < ends.size(); ++i) {
-        const Duration time =
-            duration_from_us(scale * ends[i]) - duration_from_us(scale * before);
+        const Duration time = duration_from_us(scale * ends[i]) - duration_from_us(scale * before);
         before = ends[i];
         (i < forward ? fit.forward_operations : fit.backward_operations).push_back(time);
         (i < forward ? fit.forward : fit.backward) += time;

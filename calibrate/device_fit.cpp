@@ -44,9 +44,9 @@ void add_pass(const Model& model, const std::vector<TimedOperation>& pass,
         if (!pass[i].source || seconds < shortest_s) {
             continue;
         }
-        const Work& work = work_of(
-            model.operations[static_cast<std::size_t>(pass[i].source->operation)],
-            pass[i].source->pass);
+        const Work& work =
+            work_of(model.operations[static_cast<std::size_t>(pass[i].source->operation)],
+                    pass[i].source->pass);
         works.push_back({static_cast<double>(work.flops),
                          static_cast<double>(work.elements) *
                              static_cast<double>(element_size(arithmetic).count),
@@ -67,8 +67,8 @@ bool is_compute_bound(const TimedWork& work, const Rates& rates) {
 }
 
 double fitted_seconds(const TimedWork& work, const Rates& rates) {
-    return rates.launch_seconds + std::max(work.flops * rates.seconds_per_flop,
-                                           work.bytes * rates.seconds_per_byte);
+    return rates.launch_seconds +
+           std::max(work.flops * rates.seconds_per_flop, work.bytes * rates.seconds_per_byte);
 }
 
 // Relative residuals: every operation counts alike.

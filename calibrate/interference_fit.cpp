@@ -130,10 +130,9 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records) {
     const auto n = static_cast<double>(fit.points.size());
     const double gain = communication.chi_squared + compute.chi_squared;
     const bool size_matters = gain > 2 * (n - 1) * std::log(2 * n);
-    fit.segments = size_matters
-                       ? segments_by_size(fit.points)
-                       : std::vector{segment_of(compute.value, compute.error, communication.value,
-                                                communication.error)};
+    fit.segments = size_matters ? segments_by_size(fit.points)
+                                : std::vector{segment_of(compute.value, compute.error,
+                                                         communication.value, communication.error)};
     return fit;
 }
 

@@ -93,9 +93,8 @@ NonNegativeSolution solve_non_negative(const MatrixXd& a, const VectorXd& b) {
     NonNegativeSolution solution;
     solution.x = active_set(scaled, b).cwiseMax(0.0);
     solution.residual_sum = (scaled * solution.x - b).squaredNorm();
-    const MatrixXd inverse = (scaled.transpose() * scaled)
-                                 .completeOrthogonalDecomposition()
-                                 .pseudoInverse();
+    const MatrixXd inverse =
+        (scaled.transpose() * scaled).completeOrthogonalDecomposition().pseudoInverse();
     const auto back = scale.cwiseInverse().asDiagonal();
     solution.covariance = back * inverse * back;
     solution.x = back * solution.x;

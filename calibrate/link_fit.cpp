@@ -43,15 +43,15 @@ std::vector<Observation> observations_of(Algorithm algorithm,
     std::vector<Observation> observations;
     for (const LinkPoint& point : points) {
         const WireCost cost = wire_cost(CollectiveKind::all_reduce, algorithm, point.ranks);
-        const double share = static_cast<double>(cost.wire.numerator) /
-                             static_cast<double>(cost.wire.denominator);
+        const double share =
+            static_cast<double>(cost.wire.numerator) / static_cast<double>(cost.wire.denominator);
         observations.push_back(
             {.point = point,
              .steps = static_cast<double>(cost.steps),
              .wire_megabytes = share * static_cast<double>(point.size.count) / 1e6,
              .sigma_us = std::max(point.standard_error_us, model_error * point.median_us),
-             .size_index = static_cast<std::size_t>(
-                 std::distance(sizes.begin(), sizes.find(point.size)))});
+             .size_index =
+                 static_cast<std::size_t>(std::distance(sizes.begin(), sizes.find(point.size)))});
     }
     return observations;
 }
@@ -106,7 +106,8 @@ std::size_t count_sizes(const std::vector<Observation>& observations) {
     return sizes;
 }
 
-// cost[first][last]: chi squared of one segment for the sizes from first to last, `launch_us` known.
+// cost[first][last]: chi squared of one segment for the sizes from first to last, `launch_us`
+// known.
 std::vector<std::vector<double>> segment_costs(const std::vector<Observation>& observations,
                                                double launch_us) {
     const std::size_t sizes = count_sizes(observations);
@@ -245,8 +246,8 @@ std::optional<std::size_t> find_outlier(const std::vector<Observation>& observat
     std::optional<std::size_t> outlier;
     double least = left_over * all.regression.chi_squared;
     for (std::size_t i = 0; i < observations.size(); ++i) {
-        const double off = fitted_us(observations[i], all.ends, all.regression) /
-                           observations[i].point.median_us;
+        const double off =
+            fitted_us(observations[i], all.ends, all.regression) / observations[i].point.median_us;
         if (std::abs(off - 1) < far / 2) {
             continue;
         }
@@ -270,8 +271,8 @@ double to_gb_per_s(double us_per_megabyte) {
 
 // Errors are scaled up where the points lie further off than they should.
 double error_scale(const Regression& regression, std::size_t points) {
-    const double freedom = static_cast<double>(points) -
-                           static_cast<double>(regression.solution.x.size());
+    const double freedom =
+        static_cast<double>(points) - static_cast<double>(regression.solution.x.size());
     return freedom > 0 ? std::max(regression.chi_squared / freedom, 1.0) : 1.0;
 }
 
@@ -294,9 +295,8 @@ Segment segment_from(const Regression& regression, std::size_t index, double sca
             std::min(gb_per_s * inverse_error / x[column + 1], largest_gb_per_s);
         const double product = latency_error * inverse_error;
         errors.correlation =
-            product > 0
-                ? std::clamp(-scale * covariance(column, column + 1) / product, -1.0, 1.0)
-                : 0;
+            product > 0 ? std::clamp(-scale * covariance(column, column + 1) / product, -1.0, 1.0)
+                        : 0;
     }
     segment.errors = errors;
     return segment;
@@ -404,7 +404,8 @@ void check_points(const std::vector<LinkPoint>& points, const std::string& file)
         sizes.insert(point.size);
     }
     if (sizes.size() < 2) {
-        throw InputError(file, "", "all-reduces of at least two sizes to tell latency from bandwidth",
+        throw InputError(file, "",
+                         "all-reduces of at least two sizes to tell latency from bandwidth",
                          fmt::format("{}", sizes.empty() ? "none" : "one size"));
     }
 }

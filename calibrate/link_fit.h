@@ -39,11 +39,11 @@ struct LinkResidual {
 };
 
 struct LinkFit {
-    std::vector<Segment> segments;         // with standard errors
-    Duration launch{0};                    // 0 unless two numbers of ranks tell it from latency
+    std::vector<Segment> segments;  // with standard errors
+    Duration launch{0};             // 0 unless two numbers of ranks tell it from latency
     double launch_standard_error_us = 0;
-    std::vector<LinkResidual> residuals;   // by ranks and size
-    std::vector<std::string> warnings;     // one sentence each, without an end
+    std::vector<LinkResidual> residuals;  // by ranks and size
+    std::vector<std::string> warnings;    // one sentence each, without an end
     bool operator==(const LinkFit&) const = default;
 };
 

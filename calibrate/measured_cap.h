@@ -22,7 +22,7 @@ struct MeasuredCap {
     double forward_us = 0;
     double backward_us = 0;
     double optimizer_us = 0;
-    std::vector<double> begin_us;       // by collective
+    std::vector<double> begin_us;  // by collective
     std::vector<double> end_us;
     std::vector<double> last_begin_us;  // of the last rank
     bool operator==(const MeasuredCap&) const = default;

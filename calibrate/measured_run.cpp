@@ -108,7 +108,8 @@ class Collector {
         check_transport(record.transport, line);
         line.check_times("/samples_us", record.samples_us);
         if (record.size.count <= 0) {
-            line.fail("/bytes", "a message of at least one byte", std::to_string(record.size.count));
+            line.fail("/bytes", "a message of at least one byte",
+                      std::to_string(record.size.count));
         }
         run_.all_reduces.push_back(record);
     }

@@ -55,8 +55,8 @@ IsolatedMeasurements isolated_of(const MeasuredRun& run, const Scenario& scenari
     isolated.all_reduces = all_reduce_samples({run});
     if (const auto compute = fit_compute(run, scenario)) {
         const auto micro_steps = static_cast<double>(scenario.step.accumulation);
-        isolated.compute_step_us = micro_steps * to_us(compute->forward + compute->backward) +
-                                   to_us(compute->optimizer);
+        isolated.compute_step_us =
+            micro_steps * to_us(compute->forward + compute->backward) + to_us(compute->optimizer);
     }
     return isolated;
 }
@@ -81,10 +81,9 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     }
     const IsolatedMeasurements isolated = isolated_of(run, scenario);
     for (std::size_t i = 0; i < points.size(); ++i) {
-        const BucketPlan plan = make_plan(input.workload.gradients, input.workload.readiness,
-                                          choices[i].policy);
-        points[i].attribution =
-            attribute(input, choices[i], plan, points[i].measured, isolated);
+        const BucketPlan plan =
+            make_plan(input.workload.gradients, input.workload.readiness, choices[i].policy);
+        points[i].attribution = attribute(input, choices[i], plan, points[i].measured, isolated);
     }
     if (is_uncertain(input)) {
         const auto confidences = confidence_of(input, choices, plateau_tolerance);
@@ -102,9 +101,8 @@ void judge(Comparison& comparison) {
         plain.push_back({.bucket_cap_mib = to_mib(point.measured.cap.value_or(Bytes{0})),
                          .predicted_step_ms = point.predicted_ms,
                          .measured_step_ms = point.measured_ms});
-        half_widths.push_back(
-            (point.measured_interval_ms.high - point.measured_interval_ms.low) / 2 /
-            point.measured_ms);
+        half_widths.push_back((point.measured_interval_ms.high - point.measured_interval_ms.low) /
+                              2 / point.measured_ms);
     }
     comparison.mape = mean_absolute_percentage_error(plain);
     comparison.max_error = largest_absolute_error(plain);
@@ -112,9 +110,9 @@ void judge(Comparison& comparison) {
     comparison.regret = regret(plain);
     comparison.noise_floor = median(half_widths);
     const auto least = [&](double ComparedPoint::*ms) {
-        const auto found = std::min_element(
-            plain.begin(), plain.end(),
-            [ms](const auto& a, const auto& b) { return a.*ms < b.*ms; });
+        const auto found =
+            std::min_element(plain.begin(), plain.end(),
+                             [ms](const auto& a, const auto& b) { return a.*ms < b.*ms; });
         return static_cast<std::size_t>(found - plain.begin());
     };
     comparison.chosen = least(&ComparedPoint::predicted_step_ms);
@@ -197,10 +195,10 @@ StepPicture predicted_picture(const StepInput& input, const SyncSettings& sync,
         const auto subject = static_cast<std::size_t>(span.subject);
         if (span.track == Track::communication) {
             const Collective& collective = program.collectives[subject];
-            picture.communicating.push_back(
-                {collective.bucket ? fmt::format("bucket {}", *collective.bucket + 1)
-                                   : std::string(name_of(collective.kind)),
-                 to_ms(span.start), to_ms(span.end)});
+            picture.communicating.push_back({collective.bucket
+                                                 ? fmt::format("bucket {}", *collective.bucket + 1)
+                                                 : std::string(name_of(collective.kind)),
+                                             to_ms(span.start), to_ms(span.end)});
             continue;
         }
         if (span.track != Track::compute) {
@@ -235,10 +233,10 @@ StepPicture measured_picture(const MeasuredCap& measured, const Program& program
                          {"optimizer", (step_us - measured.optimizer_us) / 1e3, step_us / 1e3}};
     for (std::size_t i = 0; i < measured.begin_us.size(); ++i) {
         const Collective& collective = program.collectives[i];
-        picture.communicating.push_back(
-            {collective.bucket ? fmt::format("bucket {}", *collective.bucket + 1)
-                               : std::string(name_of(collective.kind)),
-             measured.begin_us[i] / 1e3, measured.end_us[i] / 1e3});
+        picture.communicating.push_back({collective.bucket
+                                             ? fmt::format("bucket {}", *collective.bucket + 1)
+                                             : std::string(name_of(collective.kind)),
+                                         measured.begin_us[i] / 1e3, measured.end_us[i] / 1e3});
     }
     return picture;
 }
@@ -276,8 +274,7 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
     const BucketPlan plan =
         make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
     comparison.predicted_picture = predicted_picture(input, sync, plan);
-    comparison.measured_picture =
-        measured_picture(chosen, build_program(input, sync, plan));
+    comparison.measured_picture = measured_picture(chosen, build_program(input, sync, plan));
     return comparison;
 }
 

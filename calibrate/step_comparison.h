@@ -55,17 +55,17 @@ struct Comparison {
     std::string scenario;
     std::string strategy;
     std::int64_t ranks = 1;
-    std::string machine;  // hardware, versions, date
-    std::string command;  // that measured
+    std::string machine;                // hardware, versions, date
+    std::string command;                // that measured
     std::vector<CapComparison> points;  // by rising cap
     std::size_t chosen = 0;             // index into points: the fastest prediction
     std::size_t fastest = 0;            // the fastest measured
     std::optional<std::size_t> default_cap;
-    double mape = 0;         // shares, all
+    double mape = 0;  // shares, all
     double max_error = 0;
     double rank_correlation = 0;
-    double regret = 0;       // of the chosen
-    double noise_floor = 0;  // median half-width of the measured intervals
+    double regret = 0;             // of the chosen
+    double noise_floor = 0;        // median half-width of the measured intervals
     double gain_over_default = 0;  // measured: default / chosen - 1
     std::vector<WhatIf> what_if;
     StepPicture predicted_picture;  // of the chosen cap

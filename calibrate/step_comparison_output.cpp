@@ -19,29 +19,28 @@ Json point_json(const CapComparison& point) {
     for (const Cause& cause : point.attribution.causes) {
         causes[std::string(cause.name)] = cause.ms;
     }
-    Json json{{"bucket_cap_mib", cap_json(point.measured.cap)},
-              {"is_default", point.measured.is_default},
-              {"buckets", point.measured.bucket_bytes.size()},
-              {"predicted_step_ms", point.predicted_ms},
-              {"measured_step_ms", point.measured_ms},
-              {"measured_interval_ms",
-               {point.measured_interval_ms.low, point.measured_interval_ms.high}},
-              {"samples", point.measured.step_us.size()},
-              {"error", point.error()},
-              {"predicted_exposed_ms", to_ms(point.predicted.exposed)},
-              {"measured_exposed_ms", point.measured.exposed_us / 1e3},
-              {"causes_ms", std::move(causes)}};
+    Json json{
+        {"bucket_cap_mib", cap_json(point.measured.cap)},
+        {"is_default", point.measured.is_default},
+        {"buckets", point.measured.bucket_bytes.size()},
+        {"predicted_step_ms", point.predicted_ms},
+        {"measured_step_ms", point.measured_ms},
+        {"measured_interval_ms", {point.measured_interval_ms.low, point.measured_interval_ms.high}},
+        {"samples", point.measured.step_us.size()},
+        {"error", point.error()},
+        {"predicted_exposed_ms", to_ms(point.predicted.exposed)},
+        {"measured_exposed_ms", point.measured.exposed_us / 1e3},
+        {"causes_ms", std::move(causes)}};
     if (point.predicted.confidence) {
         json["predicted_interval_ms"] = {to_ms(point.predicted.confidence->low),
                                          to_ms(point.predicted.confidence->high)};
         json["expected_regret"] = point.predicted.confidence->expected_regret;
     }
     if (const auto& bucket = point.attribution.bucket) {
-        json["deviating_bucket"] = {
-            {"number", bucket->index + 1},
-            {"bytes", point.measured.bucket_bytes.at(bucket->index).count},
-            {"predicted_ms", bucket->predicted_ms},
-            {"measured_ms", bucket->measured_ms}};
+        json["deviating_bucket"] = {{"number", bucket->index + 1},
+                                    {"bytes", point.measured.bucket_bytes.at(bucket->index).count},
+                                    {"predicted_ms", bucket->predicted_ms},
+                                    {"measured_ms", bucket->measured_ms}};
     }
     return json;
 }
@@ -85,12 +84,12 @@ std::string table(const Comparison& comparison) {
                     "predicted, ms", "measured, ms", "95 % interval", "error");
     for (std::size_t i = 0; i < comparison.points.size(); ++i) {
         const CapComparison& point = comparison.points[i];
-        text += fmt::format("  {:>14} {:>7} {:>13.2f} {:>12.2f} {:>20} {:>6.1f} %{}\n",
-                            cap_text(point), point.measured.bucket_bytes.size(),
-                            point.predicted_ms, point.measured_ms,
-                            fmt::format("{:.2f} to {:.2f}", point.measured_interval_ms.low,
-                                        point.measured_interval_ms.high),
-                            100 * point.error(), marks(comparison, i));
+        text +=
+            fmt::format("  {:>14} {:>7} {:>13.2f} {:>12.2f} {:>20} {:>6.1f} %{}\n", cap_text(point),
+                        point.measured.bucket_bytes.size(), point.predicted_ms, point.measured_ms,
+                        fmt::format("{:.2f} to {:.2f}", point.measured_interval_ms.low,
+                                    point.measured_interval_ms.high),
+                        100 * point.error(), marks(comparison, i));
     }
     return text;
 }
@@ -136,8 +135,11 @@ std::string causes_text(const Comparison& comparison) {
     }
     text += "  ";
     for (std::size_t i = 0; i < names.size(); ++i) {
-        text += fmt::format("{}({}) {}", i == 0 ? "" : i == 5 ? ",\n  " : ", ", i + 1,
-                            names[i].name);
+        text += fmt::format("{}({}) {}",
+                            i == 0   ? ""
+                            : i == 5 ? ",\n  "
+                                     : ", ",
+                            i + 1, names[i].name);
     }
     text += "\n";
     const CapComparison& chosen = comparison.points[comparison.chosen];
@@ -201,9 +203,9 @@ Json to_json(const Comparison& comparison) {
 }
 
 std::string comparison_report(const Comparison& comparison) {
-    std::string text = fmt::format("{}: {}, {} ranks, predicted beside measured\n  {}\n\n",
-                                   comparison.scenario, comparison.strategy, comparison.ranks,
-                                   comparison.machine);
+    std::string text =
+        fmt::format("{}: {}, {} ranks, predicted beside measured\n  {}\n\n", comparison.scenario,
+                    comparison.strategy, comparison.ranks, comparison.machine);
     text += table(comparison) + decision_text(comparison) + causes_text(comparison) +
             what_if_text(comparison);
     for (const std::string& note : comparison.notes) {

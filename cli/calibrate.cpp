@@ -2,18 +2,25 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/calibration.h"
+#include "calibrate/inverse_fit.h"
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/measured_files.h"
 #include "cli/option_values.h"
+#include "cli/overrides.h"
 #include "cli/scenario_document.h"
+#include "cli/steps_csv.h"
+#include "hw/environment.h"
 #include "sim/error.h"
+#include "sim/json_input.h"
 #include "sim/link_json.h"
 
 namespace bucketwise {
@@ -26,36 +33,137 @@ examples:
   bucketwise calibrate measurements.jsonl -o link.json
   bucketwise calibrate on_2_ranks.jsonl on_4_ranks.jsonl -o link.json
   bucketwise calibrate measurements.jsonl -o link.json --scenario-output calibrated.json
+  bucketwise calibrate --steps steps.csv --scenario scenarios/compare_ddp_core.json -o link.json
+
+A steps file holds two columns: bucket_cap_mib, and step_ms or backward_ms. Several --steps, each with its
+--scenario, are fitted together: the same machine with other strategies.
 )";
 
 po::options_description described_options() {
     po::options_description options("options", 100);
-    options.add_options()                                                           //
-        ("output,o", po::value<std::string>(), "link file to write, for --link")    //
+    options.add_options()                                                         //
+        ("output,o", po::value<std::string>(), "link file to write, for --link")  //
         ("scenario-output", po::value<std::string>(),
          "scenario file to write: the measured scenario with this link and the measured times of "
          "its operations")  //
+        ("steps", po::value<std::vector<std::string>>(),
+         "CSV file of step times at several caps, to fit the machine to; may be repeated")  //
+        ("scenario", po::value<std::vector<std::string>>(),
+         "scenario of those steps; one per --steps")  //
         ("fit", po::value<std::string>(),
          "file to write what is behind the fit to, as JSON")  //
         ("help,h", "show this");
     return options;
 }
 
-po::variables_map parse(const std::vector<std::string>& arguments,
-                        const po::options_description& options) {
+using Texts = std::vector<std::string>;
+
+Texts texts_of(const po::variables_map& values, const char* option) {
+    return values.count(option) == 0 ? Texts{} : values[option].as<Texts>();
+}
+
+po::variables_map parse(const Texts& arguments, const po::options_description& options) {
     po::options_description all;
-    all.add(options).add_options()("measurements", po::value<std::vector<std::string>>());
+    all.add(options).add_options()("measurements", po::value<Texts>());
     return parse_with_positional(arguments, all, {"measurements", -1});
 }
 
-void check_files(const std::vector<std::string>& files, const po::variables_map& values) {
+void check_files(const po::variables_map& values) {
     std::vector<NamedFile> inputs;
-    for (const std::string& file : files) {
-        inputs.push_back({"measurements", file});
+    for (const char* option : {"measurements", "steps", "scenario"}) {
+        for (const std::string& file : texts_of(values, option)) {
+            inputs.push_back({option, file});
+        }
     }
     check_outputs(inputs, {{"output", text_or_empty(values, "output")},
                            {"scenario-output", text_or_empty(values, "scenario-output")},
                            {"fit", text_or_empty(values, "fit")}});
+}
+
+// What a fit gives, whichever way it was found.
+struct Outputs {
+    Json link;
+    std::optional<Json> scenario;
+    std::optional<Json> fit;
+    std::string report;
+};
+
+void write(const po::variables_map& values, const Outputs& outputs) {
+    const auto write_if_asked = [&](const char* option, const std::optional<Json>& document) {
+        if (values.count(option) != 0 && document) {
+            write_output(values[option].as<std::string>(), document->dump(2) + "\n");
+        }
+    };
+    write_if_asked("output", outputs.link);
+    write_if_asked("scenario-output", outputs.scenario);
+    write_if_asked("fit", outputs.fit);
+    const bool stdout_is_taken = text_or_empty(values, "output") == "-" ||
+                                 text_or_empty(values, "scenario-output") == "-" ||
+                                 text_or_empty(values, "fit") == "-";
+    if (!stdout_is_taken) {
+        write_output("-", outputs.report);
+    }
+}
+
+Outputs from_measurements(const po::variables_map& values) {
+    const Texts files = texts_of(values, "measurements");
+    const std::vector<MeasuredRun> runs = read_runs(files);
+    const std::optional<MeasuredScenario> measured = measured_scenario(runs.front());
+    const Calibration calibration =
+        calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt);
+    if (values.count("scenario-output") != 0 && !calibration.compute) {
+        throw InputError(files.front(), "", "compute records, for --scenario-output", "none");
+    }
+    Outputs outputs{.link = link_json(calibration.link),
+                    .scenario = {},
+                    .fit = fit_json(calibration),
+                    .report = calibration_report(calibration)};
+    if (calibration.compute) {
+        outputs.scenario = calibrated_scenario(measured->document, calibration);
+    }
+    return outputs;
+}
+
+Outputs from_steps(const po::variables_map& values) {
+    const Texts files = texts_of(values, "steps");
+    const Texts scenarios = texts_of(values, "scenario");
+    if (files.size() != scenarios.size()) {
+        throw UsageError{"calibrate: expected a --scenario for each --steps, in the same order"};
+    }
+    if (values.count("measurements") != 0 || values.count("fit") != 0) {
+        throw UsageError{
+            "calibrate: expected either measurement files or --steps, which go without --fit; got "
+            "both"};
+    }
+    std::vector<ObservedSteps> observed;
+    std::vector<Json> documents;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        documents.push_back(parse_json(read_text_file(scenarios[i]), scenarios[i]));
+        inline_link(documents.back(), scenarios[i], read_text_file);
+        StepsCsv csv = read_steps_csv(files[i]);
+        observed.push_back(
+            {.file = files[i],
+             .scenario = parse_scenario(documents.back(), scenarios[i], read_text_file),
+             .part = csv.part,
+             .steps = std::move(csv.steps)});
+    }
+    InverseFit fit = fit_to_steps(observed);
+    fit.link.name = "fitted to steps";
+    fit.link.provenance = {
+        .backend = fit.link.provenance.backend,
+        .ranks = observed.front().scenario.group.ranks,
+        .smallest_message = {},
+        .largest_message = {},
+        .hardware = fit.link.provenance.hardware,
+        .versions = fit.link.provenance.versions,
+        .date = utc_now().substr(0, 10),
+        .samples = static_cast<std::int64_t>(fit.steps.size()),
+        .source = fmt::format("bucketwise calibrate --steps {}", fmt::join(files, " --steps "))};
+    return {.link = link_json(fit.link),
+            .scenario = fitted_scenario(documents.front(), observed.front().scenario,
+                                        observed.front().part, fit),
+            .fit = {},
+            .report = inverse_fit_report(fit)};
 }
 
 }  // namespace
@@ -64,35 +172,19 @@ int run_calibrate(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     const po::variables_map values = parse(arguments, options);
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]\n\n"
+        std::cout << "usage: bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]\n"
+                     "       bucketwise calibrate --steps FILE --scenario FILE -o FILE\n\n"
                   << options << examples;
         return exit_done;
     }
-    if (values.count("measurements") == 0 || values.count("output") == 0) {
+    const bool inverse = values.count("steps") != 0 || values.count("scenario") != 0;
+    if ((!inverse && values.count("measurements") == 0) || values.count("output") == 0) {
         throw UsageError{
-            "calibrate: expected measurement files and -o with a file to write; see bucketwise "
-            "calibrate --help"};
+            "calibrate: expected measurement files, or --steps and --scenario, and -o with a file "
+            "to write; see bucketwise calibrate --help"};
     }
-    const auto files = values["measurements"].as<std::vector<std::string>>();
-    check_files(files, values);
-    const std::vector<MeasuredRun> runs = read_runs(files);
-    const std::optional<MeasuredScenario> measured = measured_scenario(runs.front());
-    const Calibration calibration =
-        calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt);
-    if (values.count("scenario-output") != 0 && !calibration.compute) {
-        throw InputError(files.front(), "", "compute records, for --scenario-output", "none");
-    }
-    write_output(values["output"].as<std::string>(), link_json(calibration.link).dump(2) + "\n");
-    if (values.count("scenario-output") != 0) {
-        write_output(values["scenario-output"].as<std::string>(),
-                     calibrated_scenario(measured->document, calibration).dump(2) + "\n");
-    }
-    if (values.count("fit") != 0) {
-        write_output(values["fit"].as<std::string>(), fit_json(calibration).dump(2) + "\n");
-    }
-    if (values["output"].as<std::string>() != "-") {
-        write_output("-", calibration_report(calibration));
-    }
+    check_files(values);
+    write(values, inverse ? from_steps(values) : from_measurements(values));
     return exit_done;
 }
 

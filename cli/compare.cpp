@@ -32,7 +32,7 @@ compute records of the measurements. Measured steps are only ever compared with.
 
 po::options_description described_options() {
     po::options_description options("options", 100);
-    options.add_options()  //
+    options.add_options()                                                                 //
         ("measurements", po::value<std::string>(), "file that bucketwise measure wrote")  //
         ("output,o", po::value<std::string>(), "file to write the comparison to, as JSON");
     add_scenario_options(options);

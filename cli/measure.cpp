@@ -10,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/files.h"
+#include "cli/measure.h"
 #include "cli/measure_options.h"
 #include "cli/measure_rank.h"
 #include "cli/measure_report.h"
@@ -54,42 +55,49 @@ std::string failure_text(const LaunchFailure& failure, const MeasureOptions& opt
                  : "");
 }
 
-int run_launcher(const MeasureOptions& options, const std::vector<std::string>& arguments) {
+void run_launcher(const MeasureOptions& options, const std::vector<std::string>& arguments) {
     check_output(options);
     const std::optional<LaunchFailure> failure = launch(options, arguments);
     drop_torn_line(options.output);
     if (failure) {
         throw std::runtime_error(failure_text(*failure, options));
     }
-    write_output("-", measure_report(read_measurements(options.output).records));
-    return exit_done;
 }
 
-// A rank that somebody else started. The first one has the file, and reports.
+// A rank that somebody else started. The first one has the file.
 int run_foreign_rank(const MeasureOptions& options, const RankIdentity& identity) {
     if (identity.rank == 0) {
         check_output(options);
     }
-    const int exit_code = run_measure_rank(options, identity);
-    if (identity.rank == 0 && exit_code == exit_done) {
-        write_output("-", measure_report(read_measurements(options.output).records));
-    }
-    return exit_code;
+    return run_measure_rank(options, identity);
 }
 
 }  // namespace
 
-int run_measure(const std::vector<std::string>& arguments) {
+MeasureOutcome measure(const std::vector<std::string>& arguments) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    std::optional<MeasureOptions> options = measure_options(arguments, identity);
+    const std::optional<MeasureOptions> options = measure_options(arguments, identity);
     if (!options) {
-        return exit_done;
+        return {};
     }
     if (!identity) {
-        return run_launcher(*options, arguments);
+        run_launcher(*options, arguments);
+        return {.file = options->output};
     }
-    return is_own_rank(identity) ? run_measure_rank(*options, *identity)
-                                 : run_foreign_rank(*options, *identity);
+    if (is_own_rank(identity)) {
+        return {.exit_code = run_measure_rank(*options, *identity)};
+    }
+    const int exit_code = run_foreign_rank(*options, *identity);
+    const bool has_file = identity->rank == 0 && exit_code == exit_done;
+    return {.exit_code = exit_code, .file = has_file ? options->output : ""};
+}
+
+int run_measure(const std::vector<std::string>& arguments) {
+    const MeasureOutcome outcome = measure(arguments);
+    if (!outcome.file.empty()) {
+        write_output("-", measure_report(read_measurements(outcome.file).records));
+    }
+    return outcome.exit_code;
 }
 
 }  // namespace bucketwise

@@ -150,7 +150,8 @@ std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& 
         if (plan.buckets != last_buckets) {
             plans.push_back(plan.same_plan);
         }
-        const auto grown = static_cast<std::int64_t>(static_cast<double>(cap->count) * least_growth);
+        const auto grown =
+            static_cast<std::int64_t>(static_cast<double>(cap->count) * least_growth);
         cap = plan.same_plan.highest
                   ? std::optional(Bytes{std::max(plan.same_plan.highest->count + 1, grown)})
                   : std::nullopt;
@@ -180,8 +181,8 @@ std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const S
             const double away = std::abs(log_of(plans[i]) - log_of(plans[next]));
             distance[i] = chosen == 0 ? away : std::min(distance[i], away);
         }
-        next = static_cast<std::size_t>(
-            std::max_element(distance.begin(), distance.end()) - distance.begin());
+        next = static_cast<std::size_t>(std::max_element(distance.begin(), distance.end()) -
+                                        distance.begin());
     }
     return caps;
 }
@@ -244,9 +245,8 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
 // Messages from small to large, none larger than all gradients.
 std::vector<Bytes> contention_messages(const StepInput& input) {
     std::vector<Bytes> sizes;
-    for (const Bytes size :
-         {Bytes{std::int64_t{64} << 10}, Bytes{std::int64_t{512} << 10}, Bytes{4 * bytes_per_mib},
-          Bytes{32 * bytes_per_mib}}) {
+    for (const Bytes size : {Bytes{std::int64_t{64} << 10}, Bytes{std::int64_t{512} << 10},
+                             Bytes{4 * bytes_per_mib}, Bytes{32 * bytes_per_mib}}) {
         if (sizes.empty() || size <= input.workload.gradient_bytes()) {
             sizes.push_back(size);
         }

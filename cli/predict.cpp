@@ -136,8 +136,9 @@ int run_predict(const std::vector<std::string>& arguments) {
         throw UsageError{
             "predict: expected at most one of --json and --trace on standard output, got both"};
     }
-    check_outputs({{"scenario", file}, {"link", text_or_empty(values, "link")}},
-                  {{"json", text_or_empty(values, "json")}, {"trace", text_or_empty(values, "trace")}});
+    check_outputs(
+        {{"scenario", file}, {"link", text_or_empty(values, "link")}},
+        {{"json", text_or_empty(values, "json")}, {"trace", text_or_empty(values, "trace")}});
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const StepInput input = step_input(scenario);

@@ -4,12 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <new>
 #include <stdexcept>
 #include <system_error>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "cli/command.h"
@@ -169,7 +167,7 @@ Transport gloo_transport(AllReduceImplementation implementation, std::int64_t ra
 EnvironmentRecord machine_record(const RankIdentity& identity, const JobNetwork& network) {
     EnvironmentRecord record;
     record.version = BUCKETWISE_VERSION;
-    record.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    record.date = utc_now();
     record.machine = read_environment();
     record.hosts = (identity.ranks + identity.local_ranks - 1) / identity.local_ranks;
     record.link_rate = network.link_rate ? text_of(*network.link_rate) : "";

@@ -2,8 +2,12 @@
 
 #include <sys/utsname.h>
 
+#include <ctime>
 #include <fstream>
 #include <thread>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
 
 #include "hw/gpu_libraries.h"
 #include "hw/scheduling.h"
@@ -46,6 +50,10 @@ Environment read_environment() {
     return {cpu_model(),     std::thread::hardware_concurrency(),
             kernel_name(),   compiler_name(),
             gpu_libraries(), scheduling_of_threads()};
+}
+
+std::string utc_now() {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 }  // namespace bucketwise

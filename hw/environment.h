@@ -17,4 +17,7 @@ struct Environment {
 
 Environment read_environment();
 
+// The time of day in UTC, ISO 8601 to the second.
+std::string utc_now();
+
 }  // namespace bucketwise

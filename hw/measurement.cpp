@@ -238,8 +238,8 @@ AllReduceRecord read_all_reduce(const JsonPlace& place) {
 
 ComputeRecord read_compute(const JsonPlace& place) {
     const JsonObject object(place, {"kind", "backend", "ranks", "rank", "round", "samples_us",
-                                    "forward_us", "backward_us", "optimizer_us",
-                                    "copying_step_us", "forward_operations_us", "backward_operations_us", "ready_us"});
+                                    "forward_us", "backward_us", "optimizer_us", "copying_step_us",
+                                    "forward_operations_us", "backward_operations_us", "ready_us"});
     return {.backend = read_text(object.at("backend")),
             .ranks = read_integer(object.at("ranks"), 1, 1'000'000),
             .rank = read_integer(object.at("rank"), 0, 1'000'000),
@@ -281,12 +281,12 @@ RankStep read_rank_step(const JsonPlace& place) {
 }
 
 StepRecord read_step(const JsonPlace& place) {
-    const JsonObject object(place,
-                            {"kind", "backend", "algorithm", "implementation", "ranks", "strategy",
-                             "bucket_cap_mib", "is_default", "bucket_bytes", "round", "samples_us",
-                             "free_communication_us", "exposed_communication_us", "by_rank",
-                             "collective_begin_us", "collective_end_us",
-                             "collective_last_begin_us", "largest_difference"});
+    const JsonObject object(
+        place,
+        {"kind", "backend", "algorithm", "implementation", "ranks", "strategy", "bucket_cap_mib",
+         "is_default", "bucket_bytes", "round", "samples_us", "free_communication_us",
+         "exposed_communication_us", "by_rank", "collective_begin_us", "collective_end_us",
+         "collective_last_begin_us", "largest_difference"});
     StepRecord record;
     record.transport = read_transport(object);
     record.strategy = read_text(object.at("strategy"));

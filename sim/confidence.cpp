@@ -51,12 +51,12 @@ void draw_segment(Segment& segment, Normal& normal) {
         return;
     }
     const SegmentErrors& errors = *segment.errors;
-    const double with_first =
-        errors.correlation * first +
-        std::sqrt(1 - errors.correlation * errors.correlation) * second;
+    const double with_first = errors.correlation * first +
+                              std::sqrt(1 - errors.correlation * errors.correlation) * second;
     const double latency_us = to_us(segment.latency) + errors.latency_us * first;
     const double gb_per_s = static_cast<double>(segment.bandwidth.count) / 1e9;
-    const double relative_error = errors.bandwidth_gb_per_s / gb_per_s;
+    // A fit that leaves more than a factor of e open says nothing, and no more than that is drawn.
+    const double relative_error = std::min(errors.bandwidth_gb_per_s / gb_per_s, 1.0);
     segment.latency = duration_from_us(std::max(latency_us, 0.0));
     // As wide as the files may say a bandwidth is.
     segment.bandwidth = bandwidth_from_gb_per_s(
@@ -77,10 +77,10 @@ void draw_link(LinkParameters& link, Normal& normal) {
         const double compute = normal();
         const double communication = normal();
         const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
-        segment.slowdown = {drawn_slowdown(segment.slowdown.compute_slowdown_ppm,
-                                           errors.compute_slowdown, compute),
-                            drawn_slowdown(segment.slowdown.communication_slowdown_ppm,
-                                           errors.communication_slowdown, communication)};
+        segment.slowdown = {
+            drawn_slowdown(segment.slowdown.compute_slowdown_ppm, errors.compute_slowdown, compute),
+            drawn_slowdown(segment.slowdown.communication_slowdown_ppm,
+                           errors.communication_slowdown, communication)};
     }
     for (LinkParameters& tier : link.tiers) {
         draw_link(tier, normal);
@@ -100,8 +100,7 @@ void vary_operations(StepInput& input, const Variation& variation, Normal& norma
     scale_computing(input, 1 + variation.compute_spread * normal());
     for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
         for (TimedOperation& operation : *pass) {
-            operation.device =
-                scaled(operation.device, 1 + variation.operation_spread * normal());
+            operation.device = scaled(operation.device, 1 + variation.operation_spread * normal());
         }
     }
 }
@@ -182,8 +181,7 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
         }
         for (std::size_t i = 0; i < choices.size(); ++i) {
             const auto over = static_cast<double>((steps.expected[i][draw] - best).count());
-            regrets[i].push_back(
-                best.count() > 0 ? over / static_cast<double>(best.count()) : 0.0);
+            regrets[i].push_back(best.count() > 0 ? over / static_cast<double>(best.count()) : 0.0);
         }
     }
     std::vector<StepConfidence> result;

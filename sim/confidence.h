@@ -29,7 +29,8 @@ bool is_uncertain(const StepInput& input);
 // same input gives the same answer.
 // Parameters are drawn from normal distributions, those of a segment jointly, cut off at what they
 // may be (latency 0, slowdown 1); a bandwidth's logarithm is, so that it stays above zero. The
-// accumulated micro-steps of one step vary alike.
+// accumulated micro-steps of one step vary alike. Throws InputError when a drawn step could last
+// longer than longest_duration.
 std::vector<StepConfidence> confidence_of(const StepInput& input,
                                           const std::vector<SyncSettings>& choices,
                                           double tolerance);

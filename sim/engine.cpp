@@ -280,9 +280,8 @@ class Engine {
     }
 
     static bool any_interference(const Program& program) {
-        return std::any_of(
-            program.collectives.begin(), program.collectives.end(),
-            [](const Collective& c) { return c.interference != Interference{}; });
+        return std::any_of(program.collectives.begin(), program.collectives.end(),
+                           [](const Collective& c) { return c.interference != Interference{}; });
     }
 
     // Once per event, after everything that happens at this moment has happened: an operation that

@@ -85,7 +85,7 @@ struct LinkParameters {
     Duration launch{0};      // part of every collective's time on the communication stream
     Duration host_issue{0};  // host time to issue one collective
     std::vector<InterferenceSegment> interference;  // empty: none
-    std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
+    std::optional<BytesPerSecond> copy_bandwidth;   // payload copied into or out of a bucket
     Provenance provenance;
     bool operator==(const LinkParameters&) const = default;
 };

@@ -45,11 +45,27 @@ Json interference_json(const InterferenceSegment& segment) {
     return json;
 }
 
+// As long as a link file may have it, whole characters of UTF-8.
+std::string cut(const std::string& text) {
+    constexpr std::size_t longest = 200;
+    constexpr unsigned char continuation_mask = 0xC0;
+    constexpr unsigned char continuation = 0x80;
+    if (text.size() <= longest) {
+        return text;
+    }
+    const std::string dots = "...";
+    std::size_t end = longest - dots.size();
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & continuation_mask) == continuation) {
+        --end;
+    }
+    return text.substr(0, end) + dots;
+}
+
 Json provenance_json(const Provenance& from) {
     Json json = Json::object();
     const auto add_text = [&](const char* key, const std::string& text) {
         if (!text.empty()) {
-            json[key] = text;
+            json[key] = cut(text);
         }
     };
     add_text("backend", from.backend);

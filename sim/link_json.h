@@ -6,7 +6,8 @@
 
 namespace bucketwise {
 
-// read_link() reads it back as it was. Numbers are as short as that allows.
+// read_link() reads it back as it was, but for texts of the provenance that are longer than it
+// allows: they are cut. Numbers are as short as that permits.
 Json link_json(const LinkParameters& link);
 
 }  // namespace bucketwise

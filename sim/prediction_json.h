@@ -10,8 +10,8 @@ namespace bucketwise {
 // Keys: scenario, strategy, ranks, link, best, default, keep_default, configured (only where the
 // scenario names a cap), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
 // bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, times
-// in ms, and, where there is something to draw (confidence.h), step_interval_ms, which holds 95 % of
-// steps, and expected_regret.
+// in ms, and, where there is something to draw (confidence.h), step_interval_ms, which holds 95 %
+// of steps, and expected_regret.
 Json to_json(const Scenario& scenario, const Prediction& prediction);
 
 }  // namespace bucketwise

@@ -150,9 +150,9 @@ class Builder {
     std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
                         std::optional<std::int32_t> bucket) {
         const auto index = static_cast<std::int32_t>(program_.collectives.size());
-        program_.collectives.push_back(
-            {kind, bucket, bytes, collective_time(kind, bytes, input_.group, input_.link),
-             interference_for(input_.link, bytes)});
+        program_.collectives.push_back({kind, bucket, bytes,
+                                        collective_time(kind, bytes, input_.group, input_.link),
+                                        interference_for(input_.link, bytes)});
         add({InstructionKind::launch, phase, index, input_.link.host_issue, {}});
         return index;
     }
@@ -284,8 +284,8 @@ double longest_possible_seconds(const Program& program) {
     }
     for (const Instruction& i : program.instructions) {
         picoseconds += static_cast<double>(i.host.count());
-        picoseconds +=
-            static_cast<double>(i.device.count()) * static_cast<double>(compute_slowdown_ppm) * 1e-6;
+        picoseconds += static_cast<double>(i.device.count()) *
+                       static_cast<double>(compute_slowdown_ppm) * 1e-6;
     }
     return picoseconds * 1e-12;
 }

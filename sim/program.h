@@ -52,7 +52,7 @@ struct Collective {
     std::optional<std::int32_t> bucket;  // none: buffers, or DDP's map of unused parameters
     Bytes bytes;                         // after the comm hook
     Duration time{0};                    // alone on the link
-    Interference interference;           // while it is in flight
+    Interference interference = {};      // while it is in flight
     bool operator==(const Collective&) const = default;
 };
 

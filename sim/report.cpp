@@ -153,10 +153,9 @@ std::string indifference_reason(const Prediction& prediction) {
     if (2 * prediction.binding.launch > best.times.step()) {
         return ", as launching takes most of the step";
     }
-    const auto [fewest, most] =
-        std::minmax_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
-            return a.bucket_bytes.size() < b.bucket_bytes.size();
-        });
+    const auto [fewest, most] = std::minmax_element(
+        sweep.begin(), sweep.end(),
+        [](const auto& a, const auto& b) { return a.bucket_bytes.size() < b.bucket_bytes.size(); });
     if (fewest->bucket_bytes.size() == most->bucket_bytes.size()) {
         return ", as they all give as many buckets";
     }
@@ -359,9 +358,8 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
 
 std::string text_report(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
-    std::string text =
-        headline(scenario, prediction) + confidence_text(prediction) + plateau_text(prediction) +
-        binding_text(prediction);
+    std::string text = headline(scenario, prediction) + confidence_text(prediction) +
+                       plateau_text(prediction) + binding_text(prediction);
     if (best.cap) {
         text += table(prediction) + curve(prediction) + settings_text(scenario, prediction);
     }

@@ -194,9 +194,9 @@ void check_operation_counts(const JsonObject& object, const ModelWorkload& workl
 }
 
 ModelWorkload read_model_workload(const JsonPlace& place) {
-    const JsonObject object(place, {"model", "batch", "sequence_length", "image_size", "dtype",
-                                    "arithmetic", "device", "forward_ms", "backward_ms",
-                                    "forward_operations_us", "backward_operations_us"});
+    const JsonObject object(
+        place, {"model", "batch", "sequence_length", "image_size", "dtype", "arithmetic", "device",
+                "forward_ms", "backward_ms", "forward_operations_us", "backward_operations_us"});
     ModelWorkload workload;
     workload.model = read_model(object.at("model"));
     workload.input = read_model_input(object, shape_of(workload.model));
@@ -383,8 +383,7 @@ Variation read_variation(const JsonPlace& place) {
                                     "collective_spread", "compute_standard_error"});
     Variation variation;
     if (const auto seed = object.find("seed")) {
-        variation.seed =
-            static_cast<std::uint64_t>(read_integer(*seed, 0, std::int64_t{1} << 50));
+        variation.seed = static_cast<std::uint64_t>(read_integer(*seed, 0, std::int64_t{1} << 50));
     }
     const auto share = [&](std::string_view key, double& target) {
         if (const auto found = object.find(key)) {

@@ -1,6 +1,28 @@
 #include "sim/step_parts.h"
 
+#include <fmt/format.h>
+
+#include "sim/error.h"
+
 namespace bucketwise {
+
+void check_length(double longest_possible_seconds) {
+    constexpr double longest_s = std::chrono::duration<double>(longest_duration).count();
+    constexpr double seconds_per_day = 86400;
+    if (!(longest_possible_seconds < longest_s)) {
+        throw InputError(
+            "scenario", "", "a step shorter than ten days",
+            fmt::format("one of up to {:.3g} days", longest_possible_seconds / seconds_per_day));
+    }
+}
+
+double longest_seconds_before_closing(const StepInput& input, const SyncSettings& sync) {
+    const double seconds = longest_possible_seconds(build_opening(input, sync)) +
+                           longest_possible_seconds(build_micro_step(input)) *
+                               static_cast<double>(input.step.accumulation);
+    check_length(seconds);
+    return seconds;
+}
 
 RankProgress simulate_before_closing(const StepInput& input, const SyncSettings& sync,
                                      ProgramChange change) {

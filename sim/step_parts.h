@@ -8,6 +8,12 @@
 
 namespace bucketwise {
 
+// Throws InputError for a step that could last longer than longest_duration.
+void check_length(double longest_possible_seconds);
+
+// Of all that comes before the last backward, which is checked.
+double longest_seconds_before_closing(const StepInput& input, const SyncSettings& sync);
+
 using ProgramChange = Program (*)(Program);
 
 inline Program unchanged(Program program) {
@@ -21,15 +27,19 @@ RankProgress simulate_before_closing(const StepInput& input, const SyncSettings&
 
 class StepBeforeClosing {
   public:
+    // Throws InputError when it could last longer than longest_duration.
     StepBeforeClosing(const StepInput& input, const SyncSettings& sync)
-        : progress_(simulate_before_closing(input, sync, unchanged)) {}
+        : longest_seconds_(longest_seconds_before_closing(input, sync)),
+          progress_(simulate_before_closing(input, sync, unchanged)) {}
 
-    // The step that ends with `closing`, which build_closing() gave for any plan.
+    // The step that ends with `closing`, which build_closing() gave for any plan. Throws likewise.
     [[nodiscard]] Duration step_with(const Program& closing) const {
+        check_length(longest_seconds_ + longest_possible_seconds(closing));
         return simulate_times(closing, progress_).step();
     }
 
   private:
+    double longest_seconds_;
     RankProgress progress_;
 };
 

@@ -19,14 +19,6 @@ namespace {
 constexpr std::size_t most_gradients_for_every_plan = 2000;
 constexpr double growth_beyond = 1.01;
 
-void check_length(double seconds) {
-    constexpr double longest_s = std::chrono::duration<double>(longest_duration).count();
-    if (!(seconds < longest_s)) {
-        throw InputError("scenario", "", "a step shorter than ten days",
-                         fmt::format("one of up to {:.3g} days", seconds / 86400));
-    }
-}
-
 Duration time_on_wire(const Program& program) {
     Duration sum{0};
     for (const Collective& collective : program.collectives) {
@@ -177,23 +169,21 @@ std::vector<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep
         }
     }
     std::set<std::size_t> rows{0, sweep.size() - 1};
-    const double stride = std::max(
-        1.0, static_cast<double>(close.size()) / static_cast<double>(most_uncertain_rows));
+    const double stride =
+        std::max(1.0, static_cast<double>(close.size()) / static_cast<double>(most_uncertain_rows));
     for (double at = 0; at < static_cast<double>(close.size()); at += stride) {
         rows.insert(close[static_cast<std::size_t>(at)]);
     }
-    const auto best = std::find_if(close.begin(), close.end(), [&](std::size_t i) {
-        return sweep[i].times.step() == fastest;
-    });
+    const auto best = std::find_if(close.begin(), close.end(),
+                                   [&](std::size_t i) { return sweep[i].times.step() == fastest; });
     rows.insert(*best);
     return {rows.begin(), rows.end()};
 }
 
 Duration fastest_step(const std::vector<Evaluation>& sweep) {
-    return std::min_element(sweep.begin(), sweep.end(),
-                            [](const auto& a, const auto& b) {
-                                return a.times.step() < b.times.step();
-                            })
+    return std::min_element(
+               sweep.begin(), sweep.end(),
+               [](const auto& a, const auto& b) { return a.times.step() < b.times.step(); })
         ->times.step();
 }
 
@@ -283,10 +273,7 @@ void note_extrapolation(const StepInput& input, Prediction& prediction) {
 Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     : input_(input), request_(std::move(request)) {
     const SyncSettings sync = settings(std::nullopt);
-    seconds_before_closing_ = longest_possible_seconds(build_opening(input, sync)) +
-                              longest_possible_seconds(build_micro_step(input)) *
-                                  static_cast<double>(input.step.accumulation);
-    check_length(seconds_before_closing_);
+    seconds_before_closing_ = longest_seconds_before_closing(input, sync);
     broadcast_time_ = time_on_wire(build_opening(input, sync));
     const auto unlaunched = [](Program program) {
         return with_free_launches(with_free_communication(std::move(program)));

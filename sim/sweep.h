@@ -42,7 +42,7 @@ struct Prediction {
     // Index into sweep: the fastest, or where parameters are uncertain the one with the least
     // expected regret.
     std::size_t best = 0;
-    Evaluation default_cap;         // the framework's default
+    Evaluation default_cap;  // the framework's default
     // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where
     // that beats every cap that can be named, the fastest step is the default's.
     bool default_is_fastest = false;

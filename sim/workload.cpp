@@ -199,9 +199,8 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
     }
     workload.forward = timed(forward_pass(model, timing), timing.device, timing.measured_forward,
                              timing.measured_forward_operations);
-    workload.backward =
-        timed(backward_pass(model, timing, workload.readiness), timing.device,
-              timing.measured_backward, timing.measured_backward_operations);
+    workload.backward = timed(backward_pass(model, timing, workload.readiness), timing.device,
+                              timing.measured_backward, timing.measured_backward_operations);
     workload.buffer_groups = buffer_groups(model);
     return workload;
 }

@@ -89,29 +89,10 @@ void check_complete(const std::string& file, std::int64_t rounds, std::size_t it
 // --- runs
 // -----------------------------------------------------------------------------------------
 
-struct Outcome {
-    int exit_code = -1;
-    std::string output;
-    std::string errors;
-};
-
-Outcome run(const Words& words, const Surroundings& surroundings = {}) {
-    Process process(words, surroundings);
-    const int exit_code = process.wait();
-    return {exit_code, process.output(), process.errors()};
-}
-
 void check_ends_well(const Words& words, const Surroundings& surroundings = {}) {
     const Outcome outcome = run(words, surroundings);
     CHECK(outcome.errors.empty());
     REQUIRE(outcome.exit_code == 0);
-}
-
-void check_one_line(const std::string& errors) {
-    INFO(errors);
-    CHECK_THAT(errors, StartsWith("bucketwise: "));
-    CHECK(std::count(errors.begin(), errors.end(), '\n') == 1);
-    CHECK(errors.back() == '\n');
 }
 
 // A run that has measured a little and has much before it.

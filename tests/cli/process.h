@@ -232,4 +232,24 @@ class Process {
     ::pid_t pid_ = -1;
 };
 
+struct Outcome {
+    int exit_code = -1;
+    std::string output;
+    std::string errors;
+};
+
+// Runs a program to its end.
+inline Outcome run(const Words& words, const Surroundings& surroundings = {}) {
+    Process process(words, surroundings);
+    const int exit_code = process.wait();
+    return {exit_code, process.output(), process.errors()};
+}
+
+inline void check_one_line(const std::string& errors) {
+    INFO(errors);
+    CHECK(errors.rfind("bucketwise: ", 0) == 0);
+    CHECK(std::count(errors.begin(), errors.end(), '\n') == 1);
+    CHECK(errors.back() == '\n');
+}
+
 }  // namespace bucketwise

@@ -18,6 +18,7 @@ from pathlib import Path
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # RefResolver, in jsonschema 4.18 and up
 import jsonschema  # noqa: E402
 
+ERRORS = {"latency_us": 1.0, "bandwidth_gb_per_s": 0.1, "correlation": -0.5}
 SLOW = {"name": "slow", "algorithm": "ring",
         "segments": [{"up_to_bytes": 65536, "latency_us": 20.0, "bandwidth_gb_per_s": 0.5},
                      {"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}]}
@@ -32,8 +33,14 @@ DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_b
           "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "host_is_device": False}
 FULL_LINK = {**SLOW, "launch_us": 5, "host_issue_us": 3, "copy_gb_per_s": 100,
              "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2},
-             "provenance": {"backend": "nccl", "ranks": 2, "hardware": "two", "versions": "1", "date": "2026-01-01",
+             "provenance": {"backend": "nccl", "ranks": 2, "smallest_message_bytes": 1,
+                            "largest_message_bytes": 1 << 30, "hardware": "two", "versions": "1", "date": "2026-01-01",
                             "samples": 3, "source": "made up"}}
+BY_SIZE_LINK = {"name": "fitted", "algorithm": "ring",
+                "segments": [{"latency_us": 20.0, "bandwidth_gb_per_s": 0.5, "standard_errors": ERRORS}],
+                "interference": [{"up_to_bytes": 1024, "compute_slowdown": 1.1, "communication_slowdown": 1.2,
+                                  "standard_errors": {"compute_slowdown": 0.1, "communication_slowdown": 0.1}},
+                                 {"compute_slowdown": 1.1, "communication_slowdown": 1.2}]}
 # Between them these hold every key of both schemas, as every_key_is_in_a_document() makes sure, and
 # for every bound the values at which the parser allows the most. Through JSON, so that no part is shared.
 DOCUMENTS = json.loads(json.dumps({
@@ -55,6 +62,15 @@ DOCUMENTS = json.loads(json.dumps({
         "cluster": {"ranks": 2, "link": FULL_LINK},
         "sync": {"strategy": "ddp", "bucket_cap_mib_list": [1, 25]},
         "step": {"optimizer_ms": 1}},
+    "timed": {  # the lists of operations get their length from the parser
+        "name": "timed",
+        "workload": {"model": {"family": "gpt2", "layers": 1, "hidden": 8, "feed_forward": 32, "heads": 2,
+                               "vocabulary": 100, "context": 16},
+                     "batch": 1, "sequence_length": 16, "forward_operations_us": [1], "backward_operations_us": [1]},
+        "cluster": {"ranks": 2, "link": BY_SIZE_LINK},
+        "sync": {"strategy": "ddp"},
+        "variation": {"seed": 1, "compute_spread": 0.01, "operation_spread": 0.02, "collective_spread": 0.03,
+                      "compute_standard_error": 0.001}},
     "vision": {
         "name": "vision",
         "workload": {"model": "resnet18", "batch": 2, "image_size": 64, "forward_ms": 1, "backward_ms": 2},
@@ -195,6 +211,14 @@ def shipped_files_are_valid_and_accepted(schemas, binary, root):
     return f"{len(scenarios)} scenarios and {len(links)} links"
 
 
+def complete_operations(binary):
+    workload = DOCUMENTS["timed"]["workload"]
+    for key in ("forward_operations_us", "backward_operations_us"):
+        message = binary.refusal(DOCUMENTS["timed"], f"one time in {key}", f"/workload/{key}") or ""
+        found = re.search(r"expected (\d+) times", message)
+        workload[key] = [1.0] * int(found[1]) if found else workload[key]
+
+
 def every_document_is_accepted(schemas, binary):
     for name, document in {"minimal": MINIMAL, **DOCUMENTS}.items():
         for error in schemas.validator("scenario.schema.json").iter_errors(document):
@@ -327,6 +351,12 @@ def invalid_values():
     yield "/cluster/link/segments/1/up_to_bytes", 1 << 30, False
     yield "/cluster/link/segments/1/bandwidth_gb_per_s", 0, True
     yield "/cluster/link/interference", {"compute_slowdown": 0.9, "communication_slowdown": 1}, True
+    yield "/cluster/link/interference", [], True
+    yield "/cluster/link/interference", [{"compute_slowdown": 1, "communication_slowdown": 1}] * 2, False
+    yield "/cluster/link/segments/1/standard_errors", {**ERRORS, "correlation": 1.5}, True
+    yield "/cluster/link/segments/1/standard_errors", {"latency_us": 1}, True
+    yield "/variation/seed", -1, True
+    yield "/variation/compute_spread", 1.5, True
     yield "/sync/strategy", "DDP", True
     yield "/sync/bucket_cap_mib", 0, True
     yield "/sync/bucket_cap_mib", 1e-7, True
@@ -350,8 +380,8 @@ def invalid_values_are_refused(schemas, binary):
         what = f"{place} = {json.dumps(value)[:60]}"
         document = copy.deepcopy(base)
         pointer = tuple(int(p) if p.isdigit() else p for p in place.split("/")[1:])
-        if pointer[0] == "step":
-            document["step"] = {}
+        if pointer[0] in ("step", "variation"):
+            document[pointer[0]] = {}
         document = replaced(document, pointer, value)
         message = binary.refusal(document, what)
         if message is None:
@@ -398,6 +428,7 @@ def main():
     readme = (root / "scenarios" / "README.md").read_text()
     with tempfile.TemporaryDirectory() as folder:
         binary = Binary(str(Path(sys.argv[1]).resolve()), Path(folder))
+        complete_operations(binary)
         every_document_is_accepted(schemas, binary)
         if failures:
             sys.exit("check_schemas: nothing else was checked")

@@ -359,9 +359,9 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
         for (const Span& span : communicating) {
             const double expected = static_cast<double>(
                 program.collectives[static_cast<std::size_t>(span.subject)].time.count());
-            const double work = length_of(span) -
-                                work_lost(overlap(span.start, span.end, computing),
-                                          slowdown_of(program, span).communication_slowdown_ppm);
+            const double work =
+                length_of(span) - work_lost(overlap(span.start, span.end, computing),
+                                            slowdown_of(program, span).communication_slowdown_ppm);
             CHECK(std::abs(work - expected) <= tolerance);
         }
 

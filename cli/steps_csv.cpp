@@ -1,0 +1,133 @@
+#include "cli/steps_csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "cli/files.h"
+#include "sim/error.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+    constexpr std::string_view blank = " \t\r\"";
+    const std::size_t begin = text.find_first_not_of(blank);
+    return begin == std::string_view::npos
+               ? std::string_view()
+               : text.substr(begin, text.find_last_not_of(blank) - begin + 1);
+}
+
+std::optional<double> number_in(std::string_view text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc{} && end == text.data() + text.size();
+    return whole ? std::optional(value) : std::nullopt;
+}
+
+struct Row {
+    std::string_view first;
+    std::string_view second;
+};
+
+class Parser {
+  public:
+    explicit Parser(const std::string& file) : file_(file) {}
+
+    void add(std::string_view line, std::size_t number) {
+        place_ = fmt::format("{}:{}", file_, number);
+        const std::string_view text = trimmed(line);
+        if (text.empty() || text.front() == '#') {
+            return;
+        }
+        const Row row = split(text);
+        const bool has_names = !number_in(row.first) && !number_in(row.second);
+        if (!seen_ && has_names && row.first != "default" && row.second != "default") {
+            read_names(row);
+        } else {
+            read_values(cap_is_first_ ? row : Row{row.second, row.first});
+        }
+        seen_ = true;
+    }
+
+    StepsCsv finish() {
+        if (csv_.steps.empty()) {
+            throw InputError(file_, "", "lines of a bucket cap in MiB and a time in ms", "none");
+        }
+        return std::move(csv_);
+    }
+
+  private:
+    [[noreturn]] void fail(const std::string& expected, std::string_view got) const {
+        throw InputError(place_, "", expected, fmt::format("\"{}\"", got));
+    }
+
+    [[nodiscard]] Row split(std::string_view text) const {
+        const std::size_t comma = text.find(',');
+        if (comma == std::string_view::npos ||
+            text.find(',', comma + 1) != std::string_view::npos) {
+            fail("two values, a bucket cap in MiB and a time in ms", text);
+        }
+        return {trimmed(text.substr(0, comma)), trimmed(text.substr(comma + 1))};
+    }
+
+    void read_names(const Row& row) {
+        cap_is_first_ = row.first == "bucket_cap_mib";
+        const std::string_view cap = cap_is_first_ ? row.first : row.second;
+        const std::string_view time = cap_is_first_ ? row.second : row.first;
+        if (cap != "bucket_cap_mib" || (time != "step_ms" && time != "backward_ms")) {
+            fail("the columns bucket_cap_mib and step_ms or backward_ms",
+                 fmt::format("{},{}", row.first, row.second));
+        }
+        csv_.part = time == "step_ms" ? ObservedPart::step : ObservedPart::backward;
+    }
+
+    void read_values(const Row& row) {
+        ObservedStep step;
+        if (row.first != "default") {
+            const std::optional<double> mib = number_in(row.first);
+            constexpr double most_mib = 1 << 30;
+            if (!mib || !(*mib > 0) || *mib > most_mib) {
+                fail("a bucket cap above 0 MiB, or default", row.first);
+            }
+            step.cap = Bytes{std::max<std::int64_t>(
+                static_cast<std::int64_t>(*mib * static_cast<double>(bytes_per_mib)), 1)};
+        }
+        const std::optional<double> ms = number_in(row.second);
+        constexpr double most_ms = 1e9;
+        if (!ms || !(*ms > 0) || *ms > most_ms) {
+            fail("a time above 0 ms", row.second);
+        }
+        step.ms = *ms;
+        csv_.steps.push_back(step);
+    }
+
+    const std::string& file_;
+    std::string place_;
+    StepsCsv csv_;
+    bool seen_ = false;
+    bool cap_is_first_ = true;
+};
+
+}  // namespace
+
+StepsCsv parse_steps_csv(const std::string& text, const std::string& file) {
+    Parser parser(file);
+    std::istringstream lines(text);
+    std::string line;
+    for (std::size_t number = 1; std::getline(lines, line); ++number) {
+        parser.add(line, number);
+    }
+    return parser.finish();
+}
+
+StepsCsv read_steps_csv(const std::string& path) {
+    return parse_steps_csv(read_text_file(path), path);
+}
+
+}  // namespace bucketwise

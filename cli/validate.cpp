@@ -1,0 +1,240 @@
+// bucketwise validate SCENARIO: measure, calibrate, predict, compare and plot, into one folder.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/calibration.h"
+#include "calibrate/step_comparison.h"
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/measure.h"
+#include "cli/measured_files.h"
+#include "cli/plots.h"
+#include "cli/validation_report.h"
+#include "hw/rank_identity.h"
+#include "sim/error.h"
+#include "sim/link_json.h"
+#include "sim/perfetto.h"
+#include "sim/prediction_json.h"
+#include "sim/report.h"
+#include "sim/sweep.h"
+
+namespace bucketwise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view help = R"(usage: bucketwise validate SCENARIO -o FOLDER [OPTIONS]
+
+Runs the scenario on real ranks, fits link and computing to what was measured in isolation, predicts
+the step at every cap that was measured, and says how far off it was and why. Steps are only ever
+compared with, never fitted to.
+
+-o, --output FOLDER   where everything goes; made if it is missing, and empty unless --resume:
+                        report.html, report.md        to read and to send on
+                        measurements.jsonl            every sample
+                        link.json, scenario.json      what was calibrated, to predict with
+                        comparison.json, prediction.json, fit.json, trace.json
+                        *.svg, *.png                  the pictures (python3 with matplotlib)
+
+All other options are those of bucketwise measure: --ranks, --link-rate, --bucket-cap, --rounds, ...
+see bucketwise measure --help.
+
+examples:
+  bucketwise validate scenarios/transformer_small.json -o validation
+  bucketwise validate scenarios/transformer_small.json --ranks 2 --link-rate 1gbit -o at_1gbit
+  bucketwise validate scenarios/transformer_small.json -o validation --resume
+)";
+
+// The value of -o among `arguments`, replaced by `replacement` if there is one.
+std::optional<std::string> output_of(std::vector<std::string>& arguments,
+                                     const std::optional<std::string>& replacement) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        std::string& argument = arguments[i];
+        const std::string_view with_value = "--output=";
+        std::string* place = nullptr;
+        std::size_t prefix = 0;
+        if ((argument == "-o" || argument == "--output") && i + 1 < arguments.size()) {
+            place = &arguments[i + 1];
+        } else if (argument.rfind(with_value, 0) == 0) {
+            place = &argument;
+            prefix = with_value.size();
+        } else if (argument.rfind("-o", 0) == 0 && argument.size() > 2) {
+            place = &argument;
+            prefix = 2;
+        }
+        if (place != nullptr) {
+            std::string value = place->substr(prefix);
+            if (replacement) {
+                *place = place->substr(0, prefix) + *replacement;
+            }
+            return value;
+        }
+    }
+    return std::nullopt;
+}
+
+// Made by the process that will have the file; ranks of a foreign launcher may be elsewhere. True
+// if it is new.
+bool prepare_folder(const std::string& folder, bool resume) {
+    std::error_code error;
+    if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
+        throw InputError(folder, "", "a folder", "a file");
+    }
+    const bool is_new = !fs::exists(folder, error);
+    if (is_new) {
+        fs::create_directory(folder, error);
+        if (error) {
+            throw InputError(folder, "", "a folder that can be made", error.message());
+        }
+    }
+    if (!resume && !fs::is_empty(folder, error)) {
+        throw InputError(folder, "", "a new or empty folder, or --resume", "one that holds files");
+    }
+    return is_new;
+}
+
+// A new folder does not stay when nothing came into it.
+class NewFolder {
+  public:
+    NewFolder(std::string path, bool is_new) : path_(std::move(path)), is_new_(is_new) {}
+    ~NewFolder() {
+        std::error_code ignored;
+        if (is_new_ && fs::is_empty(path_, ignored)) {
+            fs::remove(path_, ignored);
+        }
+    }
+    NewFolder(const NewFolder&) = delete;
+    NewFolder& operator=(const NewFolder&) = delete;
+
+  private:
+    std::string path_;
+    bool is_new_;
+};
+
+Prediction predict_every_cap(const Scenario& scenario, const StepInput& input) {
+    Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+    for (std::string& note : caveats(scenario)) {
+        prediction.notes.push_back(std::move(note));
+    }
+    return prediction;
+}
+
+std::string best_step_trace(const Scenario& scenario, const StepInput& input,
+                            const Prediction& prediction) {
+    const std::optional<Bytes> cap =
+        prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
+    const Program program = Evaluator(input, scenario.sync).program(cap);
+    return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
+}
+
+std::vector<Picture> pictures_in(const std::string& folder) {
+    std::vector<Picture> pictures{
+        {"step_time", "Step time over bucket cap, predicted and measured", ""},
+        {"accuracy", "Measured step over predicted step", ""},
+        {"timeline", "One step, predicted and measured", ""},
+        {"error_causes", "The error at each cap, by cause", ""},
+        {"link_fit", "All-reduce time over message size, measured and fitted", ""}};
+    std::error_code ignored;
+    for (Picture& picture : pictures) {
+        const std::string file = fmt::format("{}/{}.svg", folder, picture.name);
+        if (fs::exists(file, ignored)) {
+            picture.svg = read_text_file(file);
+        }
+    }
+    return pictures;
+}
+
+void remove_old_pictures(const std::string& folder) {
+    std::error_code ignored;
+    for (const Picture& picture : pictures_in(folder)) {
+        fs::remove(fmt::format("{}/{}.svg", folder, picture.name), ignored);
+        fs::remove(fmt::format("{}/{}.png", folder, picture.name), ignored);
+    }
+}
+
+// Everything after the measurement.
+int conclude(const std::string& folder) {
+    const auto path = [&](const char* name) { return folder + "/" + name; };
+    const auto write = [&](const char* name, const std::string& text) {
+        write_text_file(path(name), text);
+    };
+    const MeasuredRun run = read_runs({path("measurements.jsonl")}).front();
+    const std::optional<MeasuredScenario> measured = measured_scenario(run);
+    if (!measured) {
+        throw InputError(run.file, "", "measurements of a scenario", "none");
+    }
+    ValidationReport report;
+    report.calibration = calibrate({run}, measured->scenario);
+    if (!report.calibration.compute) {
+        throw InputError(run.file, "", "compute records, which a prediction needs", "none");
+    }
+    const Json calibrated = calibrated_scenario(measured->document, report.calibration);
+    write("link.json", link_json(report.calibration.link).dump(2) + "\n");
+    write("scenario.json", calibrated.dump(2) + "\n");
+    write("fit.json", fit_json(report.calibration).dump(2) + "\n");
+
+    const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
+    const StepInput input = step_input(scenario);
+    const Prediction prediction = predict_every_cap(scenario, input);
+    report.prediction = text_report(scenario, prediction);
+    write("prediction.json", to_json(scenario, prediction).dump(2) + "\n");
+    write("trace.json", best_step_trace(scenario, input, prediction));
+
+    report.comparison = compare_steps(scenario, run);
+    write("comparison.json", to_json(report.comparison).dump(2) + "\n");
+    remove_old_pictures(folder);
+    if (const auto why = draw_plots(folder)) {
+        report.comparison.notes.push_back("there are no pictures: " + *why);
+    }
+    report.pictures = pictures_in(folder);
+    report.commands = {
+        report.comparison.command,
+        "bucketwise calibrate measurements.jsonl -o link.json --scenario-output scenario.json "
+        "--fit fit.json",
+        "bucketwise predict scenario.json --json prediction.json",
+        "bucketwise compare scenario.json --measurements measurements.jsonl -o comparison.json",
+        "python3 plots/plot.py ."};
+    write("report.md", markdown_report(report));
+    write("report.html", html_report(report));
+    write_output("-", comparison_report(report.comparison) +
+                          fmt::format("\n{}: report.html to read and to send on, link.json and "
+                                      "scenario.json to predict with\n",
+                                      folder));
+    return exit_done;
+}
+
+}  // namespace
+
+int run_validate(const std::vector<std::string>& arguments) {
+    const auto given = [&](std::string_view option) {
+        return std::find(arguments.begin(), arguments.end(), option) != arguments.end();
+    };
+    if (given("--help") || given("-h")) {
+        std::cout << help;
+        return exit_done;
+    }
+    std::vector<std::string> measuring = arguments;
+    const std::optional<std::string> folder = output_of(measuring, std::nullopt);
+    if (!folder || folder->empty() || *folder == "-") {
+        throw UsageError{
+            "validate: expected -o and a folder to write to; see bucketwise validate --help"};
+    }
+    output_of(measuring, *folder + "/measurements.jsonl");
+    const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
+    const bool has_file = !identity || identity->rank == 0;
+    const NewFolder created(*folder, has_file && prepare_folder(*folder, given("--resume")));
+    const MeasureOutcome outcome = measure(measuring);
+    return outcome.file.empty() ? outcome.exit_code : conclude(*folder);
+}
+
+}  // namespace bucketwise

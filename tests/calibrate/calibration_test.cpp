@@ -1,0 +1,320 @@
+#include "calibrate/calibration.h"
+
+#include <cmath>
+#include <functional>
+
+#include "calibrate/step_comparison.h"
+#include "sim/error.h"
+#include "sim/link_input.h"
+#include "sim/link_json.h"
+#include "tests/calibrate/synthetic_run.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+std::string no_files(const std::string& path) {
+    throw InputError(path, "", "no file", "one");
+}
+
+Scenario calibrated(const Calibration& calibration) {
+    const Json document = calibrated_scenario(Json::parse(synthetic_document()), calibration);
+    return parse_scenario(document, "calibrated.json", no_files);
+}
+
+const Cause& cause_named(const CapComparison& point, std::string_view name) {
+    for (const Cause& cause : point.attribution.causes) {
+        if (cause.name == name) {
+            return cause;
+        }
+    }
+    FAIL("no such cause");
+    return point.attribution.causes.front();
+}
+
+// Steps of another machine beside what was measured of the first in isolation.
+Comparison compare_with(const std::string& other_document) {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    SyntheticMachine other(synthetic_scenario(other_document), {});
+    const MeasuredRun run =
+        collect_run(concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
+                                  machine.all_reduces(3), machine.computes(3),
+                                  machine.contentions(3), other.steps(3, synthetic_caps())}),
+                    false, "mixed.jsonl");
+    return compare_steps(calibrated(calibrate({run}, synthetic_scenario())), run);
+}
+
+std::string replaced(const std::string& from, const std::string& to) {
+    std::string text = synthetic_document();
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+}
+
+TEST_CASE("a machine without noise is found again, and its steps predicted exactly") {
+    const MeasuredRun run = synthetic_run({});
+    const Calibration calibration = calibrate({run}, synthetic_scenario());
+    const Scenario truth = synthetic_scenario();
+    REQUIRE(calibration.link.segments.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        CHECK(to_us(calibration.link.segments[i].latency) ==
+              Approx(to_us(truth.link.segments[i].latency)).epsilon(1e-3));
+        CHECK(static_cast<double>(calibration.link.segments[i].bandwidth.count) ==
+              Approx(static_cast<double>(truth.link.segments[i].bandwidth.count)).epsilon(1e-3));
+    }
+    REQUIRE(calibration.link.interference.size() == 1);
+    CHECK(calibration.link.interference[0].slowdown == Interference{1'250'000, 1'100'000});
+    CHECK(static_cast<double>(calibration.link.copy_bandwidth->count) == Approx(4e9).epsilon(1e-3));
+
+    const Comparison comparison = compare_steps(calibrated(calibration), run);
+    CHECK(comparison.points.size() == 13);
+    CHECK(comparison.max_error < 1e-3);
+    CHECK(comparison.regret == 0);
+    CHECK(comparison.rank_correlation > 0.99);
+    CHECK(comparison.noise_floor == 0);
+    CHECK(comparison.default_cap.has_value());
+    for (const CapComparison& point : comparison.points) {
+        for (const Cause& cause : point.attribution.causes) {
+            CHECK(std::abs(cause.ms) < 2e-3 * point.measured_ms);
+        }
+    }
+}
+
+TEST_CASE("under noise the prediction stays within it") {
+    const MeasuredRun run =
+        synthetic_run({.compute = 0.05, .all_reduce = 0.05, .step = 0.02, .seed = 7}, 10);
+    const Calibration calibration = calibrate({run}, synthetic_scenario());
+    const Comparison comparison = compare_steps(calibrated(calibration), run);
+    CHECK(comparison.mape < 0.02);
+    CHECK(meets_error_goal(comparison));
+    CHECK(meets_decision_goal(comparison));
+    // Nearly every measured median lies within the interval of single steps.
+    int within = 0;
+    for (const CapComparison& point : comparison.points) {
+        const auto& confidence = point.predicted.confidence;
+        REQUIRE(confidence);
+        within += to_ms(confidence->low) <= point.measured_ms &&
+                          point.measured_ms <= to_ms(confidence->high)
+                      ? 1
+                      : 0;
+    }
+    CHECK(within >= 11);
+}
+
+TEST_CASE("causes sum to the error") {
+    const Comparison comparison =
+        compare_with(replaced("\"latency_us\": 150, \"bandwidth_gb_per_s\": 0.2",
+                              "\"latency_us\": 250, \"bandwidth_gb_per_s\": 0.15"));
+    for (const CapComparison& point : comparison.points) {
+        double sum = 0;
+        for (const Cause& cause : point.attribution.causes) {
+            sum += cause.ms;
+        }
+        CHECK(sum == Approx(point.measured_ms - point.predicted_ms).margin(1e-6));
+    }
+}
+
+TEST_CASE("slower all-reduces within steps are called interference on all-reduces") {
+    const Comparison comparison = compare_with(
+        replaced("\"communication_slowdown\": 1.1", "\"communication_slowdown\": 1.6"));
+    for (const CapComparison& point : comparison.points) {
+        const double error_ms = point.measured_ms - point.predicted_ms;
+        if (error_ms > 0.02 * point.predicted_ms) {
+            // What runs longer also disturbs computing for longer.
+            CHECK(cause_named(point, "interference on all-reduces").ms +
+                      cause_named(point, "interference on computing").ms >
+                  0.8 * error_ms);
+        }
+    }
+    CHECK(comparison.max_error > 0.02);
+}
+
+TEST_CASE("a machine that got slower between its own measurement and the steps is called drift") {
+    const Comparison comparison =
+        compare_with(replaced("\"peak_tflop_per_s\": { \"float32\": 0.01 }",
+                              "\"peak_tflop_per_s\": { \"float32\": 0.008 }"));
+    const CapComparison& last = comparison.points.back();
+    const double error_ms = last.measured_ms - last.predicted_ms;
+    CHECK(error_ms > 0);
+    CHECK(cause_named(last, "drift, copies and launches").ms == Approx(error_ms).epsilon(0.25));
+}
+
+TEST_CASE("computing that is disturbed more than in isolation is interference on computing") {
+    const Comparison comparison =
+        compare_with(replaced("\"compute_slowdown\": 1.25", "\"compute_slowdown\": 1.7"));
+    double explained = 0;
+    double errors = 0;
+    for (const CapComparison& point : comparison.points) {
+        explained += cause_named(point, "interference on computing").ms;
+        errors += point.measured_ms - point.predicted_ms;
+    }
+    CHECK(errors > 0);
+    CHECK(explained == Approx(errors).epsilon(0.3));
+}
+
+TEST_CASE("twice the bandwidth, no latency and free communication never take longer") {
+    const Comparison comparison = compare_with(synthetic_document());
+    REQUIRE(comparison.what_if.size() == 5);
+    for (const WhatIf& what : comparison.what_if) {
+        CHECK(what.step_ms <= comparison.what_if.front().step_ms);
+    }
+    CHECK(comparison.what_if.back().step_ms < comparison.what_if[1].step_ms);
+}
+
+TEST_CASE("the device behind the operations' times is found") {
+    const Calibration calibration = calibrate({synthetic_run({})}, synthetic_scenario());
+    REQUIRE(calibration.device);
+    CHECK(calibration.device->device.peak(Arithmetic::float32) == Approx(0.01).epsilon(0.01));
+    CHECK(static_cast<double>(calibration.device->device.memory_bandwidth.count) ==
+          Approx(8e9).epsilon(0.01));
+    CHECK(calibration.device->typical_residual < 0.01);
+}
+
+TEST_CASE("runs on 2 and 4 ranks make one link") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const MeasuredRun two = collect_run(machine.all_reduces(2), false, "two.jsonl");
+    const MeasuredRun four = collect_run(machine.all_reduces(2, 4), false, "four.jsonl");
+    const Calibration both = calibrate({two, four}, std::nullopt);
+    CHECK(both.link_fit.residuals.size() == 30);
+    CHECK(both.link.provenance.ranks == 4);
+    for (const LinkResidual& residual : both.link_fit.residuals) {
+        CHECK(std::abs(residual.relative()) < 0.01);
+    }
+    CHECK_FALSE(both.compute);
+}
+
+TEST_CASE("links of different machines are not fitted together") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> other = machine.all_reduces(1, 4);
+    for (Measurement& record : other) {
+        std::get<AllReduceRecord>(record).transport.implementation = "bucketwise";
+    }
+    const MeasuredRun two = collect_run(machine.all_reduces(1), false, "two.jsonl");
+    const MeasuredRun four = collect_run(other, false, "four.jsonl");
+    CHECK_THROWS_AS(calibrate({two, four}, std::nullopt), InputError);
+}
+
+TEST_CASE("a link file reads back as it was written") {
+    LinkParameters link =
+        calibrate({synthetic_run({.all_reduce = 0.05})}, synthetic_scenario()).link;
+    link.interference = {
+        {.up_to = Bytes{1000}, .slowdown = {1'100'000, 1'200'000}},
+        {.slowdown = {1'000'000, 2'000'000}, .errors = InterferenceErrors{0.1, 0.2}}};
+    const Json json = Json::parse(link_json(link).dump());
+    CHECK(read_link({&json, "link.json", ""}, no_files) == link);
+    link.provenance.source = std::string(300, 'x');
+    CHECK(link_json(link)["provenance"]["source"].get<std::string>().size() == 200);
+}
+
+TEST_CASE("records of different runs in one file are refused, the line named") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> records = machine.all_reduces(1);
+    std::get<AllReduceRecord>(records[3]).transport.ranks = 3;
+    try {
+        collect_run(records, false, "mixed.jsonl");
+        FAIL("accepted");
+    } catch (const InputError& error) {
+        CHECK(std::string(error.what()) ==
+              "mixed.jsonl:4: expected records of one run: gloo ring (library) on 2 ranks, got "
+              "gloo ring (library) on 3 ranks");
+    }
+    std::vector<Measurement> resumed =
+        concatenated({machine.environment(""), machine.environment("{}")});
+    CHECK_THROWS_AS(collect_run(resumed, false, "mixed.jsonl"), InputError);
+    CHECK_THROWS_AS(collect_run({}, false, "empty.jsonl"), InputError);
+}
+
+TEST_CASE("a torn last line costs its sample and a warning") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const MeasuredRun run = collect_run(machine.all_reduces(1), true, "torn.jsonl");
+    REQUIRE(run.warnings.size() == 1);
+    CHECK(run.warnings[0].find("its sample is lost") != std::string::npos);
+    CHECK(calibrate({run}, std::nullopt).warnings.front() == run.warnings[0]);
+}
+
+template <typename Record>
+std::function<void(Measurement&)> spoiling(void (*change)(Record&)) {
+    return [change](Measurement& record) {
+        if (auto* r = std::get_if<Record>(&record)) {
+            change(*r);
+        }
+    };
+}
+
+TEST_CASE("values that cannot be are refused") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const auto refused = [&](const auto& spoil) {
+        std::vector<Measurement> records = concatenated(
+            {machine.environment(Json::parse(synthetic_document()).dump()), machine.all_reduces(1),
+             machine.computes(1), machine.contentions(1), machine.steps(1, {Bytes{1 << 20}})});
+        for (Measurement& record : records) {
+            spoil(record);
+        }
+        CHECK_THROWS_AS(collect_run(records, false, "m.jsonl"), InputError);
+    };
+    refused(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.samples_us.clear(); }));
+    refused(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.samples_us[0] = 0; }));
+    refused(spoiling<ComputeRecord>([](ComputeRecord& r) { r.forward_operations_us.pop_back(); }));
+    refused(spoiling<ComputeRecord>([](ComputeRecord& r) { r.rank = 2; }));
+    refused(spoiling<ContentionRecord>([](ContentionRecord& r) { r.compute_alone_us.pop_back(); }));
+    refused(spoiling<StepRecord>([](StepRecord& r) { r.collective_end_us.pop_back(); }));
+    refused(spoiling<StepRecord>([](StepRecord& r) { r.by_rank.clear(); }));
+}
+
+TEST_CASE("steps of other buckets, ranks or strategies are not compared") {
+    const MeasuredRun run = synthetic_run({}, 2);
+    const Scenario scenario = synthetic_scenario();
+    Scenario other = scenario;
+    other.group.ranks = other.group.ranks_per_node = 4;
+    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    other = scenario;
+    other.sync.strategy = Strategy::bucketed;
+    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    other = scenario;
+    other.sync.explicit_cap_sets_first = false;  // PyTorch 1.13's first bucket
+    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    MeasuredRun without = run;
+    without.steps.clear();
+    CHECK_THROWS_AS(compare_steps(scenario, without), InputError);
+}
+
+TEST_CASE("a round that a rank did not finish is left out") {
+    MeasuredRun run = synthetic_run({}, 3);
+    run.computes.pop_back();
+    const auto fit = fit_compute(run, synthetic_scenario());
+    REQUIRE(fit);
+    CHECK(fit->rounds == 2);
+    CHECK(fit->warnings.size() == 1);
+    run.computes.clear();
+    CHECK_FALSE(fit_compute(run, synthetic_scenario()));
+}
+
+TEST_CASE("interference depends on the size only where the sizes disagree") {
+    std::vector<ContentionRecord> records;
+    const auto add = [&](std::int64_t bytes, double compute, double all_reduce) {
+        for (int round = 0; round < 5; ++round) {
+            ContentionRecord record;
+            record.size = {bytes};
+            record.round = round;
+            record.allreduce_alone_us = {100};
+            record.allreduce_disturbed_us = {100 * all_reduce};
+            record.compute_alone_us = {1000};
+            record.compute_disturbed_us = {1000 * (compute + 0.004 * (round - 2))};
+            records.push_back(record);
+        }
+    };
+    add(1 << 16, 1.2, 1.05);
+    add(1 << 20, 1.2, 1.05);
+    add(1 << 24, 1.201, 1.05);
+    CHECK(fit_interference(records).segments.size() == 1);
+    CHECK(fit_interference(records).segments[0].slowdown.compute_slowdown_ppm / 1000 == 1200);
+    add(1 << 26, 1.5, 0.9);
+    const InterferenceFit by_size = fit_interference(records);
+    REQUIRE(by_size.segments.size() == 4);
+    CHECK(by_size.segments[0].up_to == Bytes{1 << 18});  // the geometric middle
+    CHECK(by_size.segments[3].slowdown == Interference{1'500'000, 1'000'000});
+    CHECK(fit_interference({}).segments.empty());
+}
+
+}  // namespace
+}  // namespace bucketwise

@@ -1,0 +1,220 @@
+#include "calibrate/link_fit.h"
+
+#include <cmath>
+#include <random>
+
+#include "calibrate/least_squares.h"
+#include "sim/collective.h"
+#include "sim/error.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+LinkParameters ring(std::vector<Segment> segments, double launch_us = 0) {
+    LinkParameters link;
+    link.algorithm = Algorithm::ring;
+    link.segments = std::move(segments);
+    link.launch = duration_from_us(launch_us);
+    return link;
+}
+
+Segment segment(std::optional<Bytes> up_to, double latency_us, double gb_per_s) {
+    Segment s;
+    s.up_to = up_to;
+    s.latency = duration_from_us(latency_us);
+    s.bandwidth = bandwidth_from_gb_per_s(gb_per_s);
+    return s;
+}
+
+double exact_us(const LinkParameters& link, std::int64_t ranks, Bytes size) {
+    return to_us(collective_time(CollectiveKind::all_reduce, size, {ranks, ranks}, link));
+}
+
+// Powers of two from 1 KiB on, each with a normal error of `noise`, a share of its time.
+std::vector<LinkPoint> points_of(const LinkParameters& link, const std::vector<std::int64_t>& ranks,
+                                 int sizes, double noise, std::mt19937& random) {
+    std::normal_distribution<double> normal;
+    std::vector<LinkPoint> points;
+    for (const std::int64_t p : ranks) {
+        for (int i = 0; i < sizes; ++i) {
+            const Bytes size{std::int64_t{1024} << i};
+            const double us = exact_us(link, p, size);
+            points.push_back({.ranks = p,
+                              .size = size,
+                              .median_us = us * std::max(1 + noise * normal(random), 0.1),
+                              .standard_error_us = noise * us,
+                              .samples = 10});
+        }
+    }
+    return points;
+}
+
+double gb_per_s(const Segment& s) {
+    return static_cast<double>(s.bandwidth.count) / 1e9;
+}
+
+TEST_CASE("without noise the link that made the points comes back") {
+    std::mt19937 random(1);
+    const LinkParameters link = ring({segment(std::nullopt, 40, 1.25)});
+    const LinkFit fit = fit_link(Algorithm::ring, points_of(link, {2}, 14, 0, random), "m.jsonl");
+    REQUIRE(fit.segments.size() == 1);
+    CHECK(to_us(fit.segments[0].latency) == Approx(40).epsilon(1e-6));
+    CHECK(gb_per_s(fit.segments[0]) == Approx(1.25).epsilon(1e-6));
+    CHECK(fit.launch == Duration{0});
+    CHECK(fit.warnings.empty());
+}
+
+TEST_CASE("a fit at 2 ranks predicts 4 and 8, as it is made of steps and bytes on the wire") {
+    std::mt19937 random(2);
+    const LinkParameters link = ring({segment(Bytes{60'000}, 30, 0.4), segment({}, 90, 1.0)});
+    const LinkFit fit =
+        fit_link(Algorithm::ring, points_of(link, {2}, 16, 0.01, random), "m.jsonl");
+    const LinkParameters fitted = ring(fit.segments);
+    for (const std::int64_t ranks : {4, 8}) {
+        for (const std::int64_t bytes : {4096, 1 << 20, 1 << 25}) {
+            CHECK(exact_us(fitted, ranks, {bytes}) ==
+                  Approx(exact_us(link, ranks, {bytes})).epsilon(0.05));
+        }
+    }
+}
+
+TEST_CASE("the number of segments is found: one, two or three") {
+    std::mt19937 random(3);
+    const std::vector<LinkParameters> links{
+        ring({segment({}, 20, 2)}), ring({segment(Bytes{100'000}, 20, 0.2), segment({}, 200, 2)}),
+        ring({segment(Bytes{20'000}, 10, 0.1), segment(Bytes{1'500'000}, 150, 1),
+              segment({}, 2000, 10)})};
+    for (std::size_t i = 0; i < links.size(); ++i) {
+        const LinkFit fit =
+            fit_link(Algorithm::ring, points_of(links[i], {2}, 18, 0.005, random), "m.jsonl");
+        CHECK(fit.segments.size() == i + 1);
+        for (const LinkResidual& residual : fit.residuals) {
+            CHECK(std::abs(residual.relative()) < 0.03);
+        }
+    }
+}
+
+TEST_CASE("two numbers of ranks tell the launch cost from latency") {
+    std::mt19937 random(4);
+    const LinkParameters link = ring({segment({}, 25, 1)}, 500);
+    const LinkFit fit =
+        fit_link(Algorithm::ring, points_of(link, {2, 4, 8}, 12, 0.002, random), "m.jsonl");
+    CHECK(to_us(fit.launch) == Approx(500).epsilon(0.05));
+    CHECK(to_us(fit.segments.front().latency) == Approx(25).epsilon(0.1));
+}
+
+TEST_CASE("an outlier is left out and named") {
+    std::mt19937 random(5);
+    const LinkParameters link = ring({segment({}, 40, 1)});
+    std::vector<LinkPoint> points = points_of(link, {2}, 14, 0.01, random);
+    points[6].median_us *= 3;
+    const LinkFit fit = fit_link(Algorithm::ring, points, "m.jsonl");
+    CHECK(gb_per_s(fit.segments.back()) == Approx(1).epsilon(0.03));
+    REQUIRE(fit.warnings.size() == 1);
+    CHECK(fit.warnings[0].find("left out 65536 bytes on 2 ranks") == 0);
+    CHECK(fit.residuals[6].dropped);
+}
+
+TEST_CASE("one size is refused, and few or close ones are warned of") {
+    std::mt19937 random(6);
+    const LinkParameters link = ring({segment({}, 40, 1)});
+    const std::vector<LinkPoint> one{points_of(link, {2}, 1, 0, random)};
+    CHECK_THROWS_AS(fit_link(Algorithm::ring, one, "m.jsonl"), InputError);
+    CHECK_THROWS_AS(fit_link(Algorithm::ring, {}, "m.jsonl"), InputError);
+    const LinkFit two = fit_link(Algorithm::ring, points_of(link, {2}, 2, 0, random), "m.jsonl");
+    CHECK(two.warnings.size() == 2);
+    CHECK(to_us(two.segments[0].latency) == Approx(40));
+}
+
+// A time that falls with size would be a negative bandwidth, one that starts below zero a negative
+// latency.
+TEST_CASE("no latency or bandwidth is negative, whatever was measured") {
+    std::mt19937 random(7);
+    for (int round = 0; round < 2000; ++round) {
+        std::uniform_real_distribution<double> log_time(0, 12);
+        std::vector<LinkPoint> points;
+        const int sizes = 2 + round % 15;
+        for (int i = 0; i < sizes; ++i) {
+            points.push_back({.ranks = 2 + 2 * (i % (1 + round % 2)),
+                              .size = {std::int64_t{1024} << (i / 2)},
+                              .median_us = std::exp(log_time(random)),
+                              .standard_error_us = 1,
+                              .samples = 3});
+        }
+        if (points.front().size == points.back().size) {
+            continue;
+        }
+        const LinkFit fit = fit_link(Algorithm::ring, points, "m.jsonl");
+        Bytes before{0};
+        for (const Segment& s : fit.segments) {
+            CHECK(s.latency >= Duration{0});
+            CHECK(s.bandwidth.count > 0);
+            CHECK(s.bandwidth <= bandwidth_from_gb_per_s(1e6));
+            CHECK(s.errors->latency_us >= 0);
+            CHECK(std::abs(s.errors->correlation) <= 1);
+            CHECK((!s.up_to || *s.up_to > before));
+            before = s.up_to.value_or(before);
+        }
+    }
+}
+
+// Every draw is another machine, its true parameters known. Standard errors must hold what they
+// promise: 95 % of true values lie within 1.96 of them, give or take what 3,000 draws leave open.
+TEST_CASE("true parameters lie within the standard errors under 5 % noise, on 3,000 machines") {
+    std::mt19937 random(8);
+    std::uniform_real_distribution<double> log_latency(std::log(1.0), std::log(1000.0));
+    std::uniform_real_distribution<double> log_bandwidth(std::log(0.01), std::log(100.0));
+    int latencies_within = 0;
+    int bandwidths_within = 0;
+    int fitted = 0;
+    for (int round = 0; round < 3000; ++round) {
+        const LinkParameters link =
+            ring({segment({}, std::exp(log_latency(random)), std::exp(log_bandwidth(random)))});
+        const LinkFit fit =
+            fit_link(Algorithm::ring, points_of(link, {2}, 18, 0.05, random), "m.jsonl");
+        if (fit.segments.size() != 1) {
+            continue;  // noise that looks like a second segment; counted below
+        }
+        ++fitted;
+        const Segment& s = fit.segments.front();
+        const double latency_off = to_us(s.latency) - to_us(link.segments[0].latency);
+        const double bandwidth_off = gb_per_s(s) - gb_per_s(link.segments[0]);
+        latencies_within += std::abs(latency_off) <= 1.96 * s.errors->latency_us ? 1 : 0;
+        bandwidths_within += std::abs(bandwidth_off) <= 1.96 * s.errors->bandwidth_gb_per_s ? 1 : 0;
+    }
+    CHECK(fitted > 2850);
+    CHECK(latencies_within > 0.92 * fitted);
+    CHECK(latencies_within < 0.985 * fitted);
+    CHECK(bandwidths_within > 0.92 * fitted);
+    CHECK(bandwidths_within < 0.985 * fitted);
+}
+
+TEST_CASE("non-negative least squares finds the constrained minimum, on 1,000 random problems") {
+    std::mt19937 random(9);
+    std::normal_distribution<double> normal;
+    for (int round = 0; round < 1000; ++round) {
+        const Eigen::Index columns = 1 + round % 4;
+        const Eigen::Index rows = columns + round % 7;
+        Eigen::MatrixXd a(rows, columns);
+        Eigen::VectorXd b(rows);
+        for (Eigen::Index i = 0; i < rows; ++i) {
+            b[i] = normal(random);
+            for (Eigen::Index j = 0; j < columns; ++j) {
+                a(i, j) = normal(random);
+            }
+        }
+        const NonNegativeSolution solution = solve_non_negative(a, b);
+        // The conditions of Karush, Kuhn and Tucker: no descent where x may grow, none at all where
+        // it is free.
+        const Eigen::VectorXd gradient = a.transpose() * (a * solution.x - b);
+        for (Eigen::Index j = 0; j < columns; ++j) {
+            CHECK(solution.x[j] >= 0);
+            CHECK(gradient[j] >= -1e-8);
+            CHECK(std::abs(gradient[j] * solution.x[j]) <= 1e-8);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise

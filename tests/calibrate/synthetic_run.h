@@ -1,0 +1,256 @@
+// Measurement records of a machine whose every parameter is known: made by simulating it.
+#pragma once
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "calibrate/measured_run.h"
+#include "hw/measurement.h"
+#include "sim/collective.h"
+#include "sim/engine.h"
+#include "sim/json_input.h"
+#include "sim/scenario.h"
+#include "sim/sweep.h"
+
+namespace bucketwise {
+
+// A small transformer on two ranks; half a second per step, and a link that the caps matter on.
+inline const char* synthetic_document() {
+    return R"({
+      "name": "synthetic",
+      "workload": {
+        "model": { "family": "gpt2", "layers": 3, "hidden": 256, "feed_forward": 1024, "heads": 4,
+                   "vocabulary": 1024, "context": 64 },
+        "batch": 1, "sequence_length": 64,
+        "device": { "name": "true device", "peak_tflop_per_s": { "float32": 0.01 },
+                    "memory_bandwidth_gb_per_s": 8, "host_is_device": true } },
+      "cluster": { "ranks": 2, "link": {
+        "name": "true link", "algorithm": "ring",
+        "segments": [ { "up_to_bytes": 50000, "latency_us": 60, "bandwidth_gb_per_s": 0.4 },
+                      { "latency_us": 150, "bandwidth_gb_per_s": 0.2 } ],
+        "interference": { "compute_slowdown": 1.25, "communication_slowdown": 1.1 },
+        "copy_gb_per_s": 4 } },
+      "sync": { "strategy": "ddp", "views": true },
+      "step": { "optimizer": "sgd" } })";
+}
+
+inline Scenario synthetic_scenario(const std::string& text = synthetic_document()) {
+    return parse_scenario(Json::parse(text), "synthetic.json",
+                          [](const std::string& path) { return path; });
+}
+
+struct SyntheticNoise {
+    double compute = 0;  // shares of each time, normal
+    double all_reduce = 0;
+    double step = 0;
+    unsigned seed = 1;
+};
+
+class SyntheticMachine {
+  public:
+    SyntheticMachine(const Scenario& truth, const SyntheticNoise& noise)
+        : truth_(truth), input_(step_input(truth)), noise_(noise), random_(noise.seed) {}
+
+    // `document`: the scenario that the environment record tells of.
+    std::vector<Measurement> environment(const std::string& document) const {
+        EnvironmentRecord record;
+        record.transport = transport();
+        record.version = "0";
+        record.date = "2026-01-02T03:04:05Z";
+        record.command = {"bucketwise", "measure", "synthetic.json"};
+        record.machine.cpu = "synthetic CPU";
+        record.machine.cores = 2;
+        record.machine.kernel = "none";
+        record.machine.scheduling = "default";
+        record.libraries = "none";
+        record.scenario = document;
+        for (const Gradient& gradient : input_.workload.gradients) {
+            record.gradients.push_back(gradient.name);
+        }
+        for (const TimedOperation& operation : input_.workload.forward) {
+            record.forward_operations.push_back(operation.name);
+        }
+        for (const TimedOperation& operation : input_.workload.backward) {
+            record.backward_operations.push_back(operation.name);
+        }
+        return {record};
+    }
+
+    std::vector<Measurement> all_reduces(int rounds, std::int64_t ranks = 2) {
+        std::vector<Measurement> records;
+        for (int round = 0; round < rounds; ++round) {
+            for (int i = 0; i < 15; ++i) {
+                AllReduceRecord record;
+                record.transport = transport();
+                record.transport.ranks = ranks;
+                record.size = {std::int64_t{1024} << i};
+                record.round = round;
+                const double us = to_us(collective_time(CollectiveKind::all_reduce, record.size,
+                                                        {ranks, ranks}, input_.link));
+                for (int sample = 0; sample < 5; ++sample) {
+                    record.samples_us.push_back(noisy(us, noise_.all_reduce));
+                }
+                records.emplace_back(record);
+            }
+        }
+        return records;
+    }
+
+    // Both ranks alike, but for noise.
+    std::vector<Measurement> computes(int rounds) {
+        std::vector<Measurement> records;
+        const Evaluation with_copies = Evaluator(input_, truth_.sync).evaluate(std::nullopt);
+        for (int round = 0; round < rounds; ++round) {
+            for (std::int64_t rank = 0; rank < 2; ++rank) {
+                ComputeRecord record;
+                record.backend = "gloo";
+                record.ranks = 2;
+                record.rank = rank;
+                record.round = round;
+                record.optimizer_us = to_us(input_.step.optimizer);
+                add_pass(input_.workload.forward, record.forward_operations_us, record.forward_us);
+                add_pass(input_.workload.backward, record.backward_operations_us,
+                         record.backward_us);
+                record.samples_us = {record.forward_us + record.backward_us + record.optimizer_us};
+                record.copying_step_us = record.samples_us[0] +
+                                         to_us(with_copies.times.step() - with_copies.exposed) -
+                                         compute_us();
+                record.ready_us.assign(input_.workload.gradients.size(), record.backward_us);
+                records.emplace_back(record);
+            }
+        }
+        return records;
+    }
+
+    std::vector<Measurement> contentions(int rounds) {
+        std::vector<Measurement> records;
+        for (int round = 0; round < rounds; ++round) {
+            for (const std::int64_t bytes : {1 << 16, 1 << 20, 1 << 23}) {
+                const Interference slowdown = interference_for(input_.link, {bytes});
+                ContentionRecord record;
+                record.transport = transport();
+                record.size = {bytes};
+                record.round = round;
+                const double us = to_us(
+                    collective_time(CollectiveKind::all_reduce, {bytes}, {2, 2}, input_.link));
+                record.allreduce_alone_us = {us, us};
+                record.allreduce_disturbed_us = {
+                    us * static_cast<double>(slowdown.communication_slowdown_ppm) * 1e-6};
+                record.compute_alone_us = {1000, 1000};
+                record.compute_disturbed_us.assign(
+                    2, noisy(static_cast<double>(slowdown.compute_slowdown_ppm) * 1e-3,
+                             noise_.compute));
+                records.emplace_back(record);
+            }
+        }
+        return records;
+    }
+
+    std::vector<Measurement> steps(int rounds, const std::vector<Bytes>& caps) {
+        std::vector<Measurement> records;
+        for (int round = 0; round < rounds; ++round) {
+            records.emplace_back(step(std::nullopt, round));
+            for (const Bytes cap : caps) {
+                records.emplace_back(step(cap, round));
+            }
+        }
+        return records;
+    }
+
+    [[nodiscard]] static Transport transport() {
+        return {.backend = "gloo", .algorithm = "ring", .implementation = "library", .ranks = 2};
+    }
+
+  private:
+    double noisy(double value, double share) {
+        return value * std::max(1 + share * std::normal_distribution<double>()(random_), 0.2);
+    }
+
+    double compute_us() const {
+        SyncRequest none;
+        none.strategy = Strategy::none;
+        return to_us(simulate_times(build_program(input_, settings_for(none), {})).step());
+    }
+
+    void add_pass(const std::vector<TimedOperation>& pass, std::vector<double>& times,
+                  double& sum) {
+        for (const TimedOperation& operation : pass) {
+            times.push_back(noisy(to_us(operation.device), noise_.compute));
+            sum += times.back();
+        }
+    }
+
+    StepRecord step(std::optional<Bytes> cap, int round) {
+        Evaluator evaluator(input_, truth_.sync);
+        const Evaluation evaluation = evaluator.evaluate(cap);
+        const Program program = evaluator.program(cap);
+        const double factor = noisy(1, noise_.step);
+        StepRecord record;
+        record.transport = transport();
+        record.strategy = name_of(truth_.sync.strategy);
+        record.cap = evaluation.cap;
+        record.is_default = !cap;
+        record.bucket_bytes = evaluation.bucket_bytes;
+        record.round = round;
+        record.samples_us = {factor * to_us(evaluation.times.step())};
+        record.free_communication_us = {factor *
+                                        to_us(evaluation.times.step() - evaluation.exposed)};
+        record.exposed_communication_us = factor * to_us(evaluation.exposed);
+        double computing_us = 0;
+        record.collective_begin_us.resize(program.collectives.size());
+        record.collective_end_us.resize(program.collectives.size());
+        for (const Span& span : simulate({&program, 1}, Record::timeline).timeline.spans) {
+            if (span.track == Track::communication) {
+                const auto subject = static_cast<std::size_t>(span.subject);
+                record.collective_begin_us[subject] = factor * to_us(span.start);
+                record.collective_end_us[subject] = factor * to_us(span.end);
+            } else if (span.track == Track::compute) {
+                computing_us += factor * to_us(span.end - span.start);
+            }
+        }
+        record.collective_last_begin_us = record.collective_begin_us;
+        const RankStep rank{.step_us = record.samples_us[0],
+                            .forward_us = factor * to_us(evaluation.times.forward),
+                            .backward_us = factor * to_us(evaluation.times.backward),
+                            .optimizer_us = factor * to_us(evaluation.times.optimizer),
+                            .waiting_us = record.samples_us[0] - computing_us,
+                            .peak_memory_bytes = 1};
+        record.by_rank = {rank, rank};
+        return record;
+    }
+
+    Scenario truth_;
+    StepInput input_;
+    SyntheticNoise noise_;
+    std::mt19937 random_;
+};
+
+inline std::vector<Measurement> concatenated(std::vector<std::vector<Measurement>> parts) {
+    std::vector<Measurement> all;
+    for (std::vector<Measurement>& part : parts) {
+        all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+}
+
+inline std::vector<Bytes> synthetic_caps() {
+    std::vector<Bytes> caps;
+    for (const double mib : {0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0}) {
+        caps.push_back({static_cast<std::int64_t>(mib * static_cast<double>(bytes_per_mib))});
+    }
+    return caps;
+}
+
+// Everything of the machine that is the scenario's, in one file.
+inline MeasuredRun synthetic_run(const SyntheticNoise& noise, int rounds = 6) {
+    SyntheticMachine machine(synthetic_scenario(), noise);
+    return collect_run(
+        concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
+                      machine.all_reduces(rounds), machine.computes(rounds),
+                      machine.contentions(rounds), machine.steps(rounds, synthetic_caps())}),
+        false, "synthetic.jsonl");
+}
+
+}  // namespace bucketwise

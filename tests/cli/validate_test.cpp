@@ -1,0 +1,214 @@
+// `bucketwise calibrate`, `compare` and `validate` as their users meet them.
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+
+namespace bucketwise {
+namespace {
+
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+
+const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
+
+Words bucketwise_words(const std::string& command, const Words& words) {
+    return Words{BUCKETWISE_BINARY, command} + words;
+}
+
+// A second or two: a step of a few milliseconds at three caps.
+Words quick_validation(const std::string& folder) {
+    return bucketwise_words(
+        "validate", {two_buckets, "-o", folder, "--rounds", "3", "--bucket-cap", "1MiB,3MiB",
+                     "--bytes", "4KiB,64KiB,512KiB,1MiB,2MiB,4MiB"});
+}
+
+Json json_in(const std::string& file) {
+    return Json::parse(text_of_file(file));
+}
+
+void check_refused(const Words& words, const std::string& expected) {
+    const Outcome outcome = run(words);
+    CHECK(outcome.exit_code == 2);
+    CHECK(outcome.output.empty());
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains(expected));
+}
+
+// One validation serves the tests that look at what it leaves.
+const TestFolder& validated() {
+    static const TestFolder folder;
+    static const bool done = [] {
+        const Outcome outcome = run(quick_validation(folder.file("v")));
+        INFO(outcome.errors);
+        REQUIRE(outcome.exit_code == 0);
+        return true;
+    }();
+    REQUIRE(done);
+    return folder;
+}
+
+TEST_CASE("validate leaves everything that repeats it, and files that agree") {
+    const std::string folder = validated().file("v");
+    for (const char* name :
+         {"measurements.jsonl", "link.json", "scenario.json", "fit.json", "prediction.json",
+          "comparison.json", "trace.json", "report.md", "report.html"}) {
+        CHECK(std::filesystem::file_size(std::filesystem::path(folder) / name) > 0);
+    }
+    const Json comparison = json_in(folder + "/comparison.json");
+    // The default, the two caps asked for, and the scenario's own 25 MiB.
+    CHECK(comparison["points"].size() == 4);
+    for (const char* key : {"mape", "max_error", "rank_correlation", "regret", "noise_floor"}) {
+        CHECK(comparison[key].is_number());
+    }
+    // The calibrated scenario predicts what the comparison says.
+    const Outcome predicted = run(bucketwise_words(
+        "predict", {folder + "/scenario.json", "--bucket-cap", "1MiB,3MiB,25MiB", "--json", "-"}));
+    REQUIRE(predicted.exit_code == 0);
+    const Json prediction = Json::parse(predicted.output);
+    for (const Json& point : comparison["points"]) {
+        if (point["is_default"]) {
+            CHECK(point["predicted_step_ms"] == prediction["default"]["step_ms"]);
+            continue;
+        }
+        for (const Json& row : prediction["sweep"]) {
+            if (row["bucket_cap_mib"] == point["bucket_cap_mib"]) {
+                CHECK(point["predicted_step_ms"] == row["step_ms"]);
+            }
+        }
+    }
+}
+
+TEST_CASE("the HTML report stands alone, with its pictures or the reason why there are none") {
+    const std::string folder = validated().file("v");
+    const std::string html = text_of_file(folder + "/report.html");
+    for (const char* fetches :
+         {"src=", "<script", "<link", "@import", "url(http", "<!DOCTYPE svg"}) {
+        CHECK(html.find(fetches) == std::string::npos);
+    }
+    const bool drawn = std::filesystem::exists(folder + "/step_time.svg");
+    CHECK((html.find("<svg") != std::string::npos) == drawn);
+    CHECK((html.find("there are no pictures") == std::string::npos) == drawn);
+    CHECK_THAT(text_of_file(folder + "/report.md"), Contains("Predicted best bucket cap"));
+}
+
+TEST_CASE("calibrate and compare, one by one, say what validate said") {
+    const std::string folder = validated().file("v");
+    const TestFolder own;
+    REQUIRE(run(bucketwise_words("calibrate",
+                                 {folder + "/measurements.jsonl", "-o", own.file("link.json"),
+                                  "--scenario-output", own.file("scenario.json"), "--fit",
+                                  own.file("fit.json")}))
+                .exit_code == 0);
+    CHECK(json_in(own.file("scenario.json")) == json_in(folder + "/scenario.json"));
+    CHECK(json_in(own.file("fit.json")) == json_in(folder + "/fit.json"));
+    REQUIRE(run(bucketwise_words(
+                    "compare", {own.file("scenario.json"), "--measurements",
+                                folder + "/measurements.jsonl", "-o", own.file("comparison.json")}))
+                .exit_code == 0);
+    Json own_comparison = json_in(own.file("comparison.json"));
+    CHECK(own_comparison == json_in(folder + "/comparison.json"));
+    // The contract of the two: any scenario, a link, measurements.
+    const Outcome outcome = run(
+        bucketwise_words("compare", {two_buckets, "--link", own.file("link.json"), "--measurements",
+                                     folder + "/measurements.jsonl", "-o", "-"}));
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(Json::parse(outcome.output)["points"].size() == 4);
+}
+
+TEST_CASE("a folder that holds files is only gone on with when asked") {
+    const std::string folder = validated().file("v");
+    check_refused(quick_validation(folder), "expected a new or empty folder, or --resume");
+    const std::string before = text_of_file(folder + "/measurements.jsonl");
+    const std::string comparison = text_of_file(folder + "/comparison.json");
+    const Outcome again = run(quick_validation(folder) + Words{"--resume"});
+    CHECK(again.exit_code == 0);
+    // Nothing was left to measure but that it was resumed.
+    CHECK_THAT(text_of_file(folder + "/measurements.jsonl"), Contains(before));
+    CHECK(json_in(folder + "/comparison.json")["points"] == Json::parse(comparison)["points"]);
+}
+
+TEST_CASE("a truncated last line costs one sample and a note") {
+    const std::string text = text_of_file(validated().file("v") + "/measurements.jsonl");
+    const TestFolder own;
+    write_file(own.file("torn.jsonl"), text.substr(0, text.size() - 100));
+    const Outcome outcome =
+        run(bucketwise_words("calibrate", {own.file("torn.jsonl"), "-o", own.file("link.json")}));
+    CHECK(outcome.exit_code == 0);
+    CHECK_THAT(outcome.output, Contains("the last line has no end"));
+}
+
+TEST_CASE("damaged and mixed measurements are refused by their line, and nothing is written") {
+    const std::string text = text_of_file(validated().file("v") + "/measurements.jsonl");
+    const TestFolder own;
+    const std::string file = own.file("m.jsonl");
+    const Words calibrate = bucketwise_words("calibrate", {file, "-o", own.file("link.json")});
+    const auto refused = [&](const std::string& content, const std::string& expected) {
+        write_file(file, content);
+        check_refused(calibrate, expected);
+        CHECK_FALSE(std::filesystem::exists(own.file("link.json")));
+    };
+    const std::size_t second = text.find('\n') + 1;
+    refused("", "expected measurement records, got none");
+    refused(text.substr(0, second) + "{\"kind\": \"step\"}\n" + text.substr(second), "m.jsonl:2");
+    refused(text.substr(0, second) + "no JSON\n" + text.substr(second), "m.jsonl:2");
+    // Another run's records below.
+    std::string other = text;
+    for (std::size_t at = other.find("\"ranks\":2"); at != std::string::npos;
+         at = other.find("\"ranks\":2", at + 1)) {
+        other.replace(at, 9, "\"ranks\":4");
+    }
+    refused(text + other, "expected records of one run");
+    // An environment alone has nothing to fit.
+    refused(text.substr(0, second), "expected all-reduces of at least two sizes");
+}
+
+TEST_CASE("wrong use of calibrate, compare and validate ends with 2 and one line") {
+    const TestFolder own;
+    const std::string link = own.file("link.json");
+    check_refused(bucketwise_words("calibrate", {}), "expected measurement files");
+    check_refused(bucketwise_words("calibrate", {"m.jsonl"}), "expected measurement files");
+    check_refused(bucketwise_words("calibrate", {"none.jsonl", "-o", link}), "none.jsonl");
+    check_refused(bucketwise_words("calibrate", {two_buckets, "-o", two_buckets}),
+                  "expected a file of its own");
+    check_refused(bucketwise_words("calibrate", {"--steps", "s.csv", "-o", link}),
+                  "expected a --scenario for each --steps");
+    check_refused(bucketwise_words("compare", {two_buckets}), "--measurements");
+    check_refused(bucketwise_words("compare", {two_buckets, "--measurements", two_buckets}),
+                  two_buckets);
+    check_refused(bucketwise_words("validate", {two_buckets}), "expected -o and a folder");
+    check_refused(bucketwise_words("validate", {"none.json", "-o", own.file("v")}), "none.json");
+    CHECK_FALSE(std::filesystem::exists(own.file("v")));
+    check_refused(bucketwise_words("validate", {two_buckets, "-o", own.file("none/v")}),
+                  "expected a folder that can be made");
+    check_refused(bucketwise_words("validate", {two_buckets, "-o", own.file("v"), "--no-such"}),
+                  "no-such");
+    for (const char* command : {"calibrate", "compare", "validate"}) {
+        const Outcome help = run(bucketwise_words(command, {"--help"}));
+        CHECK(help.exit_code == 0);
+        CHECK_THAT(help.output, Contains("examples:"));
+    }
+}
+
+TEST_CASE("a machine is fitted to published steps from the command line") {
+    const TestFolder own;
+    write_file(own.file("steps.csv"),
+               "bucket_cap_mib,backward_ms\n12,483.565\n36,505.944\n60,532.847\n108,572.485\n");
+    const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/compare_ddp_async.json";
+    const Outcome outcome = run(bucketwise_words(
+        "calibrate", {"--steps", own.file("steps.csv"), "--scenario", scenario, "-o",
+                      own.file("link.json"), "--scenario-output", own.file("fitted.json")}));
+    INFO(outcome.errors);
+    REQUIRE(outcome.exit_code == 0);
+    CHECK_THAT(outcome.output, Contains("latency_us is not identifiable"));
+    const Outcome predicted =
+        run(bucketwise_words("predict", {own.file("fitted.json"), "--bucket-cap", "36MiB", "--link",
+                                         own.file("link.json"), "--json", "-"}));
+    REQUIRE(predicted.exit_code == 0);
+    const double backward = Json::parse(predicted.output)["sweep"][0]["backward_ms"];
+    CHECK(std::abs(backward / 505.944 - 1) < 0.01);
+}
+
+}  // namespace
+}  // namespace bucketwise
