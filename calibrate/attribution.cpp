@@ -7,17 +7,15 @@
 #include "calibrate/statistics.h"
 #include "sim/collective.h"
 #include "sim/engine.h"
+#include "sim/step_parts.h"
 #include "sim/timeline.h"
 
 namespace bucketwise {
 namespace {
 
 double us_of(const Program& program) {
+    check_length(longest_possible_seconds(program));
     return to_us(simulate_times(program).step());
-}
-
-Duration scaled(Duration time, double factor) {
-    return Duration{std::llround(static_cast<double>(time.count()) * std::max(factor, 0.0))};
 }
 
 void scale_instructions(Program& program, std::size_t begin, std::size_t end, double factor) {
@@ -139,8 +137,10 @@ void replace_isolated(Program& program, const StepInput& input,
     }
 }
 
-// The one slowdown of computing with which rank 0 computes as long as it did.
+// The one slowdown of computing with which rank 0 computes as long as it did. Where too little
+// overlaps for that, nothing changes.
 void replace_compute_slowdown(Program& program, double computing_us) {
+    const Program before = program;
     const auto set = [&](double slowdown) {
         for (Collective& collective : program.collectives) {
             collective.interference.compute_slowdown_ppm = std::llround(1e6 * slowdown);
@@ -154,7 +154,12 @@ void replace_compute_slowdown(Program& program, double computing_us) {
         set(middle);
         (look_into(program).computing_us < computing_us ? low : high) = middle;
     }
-    set((low + high) / 2);
+    constexpr double out_of_reach = 9.9;
+    if (low > out_of_reach) {
+        program = before;
+    } else {
+        set((low + high) / 2);
+    }
 }
 
 // Each collective from when the last rank began it until it ended.
@@ -208,12 +213,15 @@ Attribution attribute(const StepInput& input, const SyncSettings& sync, const Bu
         attribution.causes.push_back({cause, (now_us - before_us) / 1e3});
         before_us = now_us;
     };
-    if (isolated.compute_step_us) {
-        scale_all(program, *isolated.compute_step_us / compute_only_us(input));
+    if (const double predicted_us = compute_only_us(input);
+        isolated.compute_step_us && predicted_us > 0) {
+        scale_all(program, *isolated.compute_step_us / predicted_us);
     }
     conclude("computing");
     const double free_us = us_of(with_free_communication(program));
-    scale_all(program, median(measured.free_communication_us) / free_us);
+    if (free_us > 0) {
+        scale_all(program, median(measured.free_communication_us) / free_us);
+    }
     conclude("drift, copies and launches");
     shift_first_bucket(program, measured);
     conclude("readiness");

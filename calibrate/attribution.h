@@ -31,16 +31,17 @@ struct DeviatingBucket {
 
 struct Attribution {
     // Always the same ones, in this order; they sum to measured - predicted:
-    //   computing                    a step without communication, as predicted and as in this run
+    //   computing                    a step without communication, as predicted and in this run
     //   drift, copies and launches   the same with copies and collectives that do nothing, run
     //                                right beside the steps
     //   readiness                    when the last rank had the first bucket ready
     //   all-reduce latency           isolated all-reduces against the fitted link, where latency
     //   all-reduce bandwidth         or bandwidth makes up most of the time
     //   interference on computing    computing while all-reduces run
-    //   interference on all-reduces  all-reduces of the step against isolated ones
-    //   waiting for peers            until the last rank has begun an all-reduce, the first
-    //   excepted not explained                what all of these leave
+    //   interference on all-reduces  collectives of the step, broadcasts too, against isolated ones
+    //   waiting for peers            until the last rank has begun one; not of the first bucket,
+    //                                whose readiness is the last rank's
+    //   not explained                what all of these leave
     std::vector<Cause> causes;
     std::optional<DeviatingBucket> bucket;
     bool operator==(const Attribution&) const = default;

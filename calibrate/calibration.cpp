@@ -35,8 +35,8 @@ void check_same_link(const MeasuredRun& first, const MeasuredRun& other) {
     const auto text = [](const MeasuredRun& run) {
         const EnvironmentRecord environment = run.environment.value_or(EnvironmentRecord{});
         return fmt::format(
-            "{} {} ({}), link rate {}, {}", run.transport.backend, run.transport.algorithm,
-            run.transport.implementation,
+            "{} {} ({}) of {}, link rate {}, {}", run.transport.backend, run.transport.algorithm,
+            run.transport.implementation, run.dtype ? name_of(*run.dtype) : "nothing",
             environment.link_rate.empty() ? "as it is" : environment.link_rate,
             environment.machine.cpu.empty() ? "unknown machine" : environment.machine.cpu);
     };
@@ -140,6 +140,9 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
             points.push_back(point_of(samples));
         }
     }
+    if (points.empty() && !result.all_reduces.empty()) {
+        throw InputError(first.file, "", "all-reduces on more than one rank", "one rank's");
+    }
     result.link_fit = fit_link(algorithm_of(first), points, first.file);
     result.interference = fit_interference(first.contentions);
     if (scenario) {
@@ -147,7 +150,6 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
     }
     if (result.compute) {
         result.device = fit_device(*scenario, *result.compute);
-        result.compute->variation.collective_spread = collective_spread(result.all_reduces);
     }
 
     LinkParameters& link = result.link;
@@ -247,7 +249,12 @@ Json calibrated_scenario(Json document, const Calibration& calibration) {
     document = with_measured_computing(std::move(document), calibration.compute.value());
     document["cluster"]["link"] = link_json(calibration.link);
     if (calibration.device) {
-        document["workload"]["device"] = device_json(calibration.device->device);
+        // Launching is in the measured times of operations and copies already; the ranks that
+        // Gloo connects compute on CPUs.
+        Device device = calibration.device->device;
+        device.launch = Duration{0};
+        device.host_is_device = true;
+        document["workload"]["device"] = device_json(device);
     }
     return document;
 }

@@ -102,10 +102,18 @@ void set_operations(const std::vector<Round>& rounds, std::int64_t micro_steps, 
         (i < forward ? fit.forward_operations : fit.backward_operations).push_back(time);
         (i < forward ? fit.forward : fit.backward) += time;
     }
-    for (std::size_t i = 0; i < rounds.front().front()->ready_us.size(); ++i) {
-        const double ready_us =
-            slowest(rounds, [i](const ComputeRecord& record) { return record.ready_us[i]; });
-        fit.ready.push_back(std::min(duration_from_us(scale * ready_us), fit.backward));
+}
+
+// From the same operations, so that what becomes ready together stays together.
+void set_readiness(const Workload& workload, ComputeFit& fit) {
+    fit.ready.resize(workload.gradients.size());
+    Duration now{0};
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < workload.backward.size(); ++i) {
+        now += fit.backward_operations[i];
+        for (std::int32_t k = 0; k < workload.backward[i].ready_count; ++k) {
+            fit.ready[static_cast<std::size_t>(workload.readiness[next++])] = now;
+        }
     }
 }
 
@@ -222,25 +230,8 @@ void set_variation(const std::vector<Round>& rounds, ComputeFit& fit) {
     fit.variation.operation_spread = std::min(operation_spread(rounds), 1.0);
 }
 
-}  // namespace
-
-std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario) {
-    ComputeFit fit;
-    const StepInput input = step_input(scenario);
-    const std::vector<Round> rounds = complete_rounds(run, fit.warnings);
-    if (rounds.empty()) {
-        return std::nullopt;
-    }
-    check_operations(run, *rounds.front().front(), input.workload);
-    fit.rounds = rounds.size();
-    set_operations(rounds, input.step.accumulation, fit);
-    fit.optimizer =
-        duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
-    set_copy_bandwidth(rounds, input, default_cap_settings(scenario.sync), fit);
-    set_variation(rounds, fit);
-    return fit;
-}
-
+// How much single all-reduces vary around their median, as a share: the median over sizes of
+// 256 KiB and more, or over all if there are none.
 double collective_spread(const std::vector<AllReduceSamples>& samples) {
     constexpr Bytes large{std::int64_t{256} << 10};
     std::vector<double> of_large;
@@ -255,6 +246,40 @@ double collective_spread(const std::vector<AllReduceSamples>& samples) {
     }
     const std::vector<double>& used = of_large.empty() ? of_all : of_large;
     return used.empty() ? 0 : std::min(median(used), 1.0);
+}
+
+}  // namespace
+
+std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario) {
+    ComputeFit fit;
+    const StepInput input = step_input(scenario);
+    const std::vector<Round> rounds = complete_rounds(run, fit.warnings);
+    if (rounds.empty()) {
+        return std::nullopt;
+    }
+    for (const Round& round : rounds) {
+        for (const ComputeRecord* record : round) {
+            check_operations(run, *record, input.workload);
+        }
+    }
+    fit.rounds = rounds.size();
+    set_operations(rounds, input.step.accumulation, fit);
+    set_readiness(input.workload, fit);
+    fit.optimizer =
+        duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
+    set_copy_bandwidth(rounds, input, default_cap_settings(scenario.sync), fit);
+    set_variation(rounds, fit);
+    fit.variation.collective_spread = collective_spread(all_reduce_samples({run}));
+    return fit;
+}
+
+std::optional<double> compute_step_us(const MeasuredRun& run) {
+    std::vector<std::string> ignored;
+    const std::vector<Round> rounds = complete_rounds(run, ignored);
+    return rounds.empty() ? std::nullopt
+                          : std::optional(slowest(rounds, [](const ComputeRecord& record) {
+                                return record.samples_us.front();
+                            }));
 }
 
 }  // namespace bucketwise

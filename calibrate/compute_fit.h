@@ -20,14 +20,14 @@ struct ComputeFit {
     // they did.
     std::vector<Duration> forward_operations;
     std::vector<Duration> backward_operations;
-    std::vector<Duration> ready;  // by gradient, from the start of the last backward, likewise
+    std::vector<Duration> ready;  // by gradient, from the start of backward
     Duration forward{0};          // of a micro-step
     Duration backward{0};
     Duration optimizer{0};
     // Payload copied into and out of buckets per time that the copying step took longer; none: the
     // step copies nothing.
     std::optional<BytesPerSecond> copy_bandwidth;
-    Variation variation;  // of computing
+    Variation variation;
     std::size_t rounds = 0;
     std::vector<std::string> warnings;
     bool operator==(const ComputeFit&) const = default;
@@ -37,8 +37,7 @@ struct ComputeFit {
 // rank finished. Throws InputError for records of another scenario's operations.
 std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario);
 
-// How much single all-reduces vary around their median, as a share: the median over sizes of
-// 256 KiB and more, or over all if there are none.
-double collective_spread(const std::vector<AllReduceSamples>& samples);
+// A whole step without communication of the slowest rank in the median round; nothing likewise.
+std::optional<double> compute_step_us(const MeasuredRun& run);
 
 }  // namespace bucketwise

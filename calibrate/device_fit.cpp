@@ -66,6 +66,17 @@ bool is_compute_bound(const TimedWork& work, const Rates& rates) {
     return work.flops * rates.seconds_per_flop >= work.bytes * rates.seconds_per_byte;
 }
 
+// As wide as scenario files may say they are; both roofs bind some operation.
+bool is_possible(const Rates& rates) {
+    constexpr double least = 1e-6;
+    constexpr double most = 1e6;
+    const double tflop_per_s = 1e-12 / rates.seconds_per_flop;
+    const double gb_per_s = 1e-9 / rates.seconds_per_byte;
+    constexpr double longest_launch_s = 1;
+    return tflop_per_s >= least && tflop_per_s <= most && gb_per_s >= least && gb_per_s <= most &&
+           rates.launch_seconds <= longest_launch_s;
+}
+
 double fitted_seconds(const TimedWork& work, const Rates& rates) {
     return rates.launch_seconds +
            std::max(work.flops * rates.seconds_per_flop, work.bytes * rates.seconds_per_byte);
@@ -104,6 +115,11 @@ std::optional<DeviceFit> fit_device(const Scenario& scenario, const ComputeFit& 
     add_pass(model, timed.forward, compute.forward_operations, workload->arithmetic, works);
     add_pass(model, timed.backward, compute.backward_operations, workload->arithmetic, works);
 
+    constexpr std::size_t fewest = 4;  // one more than unknowns
+    if (works.size() < fewest) {
+        return std::nullopt;
+    }
+
     // To begin with: a hundred operations per byte, a common ratio of both rates.
     Rates rates{.seconds_per_flop = 1, .seconds_per_byte = 10};
     std::vector<char> bound;
@@ -122,7 +138,7 @@ std::optional<DeviceFit> fit_device(const Scenario& scenario, const ComputeFit& 
     DeviceFit fit;
     fit.compute_bound = static_cast<std::size_t>(std::count(bound.begin(), bound.end(), 1));
     fit.memory_bound = bound.size() - fit.compute_bound;
-    if (!(rates.seconds_per_flop > 0) || !(rates.seconds_per_byte > 0)) {
+    if (!is_possible(rates)) {
         return std::nullopt;
     }
     if (workload->device) {

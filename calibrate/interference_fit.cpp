@@ -60,7 +60,8 @@ std::int64_t to_ppm(double slowdown) {
 InterferenceSegment segment_of(double compute, double compute_error, double communication,
                                double communication_error) {
     return {.slowdown = {to_ppm(compute), to_ppm(communication)},
-            .errors = InterferenceErrors{compute_error, communication_error}};
+            .errors = InterferenceErrors{std::min(compute_error, largest_slowdown),
+                                         std::min(communication_error, largest_slowdown)}};
 }
 
 // Weighted by the errors, which lie further apart than they should by `chi_squared`.
@@ -89,10 +90,16 @@ Mean weighted_mean(const std::vector<InterferencePoint>& points, Value value, Er
     return mean;
 }
 
-std::vector<InterferenceSegment> segments_by_size(const std::vector<InterferencePoint>& points) {
+// `compute`: of all sizes, for those that no operation was short enough for.
+std::vector<InterferenceSegment> segments_by_size(const std::vector<InterferencePoint>& points,
+                                                  const Mean& compute) {
     std::vector<InterferenceSegment> segments;
     for (std::size_t i = 0; i < points.size(); ++i) {
-        const InterferencePoint& point = points[i];
+        InterferencePoint point = points[i];
+        if (point.compute_error == 0) {
+            point.compute_slowdown = compute.value;
+            point.compute_error = compute.error;
+        }
         segments.push_back(segment_of(point.compute_slowdown, point.compute_error,
                                       point.communication_slowdown, point.communication_error));
         if (i + 1 < points.size()) {
@@ -129,8 +136,10 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records) {
     // Two factors are free in the one case, two per size in the other, which then fits exactly.
     const auto n = static_cast<double>(fit.points.size());
     const double gain = communication.chi_squared + compute.chi_squared;
-    const bool size_matters = gain > 2 * (n - 1) * std::log(2 * n);
-    fit.segments = size_matters ? segments_by_size(fit.points)
+    constexpr std::size_t most_segments = 64;  // of a link file
+    const bool size_matters =
+        gain > 2 * (n - 1) * std::log(2 * n) && fit.points.size() <= most_segments;
+    fit.segments = size_matters ? segments_by_size(fit.points, compute)
                                 : std::vector{segment_of(compute.value, compute.error,
                                                          communication.value, communication.error)};
     return fit;

@@ -29,11 +29,6 @@ enum Unknown : std::size_t { computing, bandwidth, latency };
 constexpr std::size_t parameter_count = 3;
 using Factors = std::array<double, parameter_count>;  // 0: as the scenario has it
 
-Duration scaled(Duration time, double factor) {
-    constexpr auto longest_ps = static_cast<double>(longest_duration.count());
-    return Duration{std::llround(std::min(static_cast<double>(time.count()) * factor, longest_ps))};
-}
-
 LinkParameters scaled_link(LinkParameters link, const Factors& factors) {
     for (Segment& segment : link.segments) {
         segment.latency = scaled(segment.latency, std::exp(factors[latency]));
@@ -88,7 +83,14 @@ class Simulator {
     }
 
     [[nodiscard]] VectorXd residuals(const Factors& factors) const {
-        const std::vector<double> ms = predict(factors);
+        std::vector<double> ms;
+        try {
+            ms = predict(factors);
+        } catch (const InputError&) {
+            // A search may look at machines whose step would last longer than can be simulated.
+            constexpr double hopeless = 1e3;
+            return VectorXd::Constant(static_cast<Index>(rows_), hopeless);
+        }
         VectorXd residuals(static_cast<Index>(rows_));
         Index row = 0;
         for (const ObservedSteps& steps : observed_) {
@@ -401,8 +403,11 @@ void check(const std::vector<ObservedSteps>& observed) {
     }
 }
 
-void set_link_errors(InverseFit& fit, const Factors& relative_error, double correlation) {
-    for (Segment& segment : fit.link.segments) {
+void set_link_errors(LinkParameters& link, const Factors& relative_error, double correlation) {
+    for (LinkParameters& tier : link.tiers) {
+        set_link_errors(tier, relative_error, correlation);
+    }
+    for (Segment& segment : link.segments) {
         segment.errors = SegmentErrors{
             .latency_us = std::min(relative_error[latency] * to_us(segment.latency), 1e6),
             .bandwidth_gb_per_s = std::min(
@@ -461,6 +466,13 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
         }
         fit.parameters.push_back(fitted);
     }
+    const auto* model = std::get_if<ModelWorkload>(&first.scenario.workload);
+    if (model != nullptr && !model->forward && model->forward_operations.empty() && model->device &&
+        model->device->launch > Duration{0}) {
+        fit.warnings.emplace_back(
+            "a fitted scenario file has totals instead of its device's times, and loses what the "
+            "host takes to launch");
+    }
     if (!has_freedom) {
         fit.warnings.emplace_back(
             "as many parameters as times: every time is met, and nothing says how sure the "
@@ -472,7 +484,7 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
         const bool both = column[latency] >= 0 && column[bandwidth] >= 0;
         const double product = relative_error[latency] * relative_error[bandwidth];
         set_link_errors(
-            fit, relative_error,
+            fit.link, relative_error,
             both && product > 0 ? covariance(column[latency], column[bandwidth]) / product : 0);
     }
     const std::vector<double> ms = simulator.predict(factors);
@@ -516,6 +528,8 @@ Json fitted_scenario(Json document, const Scenario& scenario, ObservedPart part,
                 pass.begin(), pass.end(), Duration{0},
                 [](Duration time, const TimedOperation& o) { return time + o.device; }));
         };
+        // Measured totals hold what launching cost; where a device timed them, they hold the
+        // device's part only, and the host's is left out.
         workload["forward_ms"] = sum_ms(timed.forward);
         workload["backward_ms"] = sum_ms(timed.backward);
     }

@@ -288,7 +288,8 @@ Segment segment_from(const Regression& regression, std::size_t index, double sca
     const double inverse_error =
         std::sqrt(std::max(scale * covariance(column + 1, column + 1), 0.0));
     SegmentErrors errors;
-    errors.latency_us = latency_error;
+    constexpr double largest_us = 1e6;  // as a link file may have it
+    errors.latency_us = std::min(latency_error, largest_us);
     if (x[column + 1] > 0) {
         // d(1/b) = db / b²; a larger inverse is a smaller bandwidth.
         errors.bandwidth_gb_per_s =
@@ -403,6 +404,11 @@ void check_points(const std::vector<LinkPoint>& points, const std::string& file)
                   "a point of a link has a size, a time and more than one rank");
         sizes.insert(point.size);
     }
+    constexpr std::size_t most_sizes = 64;
+    if (sizes.size() > most_sizes) {
+        throw InputError(file, "", fmt::format("all-reduces of at most {} sizes", most_sizes),
+                         fmt::format("{}", sizes.size()));
+    }
     if (sizes.size() < 2) {
         throw InputError(file, "",
                          "all-reduces of at least two sizes to tell latency from bandwidth",
@@ -417,8 +423,11 @@ LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::
     const auto order = [](const LinkPoint& p) { return std::tuple(p.ranks, p.size); };
     std::sort(points.begin(), points.end(),
               [&](const auto& a, const auto& b) { return order(a) < order(b); });
-    const bool several_rank_counts = points.front().ranks != points.back().ranks;
     std::vector<Observation> observations = observations_of(algorithm, points);
+    // A launch cost differs from latency in what it does as steps become more.
+    const bool several_rank_counts =
+        std::any_of(observations.begin(), observations.end(),
+                    [&](const Observation& o) { return o.steps != observations.front().steps; });
     std::vector<LinkPoint> dropped;
     const std::size_t most_dropped = points.size() / 10 + (points.size() >= 8 ? 1 : 0);
     while (dropped.size() < most_dropped) {

@@ -104,13 +104,43 @@ class Collector {
         }
     }
 
+    // Of one run, but that `bucketwise bench allreduce`, which replays no scenario, has several
+    // numbers of ranks in one file.
+    void check_all_reduce(const Transport& transport, const Line& line) {
+        const bool is_bench = run_.environment && run_.environment->scenario.empty();
+        if (!is_bench) {
+            check_transport(transport, line);
+            return;
+        }
+        if (run_.all_reduces.empty()) {
+            run_.transport = transport;
+        }
+        Transport same_ranks = transport;
+        same_ranks.ranks = run_.transport.ranks;
+        if (same_ranks != run_.transport) {
+            line.fail("", "all-reduces of one algorithm: " + text_of(run_.transport),
+                      text_of(transport));
+        }
+    }
+
+    // Summing costs differ.
+    void check_dtype(DType dtype, const Line& line) {
+        const DType first = run_.dtype.value_or(dtype);
+        if (dtype != first) {
+            line.fail("/dtype", fmt::format("all-reduces of one dtype, {}", name_of(first)),
+                      std::string(name_of(dtype)));
+        }
+        run_.dtype = dtype;
+    }
+
     void add_record(const AllReduceRecord& record, const Line& line) {
-        check_transport(record.transport, line);
+        check_all_reduce(record.transport, line);
         line.check_times("/samples_us", record.samples_us);
         if (record.size.count <= 0) {
             line.fail("/bytes", "a message of at least one byte",
                       std::to_string(record.size.count));
         }
+        check_dtype(record.dtype, line);
         run_.all_reduces.push_back(record);
     }
 
@@ -138,6 +168,11 @@ class Collector {
 
     void add_record(const ContentionRecord& record, const Line& line) {
         check_transport(record.transport, line);
+        if (record.size.count <= 0) {
+            line.fail("/bytes", "a message of at least one byte",
+                      std::to_string(record.size.count));
+        }
+        check_dtype(record.dtype, line);
         line.check_times("/allreduce_alone_us", record.allreduce_alone_us);
         line.check_times("/allreduce_disturbed_us", record.allreduce_disturbed_us);
         line.check_count("/compute_disturbed_us", record.compute_disturbed_us.size(),

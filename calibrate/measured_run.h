@@ -14,6 +14,7 @@ struct MeasuredRun {
     std::string file;  // for messages
     std::optional<EnvironmentRecord> environment;
     Transport transport;
+    std::optional<DType> dtype;  // of all isolated all-reduces
     std::vector<AllReduceRecord> all_reduces;
     std::vector<ComputeRecord> computes;
     std::vector<ContentionRecord> contentions;
@@ -23,9 +24,9 @@ struct MeasuredRun {
 };
 
 // `records` are the lines of `file`; `torn`: its last line had no end and was left out. Throws
-// InputError, naming the line, for records of different runs (another transport, number of ranks,
-// machine, link rate or scenario) and for values that cannot be: no samples, a time of zero, lists
-// of the wrong length.
+// InputError, naming the line, for records of different runs (another transport, number of ranks
+// but in a file of `bucketwise bench allreduce`, dtype, machine, link rate or scenario) and for
+// values that cannot be: no samples, a time of zero, lists of the wrong length.
 MeasuredRun collect_run(const std::vector<Measurement>& records, bool torn,
                         const std::string& file);
 

@@ -10,6 +10,7 @@
 #include "sim/confidence.h"
 #include "sim/engine.h"
 #include "sim/error.h"
+#include "sim/json_input.h"
 
 namespace bucketwise {
 namespace {
@@ -20,6 +21,18 @@ SyncSettings settings_of(const Scenario& scenario, const MeasuredCap& measured) 
         request.bucket_cap = measured.is_default ? std::nullopt : measured.cap;
     }
     return settings_for(request);
+}
+
+// Attribution simulates whole steps many times.
+void check_unrolled(const StepInput& input) {
+    constexpr std::int64_t most = 100'000;
+    const std::int64_t operations =
+        input.step.accumulation *
+        static_cast<std::int64_t>(input.workload.forward.size() + input.workload.backward.size());
+    if (operations > most) {
+        throw InputError("scenario", "", fmt::format("a step of at most {} operations", most),
+                         fmt::format("one of {}", operations));
+    }
 }
 
 void check_run(const Scenario& scenario, const MeasuredRun& run) {
@@ -39,7 +52,13 @@ void check_run(const Scenario& scenario, const MeasuredRun& run) {
     }
 }
 
-void check_buckets(const MeasuredRun& run, const CapComparison& point) {
+void check_collectives(const MeasuredRun& run, const CapComparison& point, const Program& program) {
+    if (program.collectives.size() != point.measured.begin_us.size()) {
+        throw InputError(
+            run.file, "",
+            fmt::format("steps with the scenario's {} collectives", program.collectives.size()),
+            fmt::format("steps with {}", point.measured.begin_us.size()));
+    }
     if (point.predicted.bucket_bytes != point.measured.bucket_bytes) {
         throw InputError(
             run.file, "",
@@ -50,15 +69,35 @@ void check_buckets(const MeasuredRun& run, const CapComparison& point) {
     }
 }
 
-IsolatedMeasurements isolated_of(const MeasuredRun& run, const Scenario& scenario) {
-    IsolatedMeasurements isolated;
-    isolated.all_reduces = all_reduce_samples({run});
-    if (const auto compute = fit_compute(run, scenario)) {
-        const auto micro_steps = static_cast<double>(scenario.step.accumulation);
-        isolated.compute_step_us =
-            micro_steps * to_us(compute->forward + compute->backward) + to_us(compute->optimizer);
+// What the run itself says it replayed.
+void check_same_scenario(const Scenario& scenario, const MeasuredRun& run) {
+    if (!run.environment || run.environment->scenario.empty()) {
+        return;
     }
-    return isolated;
+    const auto no_files = [](const std::string& path) -> std::string {
+        throw InputError(path, "", "a scenario with its link written out", "a file's name");
+    };
+    const Scenario measured =
+        parse_scenario(parse_json(run.environment->scenario, run.file), run.file, no_files);
+    const auto check = [&](bool same, const char* pointer) {
+        if (!same) {
+            throw InputError(run.file, pointer, "measurements of the scenario's step", "another's");
+        }
+    };
+    SyncRequest sync = measured.sync;  // caps were varied
+    sync.bucket_cap = scenario.sync.bucket_cap;
+    check(sync == scenario.sync, "/sync");
+    check(measured.step.accumulation == scenario.step.accumulation, "/step/accumulation");
+    const Workload workload = step_input(measured).workload;
+    const Workload expected = step_input(scenario).workload;
+    check(workload.gradients == expected.gradients && workload.readiness == expected.readiness,
+          "/workload");
+    const auto* model = std::get_if<ModelWorkload>(&measured.workload);
+    const auto* expected_model = std::get_if<ModelWorkload>(&scenario.workload);
+    check((model == nullptr) == (expected_model == nullptr) &&
+              (model == nullptr ||
+               (model->model == expected_model->model && model->input == expected_model->input)),
+          "/workload");
 }
 
 std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& scenario,
@@ -72,14 +111,17 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
         choices.push_back(settings_of(scenario, point.measured));
         point.predicted =
             evaluator.evaluate(point.measured.is_default ? std::nullopt : point.measured.cap);
-        check_buckets(run, point);
+        check_collectives(
+            run, point,
+            evaluator.program(point.measured.is_default ? std::nullopt : point.measured.cap));
         point.predicted_ms = to_ms(point.predicted.times.step());
         point.measured_ms = median(point.measured.step_us) / 1e3;
         const MedianInterval us = median_interval(point.measured.step_us);
         point.measured_interval_ms = {us.low / 1e3, us.high / 1e3};
         points.push_back(std::move(point));
     }
-    const IsolatedMeasurements isolated = isolated_of(run, scenario);
+    const IsolatedMeasurements isolated{.compute_step_us = compute_step_us(run),
+                                        .all_reduces = all_reduce_samples({run})};
     for (std::size_t i = 0; i < points.size(); ++i) {
         const BucketPlan plan =
             make_plan(input.workload.gradients, input.workload.readiness, choices[i].policy);
@@ -92,6 +134,19 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
         }
     }
     return points;
+}
+
+// As predict() recommends: the fastest, unless another cap's expected regret is noticeably less.
+std::size_t least_expected_regret(const std::vector<CapComparison>& points, std::size_t fastest) {
+    std::size_t least = fastest;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        const auto& here = points[i].predicted.confidence;
+        const auto& there = points[least].predicted.confidence;
+        if (here && there && here->expected_regret + noticeable_regret < there->expected_regret) {
+            least = i;
+        }
+    }
+    return least;
 }
 
 void judge(Comparison& comparison) {
@@ -107,7 +162,6 @@ void judge(Comparison& comparison) {
     comparison.mape = mean_absolute_percentage_error(plain);
     comparison.max_error = largest_absolute_error(plain);
     comparison.rank_correlation = rank_correlation(plain);
-    comparison.regret = regret(plain);
     comparison.noise_floor = median(half_widths);
     const auto least = [&](double ComparedPoint::*ms) {
         const auto found =
@@ -115,14 +169,33 @@ void judge(Comparison& comparison) {
                              [ms](const auto& a, const auto& b) { return a.*ms < b.*ms; });
         return static_cast<std::size_t>(found - plain.begin());
     };
-    comparison.chosen = least(&ComparedPoint::predicted_step_ms);
+    comparison.chosen =
+        least_expected_regret(comparison.points, least(&ComparedPoint::predicted_step_ms));
     comparison.fastest = least(&ComparedPoint::measured_step_ms);
+    comparison.regret =
+        plain[comparison.chosen].measured_step_ms / plain[comparison.fastest].measured_step_ms - 1;
     for (std::size_t i = 0; i < comparison.points.size(); ++i) {
         if (comparison.points[i].measured.is_default) {
             comparison.default_cap = i;
             comparison.gain_over_default =
                 plain[i].measured_step_ms / plain[comparison.chosen].measured_step_ms - 1;
         }
+    }
+}
+
+// The extremes of five samples hold their median with a probability of 94 %: no interval of theirs
+// holds it with 95 %.
+void note_few_samples(Comparison& comparison) {
+    constexpr std::size_t few = 6;
+    std::size_t fewest = comparison.points.front().measured.step_us.size();
+    for (const CapComparison& point : comparison.points) {
+        fewest = std::min(fewest, point.measured.step_us.size());
+    }
+    if (fewest < few) {
+        comparison.notes.push_back(
+            fmt::format("{} steps per cap: intervals are their extremes, which say less than 95 %, "
+                        "and the noise floor is uncertain; {} rounds or more are better",
+                        fewest, few));
     }
 }
 
@@ -174,6 +247,7 @@ std::vector<WhatIf> what_if(const StepInput& input, const Scenario& scenario,
     undisturbed.link.interference.clear();
     StepInput alone = input;
     alone.group = {};  // one rank communicates with nobody
+    remove_latency(alone.link);
     alone.link.interference.clear();
     return {best_of("as it is", input, scenario, points),
             best_of("twice the bandwidth", faster, scenario, points),
@@ -208,9 +282,11 @@ StepPicture predicted_picture(const StepInput& input, const SyncSettings& sync,
         const std::string what = phase == Phase::forward    ? "forward"
                                  : phase == Phase::backward ? "backward"
                                                             : "optimizer";
-        // One span per uninterrupted phase, or a picture would be thousands of slivers.
+        // One span per phase, interrupted only by gaps that can be seen, or a picture would be
+        // thousands of slivers.
+        constexpr double visible = 0.003;  // of the step
         if (!phases.empty() && phases.back().what == what &&
-            phases.back().end_ms + 1e-6 >= to_ms(span.start)) {
+            phases.back().end_ms + visible * picture.step_ms >= to_ms(span.start)) {
             phases.back().end_ms = to_ms(span.end);
         } else {
             phases.push_back({what, to_ms(span.start), to_ms(span.end)});
@@ -256,7 +332,9 @@ std::string machine_of(const MeasuredRun& run) {
 
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
     check_run(scenario, run);
+    check_same_scenario(scenario, run);
     const StepInput input = step_input(scenario);
+    check_unrolled(input);
     Comparison comparison;
     comparison.scenario = scenario.name;
     comparison.strategy = name_of(scenario.sync.strategy);
@@ -268,6 +346,7 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
     comparison.notes = run.warnings;
     comparison.points = compare_caps(input, scenario, run);
     judge(comparison);
+    note_few_samples(comparison);
     comparison.what_if = what_if(input, scenario, comparison.points);
     const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
     const SyncSettings sync = settings_of(scenario, chosen);

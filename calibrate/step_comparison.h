@@ -58,8 +58,9 @@ struct Comparison {
     std::string machine;                // hardware, versions, date
     std::string command;                // that measured
     std::vector<CapComparison> points;  // by rising cap
-    std::size_t chosen = 0;             // index into points: the fastest prediction
-    std::size_t fastest = 0;            // the fastest measured
+    // Index into points: the fastest prediction, or the least expected regret if that is less.
+    std::size_t chosen = 0;
+    std::size_t fastest = 0;  // the fastest measured
     std::optional<std::size_t> default_cap;
     double mape = 0;  // shares, all
     double max_error = 0;
@@ -81,6 +82,10 @@ constexpr double regret_goal = 0.01;
 [[nodiscard]] inline bool meets_error_goal(const Comparison& c) {
     return c.mape <= (c.noise_floor > mape_goal ? c.noise_floor : mape_goal);
 }
+// Whether there was something to decide.
+[[nodiscard]] inline bool has_decision(const Comparison& c) {
+    return c.points.size() > 1 && c.default_cap.has_value();
+}
 [[nodiscard]] inline bool meets_decision_goal(const Comparison& c) {
     return c.regret <= regret_goal + c.noise_floor && c.gain_over_default >= -c.noise_floor;
 }
@@ -91,6 +96,13 @@ constexpr double regret_goal = 0.01;
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run);
 
 Json to_json(const Comparison& comparison);
+
+// For people: "25 MiB", or "-" without a cap; what point `i` is besides a point.
+std::string cap_text(const std::optional<Bytes>& cap);
+std::string marks_of(const Comparison& comparison, std::size_t i);
+
+// What a reader wants to know first, a sentence or two each.
+std::vector<std::string> verdict(const Comparison& comparison);
 
 // The table and the verdict, for a person.
 std::string comparison_report(const Comparison& comparison);

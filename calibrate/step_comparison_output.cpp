@@ -59,23 +59,9 @@ Json picture_json(const StepPicture& picture) {
             {"communicating", spans(picture.communicating)}};
 }
 
-std::string cap_text(const CapComparison& point) {
-    const auto& cap = point.measured.cap;
-    return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
-}
-
-std::string marks(const Comparison& comparison, std::size_t i) {
-    std::vector<std::string_view> marks;
-    if (comparison.points[i].measured.is_default) {
-        marks.emplace_back("default");
-    }
-    if (i == comparison.chosen) {
-        marks.emplace_back("predicted best");
-    }
-    if (i == comparison.fastest) {
-        marks.emplace_back("measured best");
-    }
-    return marks.empty() ? "" : fmt::format("  {}", fmt::join(marks, ", "));
+std::string marked(const Comparison& comparison, std::size_t i) {
+    const std::string marks = marks_of(comparison, i);
+    return marks.empty() ? "" : "  " + marks;
 }
 
 std::string table(const Comparison& comparison) {
@@ -84,35 +70,14 @@ std::string table(const Comparison& comparison) {
                     "predicted, ms", "measured, ms", "95 % interval", "error");
     for (std::size_t i = 0; i < comparison.points.size(); ++i) {
         const CapComparison& point = comparison.points[i];
-        text +=
-            fmt::format("  {:>14} {:>7} {:>13.2f} {:>12.2f} {:>20} {:>6.1f} %{}\n", cap_text(point),
-                        point.measured.bucket_bytes.size(), point.predicted_ms, point.measured_ms,
-                        fmt::format("{:.2f} to {:.2f}", point.measured_interval_ms.low,
-                                    point.measured_interval_ms.high),
-                        100 * point.error(), marks(comparison, i));
+        text += fmt::format("  {:>14} {:>7} {:>13.2f} {:>12.2f} {:>20} {:>6.1f} %{}\n",
+                            cap_text(point.measured.cap), point.measured.bucket_bytes.size(),
+                            point.predicted_ms, point.measured_ms,
+                            fmt::format("{:.2f} to {:.2f}", point.measured_interval_ms.low,
+                                        point.measured_interval_ms.high),
+                            100 * point.error(), marked(comparison, i));
     }
     return text;
-}
-
-std::string decision_text(const Comparison& c) {
-    const CapComparison& chosen = c.points[c.chosen];
-    std::string text = fmt::format(
-        "\n  Decision: {} is predicted to be the best; measured, it costs {:.2f} % over the best "
-        "(regret).\n",
-        cap_text(chosen), 100 * c.regret);
-    if (c.default_cap && *c.default_cap != c.chosen) {
-        text += fmt::format("  Against the default cap it {} {:.2f} %.\n",
-                            c.gain_over_default >= 0 ? "saves" : "loses",
-                            100 * std::abs(1 - 1 / (1 + c.gain_over_default)));
-    }
-    return text + fmt::format(
-                      "  Mean absolute error {:.2f} %, largest {:.2f} %; rank correlation {:.2f}; "
-                      "noise floor {:.2f} %.\n"
-                      "  Goals: error at most {:g} % or the noise floor: {}. Regret at most {:g} % "
-                      "and the noise floor, no worse than the default: {}.\n",
-                      100 * c.mape, 100 * c.max_error, c.rank_correlation, 100 * c.noise_floor,
-                      100 * mape_goal, meets_error_goal(c) ? "met" : "missed", 100 * regret_goal,
-                      meets_decision_goal(c) ? "met" : "missed");
 }
 
 // Columns for causes; rows for caps.
@@ -126,7 +91,7 @@ std::string causes_text(const Comparison& comparison) {
     }
     text += "\n";
     for (const CapComparison& point : comparison.points) {
-        text += fmt::format("  {:>14} {:>8.2f}", cap_text(point),
+        text += fmt::format("  {:>14} {:>8.2f}", cap_text(point.measured.cap),
                             point.measured_ms - point.predicted_ms);
         for (const Cause& cause : point.attribution.causes) {
             text += fmt::format(" {:>7.2f}", cause.ms);
@@ -146,7 +111,7 @@ std::string causes_text(const Comparison& comparison) {
     if (const auto& bucket = chosen.attribution.bucket) {
         text += fmt::format(
             "  At {}, bucket {} of {} deviates most: predicted {:.2f} ms, measured {:.2f} ms.\n",
-            cap_text(chosen), bucket->index + 1, chosen.measured.bucket_bytes.size(),
+            cap_text(chosen.measured.cap), bucket->index + 1, chosen.measured.bucket_bytes.size(),
             bucket->predicted_ms, bucket->measured_ms);
     }
     return text;
@@ -157,8 +122,7 @@ std::string what_if_text(const Comparison& comparison) {
     const double now_ms = comparison.what_if.front().step_ms;
     for (const WhatIf& what : comparison.what_if) {
         text += fmt::format("  {:>22}  {:>10.2f} ms  {:>6.1f} %  {}\n", what.change, what.step_ms,
-                            100 * (what.step_ms / now_ms - 1),
-                            what.cap ? fmt::format("{} MiB", typed_mib(*what.cap)) : "");
+                            100 * (what.step_ms / now_ms - 1), cap_text(what.cap));
     }
     return text;
 }
@@ -193,7 +157,8 @@ Json to_json(const Comparison& comparison) {
             {"gain_over_default",
              comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
             {"meets_error_goal", meets_error_goal(comparison)},
-            {"meets_decision_goal", meets_decision_goal(comparison)},
+            {"meets_decision_goal",
+             has_decision(comparison) ? Json(meets_decision_goal(comparison)) : Json(nullptr)},
             {"what_if", std::move(what_if)},
             {"pictures",
              {{"bucket_cap_mib", cap_of(comparison.chosen)},
@@ -202,12 +167,72 @@ Json to_json(const Comparison& comparison) {
             {"notes", comparison.notes}};
 }
 
+std::string cap_text(const std::optional<Bytes>& cap) {
+    return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
+}
+
+std::string marks_of(const Comparison& comparison, std::size_t i) {
+    std::vector<std::string_view> marks;
+    if (comparison.points[i].measured.is_default) {
+        marks.emplace_back("default");
+    }
+    if (has_decision(comparison) && i == comparison.chosen) {
+        marks.emplace_back("predicted best");
+    }
+    if (has_decision(comparison) && i == comparison.fastest) {
+        marks.emplace_back("measured best");
+    }
+    return fmt::format("{}", fmt::join(marks, ", "));
+}
+
+std::vector<std::string> verdict(const Comparison& c) {
+    const CapComparison& chosen = c.points[c.chosen];
+    std::vector<std::string> lines;
+    const std::string of_chosen = fmt::format(
+        "predicted {:.1f} ms per step, measured {:.1f} ms ({:.1f} to {:.1f})", chosen.predicted_ms,
+        chosen.measured_ms, chosen.measured_interval_ms.low, chosen.measured_interval_ms.high);
+    if (has_decision(c)) {
+        lines.push_back(fmt::format("Predicted best bucket cap: {}, {}.",
+                                    cap_text(chosen.measured.cap), of_chosen));
+        lines.push_back(fmt::format(
+            "Measured best: {}, {:.1f} ms. Choosing by the prediction costs {:.2f} % (regret).",
+            cap_text(c.points[c.fastest].measured.cap), c.points[c.fastest].measured_ms,
+            100 * c.regret));
+    } else {
+        lines.push_back(fmt::format("Without caps to choose from: {}.", of_chosen));
+    }
+    if (has_decision(c) && *c.default_cap != c.chosen) {
+        lines.push_back(fmt::format(
+            "The framework's default takes {:.1f} ms: the predicted best {} {:.2f} %.",
+            c.points[*c.default_cap].measured_ms, c.gain_over_default >= 0 ? "saves" : "loses",
+            100 * std::abs(1 - 1 / (1 + c.gain_over_default))));
+    }
+    lines.push_back(fmt::format(
+        "Mean absolute error {:.2f} % over {} cap{}, largest {:.2f} %; rank correlation {:.2f}; "
+        "steps measured to within {:.2f} % (noise floor).",
+        100 * c.mape, c.points.size(), c.points.size() == 1 ? "" : "s", 100 * c.max_error,
+        c.rank_correlation, 100 * c.noise_floor));
+    std::string goals = fmt::format("Goals: error at most {:g} % or the noise floor, {}",
+                                    100 * mape_goal, meets_error_goal(c) ? "met" : "missed");
+    if (has_decision(c)) {
+        goals += fmt::format(
+            "; regret at most {:g} % and the noise floor, and no worse than the default but for "
+            "noise, {}",
+            100 * regret_goal, meets_decision_goal(c) ? "met" : "missed");
+    }
+    lines.push_back(goals + ".");
+    return lines;
+}
+
 std::string comparison_report(const Comparison& comparison) {
     std::string text =
         fmt::format("{}: {}, {} ranks, predicted beside measured\n  {}\n\n", comparison.scenario,
                     comparison.strategy, comparison.ranks, comparison.machine);
-    text += table(comparison) + decision_text(comparison) + causes_text(comparison) +
-            what_if_text(comparison);
+    text += table(comparison) + "\n";
+    for (const std::string& line : verdict(comparison)) {
+        text += fmt::format("  {}\n", line);
+    }
+    text += causes_text(comparison) + what_if_text(comparison);
     for (const std::string& note : comparison.notes) {
         text += fmt::format("  Note: {}.\n", note);
     }

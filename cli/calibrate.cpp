@@ -91,7 +91,7 @@ struct Outputs {
 void write(const po::variables_map& values, const Outputs& outputs) {
     const auto write_if_asked = [&](const char* option, const std::optional<Json>& document) {
         if (values.count(option) != 0 && document) {
-            write_output(values[option].as<std::string>(), document->dump(2) + "\n");
+            write_output(values[option].as<std::string>(), json_text(*document));
         }
     };
     write_if_asked("output", outputs.link);

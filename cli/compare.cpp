@@ -56,7 +56,11 @@ Scenario scenario_to_compare(Json document, const std::string& file, const Measu
     if (!compute) {
         return scenario;
     }
-    const Json timed = with_measured_computing(std::move(document), *compute);
+    const Json variation = document.value("variation", Json());
+    Json timed = with_measured_computing(std::move(document), *compute);
+    if (!variation.is_null()) {
+        timed["variation"] = variation;
+    }
     return parse_scenario(timed, file, read_text_file);
 }
 
@@ -84,9 +88,14 @@ int run_compare(const std::vector<std::string>& arguments) {
                   {{"output", output}});
     const Json document = read_scenario_document(values, file);
     const MeasuredRun run = read_runs({measurements}).front();
-    const Comparison comparison = compare_steps(scenario_to_compare(document, file, run), run);
+    const Scenario scenario = scenario_to_compare(document, file, run);
+    Comparison comparison = compare_steps(scenario, run);
+    if (knows_only_its_device(scenario)) {
+        comparison.notes.emplace_back(
+            "the measurements hold no compute records: computing is the scenario's device's");
+    }
     if (!output.empty()) {
-        write_output(output, to_json(comparison).dump(2) + "\n");
+        write_output(output, json_text(to_json(comparison)));
     }
     if (output != "-") {
         write_output("-", comparison_report(comparison));

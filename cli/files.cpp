@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "sim/error.h"
@@ -100,6 +101,10 @@ void write_text_file(const std::string& path, const std::string& text) {
         const fs::path target = fs::exists(status) ? fs::canonical(path, error) : fs::path(path);
         write_beside_and_rename(error ? fs::path(path) : target, text);
     }
+}
+
+std::string json_text(const Json& document) {
+    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/json.h"
+
 namespace bucketwise {
 
 // The whole file. Throws InputError when it is missing, a folder, unreadable or above 256 MiB.
@@ -15,6 +17,10 @@ void write_text_file(const std::string& path, const std::string& text);
 
 // "-" is standard output.
 void write_output(const std::string& path, const std::string& text);
+
+// As files hold it: indented, with a final newline. Text that is not UTF-8, such as a file's name
+// may be, is made so.
+std::string json_text(const Json& document);
 
 // A file that a command line names, and the option (or argument) that does.
 struct NamedFile {

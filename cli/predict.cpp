@@ -1,7 +1,4 @@
 // bucketwise predict SCENARIO: simulate the step at every cap that matters and say which is best.
-#include <unistd.h>
-
-#include <cstdio>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -11,11 +8,10 @@
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
+#include "cli/prediction.h"
 #include "cli/scenario_document.h"
 #include "cli/size.h"
-#include "sim/engine.h"
 #include "sim/json_input.h"
-#include "sim/perfetto.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
 #include "sim/scenario.h"
@@ -61,59 +57,6 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
     return caps;
 }
 
-// A line that rewrites itself, on a terminal only, and only when there is something to wait for.
-class ProgressLine {
-  public:
-    ProgressLine()
-        : visible_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
-    ~ProgressLine() {
-        if (shown_) {
-            std::fputs("\r\033[K", stderr);
-        }
-    }
-    ProgressLine(const ProgressLine&) = delete;
-    ProgressLine& operator=(const ProgressLine&) = delete;
-
-    void operator()(double done) {
-        constexpr std::chrono::milliseconds patience{500};
-        if (visible_ && std::chrono::steady_clock::now() - start_ > patience) {
-            std::fprintf(stderr, "\rsimulating bucket plans: %3.0f %%", 100 * done);
-            shown_ = true;
-        }
-    }
-
-  private:
-    bool visible_;
-    bool shown_ = false;
-    std::chrono::steady_clock::time_point start_;
-};
-
-Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
-                                 const std::vector<Bytes>& caps) {
-    ProgressLine line;
-    Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
-    for (std::string& note : caveats(scenario)) {
-        prediction.notes.push_back(std::move(note));
-    }
-    return prediction;
-}
-
-std::string trace_of(const Scenario& scenario, const StepInput& input,
-                     const Prediction& prediction) {
-    const std::optional<Bytes> cap =
-        prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
-    constexpr std::int64_t most_operations = 1'000'000;
-    const auto operations =
-        static_cast<std::int64_t>(input.workload.forward.size() + input.workload.backward.size());
-    if (operations * input.step.accumulation > most_operations) {
-        throw InputError("--trace", "",
-                         fmt::format("a step of at most {} operations", most_operations),
-                         fmt::format("one of {}", operations * input.step.accumulation));
-    }
-    const Program program = Evaluator(input, scenario.sync).program(cap);
-    return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
-}
-
 }  // namespace
 
 int run_predict(const std::vector<std::string>& arguments) {
@@ -144,11 +87,15 @@ int run_predict(const std::vector<std::string>& arguments) {
     const StepInput input = step_input(scenario);
     const Prediction prediction = predict_with_progress(scenario, input, caps);
     if (values.count("json") != 0) {
-        write_output(values["json"].as<std::string>(),
-                     to_json(scenario, prediction).dump(2) + "\n");
+        write_output(values["json"].as<std::string>(), json_text(to_json(scenario, prediction)));
     }
     if (values.count("trace") != 0) {
-        write_output(values["trace"].as<std::string>(), trace_of(scenario, input, prediction));
+        if (!can_be_traced(input)) {
+            throw InputError("--trace", "", "a step of at most 1,000,000 operations",
+                             "a longer one");
+        }
+        write_output(values["trace"].as<std::string>(),
+                     best_step_trace(scenario, input, prediction));
     }
     if (!json_to_stdout && !trace_to_stdout) {
         write_output("-", text_report(scenario, prediction));

@@ -99,8 +99,9 @@ class Parser {
                 static_cast<std::int64_t>(*mib * static_cast<double>(bytes_per_mib)), 1)};
         }
         const std::optional<double> ms = number_in(row.second);
+        constexpr double least_ms = 1e-6;
         constexpr double most_ms = 1e9;
-        if (!ms || !(*ms > 0) || *ms > most_ms) {
+        if (!ms || !(*ms >= least_ms) || *ms > most_ms) {
             fail("a time above 0 ms", row.second);
         }
         step.ms = *ms;

@@ -17,16 +17,16 @@
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/measure.h"
+#include "cli/measure_options.h"
 #include "cli/measured_files.h"
 #include "cli/plots.h"
+#include "cli/prediction.h"
 #include "cli/validation_report.h"
 #include "hw/rank_identity.h"
 #include "sim/error.h"
 #include "sim/link_json.h"
-#include "sim/perfetto.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
-#include "sim/sweep.h"
 
 namespace bucketwise {
 namespace {
@@ -121,22 +121,6 @@ class NewFolder {
     bool is_new_;
 };
 
-Prediction predict_every_cap(const Scenario& scenario, const StepInput& input) {
-    Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
-    for (std::string& note : caveats(scenario)) {
-        prediction.notes.push_back(std::move(note));
-    }
-    return prediction;
-}
-
-std::string best_step_trace(const Scenario& scenario, const StepInput& input,
-                            const Prediction& prediction) {
-    const std::optional<Bytes> cap =
-        prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
-    const Program program = Evaluator(input, scenario.sync).program(cap);
-    return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
-}
-
 std::vector<Picture> pictures_in(const std::string& folder) {
     std::vector<Picture> pictures{
         {"step_time", "Step time over bucket cap, predicted and measured", ""},
@@ -162,6 +146,24 @@ void remove_old_pictures(const std::string& folder) {
     }
 }
 
+// What would only be missed after everything has been measured.
+void check_enough(const MeasureOptions& options) {
+    const auto count = [&](Protocol protocol) {
+        return std::count_if(options.schedule.items.begin(), options.schedule.items.end(),
+                             [&](const Item& item) { return item.protocol == protocol; });
+    };
+    if (options.scenario.group.ranks < 2) {
+        throw UsageError{"validate: expected at least 2 ranks, as one has nobody to talk to"};
+    }
+    if (count(Protocol::all_reduce) < 2) {
+        throw UsageError{
+            "validate: expected all-reduces of at least two sizes among what is measured"};
+    }
+    if (count(Protocol::compute) == 0 || count(Protocol::step) == 0) {
+        throw UsageError{"validate: expected compute and steps among what is measured"};
+    }
+}
+
 // Everything after the measurement.
 int conclude(const std::string& folder) {
     const auto path = [&](const char* name) { return folder + "/" + name; };
@@ -179,19 +181,21 @@ int conclude(const std::string& folder) {
         throw InputError(run.file, "", "compute records, which a prediction needs", "none");
     }
     const Json calibrated = calibrated_scenario(measured->document, report.calibration);
-    write("link.json", link_json(report.calibration.link).dump(2) + "\n");
-    write("scenario.json", calibrated.dump(2) + "\n");
-    write("fit.json", fit_json(report.calibration).dump(2) + "\n");
+    write("link.json", json_text(link_json(report.calibration.link)));
+    write("scenario.json", json_text(calibrated));
+    write("fit.json", json_text(fit_json(report.calibration)));
 
     const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
     const StepInput input = step_input(scenario);
-    const Prediction prediction = predict_every_cap(scenario, input);
+    const Prediction prediction = predict_with_progress(scenario, input, {});
     report.prediction = text_report(scenario, prediction);
-    write("prediction.json", to_json(scenario, prediction).dump(2) + "\n");
-    write("trace.json", best_step_trace(scenario, input, prediction));
+    write("prediction.json", json_text(to_json(scenario, prediction)));
+    if (can_be_traced(input)) {
+        write("trace.json", best_step_trace(scenario, input, prediction));
+    }
 
     report.comparison = compare_steps(scenario, run);
-    write("comparison.json", to_json(report.comparison).dump(2) + "\n");
+    write("comparison.json", json_text(to_json(report.comparison)));
     remove_old_pictures(folder);
     if (const auto why = draw_plots(folder)) {
         report.comparison.notes.push_back("there are no pictures: " + *why);
@@ -231,6 +235,10 @@ int run_validate(const std::vector<std::string>& arguments) {
     }
     output_of(measuring, *folder + "/measurements.jsonl");
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
+    const std::optional<MeasureOptions> options = measure_options(measuring, identity);
+    if (options) {
+        check_enough(*options);
+    }
     const bool has_file = !identity || identity->rank == 0;
     const NewFolder created(*folder, has_file && prepare_folder(*folder, given("--resume")));
     const MeasureOutcome outcome = measure(measuring);

@@ -1,68 +1,11 @@
 #include "cli/validation_report.h"
 
-#include <cmath>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "sim/sweep.h"
-
 namespace bucketwise {
 namespace {
-
-std::string cap_text(const std::optional<Bytes>& cap) {
-    return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
-}
-
-std::string percent(double share) {
-    return fmt::format("{:.1f} %", 100 * share);
-}
-
-// What a reader wants to know first.
-std::vector<std::string> verdict(const Comparison& c) {
-    const CapComparison& chosen = c.points[c.chosen];
-    std::vector<std::string> lines;
-    lines.push_back(fmt::format(
-        "Predicted best bucket cap: {}, predicted {:.1f} ms per step, measured {:.1f} ms "
-        "({:.1f} to {:.1f}).",
-        cap_text(chosen.measured.cap), chosen.predicted_ms, chosen.measured_ms,
-        chosen.measured_interval_ms.low, chosen.measured_interval_ms.high));
-    lines.push_back(
-        fmt::format("Measured best: {}, {:.1f} ms. Choosing by the prediction costs {} "
-                    "(regret).",
-                    cap_text(c.points[c.fastest].measured.cap), c.points[c.fastest].measured_ms,
-                    percent(c.regret)));
-    if (c.default_cap && *c.default_cap != c.chosen) {
-        lines.push_back(fmt::format(
-            "The framework's default takes {:.1f} ms: the predicted best {} {}.",
-            c.points[*c.default_cap].measured_ms, c.gain_over_default >= 0 ? "saves" : "loses",
-            percent(std::abs(1 - 1 / (1 + c.gain_over_default)))));
-    }
-    lines.push_back(fmt::format(
-        "Mean absolute error {} over {} caps, largest {}; steps measured to "
-        "within {} (noise floor).",
-        percent(c.mape), c.points.size(), percent(c.max_error), percent(c.noise_floor)));
-    lines.push_back(fmt::format(
-        "Goals: error at most {:g} % or the noise floor, {}; regret at most {:g} % and the noise "
-        "floor and no worse than the default, {}.",
-        100 * mape_goal, meets_error_goal(c) ? "met" : "missed", 100 * regret_goal,
-        meets_decision_goal(c) ? "met" : "missed"));
-    return lines;
-}
-
-std::string marks(const Comparison& c, std::size_t i) {
-    std::vector<std::string_view> marks;
-    if (c.points[i].measured.is_default) {
-        marks.emplace_back("default");
-    }
-    if (i == c.chosen) {
-        marks.emplace_back("predicted best");
-    }
-    if (i == c.fastest) {
-        marks.emplace_back("measured best");
-    }
-    return fmt::format("{}", fmt::join(marks, ", "));
-}
 
 using Cells = std::vector<std::string>;
 
@@ -82,7 +25,7 @@ Table steps_table(const Comparison& c) {
              fmt::format("{:.1f}", point.predicted_ms), fmt::format("{:.1f}", point.measured_ms),
              fmt::format("{:.1f} to {:.1f}", point.measured_interval_ms.low,
                          point.measured_interval_ms.high),
-             fmt::format("{:+.1f} %", 100 * point.error()), marks(c, i)});
+             fmt::format("{:+.1f} %", 100 * point.error()), marks_of(c, i)});
     }
     return table;
 }

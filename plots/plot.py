@@ -32,7 +32,11 @@ plt.rcParams.update({
 
 
 def caption(figure, comparison):
-    figure.text(0.01, -0.02, shortened(comparison["machine"], 110), fontsize=7.5, color="#666666", ha="left", va="top")
+    """The machine, below everything else."""
+    figure.canvas.draw()
+    lowest_inch = figure.get_tightbbox(figure.canvas.get_renderer()).y0
+    figure.text(0.01, lowest_inch / figure.get_figheight() - 0.03, shortened(comparison["machine"], 110), fontsize=7.5,
+                color="#666666", ha="left", va="top")
 
 
 def shortened(text, most):
@@ -80,7 +84,7 @@ def draw_step_time(comparison, axes):
         axes.plot([x_of(p) for p in default], [p["predicted_step_ms"] for p in default], color=PURPLE, marker="_",
                   markersize=14, linestyle="none", label="predicted, default cap")
     best = min(comparison["points"], key=lambda p: p["predicted_step_ms"])
-    axes.annotate("predicted best", (x_of(best), best["predicted_step_ms"]), xytext=(0, -30),
+    axes.annotate("predicted best", (x_of(best), best["predicted_step_ms"]), xytext=(0, -48),
                   textcoords="offset points", ha="center", color=BLUE, fontsize=9,
                   arrowprops={"arrowstyle": "->", "color": BLUE})
     cap_axis(axes, xs)
@@ -201,7 +205,10 @@ def draw_link_fit(fit, comparison, axes, residual_axes):
     residual_axes.axhline(0, color=BLUE, linewidth=1)
     residual_axes.set_ylabel("fitted off by, %")
     residual_axes.set_xlabel("message, bytes (logarithmic)")
+    sizes = [p["bytes"] for p in fit["all_reduce"]]
+    residual_axes.set_xticks([2 ** i for i in range(0, 50, 4) if min(sizes) / 2 <= 2 ** i <= max(sizes) * 2])
     residual_axes.xaxis.set_major_formatter(FuncFormatter(bytes_text))
+    residual_axes.xaxis.set_minor_locator(NullLocator())
 
 
 def bytes_text(value, _=None):
@@ -211,24 +218,32 @@ def bytes_text(value, _=None):
     return f"{value:g} B"
 
 
-CAUSES = [BLUE, SKY, GREEN, YELLOW, ORANGE, PURPLE, VERMILION, "#000000", GREY]
+CAUSES = {"computing": GREEN, "drift, copies and launches": SKY, "readiness": BLUE, "all-reduce latency": YELLOW,
+          "all-reduce bandwidth": ORANGE, "interference on computing": PURPLE, "interference on all-reduces": VERMILION,
+          "waiting for peers": "#444444", "not explained": "#bbbbbb"}
+
+
+def cap_label(comparison, point):
+    if point["bucket_cap_mib"] is None:
+        return comparison["strategy"]
+    return "default" if point["is_default"] else f"{point['bucket_cap_mib']:g}"
 
 
 def draw_error_causes(comparison, axes):
     points = comparison["points"]
-    names = list(points[0]["causes_ms"])
     positions = range(len(points))
     up, down = [0.0] * len(points), [0.0] * len(points)
-    for name, color in zip(names, CAUSES):
+    for name, color in CAUSES.items():
         shares = [100 * p["causes_ms"][name] / p["measured_step_ms"] for p in points]
         bottoms = [up[i] if share >= 0 else down[i] for i, share in enumerate(shares)]
         axes.bar(positions, shares, bottom=bottoms, color=color, width=0.72, label=name)
         for i, share in enumerate(shares):
             (up if share >= 0 else down)[i] += share
-    axes.plot(positions, [-100 * p["error"] * 1.0 for p in points], color="black", marker="D", linestyle="none",
-              markersize=5, label="in all", zorder=3)
+    in_all = [100 * (p["measured_step_ms"] - p["predicted_step_ms"]) / p["measured_step_ms"] for p in points]
+    axes.plot(positions, in_all, color="white", markeredgecolor="black", marker="D", linestyle="none", markersize=6,
+              label="in all", zorder=3)
     axes.axhline(0, color="black", linewidth=0.8)
-    labels = ["default" if p["is_default"] else f"{p['bucket_cap_mib']:g}" for p in points]
+    labels = [cap_label(comparison, p) for p in points]
     axes.set_xticks(positions, labels, rotation=45, ha="right", fontsize=9)
     axes.set_xlabel("bucket cap, MiB")
     axes.set_ylabel("measured longer than predicted, % of step")

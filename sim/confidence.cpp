@@ -40,10 +40,6 @@ class Normal {
     std::mt19937_64 bits_;
 };
 
-Duration scaled(Duration time, double factor) {
-    return Duration{std::llround(static_cast<double>(time.count()) * std::max(factor, 0.0))};
-}
-
 void draw_segment(Segment& segment, Normal& normal) {
     const double first = normal();
     const double second = normal();
@@ -57,8 +53,9 @@ void draw_segment(Segment& segment, Normal& normal) {
     const double gb_per_s = static_cast<double>(segment.bandwidth.count) / 1e9;
     // A fit that leaves more than a factor of e open says nothing, and no more than that is drawn.
     const double relative_error = std::min(errors.bandwidth_gb_per_s / gb_per_s, 1.0);
-    segment.latency = duration_from_us(std::max(latency_us, 0.0));
-    // As wide as the files may say a bandwidth is.
+    // As wide as the files may say they are.
+    constexpr double longest_latency_us = 1e6;
+    segment.latency = duration_from_us(std::clamp(latency_us, 0.0, longest_latency_us));
     segment.bandwidth = bandwidth_from_gb_per_s(
         std::clamp(gb_per_s * std::exp(relative_error * with_first), 1e-6, 1e6));
 }

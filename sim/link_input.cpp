@@ -200,6 +200,7 @@ class LinkReader {
         const std::vector<JsonPlace> elements = place.value->is_array()
                                                     ? read_array(place, most_segments)
                                                     : std::vector<JsonPlace>{place};
+        link.interference.clear();  // what tiers had
         Bytes reached{0};
         for (std::size_t i = 0; i < elements.size(); ++i) {
             const JsonObject object(elements[i], {"up_to_bytes", "compute_slowdown",

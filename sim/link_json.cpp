@@ -1,5 +1,7 @@
 #include "sim/link_json.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace bucketwise {
@@ -45,8 +47,10 @@ Json interference_json(const InterferenceSegment& segment) {
     return json;
 }
 
-// As long as a link file may have it, whole characters of UTF-8.
-std::string cut(const std::string& text) {
+// As a link file may have it: no control characters, and as long, in whole characters of UTF-8.
+std::string cut(std::string text) {
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
     constexpr std::size_t longest = 200;
     constexpr unsigned char continuation_mask = 0xC0;
     constexpr unsigned char continuation = 0x80;
@@ -91,7 +95,7 @@ Json provenance_json(const Provenance& from) {
 }  // namespace
 
 Json link_json(const LinkParameters& link) {
-    Json json{{"name", link.name}, {"algorithm", name_of(link.algorithm)}};
+    Json json{{"name", cut(link.name)}, {"algorithm", name_of(link.algorithm)}};
     if (link.algorithm == Algorithm::hierarchical) {
         json["intra"] = link_json(link.tiers.at(0));
         json["inter"] = link_json(link.tiers.at(1));

@@ -104,7 +104,7 @@ std::string headline_with_cap(const Scenario& scenario, const Prediction& predic
     const Duration gain = default_step - best.times.step();
     const double gain_percent = percent_of(gain, default_step);
     const std::string the_default = default_text(scenario, prediction);
-    if (gain < Duration{0}) {
+    if (gain < Duration{0} && !best.confidence) {
         return fmt::format(
             "  Fastest of these caps {}: {:.3f} ms per step. With {} it is {:.3f} ms.\n",
             cap_text(best), step_ms(best), the_default, to_ms(default_step));
@@ -112,11 +112,18 @@ std::string headline_with_cap(const Scenario& scenario, const Prediction& predic
     if (prediction.keep_default) {
         const std::string rest =
             to_ms(gain) < shown_gain_ms
-                ? "No other cap is faster."
+                ? (best.confidence ? "No other cap is expected to be faster."
+                                   : "No other cap is faster.")
                 : fmt::format("The fastest cap, {}, saves only {:.3f} ms ({:.2f} %).",
                               cap_text(best), to_ms(gain), gain_percent);
         return fmt::format("  Keep {}: {:.3f} ms per step.\n  {}\n", the_default,
                            to_ms(default_step), rest);
+    }
+    if (gain < Duration{0}) {
+        return fmt::format(
+            "  Of these caps {} has the least expected regret: {:.3f} ms per step. With {} it is "
+            "{:.3f} ms.\n",
+            cap_text(best), step_ms(best), the_default, to_ms(default_step));
     }
     return fmt::format(
         "  Best bucket cap {}: {:.3f} ms per step, {:.3f} ms ({:.1f} %) less than {}.\n",
@@ -180,18 +187,23 @@ std::string plateau_text(const Prediction& prediction) {
     }
     const std::string range = fmt::format("{} to {}", cap_text(sweep[prediction.plateau_low]),
                                           cap_text(sweep[prediction.plateau_high]));
+    // A fit may be too uncertain to tell caps apart that are further apart than that.
+    const std::string alike =
+        sweep[prediction.best].confidence
+            ? fmt::format("within {:g} % of the best or not to be told from it",
+                          100 * plateau_tolerance)
+            : fmt::format("within {:g} % of the best", 100 * plateau_tolerance);
     if (all_within_plateau(prediction)) {
-        return fmt::format(
-            "  The bucket cap hardly matters here: from {} every step is within {:g} % of the "
-            "best{}.\n",
-            range, 100 * plateau_tolerance, indifference_reason(prediction));
+        return fmt::format("  The bucket cap hardly matters here: from {} every step is {}{}.\n",
+                           range, alike, indifference_reason(prediction));
     }
     if (prediction.plateau_low == prediction.plateau_high) {
-        return fmt::format("  No neighbouring cap is within {:g} % of it.\n",
-                           100 * plateau_tolerance);
+        return fmt::format("  No neighbouring cap is {}.\n",
+                           sweep[prediction.best].confidence
+                               ? alike
+                               : fmt::format("within {:g} % of it", 100 * plateau_tolerance));
     }
-    return fmt::format("  Plateau {}: steps within {:g} % of the best.\n", range,
-                       100 * plateau_tolerance);
+    return fmt::format("  Plateau {}: steps {}.\n", range, alike);
 }
 
 std::string binding_text(const Prediction& prediction) {

@@ -109,10 +109,34 @@ double width_of(const std::vector<Evaluation>& sweep, const Run& run) {
     return cap_of(sweep[run.last]) - cap_of(sweep[run.first]);
 }
 
+// Whether each row is within the plateau. A row whose confidence was not asked for lies there too
+// if the nearest rows on both sides whose was cannot be told from the best.
+std::vector<char> plateau_rows(const std::vector<Evaluation>& sweep, Duration fastest) {
+    std::vector<char> within;
+    for (const Evaluation& evaluation : sweep) {
+        within.push_back(within_plateau(evaluation, fastest) ? 1 : 0);
+    }
+    std::optional<std::size_t> last_sure;
+    for (std::size_t i = 0; i < sweep.size(); ++i) {
+        if (!sweep[i].confidence) {
+            continue;
+        }
+        const bool both = last_sure && !sweep[*last_sure].confidence->told_from_best &&
+                          !sweep[i].confidence->told_from_best;
+        if (both) {
+            std::fill(within.begin() + static_cast<std::ptrdiff_t>(*last_sure),
+                      within.begin() + static_cast<std::ptrdiff_t>(i), 1);
+        }
+        last_sure = i;
+    }
+    return within;
+}
+
 std::vector<Run> runs_within_plateau(const std::vector<Evaluation>& sweep, Duration fastest) {
+    const std::vector<char> within = plateau_rows(sweep, fastest);
     std::vector<Run> runs;
     for (std::size_t i = 0; i < sweep.size(); ++i) {
-        if (!within_plateau(sweep[i], fastest)) {
+        if (within[i] == 0) {
             continue;
         }
         if (runs.empty() || runs.back().last + 1 != i) {
@@ -209,14 +233,13 @@ void add_confidence(const StepInput& input, const SyncRequest& request,
 // The row that is expected to cost least over the best in hindsight. The fastest, unless another
 // one is better by more than a draw of lots would be.
 std::size_t least_expected_regret(const Prediction& prediction) {
-    constexpr double noticeable = 1e-4;
     const auto regret_of = [&](std::size_t i) {
         const auto& confidence = prediction.sweep[i].confidence;
         return confidence ? confidence->expected_regret : 1e300;
     };
     std::size_t least = prediction.best;
     for (std::size_t i = 0; i < prediction.sweep.size(); ++i) {
-        if (regret_of(i) + noticeable < regret_of(least)) {
+        if (regret_of(i) + noticeable_regret < regret_of(least)) {
             least = i;
         }
     }
@@ -237,6 +260,7 @@ void choose_best(Prediction& prediction) {
         }
     }
     prediction.best = least_expected_regret(prediction);
+    prediction.plateau_low = prediction.plateau_high = prediction.best;
     for (const Run& run : runs) {
         if (run.first <= prediction.best && prediction.best <= run.last) {
             prediction.plateau_low = run.first;
@@ -359,8 +383,8 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     choose_best(prediction);
     note_extrapolation(input, prediction);
     const Duration default_step = prediction.default_cap.times.step();
-    prediction.default_is_fastest = caps.empty() && has_cap(request) &&
-                                    default_step < prediction.sweep[prediction.best].times.step();
+    prediction.default_is_fastest =
+        caps.empty() && has_cap(request) && default_step < fastest_step(prediction.sweep);
     prediction.keep_default = within_plateau(default_step, prediction.fastest().times.step());
     prediction.binding = prediction.default_is_fastest
                              ? defaults.binding(std::nullopt)

@@ -105,6 +105,9 @@ using Progress = std::function<void(double done)>;  // from 0 to 1
 Prediction predict(const StepInput& input, const SyncRequest& request,
                    const std::vector<Bytes>& caps, const Progress& progress);
 
+// Expected regrets that differ by less are a draw of lots, as shares.
+constexpr double noticeable_regret = 1e-4;
+
 // The shortest decimal number of MiB that means exactly this cap when typed, as caps are truncated
 // to whole bytes.
 double typed_mib(Bytes cap);

@@ -42,4 +42,10 @@ Duration work_done(Duration elapsed, std::int64_t slowdown_ppm) {
     return saturated(WideInt{elapsed.count()} * undisturbed_ppm / slowdown_ppm);
 }
 
+Duration scaled(Duration time, double factor) {
+    const double picoseconds = static_cast<double>(time.count()) * factor;
+    constexpr auto longest_ps = static_cast<double>(longest_duration.count());
+    return Duration{picoseconds > 0 ? std::llround(std::min(picoseconds, longest_ps)) : 0};
+}
+
 }  // namespace bucketwise

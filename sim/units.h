@@ -71,6 +71,10 @@ constexpr Duration longest_duration = std::chrono::hours{240};
 // Saturates at longest_duration. Precondition (asserted): bandwidth > 0, bytes >= 0, share >= 0.
 Duration transfer_time(Bytes bytes, BytesPerSecond bandwidth, Share share = {});
 
+// `time` times `factor`, rounded to the nearest picosecond, from 0 to longest_duration. NaN gives
+// 0.
+Duration scaled(Duration time, double factor);
+
 // Slowdowns are in parts per million of the undisturbed time: 1,250,000 = takes 1.25 times as long.
 constexpr std::int64_t undisturbed_ppm = 1'000'000;
 

@@ -1,5 +1,6 @@
 #include "calibrate/calibration.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -183,6 +184,16 @@ TEST_CASE("runs on 2 and 4 ranks make one link") {
     CHECK_FALSE(both.compute);
 }
 
+TEST_CASE("a benchmark's file may hold several numbers of ranks, but one algorithm only") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> records =
+        concatenated({machine.environment(""), machine.all_reduces(2), machine.all_reduces(2, 4)});
+    const Calibration both = calibrate({collect_run(records, false, "bench.jsonl")}, std::nullopt);
+    CHECK(both.link_fit.residuals.size() == 30);
+    std::get<AllReduceRecord>(records.back()).transport.algorithm = "direct";
+    CHECK_THROWS_AS(collect_run(records, false, "bench.jsonl"), InputError);
+}
+
 TEST_CASE("links of different machines are not fitted together") {
     SyntheticMachine machine(synthetic_scenario(), {});
     std::vector<Measurement> other = machine.all_reduces(1, 4);
@@ -276,6 +287,86 @@ TEST_CASE("steps of other buckets, ranks or strategies are not compared") {
     MeasuredRun without = run;
     without.steps.clear();
     CHECK_THROWS_AS(compare_steps(scenario, without), InputError);
+}
+
+// Medians of parts do not sum to medians of wholes; the fit must not make operations of the
+// difference.
+TEST_CASE("a listed workload keeps its operations, whatever the noise") {
+    const std::string document = R"({
+      "name": "listed", "workload": { "forward_ms": 1.0, "backward_ms": 3.0, "gradients": [
+        {"name": "a", "numel": 262144, "dtype": "float32", "ready_ms": 3.0},
+        {"name": "b", "numel": 524288, "dtype": "float32", "ready_ms": 2.999},
+        {"name": "c", "numel": 524288, "dtype": "float32", "ready_ms": 1.0} ] },
+      "cluster": { "ranks": 2, "link": { "name": "slow", "algorithm": "ring",
+        "segments": [ {"latency_us": 50.0, "bandwidth_gb_per_s": 1.0} ] } },
+      "sync": { "strategy": "ddp", "views": true } })";
+    const Scenario scenario = synthetic_scenario(document);
+    for (unsigned seed = 1; seed <= 50; ++seed) {
+        SyntheticMachine machine(scenario, {.compute = 0.2, .step = 0.05, .seed = seed});
+        const MeasuredRun run = collect_run(
+            concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(3),
+                          machine.computes(3), machine.contentions(3),
+                          machine.steps(3, {Bytes{1 << 20}, Bytes{1 << 22}})}),
+            false, "listed.jsonl");
+        const Calibration calibration = calibrate({run}, scenario);
+        const Scenario fitted = parse_scenario(
+            calibrated_scenario(Json::parse(document), calibration), "fitted.json", no_files);
+        CHECK(compare_steps(fitted, run).points.size() == 3);
+    }
+}
+
+TEST_CASE("a strategy without caps is compared, with nothing to decide") {
+    std::string document = synthetic_document();
+    document.replace(document.find("\"ddp\""), 5, "\"flat\"");
+    const Scenario scenario = synthetic_scenario(document);
+    SyntheticMachine machine(scenario, {});
+    const MeasuredRun run = collect_run(
+        concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(3),
+                      machine.computes(3), machine.steps(6, {})}),
+        false, "flat.jsonl");
+    const Comparison comparison = compare_steps(scenario, run);
+    CHECK(comparison.points.size() == 1);
+    CHECK_FALSE(has_decision(comparison));
+    CHECK(to_json(comparison)["meets_decision_goal"].is_null());
+    CHECK(comparison_report(comparison).find("regret") == std::string::npos);
+}
+
+TEST_CASE("measurements of another step than the scenario's are refused") {
+    const MeasuredRun run = synthetic_run({}, 2);
+    const auto refused = [&](const std::string& from, const std::string& to) {
+        CHECK_THROWS_AS(compare_steps(synthetic_scenario(replaced(from, to)), run), InputError);
+    };
+    refused("\"views\": true", "\"views\": false");
+    refused("\"batch\": 1", "\"batch\": 2");
+    refused("{ \"optimizer\": \"sgd\" }", "{ \"optimizer\": \"sgd\", \"accumulation\": 2 }");
+    refused("\"hidden\": 256", "\"hidden\": 128");
+    MeasuredRun spoilt = run;
+    for (StepRecord& step : spoilt.steps) {
+        step.collective_begin_us.pop_back();
+        step.collective_end_us.pop_back();
+        step.collective_last_begin_us.pop_back();
+    }
+    CHECK_THROWS_AS(compare_steps(synthetic_scenario(), spoilt), InputError);
+}
+
+TEST_CASE("operations too short to time give no device, and no crash") {
+    std::string document =
+        replaced("\"hidden\": 256, \"feed_forward\": 1024", "\"hidden\": 8, \"feed_forward\": 8");
+    const Scenario scenario = synthetic_scenario(document);
+    SyntheticMachine machine(scenario, {});
+    std::vector<Measurement> records =
+        concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(1),
+                      machine.computes(1)});
+    for (Measurement& record : records) {
+        if (auto* compute = std::get_if<ComputeRecord>(&record)) {
+            std::fill(compute->forward_operations_us.begin(), compute->forward_operations_us.end(),
+                      0.5);
+            std::fill(compute->backward_operations_us.begin(),
+                      compute->backward_operations_us.end(), 0.5);
+            compute->forward_us = compute->backward_us = 20;
+        }
+    }
+    CHECK_FALSE(calibrate({collect_run(records, false, "tiny.jsonl")}, scenario).device);
 }
 
 TEST_CASE("a round that a rank did not finish is left out") {

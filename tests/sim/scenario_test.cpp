@@ -1,6 +1,7 @@
 #include "sim/scenario.h"
 
 #include <map>
+#include <numeric>
 
 #include "sim/engine.h"
 #include "sim/json_input.h"
@@ -86,6 +87,50 @@ TEST_CASE("link files are found beside the file that names them, tiers too") {
     CHECK(link.host_issue == duration_from_us(7));
     CHECK(link.interference == constant_interference({1'250'000, 1'500'000}));
     CHECK(link.copy_bandwidth == BytesPerSecond{5'000'000'000});
+}
+
+TEST_CASE("a hierarchical link's own interference holds, else the costlier of its tiers by size") {
+    const Json slow = Json::parse(
+        R"({"name": "s", "algorithm": "ring", "segments": [{"latency_us": 1, "bandwidth_gb_per_s": 1}],
+            "interference": [{"up_to_bytes": 1000, "compute_slowdown": 2, "communication_slowdown": 1},
+                             {"compute_slowdown": 1.1, "communication_slowdown": 3}]})");
+    Json link{{"name", "h"}, {"algorithm", "hierarchical"}, {"intra", slow}, {"inter", slow}};
+    link["inter"]["interference"] = {{"compute_slowdown", 1.5}, {"communication_slowdown", 2}};
+    Json document = changed("/cluster/link", link);
+    document["cluster"]["ranks_per_node"] = 1;
+    const LinkParameters inherited = parse(document).link;
+    CHECK(interference_for(inherited, {1000}) == Interference{2'000'000, 2'000'000});
+    CHECK(interference_for(inherited, {1001}) == Interference{1'500'000, 3'000'000});
+    document["cluster"]["link"]["interference"] = {{"compute_slowdown", 1},
+                                                   {"communication_slowdown", 1.2}};
+    CHECK(parse(document).link.interference == constant_interference({1'000'000, 1'200'000}));
+}
+
+TEST_CASE("the times of operations are taken as they are given") {
+    Json document = changed(
+        "/workload",
+        Json::parse(
+            R"({"model": {"family": "gpt2", "layers": 1, "hidden": 8, "feed_forward": 32, "heads": 2,
+            "vocabulary": 100, "context": 16}, "batch": 1, "sequence_length": 16, "device": "A100"})"));
+    const Workload untimed = step_input(parse(document)).workload;
+    std::vector<double> forward(untimed.forward.size());
+    std::iota(forward.begin(), forward.end(), 1.0);
+    document["workload"]["forward_operations_us"] = forward;
+    document["workload"]["backward_operations_us"] =
+        std::vector<double>(untimed.backward.size(), 2.5);
+    const Workload timed = step_input(parse(document)).workload;
+    for (std::size_t i = 0; i < forward.size(); ++i) {
+        CHECK(timed.forward[i].device == duration_from_us(forward[i]));
+        CHECK(timed.forward[i].host == Duration{0});
+        CHECK(timed.forward[i].name == untimed.forward[i].name);
+    }
+    CHECK(timed.backward.back().device == duration_from_us(2.5));
+    CHECK(timed.readiness == untimed.readiness);
+    document["workload"]["forward_operations_us"].push_back(1);
+    CHECK(refusal(document).find("/workload/forward_operations_us: expected " +
+                                 std::to_string(forward.size()) + " times") != std::string::npos);
+    document["workload"].erase("forward_operations_us");
+    CHECK(refusal(document).find("expected the key forward_operations_us") != std::string::npos);
 }
 
 TEST_CASE("links that cannot be read are refused where they are named") {

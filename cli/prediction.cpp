@@ -1,0 +1,77 @@
+#include "cli/prediction.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "sim/engine.h"
+#include "sim/invariant.h"
+#include "sim/perfetto.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::int64_t most_traced_operations = 1'000'000;
+
+std::int64_t operations_of(const StepInput& input) {
+    return input.step.accumulation * static_cast<std::int64_t>(input.workload.forward.size() +
+                                                               input.workload.backward.size());
+}
+
+// A line that rewrites itself, on a terminal only, and only when there is something to wait for.
+class ProgressLine {
+  public:
+    ProgressLine()
+        : visible_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
+    ~ProgressLine() {
+        if (shown_) {
+            std::fputs("\r\033[K", stderr);
+        }
+    }
+    ProgressLine(const ProgressLine&) = delete;
+    ProgressLine& operator=(const ProgressLine&) = delete;
+
+    void operator()(double done) {
+        constexpr std::chrono::milliseconds patience{500};
+        if (visible_ && std::chrono::steady_clock::now() - start_ > patience) {
+            std::fprintf(stderr, "\rsimulating bucket plans: %3.0f %%", 100 * done);
+            shown_ = true;
+        }
+    }
+
+  private:
+    bool visible_;
+    bool shown_ = false;
+    std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace
+
+Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
+                                 const std::vector<Bytes>& caps) {
+    ProgressLine line;
+    Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
+    for (std::string& note : caveats(scenario)) {
+        prediction.notes.push_back(std::move(note));
+    }
+    return prediction;
+}
+
+bool can_be_traced(const StepInput& input) {
+    return operations_of(input) <= most_traced_operations;
+}
+
+std::string best_step_trace(const Scenario& scenario, const StepInput& input,
+                            const Prediction& prediction) {
+    invariant(can_be_traced(input), "a trace of as many operations as it can hold");
+    const std::optional<Bytes> cap =
+        prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
+    const Program program = Evaluator(input, scenario.sync).program(cap);
+    return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
+}
+
+}  // namespace bucketwise

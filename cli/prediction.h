@@ -1,0 +1,26 @@
+// Predicting for a user: with progress, notes and a trace.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/program.h"
+#include "sim/scenario.h"
+#include "sim/sweep.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+// At `caps`, or, if empty, one cap for every plan; what the scenario should warn of is noted. Where
+// it takes long, a line on the terminal says how far it is.
+Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
+                                 const std::vector<Bytes>& caps);
+
+// Whether the step has few enough operations for a trace to be of use.
+bool can_be_traced(const StepInput& input);
+
+// The recommended step for ui.perfetto.dev. Precondition (asserted): it can be traced.
+std::string best_step_trace(const Scenario& scenario, const StepInput& input,
+                            const Prediction& prediction);
+
+}  // namespace bucketwise
