@@ -40,18 +40,24 @@ std::vector<Round> complete_rounds(const MeasuredRun& run, std::vector<std::stri
     return rounds;
 }
 
-// The median over rounds of the slowest rank's value.
+// The slowest rank's value, by round.
 template <typename Value>
-double slowest(const std::vector<Round>& rounds, Value value) {
-    std::vector<double> of_rounds;
+std::vector<double> slowest_by_round(const std::vector<Round>& rounds, Value value) {
+    std::vector<double> by_round;
     for (const Round& round : rounds) {
         double most = 0;
         for (const ComputeRecord* record : round) {
             most = std::max(most, value(*record));
         }
-        of_rounds.push_back(most);
+        by_round.push_back(most);
     }
-    return median(of_rounds);
+    return by_round;
+}
+
+// Of the median round.
+template <typename Value>
+double slowest(const std::vector<Round>& rounds, Value value) {
+    return median(slowest_by_round(rounds, value));
 }
 
 double computing_us(const ComputeRecord& record) {
@@ -215,14 +221,7 @@ void check_operations(const MeasuredRun& run, const ComputeRecord& record,
 }
 
 void set_variation(const std::vector<Round>& rounds, ComputeFit& fit) {
-    std::vector<double> of_rounds;
-    for (const Round& round : rounds) {
-        double most = 0;
-        for (const ComputeRecord* record : round) {
-            most = std::max(most, computing_us(*record));
-        }
-        of_rounds.push_back(most);
-    }
+    const std::vector<double> of_rounds = slowest_by_round(rounds, computing_us);
     const double middle = median(of_rounds);
     const auto share = [&](double us) { return std::min(middle > 0 ? us / middle : 0, 1.0); };
     fit.variation.compute_spread = share(robust_deviation(of_rounds));

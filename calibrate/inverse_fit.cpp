@@ -5,14 +5,15 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <Eigen/Core>
 #include <Eigen/SVD>
 #include <nlohmann/json.hpp>
-#include <unsupported/Eigen/NonLinearOptimization>
 
+#include "calibrate/multi_start.h"
 #include "sim/error.h"
 #include "sim/link_json.h"
 #include "sim/sweep.h"
@@ -125,172 +126,24 @@ Factors factors_of(const VectorXd& x, const Free& free) {
     return factors;
 }
 
-// What Eigen's LevenbergMarquardt asks of a function.
-struct Residuals {
-    const Simulator& simulator;
-    const Free& free;
-
-    [[nodiscard]] int inputs() const { return static_cast<int>(free.size()); }
-    [[nodiscard]] int values() const { return static_cast<int>(simulator.rows()); }
-
-    int operator()(const VectorXd& x, VectorXd& residuals) const {
-        residuals = simulator.residuals(factors_of(x, free));
-        return 0;
-    }
-
-    // Central differences over a thousandth of a factor: wide enough that a step's rounding to
-    // picoseconds does not show.
-    int df(const VectorXd& x, MatrixXd& jacobian) const {
-        for (Index i = 0; i < x.size(); ++i) {
-            const double h = 1e-3 * std::max(std::abs(x[i]), 1e-3);
-            VectorXd above = x;
-            VectorXd below = x;
-            above[i] += h;
-            below[i] -= h;
-            jacobian.col(i) = (simulator.residuals(factors_of(above, free)) -
-                               simulator.residuals(factors_of(below, free))) /
-                              (2 * h);
-        }
-        return 0;
-    }
-};
-
-VectorXd minimise(const Residuals& function, VectorXd x) {
-    Eigen::LevenbergMarquardt<Residuals, double> solver(const_cast<Residuals&>(function));
-    constexpr Index most_evaluations = 200;
-    solver.parameters.maxfev = most_evaluations;
-    solver.minimize(x);
-    return x;
-}
-
-// Points of a grid of logarithms of x, one axis per free parameter.
-class Grid {
-  public:
-    explicit Grid(const Free& free) {
-        for (const Unknown unknown : free) {
-            axes_.push_back(unknown == computing ? computing_axis : link_axis);
-            points_ *= axes_.back().size();
-        }
-    }
-
-    [[nodiscard]] std::size_t points() const { return points_; }
-
-    [[nodiscard]] VectorXd at(std::size_t point) const {
-        VectorXd x(static_cast<Index>(axes_.size()));
-        for (std::size_t i = 0; i < axes_.size(); ++i) {
-            x[static_cast<Index>(i)] = std::exp(axes_[i][point % axes_[i].size()]);
-            point /= axes_[i].size();
-        }
-        return x;
-    }
-
-    // Next to it along one axis.
-    [[nodiscard]] std::vector<std::size_t> neighbours(std::size_t point) const {
-        std::vector<std::size_t> neighbours;
-        std::size_t stride = 1;
-        for (const std::vector<double>& axis : axes_) {
-            const std::size_t digit = point / stride % axis.size();
-            if (digit > 0) {
-                neighbours.push_back(point - stride);
-            }
-            if (digit + 1 < axis.size()) {
-                neighbours.push_back(point + stride);
-            }
-            stride *= axis.size();
-        }
-        return neighbours;
-    }
-
-  private:
-    inline static const std::vector<double> computing_axis{-1.0, -0.75, -0.5, -0.25, 0.0,
-                                                           0.25, 0.5,   0.75, 1.0};
-    inline static const std::vector<double> link_axis{-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0};
-    std::vector<std::vector<double>> axes_;
-    std::size_t points_ = 1;
-};
-
 // Which bucket holds up which differs from place to place, and each such pattern may have a minimum
-// of its own. So every point of the grid that is better than its neighbours is a start.
-std::vector<VectorXd> starts(const Residuals& function, const Free& free) {
-    const Grid grid(free);
-    std::vector<double> errors;
-    for (std::size_t point = 0; point < grid.points(); ++point) {
-        VectorXd residuals;
-        function(grid.at(point), residuals);
-        errors.push_back(residuals.squaredNorm());
+// of its own; hence the grid.
+Minimum best_machine(const Simulator& simulator, const Free& free) {
+    const std::vector<double> computing_axis{-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0};
+    const std::vector<double> link_axis{-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0};
+    std::vector<std::vector<double>> axes;
+    for (const Unknown unknown : free) {
+        axes.push_back(unknown == computing ? computing_axis : link_axis);
     }
-    std::vector<std::size_t> minima;
-    for (std::size_t point = 0; point < grid.points(); ++point) {
-        const std::vector<std::size_t> around = grid.neighbours(point);
-        if (std::all_of(around.begin(), around.end(),
-                        [&](std::size_t other) { return errors[point] <= errors[other]; })) {
-            minima.push_back(point);
-        }
-    }
-    std::sort(minima.begin(), minima.end(),
-              [&](std::size_t a, std::size_t b) { return errors[a] < errors[b]; });
-    constexpr std::size_t most_starts = 8;
-    std::vector<VectorXd> best;
-    for (std::size_t i = 0; i < std::min(most_starts, minima.size()); ++i) {
-        best.push_back(grid.at(minima[i]));
-    }
-    return best;
-}
-
-struct LocalMinimum {
-    VectorXd x;
-    double squared_error = 0;
-};
-
-struct Minimum {
-    VectorXd x;
-    VectorXd residuals;
-    MatrixXd jacobian;                 // by the logarithms of the factors
-    std::vector<LocalMinimum> others;  // that were found on the way
-};
-
-Minimum find_minimum(const Simulator& simulator, const Free& free) {
-    const Residuals function{simulator, free};
-    Minimum best;
-    constexpr double noticeable = 0.999;  // of the best
-    const auto try_from = [&](const VectorXd& start) {
-        const VectorXd x = minimise(function, start);
-        VectorXd residuals;
-        function(x, residuals);
-        best.others.push_back({x, residuals.squaredNorm()});
-        const bool better = best.residuals.size() == 0 ||
-                            residuals.squaredNorm() < noticeable * best.residuals.squaredNorm();
-        if (better) {
-            best.x = x;
-            best.residuals = residuals;
-        }
-        return better;
-    };
-    for (const VectorXd& start : starts(function, free)) {
-        try_from(start);
-    }
-    // Kinks can hold an iteration up, so the neighbourhood of what it found is tried too.
-    constexpr int most_rounds = 6;
-    bool better = true;
-    for (int round = 0; round < most_rounds && better; ++round) {
-        better = false;
-        const VectorXd centre = best.x;
-        for (Index i = 0; i < centre.size(); ++i) {
-            for (const double factor : {0.75, 1.3}) {
-                VectorXd start = centre;
-                start[i] *= factor;
-                better = try_from(start) || better;
-            }
-        }
-    }
-    best.jacobian.resize(best.residuals.size(), best.x.size());
-    function.df(best.x, best.jacobian);
-    // The logarithm of a bandwidth's factor falls as x grows.
+    Minimum minimum = find_minimum(
+        [&](const VectorXd& x) { return simulator.residuals(factors_of(x, free)); }, axes);
+    // By the logarithms of the factors, of which a bandwidth's falls as its unknown grows.
     for (std::size_t i = 0; i < free.size(); ++i) {
         const auto column = static_cast<Index>(i);
-        best.jacobian.col(column) *= free[i] == bandwidth ? -best.x[column] : best.x[column];
+        const double x = minimum.unknowns[column];
+        minimum.jacobian.col(column) *= free[i] == bandwidth ? -x : x;
     }
-    return best;
+    return minimum;
 }
 
 // By how much each standard error must grow to reach other minima that are nearly as good: one
@@ -299,7 +152,7 @@ Minimum find_minimum(const Simulator& simulator, const Free& free) {
 VectorXd widened_for_other_minima(const Minimum& minimum, const MatrixXd& covariance,
                                   double sigma) {
     constexpr double as_good = 9;  // three standard errors
-    VectorXd wider = VectorXd::Ones(minimum.x.size());
+    VectorXd wider = VectorXd::Ones(minimum.unknowns.size());
     for (const LocalMinimum& other : minimum.others) {
         const double chi_squared =
             (other.squared_error - minimum.residuals.squaredNorm()) / (sigma * sigma);
@@ -307,7 +160,8 @@ VectorXd widened_for_other_minima(const Minimum& minimum, const MatrixXd& covari
             continue;
         }
         for (Index i = 0; i < wider.size(); ++i) {
-            const double away = std::abs(std::log(std::abs(other.x[i] / minimum.x[i])));
+            const double away =
+                std::abs(std::log(std::abs(other.unknowns[i] / minimum.unknowns[i])));
             const double needed = away / std::sqrt(std::max(chi_squared, 1.0));
             wider[i] = std::max(wider[i], needed / std::sqrt(covariance(i, i)));
         }
@@ -318,7 +172,7 @@ VectorXd widened_for_other_minima(const Minimum& minimum, const MatrixXd& covari
 // Of the logarithms of the free parameters, which are relative errors.
 MatrixXd covariance_of(const Minimum& minimum) {
     const Index rows = minimum.residuals.size();
-    const Index columns = minimum.x.size();
+    const Index columns = minimum.unknowns.size();
     // Where nothing is left to tell the steps' own error, 1 % stands for it; nothing is measured
     // better than to a tenth of that.
     constexpr double usual_error = 0.01;
@@ -428,25 +282,29 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
     if (value_of(first, latency) > 0) {
         free.push_back(latency);
     }
-    Minimum minimum = find_minimum(simulator, free);
+    const auto give_up = [&](std::size_t index, std::string_view why) {
+        const Unknown lost = free[index];
+        fit.warnings.push_back(
+            fmt::format("{} is not identifiable from these times, {}; kept at the scenario's {:g}",
+                        name_of(lost, first.part), why, value_of(first, lost)));
+        free.erase(free.begin() + static_cast<std::ptrdiff_t>(index));
+    };
+    while (free.size() > simulator.rows()) {
+        give_up(free.size() - 1, "of which there are too few");
+    }
+    Minimum minimum = best_machine(simulator, free);
     MatrixXd covariance = covariance_of(minimum);
     while (free.size() > 1) {
         Index worst = 0;
-        covariance.diagonal().maxCoeff(&worst);
-        if (std::sqrt(covariance(worst, worst)) <= identifiable &&
-            free.size() <= simulator.rows()) {
+        if (std::sqrt(covariance.diagonal().maxCoeff(&worst)) <= identifiable) {
             break;
         }
-        const Unknown lost = free[static_cast<std::size_t>(worst)];
-        fit.warnings.push_back(
-            fmt::format("{} is not identifiable from these times, which hardly depend on it or do "
-                        "so as on the others; kept at the scenario's {:g}",
-                        name_of(lost, first.part), value_of(first, lost)));
-        free.erase(free.begin() + worst);
-        minimum = find_minimum(simulator, free);
+        give_up(static_cast<std::size_t>(worst),
+                "which hardly depend on it or do so as on the others");
+        minimum = best_machine(simulator, free);
         covariance = covariance_of(minimum);
     }
-    const Factors factors = factors_of(minimum.x, free);
+    const Factors factors = factors_of(minimum.unknowns, free);
     const bool has_freedom = simulator.rows() > free.size();
     Factors relative_error{};
     std::array<Index, parameter_count> column{-1, -1, -1};

@@ -84,15 +84,15 @@ def draw_step_time(comparison, axes):
         axes.plot([x_of(p) for p in default], [p["predicted_step_ms"] for p in default], color=PURPLE, marker="_",
                   markersize=14, linestyle="none", label="predicted, default cap")
     best = min(comparison["points"], key=lambda p: p["predicted_step_ms"])
-    axes.annotate("predicted best", (x_of(best), best["predicted_step_ms"]), xytext=(0, -48),
-                  textcoords="offset points", ha="center", color=BLUE, fontsize=9,
+    axes.margins(y=0.16)
+    axes.annotate("predicted best", (x_of(best), best["predicted_step_ms"]), xytext=(x_of(best), 0.03),
+                  textcoords=("data", "axes fraction"), ha="center", color=BLUE, fontsize=9,
                   arrowprops={"arrowstyle": "->", "color": BLUE})
     cap_axis(axes, xs)
     if moved:
         (far, near), = moved.items()
         axes.set_xlabel(f"bucket cap, MiB (logarithmic; the last point is one bucket for all, {far:g} MiB)")
     axes.set_ylabel("step time, ms")
-    axes.margins(y=0.14)
     axes.set_title(f"{comparison['scenario']}\n{comparison['strategy']}, {comparison['ranks']} ranks: "
                    f"mean error {100 * comparison['mape']:.1f} %, regret {100 * comparison['regret']:.1f} %, "
                    f"noise {100 * comparison['noise_floor']:.1f} %")

@@ -198,10 +198,9 @@ std::string plateau_text(const Prediction& prediction) {
                            range, alike, indifference_reason(prediction));
     }
     if (prediction.plateau_low == prediction.plateau_high) {
-        return fmt::format("  No neighbouring cap is {}.\n",
-                           sweep[prediction.best].confidence
-                               ? alike
-                               : fmt::format("within {:g} % of it", 100 * plateau_tolerance));
+        return fmt::format(
+            "  No neighbouring cap is within {:g} % of it{}.\n", 100 * plateau_tolerance,
+            sweep[prediction.best].confidence ? ", and the fit can tell them apart" : "");
     }
     return fmt::format("  Plateau {}: steps {}.\n", range, alike);
 }

@@ -30,6 +30,7 @@ constexpr std::int64_t most_layers = 16;
 constexpr std::int64_t most_micro_steps = 4;
 constexpr std::size_t most_gradients = 200;
 constexpr std::size_t most_gradients_for_every_plan = 30;
+constexpr std::size_t most_uncertain_gradients = 20;  // each is drawn hundreds of times
 
 std::string read_file(const std::string& path) {
     if (path != "link.json") {
@@ -60,6 +61,9 @@ void predict_and_report(const Scenario& scenario) {
     }
     const StepInput input = step_input(scenario);
     if (input.workload.gradients.size() > most_gradients) {
+        return;
+    }
+    if (is_uncertain(input) && input.workload.gradients.size() > most_uncertain_gradients) {
         return;
     }
     std::vector<Bytes> caps;  // none: every cap at which the plan changes
