@@ -131,7 +131,7 @@ TEST_CASE("one size is refused, and few or close ones are warned of") {
 // latency.
 TEST_CASE("no latency or bandwidth is negative, whatever was measured") {
     std::mt19937 random(7);
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 2000 / BUCKETWISE_TEST_SHARE; ++round) {
         std::uniform_real_distribution<double> log_time(0, 12);
         std::vector<LinkPoint> points;
         const int sizes = 2 + round % 15;
@@ -160,7 +160,8 @@ TEST_CASE("no latency or bandwidth is negative, whatever was measured") {
 }
 
 // Every draw is another machine, its true parameters known. Standard errors must hold what they
-// promise: 95 % of true values lie within 1.96 of them, give or take what 3,000 draws leave open.
+// promise: 95 % of true values lie within 1.96 of them, give or take what 3,000 draws leave open,
+// or the 300 that there is time for under sanitizers.
 TEST_CASE("true parameters lie within the standard errors under 5 % noise, on 3,000 machines") {
     std::mt19937 random(8);
     std::uniform_real_distribution<double> log_latency(std::log(1.0), std::log(1000.0));
@@ -168,7 +169,8 @@ TEST_CASE("true parameters lie within the standard errors under 5 % noise, on 3,
     int latencies_within = 0;
     int bandwidths_within = 0;
     int fitted = 0;
-    for (int round = 0; round < 3000; ++round) {
+    constexpr int machines = 3000 / BUCKETWISE_TEST_SHARE;
+    for (int round = 0; round < machines; ++round) {
         const LinkParameters link =
             ring({segment({}, std::exp(log_latency(random)), std::exp(log_bandwidth(random)))});
         const LinkFit fit =
@@ -183,7 +185,7 @@ TEST_CASE("true parameters lie within the standard errors under 5 % noise, on 3,
         latencies_within += std::abs(latency_off) <= 1.96 * s.errors->latency_us ? 1 : 0;
         bandwidths_within += std::abs(bandwidth_off) <= 1.96 * s.errors->bandwidth_gb_per_s ? 1 : 0;
     }
-    CHECK(fitted > 2850);
+    CHECK(fitted > 0.95 * machines);
     CHECK(latencies_within > 0.92 * fitted);
     CHECK(latencies_within < 0.985 * fitted);
     CHECK(bandwidths_within > 0.92 * fitted);

@@ -36,7 +36,7 @@ void check_refused(const Words& words, const std::string& expected) {
     CHECK_THAT(outcome.errors, Contains(expected));
 }
 
-// One validation serves the tests that look at what it leaves.
+// One validation serves all that look at what it leaves.
 const TestFolder& validated() {
     static const TestFolder folder;
     static const bool done = [] {
@@ -49,119 +49,124 @@ const TestFolder& validated() {
     return folder;
 }
 
-TEST_CASE("validate leaves everything that repeats it, and files that agree") {
-    const std::string folder = validated().file("v");
-    for (const char* name :
-         {"measurements.jsonl", "link.json", "scenario.json", "fit.json", "prediction.json",
-          "comparison.json", "trace.json", "report.md", "report.html"}) {
-        CHECK(std::filesystem::file_size(std::filesystem::path(folder) / name) > 0);
-    }
-    const Json comparison = json_in(folder + "/comparison.json");
-    // The default, the two caps asked for, and the scenario's own 25 MiB.
-    CHECK(comparison["points"].size() == 4);
-    for (const char* key : {"mape", "max_error", "rank_correlation", "regret", "noise_floor"}) {
-        CHECK(comparison[key].is_number());
-    }
-    // The calibrated scenario predicts what the comparison says.
-    const Outcome predicted = run(bucketwise_words(
-        "predict", {folder + "/scenario.json", "--bucket-cap", "1MiB,3MiB,25MiB", "--json", "-"}));
-    REQUIRE(predicted.exit_code == 0);
-    const Json prediction = Json::parse(predicted.output);
-    for (const Json& point : comparison["points"]) {
-        if (point["is_default"]) {
-            CHECK(point["predicted_step_ms"] == prediction["default"]["step_ms"]);
-            continue;
+// Sections, as each test case runs in a process of its own and would validate anew.
+TEST_CASE("a validation, and what can be done with it") {
+    SECTION("validate leaves everything that repeats it, and files that agree") {
+        const std::string folder = validated().file("v");
+        for (const char* name :
+             {"measurements.jsonl", "link.json", "scenario.json", "fit.json", "prediction.json",
+              "comparison.json", "trace.json", "report.md", "report.html"}) {
+            CHECK(std::filesystem::file_size(std::filesystem::path(folder) / name) > 0);
         }
-        for (const Json& row : prediction["sweep"]) {
-            if (row["bucket_cap_mib"] == point["bucket_cap_mib"]) {
-                CHECK(point["predicted_step_ms"] == row["step_ms"]);
+        const Json comparison = json_in(folder + "/comparison.json");
+        // The default, the two caps asked for, and the scenario's own 25 MiB.
+        CHECK(comparison["points"].size() == 4);
+        for (const char* key : {"mape", "max_error", "rank_correlation", "regret", "noise_floor"}) {
+            CHECK(comparison[key].is_number());
+        }
+        // The calibrated scenario predicts what the comparison says.
+        const Outcome predicted =
+            run(bucketwise_words("predict", {folder + "/scenario.json", "--bucket-cap",
+                                             "1MiB,3MiB,25MiB", "--json", "-"}));
+        REQUIRE(predicted.exit_code == 0);
+        const Json prediction = Json::parse(predicted.output);
+        for (const Json& point : comparison["points"]) {
+            if (point["is_default"]) {
+                CHECK(point["predicted_step_ms"] == prediction["default"]["step_ms"]);
+                continue;
+            }
+            for (const Json& row : prediction["sweep"]) {
+                if (row["bucket_cap_mib"] == point["bucket_cap_mib"]) {
+                    CHECK(point["predicted_step_ms"] == row["step_ms"]);
+                }
             }
         }
     }
-}
 
-TEST_CASE("the HTML report stands alone, with its pictures or the reason why there are none") {
-    const std::string folder = validated().file("v");
-    const std::string html = text_of_file(folder + "/report.html");
-    for (const char* fetches :
-         {"src=", "<script", "<link", "@import", "url(http", "<!DOCTYPE svg"}) {
-        CHECK(html.find(fetches) == std::string::npos);
+    SECTION("the HTML report stands alone, with its pictures or the reason why there are none") {
+        const std::string folder = validated().file("v");
+        const std::string html = text_of_file(folder + "/report.html");
+        for (const char* fetches :
+             {"src=", "<script", "<link", "@import", "url(http", "<!DOCTYPE svg"}) {
+            CHECK(html.find(fetches) == std::string::npos);
+        }
+        const bool drawn = std::filesystem::exists(folder + "/step_time.svg");
+        CHECK((html.find("<svg") != std::string::npos) == drawn);
+        CHECK((html.find("there are no pictures") == std::string::npos) == drawn);
+        CHECK_THAT(text_of_file(folder + "/report.md"), Contains("Predicted best bucket cap"));
     }
-    const bool drawn = std::filesystem::exists(folder + "/step_time.svg");
-    CHECK((html.find("<svg") != std::string::npos) == drawn);
-    CHECK((html.find("there are no pictures") == std::string::npos) == drawn);
-    CHECK_THAT(text_of_file(folder + "/report.md"), Contains("Predicted best bucket cap"));
-}
 
-TEST_CASE("calibrate and compare, one by one, say what validate said") {
-    const std::string folder = validated().file("v");
-    const TestFolder own;
-    REQUIRE(run(bucketwise_words("calibrate",
-                                 {folder + "/measurements.jsonl", "-o", own.file("link.json"),
-                                  "--scenario-output", own.file("scenario.json"), "--fit",
-                                  own.file("fit.json")}))
-                .exit_code == 0);
-    CHECK(json_in(own.file("scenario.json")) == json_in(folder + "/scenario.json"));
-    CHECK(json_in(own.file("fit.json")) == json_in(folder + "/fit.json"));
-    REQUIRE(run(bucketwise_words(
-                    "compare", {own.file("scenario.json"), "--measurements",
-                                folder + "/measurements.jsonl", "-o", own.file("comparison.json")}))
-                .exit_code == 0);
-    Json own_comparison = json_in(own.file("comparison.json"));
-    CHECK(own_comparison == json_in(folder + "/comparison.json"));
-    // The contract of the two: any scenario, a link, measurements.
-    const Outcome outcome = run(
-        bucketwise_words("compare", {two_buckets, "--link", own.file("link.json"), "--measurements",
-                                     folder + "/measurements.jsonl", "-o", "-"}));
-    REQUIRE(outcome.exit_code == 0);
-    CHECK(Json::parse(outcome.output)["points"].size() == 4);
-}
-
-TEST_CASE("a folder that holds files is only gone on with when asked") {
-    const std::string folder = validated().file("v");
-    check_refused(quick_validation(folder), "expected a new or empty folder, or --resume");
-    const std::string before = text_of_file(folder + "/measurements.jsonl");
-    const std::string comparison = text_of_file(folder + "/comparison.json");
-    const Outcome again = run(quick_validation(folder) + Words{"--resume"});
-    CHECK(again.exit_code == 0);
-    // Nothing was left to measure but that it was resumed.
-    CHECK_THAT(text_of_file(folder + "/measurements.jsonl"), Contains(before));
-    CHECK(json_in(folder + "/comparison.json")["points"] == Json::parse(comparison)["points"]);
-}
-
-TEST_CASE("a truncated last line costs one sample and a note") {
-    const std::string text = text_of_file(validated().file("v") + "/measurements.jsonl");
-    const TestFolder own;
-    write_file(own.file("torn.jsonl"), text.substr(0, text.size() - 100));
-    const Outcome outcome =
-        run(bucketwise_words("calibrate", {own.file("torn.jsonl"), "-o", own.file("link.json")}));
-    CHECK(outcome.exit_code == 0);
-    CHECK_THAT(outcome.output, Contains("the last line has no end"));
-}
-
-TEST_CASE("damaged and mixed measurements are refused by their line, and nothing is written") {
-    const std::string text = text_of_file(validated().file("v") + "/measurements.jsonl");
-    const TestFolder own;
-    const std::string file = own.file("m.jsonl");
-    const Words calibrate = bucketwise_words("calibrate", {file, "-o", own.file("link.json")});
-    const auto refused = [&](const std::string& content, const std::string& expected) {
-        write_file(file, content);
-        check_refused(calibrate, expected);
-        CHECK_FALSE(std::filesystem::exists(own.file("link.json")));
-    };
-    const std::size_t second = text.find('\n') + 1;
-    refused("", "expected measurement records, got none");
-    refused(text.substr(0, second) + "{\"kind\": \"step\"}\n" + text.substr(second), "m.jsonl:2");
-    refused(text.substr(0, second) + "no JSON\n" + text.substr(second), "m.jsonl:2");
-    // Another run's records below.
-    std::string other = text;
-    for (std::size_t at = other.find("\"ranks\":2"); at != std::string::npos;
-         at = other.find("\"ranks\":2", at + 1)) {
-        other.replace(at, 9, "\"ranks\":4");
+    SECTION("calibrate and compare, one by one, say what validate said") {
+        const std::string folder = validated().file("v");
+        const TestFolder own;
+        REQUIRE(run(bucketwise_words("calibrate",
+                                     {folder + "/measurements.jsonl", "-o", own.file("link.json"),
+                                      "--scenario-output", own.file("scenario.json"), "--fit",
+                                      own.file("fit.json")}))
+                    .exit_code == 0);
+        CHECK(json_in(own.file("scenario.json")) == json_in(folder + "/scenario.json"));
+        CHECK(json_in(own.file("fit.json")) == json_in(folder + "/fit.json"));
+        REQUIRE(run(bucketwise_words("compare", {own.file("scenario.json"), "--measurements",
+                                                 folder + "/measurements.jsonl", "-o",
+                                                 own.file("comparison.json")}))
+                    .exit_code == 0);
+        Json own_comparison = json_in(own.file("comparison.json"));
+        CHECK(own_comparison == json_in(folder + "/comparison.json"));
+        // The contract of the two: any scenario, a link, measurements.
+        const Outcome outcome = run(bucketwise_words(
+            "compare", {two_buckets, "--link", own.file("link.json"), "--measurements",
+                        folder + "/measurements.jsonl", "-o", "-"}));
+        REQUIRE(outcome.exit_code == 0);
+        CHECK(Json::parse(outcome.output)["points"].size() == 4);
     }
-    refused(text + other, "expected records of one run");
-    // An environment alone has nothing to fit.
-    refused(text.substr(0, second), "expected all-reduces of at least two sizes");
+
+    SECTION("a folder that holds files is only gone on with when asked") {
+        const std::string folder = validated().file("v");
+        check_refused(quick_validation(folder), "expected a new or empty folder, or --resume");
+        const std::string before = text_of_file(folder + "/measurements.jsonl");
+        const std::string comparison = text_of_file(folder + "/comparison.json");
+        const Outcome again = run(quick_validation(folder) + Words{"--resume"});
+        CHECK(again.exit_code == 0);
+        // Nothing was left to measure but that it was resumed.
+        CHECK_THAT(text_of_file(folder + "/measurements.jsonl"), Contains(before));
+        CHECK(json_in(folder + "/comparison.json")["points"] == Json::parse(comparison)["points"]);
+    }
+
+    SECTION("a truncated last line costs one sample and a note") {
+        const std::string text = text_of_file(validated().file("v") + "/measurements.jsonl");
+        const TestFolder own;
+        write_file(own.file("torn.jsonl"), text.substr(0, text.size() - 100));
+        const Outcome outcome = run(
+            bucketwise_words("calibrate", {own.file("torn.jsonl"), "-o", own.file("link.json")}));
+        CHECK(outcome.exit_code == 0);
+        CHECK_THAT(outcome.output, Contains("the last line has no end"));
+    }
+
+    SECTION("damaged and mixed measurements are refused by their line, and nothing is written") {
+        const std::string text = text_of_file(validated().file("v") + "/measurements.jsonl");
+        const TestFolder own;
+        const std::string file = own.file("m.jsonl");
+        const Words calibrate = bucketwise_words("calibrate", {file, "-o", own.file("link.json")});
+        const auto refused = [&](const std::string& content, const std::string& expected) {
+            write_file(file, content);
+            check_refused(calibrate, expected);
+            CHECK_FALSE(std::filesystem::exists(own.file("link.json")));
+        };
+        const std::size_t second = text.find('\n') + 1;
+        refused("", "expected measurement records, got none");
+        refused(text.substr(0, second) + "{\"kind\": \"step\"}\n" + text.substr(second),
+                "m.jsonl:2");
+        refused(text.substr(0, second) + "no JSON\n" + text.substr(second), "m.jsonl:2");
+        // Another run's records below.
+        std::string other = text;
+        for (std::size_t at = other.find("\"ranks\":2"); at != std::string::npos;
+             at = other.find("\"ranks\":2", at + 1)) {
+            other.replace(at, 9, "\"ranks\":4");
+        }
+        refused(text + other, "expected records of one run");
+        // An environment alone has nothing to fit.
+        refused(text.substr(0, second), "expected all-reduces of at least two sizes");
+    }
 }
 
 TEST_CASE("wrong use of calibrate, compare and validate ends with 2 and one line") {
