@@ -31,7 +31,7 @@ quietly() {
 echo "1/4 installing what is missing"
 tools/install_dependencies.sh --run-only
 
-echo "2/4 building bucketwise in $build, a minute or two on two cores"
+echo "2/4 building bucketwise in $build, some three minutes on two cores"
 # Neither tests nor benchmarks, so that nothing has to be installed for them.
 quietly cmake -S . -B "$build" -G Ninja -D CMAKE_BUILD_TYPE=Release \
     -D BUCKETWISE_BUILD_TESTS=OFF -D BUCKETWISE_BUILD_BENCHMARKS=OFF
