@@ -70,10 +70,14 @@ double regret(const std::vector<ComparedPoint>& points) {
     const auto chosen = std::min_element(
         points.begin(), points.end(),
         [](const auto& a, const auto& b) { return a.predicted_step_ms < b.predicted_step_ms; });
+    return regret(points, static_cast<std::size_t>(chosen - points.begin()));
+}
+
+double regret(const std::vector<ComparedPoint>& points, std::size_t chosen) {
     const auto best = std::min_element(
         points.begin(), points.end(),
         [](const auto& a, const auto& b) { return a.measured_step_ms < b.measured_step_ms; });
-    return chosen->measured_step_ms / best->measured_step_ms - 1;
+    return points[chosen].measured_step_ms / best->measured_step_ms - 1;
 }
 
 double rank_correlation(const std::vector<ComparedPoint>& points) {

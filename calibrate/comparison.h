@@ -1,6 +1,7 @@
 // How far predictions are from measurements, and what the decision they lead to costs.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace bucketwise {
@@ -22,6 +23,9 @@ double largest_absolute_error(const std::vector<ComparedPoint>& points);
 // Measured time at the cap with the best prediction / best measured time - 1: zero when the tool
 // chose what a full measurement would have chosen. Precondition: at least one point.
 double regret(const std::vector<ComparedPoint>& points);
+
+// The same of the point that was chosen, by whatever rule.
+double regret(const std::vector<ComparedPoint>& points, std::size_t chosen);
 
 // Spearman's rank correlation of predicted and measured times, ties sharing their mean rank; zero
 // when either side is constant. Precondition: at least one point.

@@ -48,8 +48,8 @@ struct LinkFit {
 };
 
 // Weighted by the points' standard errors and 1 % of their time, whichever is more; no result is
-// negative. A point that lies far off while all others agree is dropped, at most one in ten.
-// Two different sizes at least, 64 at most. Throws InputError, which names `file`.
+// negative. A point that lies far off while all others agree is dropped, at most one and one more
+// for every ten. Two different sizes at least, 64 at most. Throws InputError, which names `file`.
 LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file);
 
 }  // namespace bucketwise

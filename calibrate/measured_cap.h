@@ -26,6 +26,9 @@ struct MeasuredCap {
     std::vector<double> end_us;
     std::vector<double> last_begin_us;  // of the last rank
     bool operator==(const MeasuredCap&) const = default;
+
+    // What to ask an Evaluator for; none: the framework's default.
+    [[nodiscard]] std::optional<Bytes> asked_cap() const { return is_default ? std::nullopt : cap; }
 };
 
 // By rising cap, the default before a named cap of the same size. Throws InputError where rounds of

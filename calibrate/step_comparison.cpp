@@ -18,7 +18,7 @@ namespace {
 SyncSettings settings_of(const Scenario& scenario, const MeasuredCap& measured) {
     SyncRequest request = scenario.sync;
     if (has_cap(request)) {
-        request.bucket_cap = measured.is_default ? std::nullopt : measured.cap;
+        request.bucket_cap = measured.asked_cap();
     }
     return settings_for(request);
 }
@@ -109,11 +109,8 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
         CapComparison point;
         point.measured = std::move(measured);
         choices.push_back(settings_of(scenario, point.measured));
-        point.predicted =
-            evaluator.evaluate(point.measured.is_default ? std::nullopt : point.measured.cap);
-        check_collectives(
-            run, point,
-            evaluator.program(point.measured.is_default ? std::nullopt : point.measured.cap));
+        point.predicted = evaluator.evaluate(point.measured.asked_cap());
+        check_collectives(run, point, evaluator.program(point.measured.asked_cap()));
         point.predicted_ms = to_ms(point.predicted.times.step());
         point.measured_ms = median(point.measured.step_us) / 1e3;
         const MedianInterval us = median_interval(point.measured.step_us);
@@ -172,8 +169,7 @@ void judge(Comparison& comparison) {
     comparison.chosen =
         least_expected_regret(comparison.points, least(&ComparedPoint::predicted_step_ms));
     comparison.fastest = least(&ComparedPoint::measured_step_ms);
-    comparison.regret =
-        plain[comparison.chosen].measured_step_ms / plain[comparison.fastest].measured_step_ms - 1;
+    comparison.regret = regret(plain, comparison.chosen);
     for (std::size_t i = 0; i < comparison.points.size(); ++i) {
         if (comparison.points[i].measured.is_default) {
             comparison.default_cap = i;
@@ -226,8 +222,7 @@ WhatIf best_of(const std::string& change, const StepInput& input, const Scenario
     WhatIf result;
     result.change = change;
     for (const CapComparison& point : points) {
-        const Evaluation evaluation =
-            evaluator.evaluate(point.measured.is_default ? std::nullopt : point.measured.cap);
+        const Evaluation evaluation = evaluator.evaluate(point.measured.asked_cap());
         const double ms = to_ms(evaluation.times.step());
         if (&point == &points.front() || ms < result.step_ms) {
             result.step_ms = ms;
@@ -258,9 +253,12 @@ std::vector<WhatIf> what_if(const StepInput& input, const Scenario& scenario,
 
 // --- pictures ---
 
-StepPicture predicted_picture(const StepInput& input, const SyncSettings& sync,
-                              const BucketPlan& plan) {
-    const Program program = build_program(input, sync, plan);
+std::string label_of(const Collective& collective) {
+    return collective.bucket ? fmt::format("bucket {}", *collective.bucket + 1)
+                             : std::string(name_of(collective.kind));
+}
+
+StepPicture predicted_picture(const Program& program) {
     const Simulation simulation = simulate({&program, 1}, Record::timeline);
     StepPicture picture;
     picture.step_ms = to_ms(simulation.ranks.front().step());
@@ -268,11 +266,8 @@ StepPicture predicted_picture(const StepInput& input, const SyncSettings& sync,
     for (const Span& span : simulation.timeline.spans) {
         const auto subject = static_cast<std::size_t>(span.subject);
         if (span.track == Track::communication) {
-            const Collective& collective = program.collectives[subject];
-            picture.communicating.push_back({collective.bucket
-                                                 ? fmt::format("bucket {}", *collective.bucket + 1)
-                                                 : std::string(name_of(collective.kind)),
-                                             to_ms(span.start), to_ms(span.end)});
+            picture.communicating.push_back(
+                {label_of(program.collectives[subject]), to_ms(span.start), to_ms(span.end)});
             continue;
         }
         if (span.track != Track::compute) {
@@ -308,10 +303,7 @@ StepPicture measured_picture(const MeasuredCap& measured, const Program& program
                          {"backward", measured.forward_us / 1e3, backward_end_us / 1e3},
                          {"optimizer", (step_us - measured.optimizer_us) / 1e3, step_us / 1e3}};
     for (std::size_t i = 0; i < measured.begin_us.size(); ++i) {
-        const Collective& collective = program.collectives[i];
-        picture.communicating.push_back({collective.bucket
-                                             ? fmt::format("bucket {}", *collective.bucket + 1)
-                                             : std::string(name_of(collective.kind)),
+        picture.communicating.push_back({label_of(program.collectives[i]),
                                          measured.begin_us[i] / 1e3, measured.end_us[i] / 1e3});
     }
     return picture;
@@ -349,11 +341,9 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
     note_few_samples(comparison);
     comparison.what_if = what_if(input, scenario, comparison.points);
     const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
-    const SyncSettings sync = settings_of(scenario, chosen);
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-    comparison.predicted_picture = predicted_picture(input, sync, plan);
-    comparison.measured_picture = measured_picture(chosen, build_program(input, sync, plan));
+    const Program program = Evaluator(input, scenario.sync).program(chosen.asked_cap());
+    comparison.predicted_picture = predicted_picture(program);
+    comparison.measured_picture = measured_picture(chosen, program);
     return comparison;
 }
 

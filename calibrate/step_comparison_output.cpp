@@ -6,13 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/step_comparison.h"
+#include "sim/prediction_json.h"
 
 namespace bucketwise {
 namespace {
-
-Json cap_json(const std::optional<Bytes>& cap) {
-    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
-}
 
 Json point_json(const CapComparison& point) {
     Json causes = Json::object();
@@ -20,7 +17,7 @@ Json point_json(const CapComparison& point) {
         causes[std::string(cause.name)] = cause.ms;
     }
     Json json{
-        {"bucket_cap_mib", cap_json(point.measured.cap)},
+        {"bucket_cap_mib", mib_or_null(point.measured.cap)},
         {"is_default", point.measured.is_default},
         {"buckets", point.measured.bucket_bytes.size()},
         {"predicted_step_ms", point.predicted_ms},
@@ -138,9 +135,11 @@ Json to_json(const Comparison& comparison) {
     for (const WhatIf& what : comparison.what_if) {
         what_if.push_back({{"change", what.change},
                            {"step_ms", what.step_ms},
-                           {"bucket_cap_mib", cap_json(what.cap)}});
+                           {"bucket_cap_mib", mib_or_null(what.cap)}});
     }
-    const auto cap_of = [&](std::size_t i) { return cap_json(comparison.points[i].measured.cap); };
+    const auto cap_of = [&](std::size_t i) {
+        return mib_or_null(comparison.points[i].measured.cap);
+    };
     return {{"scenario", comparison.scenario},
             {"strategy", comparison.strategy},
             {"ranks", comparison.ranks},

@@ -9,10 +9,6 @@
 namespace bucketwise {
 namespace {
 
-Json mib_or_null(const std::optional<Bytes>& cap) {
-    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
-}
-
 Json row(const Evaluation& evaluation) {
     Json sizes = Json::array();
     for (const Bytes size : evaluation.bucket_bytes) {
@@ -57,6 +53,10 @@ Json settings(const Scenario& scenario, const Prediction& prediction) {
 }
 
 }  // namespace
+
+Json mib_or_null(const std::optional<Bytes>& cap) {
+    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
+}
 
 Json to_json(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& best = prediction.fastest();

@@ -14,4 +14,7 @@ namespace bucketwise {
 // of steps, and expected_regret.
 Json to_json(const Scenario& scenario, const Prediction& prediction);
 
+// The number of MiB to type for a cap; null without one.
+Json mib_or_null(const std::optional<Bytes>& cap);
+
 }  // namespace bucketwise

@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
+#include <utility>
 
 #include "cli/files.h"
+#include "cli/steps_csv.h"
 #include "sim/error.h"
 #include "sim/json_input.h"
 #include "sim/sweep.h"
@@ -26,30 +26,18 @@ Scenario shipped(const std::string& file) {
     return parse_scenario(parse_json(read_text_file(path), path), path, read_text_file);
 }
 
-// Published medians of backward, by cap.
-ObservedSteps published(const std::string& scenario, const std::string& option, double mib_per_n) {
-    ObservedSteps observed{
-        .file = option, .scenario = shipped(scenario), .part = ObservedPart::backward, .steps = {}};
-    std::ifstream file(fs::path(BUCKETWISE_TEST_DATA_DIR) / "published" / "compare_ddp.csv");
-    REQUIRE(file);
-    std::string line;
-    while (std::getline(file, line)) {
-        std::istringstream cells(line);
-        std::string n;
-        std::string phase;
-        std::string row_option;
-        std::string p50;
-        std::getline(cells, n, ',');
-        std::getline(cells, phase, ',');
-        std::getline(cells, row_option, ',');
-        std::getline(cells, p50, ',');
-        if (phase == "backward" && row_option == option) {
-            const double bytes = std::stod(n) * mib_per_n * static_cast<double>(bytes_per_mib);
-            observed.steps.push_back({Bytes{std::llround(bytes)}, std::stod(p50)});
-        }
-    }
-    REQUIRE(observed.steps.size() == 9);
-    return observed;
+// Published medians of backward, by cap, of `name`: core, async or sync.
+ObservedSteps published(const std::string& name) {
+    const std::string file =
+        (fs::path(BUCKETWISE_TEST_DATA_DIR) / "published" / ("compare_ddp_" + name + ".csv"))
+            .string();
+    StepsCsv csv = read_steps_csv(file);
+    REQUIRE(csv.part == ObservedPart::backward);
+    REQUIRE(csv.steps.size() == 9);
+    return {.file = file,
+            .scenario = shipped("compare_ddp_" + name + ".json"),
+            .part = csv.part,
+            .steps = std::move(csv.steps)};
 }
 
 const FittedParameter& parameter(const InverseFit& fit, const std::string& name) {
@@ -88,10 +76,7 @@ std::vector<ObservedStep> steps_of_machine(const Scenario& scenario, double comp
 }
 
 TEST_CASE("the published compare_ddp medians give the shipped scenario's parameters") {
-    const InverseFit fit =
-        fit_to_steps({published("compare_ddp_core.json", "DDP_CPP_CORE", 1),
-                      published("compare_ddp_async.json", "PYTHON_DDP_ASYNC_REDUCTION", 4),
-                      published("compare_ddp_sync.json", "PYTHON_DDP_SYNC_REDUCTION", 4)});
+    const InverseFit fit = fit_to_steps({published("core"), published("async"), published("sync")});
     const FittedParameter& backward = parameter(fit, "backward_ms");
     const FittedParameter& bandwidth = parameter(fit, "bandwidth_gb_per_s");
     CHECK(backward.start == Approx(469.4));
@@ -158,7 +143,7 @@ TEST_CASE("under 1 % noise known parameters lie within three standard errors, on
 }
 
 TEST_CASE("from two rows it says what is not identifiable") {
-    ObservedSteps observed = published("compare_ddp_async.json", "PYTHON_DDP_ASYNC_REDUCTION", 4);
+    ObservedSteps observed = published("async");
     observed.steps = {observed.steps.front(), observed.steps.back()};
     const InverseFit fit = fit_to_steps({observed});
     CHECK_FALSE(parameter(fit, "latency_us").is_fitted);
