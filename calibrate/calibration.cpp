@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/statistics.h"
+#include "sim/device_input.h"
 #include "sim/error.h"
 #include "sim/link_json.h"
 #include "sim/strategy.h"
@@ -35,10 +36,14 @@ void check_same_link(const MeasuredRun& first, const MeasuredRun& other) {
     const auto text = [](const MeasuredRun& run) {
         const EnvironmentRecord environment = run.environment.value_or(EnvironmentRecord{});
         return fmt::format(
-            "{} {} ({}) of {}, link rate {}, {}", run.transport.backend, run.transport.algorithm,
-            run.transport.implementation, run.dtype ? name_of(*run.dtype) : "nothing",
+            "{} {} ({}) of {}{}{}, link rate {}, {}{}", run.transport.backend,
+            run.transport.algorithm, run.transport.implementation,
+            run.dtype ? name_of(*run.dtype) : "nothing",
+            run.transport.shared_gpu ? " on a shared GPU" : "",
+            run.transport.ctas ? fmt::format(", {} CTAs at most", *run.transport.ctas) : "",
             environment.link_rate.empty() ? "as it is" : environment.link_rate,
-            environment.machine.cpu.empty() ? "unknown machine" : environment.machine.cpu);
+            environment.machine.cpu.empty() ? "unknown machine" : environment.machine.cpu,
+            environment.gpu.empty() ? "" : ", " + environment.gpu);
     };
     if (text(first) != text(other)) {
         throw InputError(other.file, "",
@@ -104,9 +109,11 @@ Provenance provenance_of(const std::vector<MeasuredRun>& runs,
     from.samples = samples;
     from.source = "bucketwise calibrate " + files;
     if (const auto& environment = runs.front().environment) {
+        // What tells most comes first: a link file holds 200 characters of it.
         from.hardware = fmt::format(
-            "{}, {} cores, {} host{}{}", environment->machine.cpu, environment->machine.cores,
-            environment->hosts, environment->hosts == 1 ? "" : "s",
+            "{}{}{}, {} cores, {} host{}{}", environment->gpu, environment->gpu.empty() ? "" : "; ",
+            environment->machine.cpu, environment->machine.cores, environment->hosts,
+            environment->hosts == 1 ? "" : "s",
             environment->link_rate.empty() ? "" : ", links of " + environment->link_rate);
         from.versions = environment->libraries + ", " + environment->machine.kernel;
         from.date = environment->date.substr(0, 10);
@@ -115,12 +122,31 @@ Provenance provenance_of(const std::vector<MeasuredRun>& runs,
 }
 
 std::string link_name(const MeasuredRun& run) {
+    if (run.transport.shared_gpu) {
+        return run.transport.backend + " measured, shared GPU, not an interconnect";
+    }
     const std::string rate = run.environment ? run.environment->link_rate : "";
-    return fmt::format(
-        "{} {}, measured", run.transport.backend,
-        rate.empty() ? (run.environment && run.environment->hosts == 1 ? std::string("on loopback")
-                                                                       : std::string("as it is"))
-                     : "at " + rate);
+    const bool one_host = run.environment && run.environment->hosts == 1;
+    const std::string where = !rate.empty()                     ? "at " + rate
+                              : !one_host                       ? "as it is"
+                              : run.transport.backend == "gloo" ? "on loopback"
+                                                                : "within one host";
+    return fmt::format("{} {}, measured", run.transport.backend, where);
+}
+
+bool has_device(const Scenario& scenario) {
+    return std::visit([](const auto& workload) { return workload.device.has_value(); },
+                      scenario.workload);
+}
+
+std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
+    std::vector<double> samples;
+    for (const MeasuredRun& run : runs) {
+        for (const AllReduceRecord& record : run.all_reduces) {
+            samples.insert(samples.end(), record.issue_us.begin(), record.issue_us.end());
+        }
+    }
+    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
 }
 
 }  // namespace
@@ -144,12 +170,29 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
         throw InputError(first.file, "", "all-reduces on more than one rank", "one rank's");
     }
     result.link_fit = fit_link(algorithm_of(first), points, first.file);
-    result.interference = fit_interference(first.contentions);
+    result.interference = fit_interference(first.contentions, first.transport.ctas);
+    result.host_issue = host_issue(runs);
+    result.shared_gpu = first.transport.shared_gpu;
     if (scenario) {
         result.compute = fit_compute(first, *scenario);
     }
     if (result.compute) {
         result.device = fit_device(*scenario, *result.compute);
+    }
+    if (result.device && result.compute->launch) {
+        // What the regression calls launching is then what an operation takes on the device
+        // however little it does.
+        Device& device = result.device->device;
+        device.launch = result.compute->launch->time;
+        device.host_is_device = false;
+    }
+    if (!result.device && result.compute && result.compute->launch && !has_device(*scenario)) {
+        result.warnings.emplace_back(
+            "the scenario has no device, and none could be fitted: what launching takes is not in "
+            "the calibrated scenario");
+    }
+    if (result.device && result.compute->graph_launch) {
+        result.device->device.graph_launch = result.compute->graph_launch->time;
     }
 
     LinkParameters& link = result.link;
@@ -157,14 +200,20 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
     link.algorithm = algorithm_of(first);
     link.segments = result.link_fit.segments;
     link.launch = result.link_fit.launch;
+    link.host_issue = result.host_issue ? result.host_issue->time : Duration{0};
     link.interference = result.interference.segments;
+    link.ctas = result.interference.ctas;
     link.copy_bandwidth = result.compute ? result.compute->copy_bandwidth : std::nullopt;
     link.provenance = provenance_of(runs, result.all_reduces);
 
     const auto warn = [&](const std::vector<std::string>& warnings) {
         result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
     };
+    if (result.shared_gpu) {
+        result.warnings.insert(result.warnings.begin(), std::string(shared_gpu_warning));
+    }
     warn(result.link_fit.warnings);
+    warn(result.interference.warnings);
     if (result.compute) {
         warn(result.compute->warnings);
     }
@@ -207,11 +256,39 @@ Json device_json(const Device& device) {
             peaks[std::string(name_of(arithmetic))] = device.peak(arithmetic);
         }
     }
-    return {{"name", device.name},
-            {"peak_tflop_per_s", std::move(peaks)},
-            {"memory_bandwidth_gb_per_s", static_cast<double>(device.memory_bandwidth.count) / 1e9},
-            {"launch_us", to_us(device.launch)},
-            {"host_is_device", device.host_is_device}};
+    Json json{
+        {"name", device.name},
+        {"peak_tflop_per_s", std::move(peaks)},
+        {"memory_bandwidth_gb_per_s", static_cast<double>(device.memory_bandwidth.count) / 1e9},
+        {"launch_us", to_us(device.launch)},
+        {"host_is_device", device.host_is_device}};
+    if (device.graph_launch > Duration{0}) {
+        json["graph_launch_us"] = to_us(device.graph_launch);
+    }
+    return json;
+}
+
+// What launching took, into the scenario's own device. Where none was measured it is in the
+// operations' times, and must not be added to them once more.
+void set_launches(Json& workload, const ComputeFit& compute) {
+    if (!workload.contains("device")) {
+        return;
+    }
+    Json& device = workload["device"];
+    const Device before = read_device({&device, "scenario", "/workload/device"});
+    const bool counted_twice =
+        !compute.launch && !before.host_is_device && before.launch > Duration{0};
+    if (!compute.launch && !counted_twice) {
+        return;
+    }
+    if (device.is_string()) {
+        device = Json{{"preset", device}};
+    }
+    device["host_is_device"] = !compute.launch;
+    device["launch_us"] = compute.launch ? to_us(compute.launch->time) : 0.0;
+    if (compute.graph_launch) {
+        device["graph_launch_us"] = to_us(compute.graph_launch->time);
+    }
 }
 
 }  // namespace
@@ -232,10 +309,14 @@ Json with_measured_computing(Json document, const ComputeFit& compute) {
         workload["forward_operations_us"] = times_us(compute.forward_operations);
         workload["backward_operations_us"] = times_us(compute.backward_operations);
     }
+    set_launches(workload, compute);
     Json& step = document["step"];
     step = step.is_null() ? Json::object() : step;
     step.erase("optimizer");
     step["optimizer_ms"] = rounded_ms(compute.optimizer);
+    if (!compute.launch) {
+        step.erase("cuda_graph");  // a host that is the device runs none
+    }
     const Variation& variation = compute.variation;
     document["variation"] = {{"seed", variation.seed},
                              {"compute_spread", variation.compute_spread},
@@ -249,11 +330,12 @@ Json calibrated_scenario(Json document, const Calibration& calibration) {
     document = with_measured_computing(std::move(document), calibration.compute.value());
     document["cluster"]["link"] = link_json(calibration.link);
     if (calibration.device) {
-        // Launching is in the measured times of operations and copies already; the ranks that
-        // Gloo connects compute on CPUs.
         Device device = calibration.device->device;
-        device.launch = Duration{0};
-        device.host_is_device = true;
+        if (!calibration.compute->launch) {
+            // A CPU's: launching is in the measured times of operations and copies already.
+            device.launch = device.graph_launch = Duration{0};
+            device.host_is_device = true;
+        }
         document["workload"]["device"] = device_json(device);
     }
     return document;
@@ -283,11 +365,33 @@ Json fit_json(const Calibration& calibration) {
                              {"compute_standard_error", point.compute_error},
                              {"communication_slowdown", point.communication_slowdown},
                              {"communication_standard_error", point.communication_error}});
+        const auto add = [&](const char* key, const auto& value) {
+            if (value) {
+                slowdowns.back()[key] = *value;
+            }
+        };
+        add("ctas", point.ctas);
+        add("products_slowdown", point.apart.products);
+        add("rest_slowdown", point.apart.rest);
     }
     Json json{{"link", link_json(calibration.link)},
               {"all_reduce", std::move(points)},
               {"interference", std::move(slowdowns)},
               {"warnings", calibration.warnings}};
+    const auto add_host_cost = [&](const char* name, const std::optional<HostCost>& cost) {
+        if (cost) {
+            json["host"][name] = {{"median_us", to_us(cost->time)},
+                                  {"interquartile_share", cost->spread}};
+        }
+    };
+    add_host_cost("issue", calibration.host_issue);
+    if (calibration.compute) {
+        add_host_cost("launch", calibration.compute->launch);
+        add_host_cost("graph_launch", calibration.compute->graph_launch);
+    }
+    if (calibration.shared_gpu) {
+        json["shared_gpu"] = true;
+    }
     if (calibration.device) {
         json["device"] = device_json(calibration.device->device);
         json["device"]["compute_standard_error"] = calibration.device->compute_error;

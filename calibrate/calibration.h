@@ -22,8 +22,10 @@ struct Calibration {
     LinkFit link_fit;
     InterferenceFit interference;
     std::vector<AllReduceSamples> all_reduces;  // what the link was fitted to
+    std::optional<HostCost> host_issue;         // of an all-reduce; none: the host runs it itself
     std::optional<ComputeFit> compute;
     std::optional<DeviceFit> device;
+    bool shared_gpu = false;            // several ranks ran on one GPU: the link is no interconnect
     std::vector<std::string> warnings;  // one sentence each, without an end
     bool operator==(const Calibration&) const = default;
 };
@@ -36,7 +38,8 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
                       const std::optional<Scenario>& scenario);
 
 // The document of the scenario that was measured, with measured times of its operations and of the
-// optimizer instead of a device's, and their variation.
+// optimizer instead of a device's, and their variation. Its device takes what launching took; where
+// the host was the device, launching is in the times of operations.
 Json with_measured_computing(Json document, const ComputeFit& compute);
 
 // The same with the calibrated link and the fitted device. Precondition: the calibration has a

@@ -23,6 +23,11 @@ std::string segment_text(const LinkParameters& link) {
     return text;
 }
 
+std::string host_text(const HostCost& cost) {
+    return fmt::format("{:.2f} us (interquartile range {:.0f} %)", to_us(cost.time),
+                       100 * cost.spread);
+}
+
 std::string link_text(const Calibration& calibration) {
     const LinkParameters& link = calibration.link;
     std::string text = fmt::format("{}: {}, fitted to {} sizes, {} samples\n\n", link.name,
@@ -35,6 +40,10 @@ std::string link_text(const Calibration& calibration) {
         text += fmt::format("  launch {:.2f} ± {:.2f} us, whatever the number of ranks\n",
                             to_us(link.launch), calibration.link_fit.launch_standard_error_us);
     }
+    if (calibration.host_issue) {
+        text +=
+            fmt::format("  issuing one takes the host {}\n", host_text(*calibration.host_issue));
+    }
     text += fmt::format("\n  {:>12} {:>6} {:>8} {:>14} {:>14} {:>9}\n", "bytes", "ranks", "samples",
                         "measured, us", "fitted, us", "residual");
     for (const LinkResidual& residual : calibration.link_fit.residuals) {
@@ -46,17 +55,38 @@ std::string link_text(const Calibration& calibration) {
     return text;
 }
 
+std::string interference_kind(const InterferenceFit& fit) {
+    if (fit.ctas) {
+        return "by thread blocks, and by size of the message where it matters";
+    }
+    return fit.segments.size() == 1 ? "the size does not matter" : "by size of the message";
+}
+
+std::string apart_text(const SlowdownsApart& apart) {
+    std::string text;
+    const auto add = [&](const char* of, const std::optional<double>& slowdown) {
+        text += slowdown ? fmt::format("  {} {:.3f}", of, *slowdown) : "";
+    };
+    add("matrix products", apart.products);
+    add("other operations", apart.rest);
+    return text;
+}
+
 std::string interference_text(const InterferenceFit& fit) {
     if (fit.points.empty()) {
         return "";
     }
-    std::string text = fmt::format(
-        "\n  both at once, times longer than alone ({})\n",
-        fit.segments.size() == 1 ? "the size does not matter" : "by size of the message");
+    std::string text =
+        fmt::format("\n  both at once, times longer than alone ({})\n", interference_kind(fit));
     for (const InterferencePoint& point : fit.points) {
-        text += fmt::format("  {:>12} bytes  compute {:.3f} ± {:.3f}  all-reduce {:.3f} ± {:.3f}\n",
-                            point.size.count, point.compute_slowdown, point.compute_error,
-                            point.communication_slowdown, point.communication_error);
+        text += fmt::format(
+            "  {:>12} bytes{}  compute {:.3f} ± {:.3f}  all-reduce {:.3f} ± {:.3f}{}\n",
+            point.size.count, point.ctas ? fmt::format("  {:>3} CTAs", *point.ctas) : "",
+            point.compute_slowdown, point.compute_error, point.communication_slowdown,
+            point.communication_error, apart_text(point.apart));
+    }
+    if (fit.ctas) {
+        text += fmt::format("  taken for collectives of {} CTAs\n", *fit.ctas);
     }
     if (fit.segments.size() == 1) {
         const InterferenceSegment& one = fit.segments.front();
@@ -76,6 +106,13 @@ std::string compute_text(const ComputeFit& fit) {
         "\n  computing, slowest rank, {} rounds: forward {:.2f} ms, backward {:.2f} ms, optimizer "
         "{:.2f} ms\n",
         fit.rounds, to_ms(fit.forward), to_ms(fit.backward), to_ms(fit.optimizer));
+    if (fit.launch) {
+        text += fmt::format("  launching an operation takes the host {}\n", host_text(*fit.launch));
+    }
+    if (fit.graph_launch) {
+        text += fmt::format("  launching the step as one CUDA graph takes it {}\n",
+                            host_text(*fit.graph_launch));
+    }
     if (fit.copy_bandwidth) {
         text += fmt::format("  copies of buckets: {:.1f} GB/s\n",
                             static_cast<double>(fit.copy_bandwidth->count) / 1e9);

@@ -96,11 +96,26 @@ std::vector<double> slowest_ends(const std::vector<Round>& rounds) {
     return ends;
 }
 
+// When the last of operations that end at `ends`, if each follows the one before, would end were
+// they launched one after another.
+double last_end_us(const std::vector<double>& ends, double launch_us) {
+    double now = 0;
+    double host = 0;
+    double before = 0;
+    for (const double end : ends) {
+        host += launch_us;
+        now = std::max(now, host) + (end - before);
+        before = end;
+    }
+    return now;
+}
+
 void set_operations(const std::vector<Round>& rounds, std::int64_t micro_steps, ComputeFit& fit) {
     const std::vector<double> ends = slowest_ends(rounds);
     const std::size_t forward = rounds.front().front()->forward_operations_us.size();
     const double all_us = slowest(rounds, computing_us) / static_cast<double>(micro_steps);
-    const double scale = !ends.empty() && ends.back() > 0 ? all_us / ends.back() : 1.0;
+    const double launched_us = last_end_us(ends, fit.launch ? to_us(fit.launch->time) : 0);
+    const double scale = launched_us > 0 ? all_us / launched_us : 1.0;
     double before = 0;
     for (std::size_t i = 0; i < ends.size(); ++i) {
         const Duration time = duration_from_us(scale * ends[i]) - duration_from_us(scale * before);
@@ -153,15 +168,19 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input
         return;
     }
     std::vector<double> extra_us;
+    std::vector<double> copies_us;
     for (const Round& round : rounds) {
         for (const ComputeRecord* record : round) {
             extra_us.push_back(record->copying_step_us - record->samples_us.front());
+            if (record->copies_us) {
+                copies_us.push_back(*record->copies_us);
+            }
         }
     }
     const double step_us =
         slowest(rounds, [](const ComputeRecord& r) { return r.samples_us.front(); });
     constexpr double noticeable = 1e-4;  // of the step
-    const double cost_us = median(extra_us);
+    const double cost_us = median(copies_us.empty() ? extra_us : copies_us);
     if (cost_us < noticeable * step_us) {
         fit.warnings.emplace_back("copies cost too little to be told from noise");
     }
@@ -169,6 +188,27 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input
     fit.copy_bandwidth = bandwidth_from_gb_per_s(std::clamp(
         static_cast<double>(copied.count) / 1e3 / std::max(cost_us, noticeable * step_us), 1e-6,
         1e6));
+}
+
+void set_launches(const std::vector<Round>& rounds, ComputeFit& fit) {
+    std::vector<double> launches;
+    std::vector<double> graph_launches;
+    for (const Round& round : rounds) {
+        for (const ComputeRecord* record : round) {
+            for (const auto* pass : {&record->forward_launches_us, &record->backward_launches_us}) {
+                launches.insert(launches.end(), pass->begin(), pass->end());
+            }
+            if (record->graph_launch_us) {
+                graph_launches.push_back(*record->graph_launch_us);
+            }
+        }
+    }
+    if (!launches.empty()) {
+        fit.launch = host_cost(launches);
+    }
+    if (!graph_launches.empty()) {
+        fit.graph_launch = host_cost(graph_launches);
+    }
 }
 
 // Of operations on their own: what is left once the whole step's variation is taken out. Those
@@ -249,6 +289,10 @@ double collective_spread(const std::vector<AllReduceSamples>& samples) {
 
 }  // namespace
 
+HostCost host_cost(const std::vector<double>& samples_us) {
+    return {.time = duration_from_us(median(samples_us)), .spread = spread(samples_us)};
+}
+
 std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario) {
     ComputeFit fit;
     const StepInput input = step_input(scenario);
@@ -262,6 +306,7 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
         }
     }
     fit.rounds = rounds.size();
+    set_launches(rounds, fit);
     set_operations(rounds, input.step.accumulation, fit);
     set_readiness(input.workload, fit);
     fit.optimizer =

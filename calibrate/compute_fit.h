@@ -14,18 +14,31 @@
 
 namespace bucketwise {
 
+// What the host takes to issue one: median, and interquartile range as a share of it.
+struct HostCost {
+    Duration time{0};
+    double spread = 0;
+    bool operator==(const HostCost&) const = default;
+};
+
+// Precondition (asserted): samples.
+HostCost host_cost(const std::vector<double>& samples_us);
+
 struct ComputeFit {
     // Of a micro-step. Operation i ends when, in the median round, the last rank has finished it:
-    // an all-reduce waits for that one. Scaled so that all micro-steps together take as long as
-    // they did.
+    // an all-reduce waits for that one. Scaled so that all micro-steps together, with what the host
+    // takes to launch, last as long as they did.
     std::vector<Duration> forward_operations;
     std::vector<Duration> backward_operations;
     std::vector<Duration> ready;  // by gradient, from the start of backward
     Duration forward{0};          // of a micro-step
     Duration backward{0};
     Duration optimizer{0};
-    // Payload copied into and out of buckets per time that the copying step took longer; none: the
-    // step copies nothing.
+    // None: the host is the device, and launching is in the operations' times.
+    std::optional<HostCost> launch;
+    std::optional<HostCost> graph_launch;  // of the step as one CUDA graph; none: it was not run
+    // Payload copied into and out of buckets per time of the device for it, where it was measured,
+    // or else that the copying step took longer; none: the step copies nothing.
     std::optional<BytesPerSecond> copy_bandwidth;
     Variation variation;
     std::size_t rounds = 0;

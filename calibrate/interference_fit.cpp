@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -19,15 +20,47 @@ double sum(const std::vector<double>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+// Of all rounds and ranks together.
+struct Alone {
+    double us = 0;
+    double disturbed_us = 0;
+
+    [[nodiscard]] std::optional<double> slowdown() const {
+        return us > 0 ? std::optional(disturbed_us / us) : std::nullopt;
+    }
+};
+
 struct Factors {
     std::vector<double> compute;  // by round
     std::vector<double> communication;
+    Alone products;
+    Alone rest;
 };
 
-std::map<Bytes, Factors> factors_by_size(const std::vector<ContentionRecord>& records) {
+void add_apart(const ContentionRecord& record, Factors& factors) {
+    if (record.products_alone_us.empty()) {
+        return;
+    }
+    const double products = sum(record.products_alone_us);
+    const double products_disturbed = sum(record.products_disturbed_us);
+    const double rest = sum(record.compute_alone_us) - products;
+    constexpr double noticeable = 1e-9;  // sums of the same times differ by less
+    factors.products.us += products;
+    factors.products.disturbed_us += products_disturbed;
+    if (rest > noticeable * products) {
+        factors.rest.us += rest;
+        factors.rest.disturbed_us += sum(record.compute_disturbed_us) - products_disturbed;
+    }
+}
+
+using Records = std::vector<const ContentionRecord*>;
+
+std::map<Bytes, Factors> factors_by_size(const Records& records) {
     std::map<Bytes, Factors> by_size;
-    for (const ContentionRecord& record : records) {
+    for (const ContentionRecord* one : records) {
+        const ContentionRecord& record = *one;
         Factors& factors = by_size[record.size];
+        add_apart(record, factors);
         // Of all ranks together. Where no operation fitted in, there is nothing to compare.
         const double alone = sum(record.compute_alone_us);
         if (alone > 0) {
@@ -40,8 +73,9 @@ std::map<Bytes, Factors> factors_by_size(const std::vector<ContentionRecord>& re
     return by_size;
 }
 
-InterferencePoint point_of(Bytes size, const Factors& factors) {
-    InterferencePoint point{.size = size};
+InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Factors& factors) {
+    InterferencePoint point{.ctas = ctas, .size = size};
+    point.apart = {factors.products.slowdown(), factors.rest.slowdown()};
     if (!factors.compute.empty()) {
         point.compute_slowdown = median(factors.compute);
         point.compute_error = std::max(standard_error_of_median(factors.compute), least_error);
@@ -111,22 +145,22 @@ std::vector<InterferenceSegment> segments_by_size(const std::vector<Interference
     return segments;
 }
 
-}  // namespace
-
-InterferenceFit fit_interference(const std::vector<ContentionRecord>& records) {
-    InterferenceFit fit;
-    std::vector<InterferencePoint> with_compute;
+std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const Records& records) {
+    std::vector<InterferencePoint> points;
     for (const auto& [size, factors] : factors_by_size(records)) {
-        fit.points.push_back(point_of(size, factors));
-        if (!factors.compute.empty()) {
-            with_compute.push_back(fit.points.back());
-        }
+        points.push_back(point_of(ctas, size, factors));
     }
-    if (fit.points.empty()) {
-        return fit;
-    }
+    return points;
+}
+
+// Of points with as many thread blocks.
+std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
+                                             std::size_t most_segments) {
+    std::vector<InterferencePoint> with_compute;
+    std::copy_if(points.begin(), points.end(), std::back_inserter(with_compute),
+                 [](const InterferencePoint& point) { return point.compute_error > 0; });
     const Mean communication =
-        weighted_mean(fit.points, std::mem_fn(&InterferencePoint::communication_slowdown),
+        weighted_mean(points, std::mem_fn(&InterferencePoint::communication_slowdown),
                       std::mem_fn(&InterferencePoint::communication_error));
     const Mean compute =
         with_compute.empty()
@@ -134,14 +168,51 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records) {
             : weighted_mean(with_compute, std::mem_fn(&InterferencePoint::compute_slowdown),
                             std::mem_fn(&InterferencePoint::compute_error));
     // Two factors are free in the one case, two per size in the other, which then fits exactly.
-    const auto n = static_cast<double>(fit.points.size());
+    const auto n = static_cast<double>(points.size());
     const double gain = communication.chi_squared + compute.chi_squared;
-    constexpr std::size_t most_segments = 64;  // of a link file
     const bool size_matters =
-        gain > 2 * (n - 1) * std::log(2 * n) && fit.points.size() <= most_segments;
-    fit.segments = size_matters ? segments_by_size(fit.points, compute)
-                                : std::vector{segment_of(compute.value, compute.error,
-                                                         communication.value, communication.error)};
+        gain > 2 * (n - 1) * std::log(2 * n) && points.size() <= most_segments;
+    std::vector<InterferenceSegment> segments =
+        size_matters ? segments_by_size(points, compute)
+                     : std::vector{segment_of(compute.value, compute.error, communication.value,
+                                              communication.error)};
+    for (InterferenceSegment& segment : segments) {
+        segment.ctas = points.front().ctas;
+    }
+    return segments;
+}
+
+}  // namespace
+
+InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
+                                 std::optional<std::int64_t> ctas) {
+    std::map<std::optional<std::int64_t>, Records> by_ctas;  // none first
+    for (const ContentionRecord& record : records) {
+        by_ctas[record.transport.ctas].push_back(&record);
+    }
+    InterferenceFit fit;
+    const bool only_some = by_ctas.size() > 1 && by_ctas.begin()->first == std::nullopt;
+    if (only_some) {
+        fit.warnings.emplace_back(
+            ctas ? "contention was measured with a number of CTAs and without; only the former, as "
+                   "in the steps, is used"
+                 : "contention was measured with a number of CTAs and without; only the latter, as "
+                   "in the steps, is used");
+        by_ctas.erase(ctas ? by_ctas.begin() : std::next(by_ctas.begin()),
+                      ctas ? std::next(by_ctas.begin()) : by_ctas.end());
+    }
+    constexpr std::size_t most_sizes = 64;
+    const std::size_t most =
+        std::min(most_sizes, most_interference_segments / std::max<std::size_t>(by_ctas.size(), 1));
+    for (const auto& [number, of_number] : by_ctas) {
+        const std::vector<InterferencePoint> points = points_of(number, of_number);
+        const std::vector<InterferenceSegment> segments = segments_of(points, most);
+        fit.points.insert(fit.points.end(), points.begin(), points.end());
+        fit.segments.insert(fit.segments.end(), segments.begin(), segments.end());
+    }
+    if (!fit.segments.empty() && fit.segments.back().ctas) {
+        fit.ctas = ctas ? ctas : fit.segments.back().ctas;
+    }
     return fit;
 }
 

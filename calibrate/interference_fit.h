@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "hw/measurement.h"
@@ -10,20 +13,33 @@
 
 namespace bucketwise {
 
-// What was measured with messages of one size: factors, and their standard errors over rounds.
+// Factors on matrix products and on all other operations; none: none of them ran meanwhile.
+struct SlowdownsApart {
+    std::optional<double> products;
+    std::optional<double> rest;
+    bool operator==(const SlowdownsApart&) const = default;
+};
+
+// What was measured with messages of one size and one number of thread blocks: factors, and their
+// standard errors over rounds.
 struct InterferencePoint {
+    std::optional<std::int64_t> ctas = {};  // none: the library's choice
     Bytes size;
     double compute_slowdown = 1;
     double compute_error = 0;
     double communication_slowdown = 1;
     double communication_error = 0;
     std::size_t rounds = 0;
+    SlowdownsApart apart = {};
     bool operator==(const InterferencePoint&) const = default;
 };
 
 struct InterferenceFit {
-    std::vector<InterferenceSegment> segments;  // one: the size does not matter
-    std::vector<InterferencePoint> points;      // by size
+    // By size, for each number of thread blocks; one of them: the size does not matter.
+    std::vector<InterferenceSegment> segments;
+    std::optional<std::int64_t> ctas;       // that the link uses; none: no segment says
+    std::vector<InterferencePoint> points;  // by thread blocks and size
+    std::vector<std::string> warnings;
     bool operator==(const InterferenceFit&) const = default;
 };
 
@@ -34,6 +50,11 @@ struct InterferenceFit {
 // A collective is slowed by the mean of its disturbed samples over the median of those alone: the
 // link's cost is one of medians, and what waits for a processor is seldom but long, so that a
 // median would hide it.
-InterferenceFit fit_interference(const std::vector<ContentionRecord>& records);
+//
+// Records with a number of thread blocks are fitted by that number. The link then uses `ctas`, as
+// the steps did, or if these left it to the library the largest number measured. Where only some
+// records have one, those count that are like the steps: with, if `ctas` is given, else without.
+InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
+                                 std::optional<std::int64_t> ctas = {});
 
 }  // namespace bucketwise

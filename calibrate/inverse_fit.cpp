@@ -324,13 +324,6 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
         }
         fit.parameters.push_back(fitted);
     }
-    const auto* model = std::get_if<ModelWorkload>(&first.scenario.workload);
-    if (model != nullptr && !model->forward && model->forward_operations.empty() && model->device &&
-        model->device->launch > Duration{0}) {
-        fit.warnings.emplace_back(
-            "a fitted scenario file has totals instead of its device's times, and loses what the "
-            "host takes to launch");
-    }
     if (!has_freedom) {
         fit.warnings.emplace_back(
             "as many parameters as times: every time is met, and nothing says how sure the "
@@ -372,30 +365,34 @@ void scale_list(Json& object, const char* key, double factor) {
     }
 }
 
+// One by one, as totals would lose what the host takes to launch each. Where the host is the device
+// the time of an operation contains that.
+Json times_us(const Workload& workload, const std::vector<TimedOperation>& pass, double factor) {
+    Json times = Json::array();
+    for (const TimedOperation& operation : pass) {
+        const Duration launch = workload.host_is_device ? operation.host : Duration{0};
+        times.push_back(factor * to_us(operation.device) + to_us(launch));
+    }
+    return times;
+}
+
 }  // namespace
 
 Json fitted_scenario(Json document, const Scenario& scenario, ObservedPart part,
                      const InverseFit& fit) {
     Json& workload = document["workload"];
+    const double forward_factor = part == ObservedPart::step ? fit.computing_factor : 1;
     const bool from_device =
         !workload.contains("forward_ms") && !workload.contains("forward_operations_us");
     if (from_device) {
         const Workload timed = step_input(scenario).workload;
-        const auto sum_ms = [](const std::vector<TimedOperation>& pass) {
-            return to_ms(std::accumulate(
-                pass.begin(), pass.end(), Duration{0},
-                [](Duration time, const TimedOperation& o) { return time + o.device; }));
-        };
-        // Measured totals hold what launching cost; where a device timed them, they hold the
-        // device's part only, and the host's is left out.
-        workload["forward_ms"] = sum_ms(timed.forward);
-        workload["backward_ms"] = sum_ms(timed.backward);
-    }
-    scale_key(workload, "backward_ms", fit.computing_factor);
-    scale_list(workload, "backward_operations_us", fit.computing_factor);
-    if (part == ObservedPart::step) {
-        scale_key(workload, "forward_ms", fit.computing_factor);
-        scale_list(workload, "forward_operations_us", fit.computing_factor);
+        workload["forward_operations_us"] = times_us(timed, timed.forward, forward_factor);
+        workload["backward_operations_us"] = times_us(timed, timed.backward, fit.computing_factor);
+    } else {
+        scale_key(workload, "forward_ms", forward_factor);
+        scale_list(workload, "forward_operations_us", forward_factor);
+        scale_key(workload, "backward_ms", fit.computing_factor);
+        scale_list(workload, "backward_operations_us", fit.computing_factor);
     }
     if (workload.contains("gradients")) {
         for (Json& gradient : workload["gradients"]) {

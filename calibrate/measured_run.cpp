@@ -39,7 +39,9 @@ struct Line {
 };
 
 std::string text_of(const Transport& t) {
-    return fmt::format("{} {} ({}) on {} ranks", t.backend, t.algorithm, t.implementation, t.ranks);
+    return fmt::format("{} {} ({}) on {} ranks{}{}", t.backend, t.algorithm, t.implementation,
+                       t.ranks, t.shared_gpu ? " of one GPU" : "",
+                       t.ctas ? fmt::format(", {} CTAs at most", *t.ctas) : "");
 }
 
 class Collector {
@@ -99,6 +101,7 @@ class Collector {
         check("/hosts", std::to_string(a.hosts), std::to_string(b.hosts));
         check("/scheduling", a.machine.scheduling, b.machine.scheduling);
         check("/libraries", a.libraries, b.libraries);
+        check("/gpu", a.gpu, b.gpu);
         if (a.scenario != b.scenario) {
             line.fail("/scenario", "records of one run", "another scenario");
         }
@@ -150,6 +153,11 @@ class Collector {
             line.fail("", count_ == 0 ? "the environment before it" : "records of one run",
                       fmt::format("{} on {} ranks", record.backend, record.ranks));
         }
+        if (record.shared_gpu != run_.transport.shared_gpu) {
+            line.fail("/shared_gpu",
+                      fmt::format("records of one run: {}", run_.transport.shared_gpu),
+                      fmt::format("{}", record.shared_gpu));
+        }
         line.check_times("/samples_us", record.samples_us);
         if (record.rank >= record.ranks) {
             line.fail("/rank", fmt::format("a rank below {}", record.ranks),
@@ -167,7 +175,10 @@ class Collector {
     }
 
     void add_record(const ContentionRecord& record, const Line& line) {
-        check_transport(record.transport, line);
+        // How much a collective disturbs is measured with several numbers of thread blocks.
+        Transport with_same_ctas = record.transport;
+        with_same_ctas.ctas = run_.transport.ctas;
+        check_transport(count_ == 0 ? record.transport : with_same_ctas, line);
         if (record.size.count <= 0) {
             line.fail("/bytes", "a message of at least one byte",
                       std::to_string(record.size.count));

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hw/measurement.h"
@@ -29,6 +30,11 @@ struct MeasuredRun {
 // values that cannot be: no samples, a time of zero, lists of the wrong length.
 MeasuredRun collect_run(const std::vector<Measurement>& records, bool torn,
                         const std::string& file);
+
+// What to say of a run whose ranks shared a GPU.
+constexpr std::string_view shared_gpu_warning =
+    "several ranks ran on one GPU: what they measured is that GPU's scheduler and memory, not an "
+    "interconnect";
 
 // By the number of ranks and the size of the message, all rounds together.
 struct AllReduceSamples {

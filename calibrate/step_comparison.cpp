@@ -314,8 +314,10 @@ std::string machine_of(const MeasuredRun& run) {
         return "unknown machine";
     }
     const EnvironmentRecord& e = *run.environment;
-    return fmt::format("{}, {} cores, {} {} on {} ranks{}, {}, {}", e.machine.cpu, e.machine.cores,
+    return fmt::format("{}{}{}, {} cores, {} {} on {} ranks{}{}, {}, {}", e.gpu,
+                       e.gpu.empty() ? "" : "; ", e.machine.cpu, e.machine.cores,
                        run.transport.backend, run.transport.algorithm, run.transport.ranks,
+                       run.transport.shared_gpu ? " of one shared GPU" : "",
                        e.link_rate.empty() ? "" : ", links of " + e.link_rate, e.machine.kernel,
                        e.date.substr(0, 10));
 }
@@ -332,6 +334,7 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
     comparison.strategy = name_of(scenario.sync.strategy);
     comparison.ranks = scenario.group.ranks;
     comparison.machine = machine_of(run);
+    comparison.shared_gpu = run.transport.shared_gpu;
     if (run.environment) {
         comparison.command = fmt::format("{}", fmt::join(run.environment->command, " "));
     }

@@ -57,6 +57,7 @@ struct Comparison {
     std::int64_t ranks = 1;
     std::string machine;                // hardware, versions, date
     std::string command;                // that measured
+    bool shared_gpu = false;            // several ranks ran on one GPU: no interconnect
     std::vector<CapComparison> points;  // by rising cap
     // Index into points: the fastest prediction, or the least expected regret if that is less.
     std::size_t chosen = 0;

@@ -140,30 +140,34 @@ Json to_json(const Comparison& comparison) {
     const auto cap_of = [&](std::size_t i) {
         return mib_or_null(comparison.points[i].measured.cap);
     };
-    return {{"scenario", comparison.scenario},
-            {"strategy", comparison.strategy},
-            {"ranks", comparison.ranks},
-            {"machine", comparison.machine},
-            {"command", comparison.command},
-            {"points", std::move(points)},
-            {"predicted_best_mib", cap_of(comparison.chosen)},
-            {"measured_best_mib", cap_of(comparison.fastest)},
-            {"mape", comparison.mape},
-            {"max_error", comparison.max_error},
-            {"rank_correlation", comparison.rank_correlation},
-            {"regret", comparison.regret},
-            {"noise_floor", comparison.noise_floor},
-            {"gain_over_default",
-             comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
-            {"meets_error_goal", meets_error_goal(comparison)},
-            {"meets_decision_goal",
-             has_decision(comparison) ? Json(meets_decision_goal(comparison)) : Json(nullptr)},
-            {"what_if", std::move(what_if)},
-            {"pictures",
-             {{"bucket_cap_mib", cap_of(comparison.chosen)},
-              {"predicted", picture_json(comparison.predicted_picture)},
-              {"measured", picture_json(comparison.measured_picture)}}},
-            {"notes", comparison.notes}};
+    Json json{{"scenario", comparison.scenario},
+              {"strategy", comparison.strategy},
+              {"ranks", comparison.ranks},
+              {"machine", comparison.machine},
+              {"command", comparison.command},
+              {"points", std::move(points)},
+              {"predicted_best_mib", cap_of(comparison.chosen)},
+              {"measured_best_mib", cap_of(comparison.fastest)},
+              {"mape", comparison.mape},
+              {"max_error", comparison.max_error},
+              {"rank_correlation", comparison.rank_correlation},
+              {"regret", comparison.regret},
+              {"noise_floor", comparison.noise_floor},
+              {"gain_over_default",
+               comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
+              {"meets_error_goal", meets_error_goal(comparison)},
+              {"meets_decision_goal",
+               has_decision(comparison) ? Json(meets_decision_goal(comparison)) : Json(nullptr)},
+              {"what_if", std::move(what_if)},
+              {"pictures",
+               {{"bucket_cap_mib", cap_of(comparison.chosen)},
+                {"predicted", picture_json(comparison.predicted_picture)},
+                {"measured", picture_json(comparison.measured_picture)}}},
+              {"notes", comparison.notes}};
+    if (comparison.shared_gpu) {
+        json["shared_gpu"] = true;
+    }
+    return json;
 }
 
 std::string cap_text(const std::optional<Bytes>& cap) {
@@ -220,6 +224,9 @@ std::vector<std::string> verdict(const Comparison& c) {
             100 * regret_goal, meets_decision_goal(c) ? "met" : "missed");
     }
     lines.push_back(goals + ".");
+    if (c.shared_gpu) {
+        lines.push_back(fmt::format("Not an interconnect: {}.", shared_gpu_warning));
+    }
     return lines;
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
 
+#include "cli/backends.h"
 #include "cli/command.h"
 #include "cli/option_values.h"
 #include "cli/scenario_document.h"
@@ -45,10 +46,10 @@ po::options_description described_options() {
         return po::value<std::string>()->default_value(standard);
     };
     po::options_description options("options", 100);
-    options.add_options()                  //
-        ("backend", text("gloo"), "gloo")  //
-        ("algorithms", text("library,ring,direct"),
-         "who sums: the library's own all-reduce, or our ring or direct one")              //
+    options.add_options()  //
+        ("algorithms", po::value<std::string>(),
+         "who sums: the library's own all-reduce, or, with gloo, our ring or direct one; default: "
+         "all that the backend has")                                                       //
         ("ranks", po::value<std::string>(), "how many ranks, each in turn; default: 2,4")  //
         ("bytes", text("1kB,10kB,100kB,1MB,10MB,100MB"), "sizes of the message")           //
         ("dtype", text("float32"), "float32, float16, bfloat16 or float64")                //
@@ -61,6 +62,7 @@ po::options_description described_options() {
         ("format", text("text"), "text, csv or nccl-tests")             //
         ("output,o", po::value<std::string>(),
          "new file for every sample, one JSON object per line");
+    add_backend_options(options);
     add_network_options(
         options,
         "seconds that a rank may be silent, or a collective take, before the run "
@@ -78,10 +80,17 @@ std::vector<Value> rising(std::vector<Value> values) {
 
 // --- what to measure -----------------------------------------------------------------------------
 
-std::vector<AllReduceImplementation> requested_algorithms(const std::string& text) {
+std::vector<AllReduceImplementation> requested_algorithms(const po::variables_map& values,
+                                                          const Backend& backend,
+                                                          BackendRequest request) {
+    backend.check(request);
+    const std::string all = backend.name() == "gloo" ? "library,ring,direct" : "library";
     std::vector<AllReduceImplementation> algorithms;
-    for (const std::string& name : split_at_commas(text)) {
+    for (const std::string& name : split_at_commas(
+             values.count("algorithms") == 0 ? all : values["algorithms"].as<std::string>())) {
         const auto algorithm = choice_named(name, all_implementations, "--algorithms");
+        request.implementation = algorithm;
+        backend.check(request);
         if (std::find(algorithms.begin(), algorithms.end(), algorithm) == algorithms.end()) {
             algorithms.push_back(algorithm);
         }
@@ -162,10 +171,6 @@ void check_arguments(const po::variables_map& values) {
             "bench allreduce: expected options, got \"{}\"; see bucketwise bench allreduce --help",
             values["scenario"].as<std::string>())};
     }
-    const std::string& backend = values["backend"].as<std::string>();
-    if (backend != "gloo") {
-        throw InputError("--backend", "", "gloo", "\"" + backend + "\"");
-    }
 }
 
 }  // namespace
@@ -182,7 +187,9 @@ std::optional<BenchAllReduceOptions> bench_allreduce_options(
     BenchAllReduceOptions options;
     options.command = {"bucketwise", "bench", "allreduce"};
     options.command.insert(options.command.end(), arguments.begin(), arguments.end());
-    options.algorithms = requested_algorithms(values["algorithms"].as<std::string>());
+    options.backend = &requested_backend(values);
+    options.request = backend_request(values);
+    options.algorithms = requested_algorithms(values, *options.backend, options.request);
     options.ranks = requested_ranks(values, identity);
     options.dtype = choice_named(values["dtype"].as<std::string>(), all_dtypes, "--dtype");
     options.sizes = requested_sizes(values["bytes"].as<std::string>(), options.dtype);

@@ -10,7 +10,7 @@
 
 #include "cli/bench_allreduce_report.h"
 #include "cli/rank_job.h"
-#include "hw/communicator.h"
+#include "hw/backend.h"
 #include "hw/rank_identity.h"
 #include "sim/dtype.h"
 #include "sim/units.h"
@@ -18,6 +18,8 @@
 namespace bucketwise {
 
 struct BenchAllReduceOptions {
+    const Backend* backend = nullptr;
+    BackendRequest request;            // but who sums
     std::vector<std::string> command;  // as typed, for the record
     std::vector<AllReduceImplementation> algorithms;
     std::vector<int> ranks;    // rising

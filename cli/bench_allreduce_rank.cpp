@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 #include "cli/measurement_file.h"
 #include "cli/option_values.h"
 #include "cli/progress.h"
-#include "hw/communication_thread.h"
+#include "hw/backend.h"
 #include "hw/isolated_all_reduce.h"
 #include "hw/measurer.h"
 #include "hw/schedule.h"
@@ -23,19 +24,27 @@ namespace {
 using KeepRecord = std::function<void(const Measurement&)>;
 using ShowProgress = std::function<void(const std::string&)>;
 
+BackendRequest request_of(const BenchAllReduceOptions& options,
+                          AllReduceImplementation implementation) {
+    BackendRequest request = options.request;
+    request.implementation = implementation;
+    return request;
+}
+
 // All sizes of one algorithm on the ranks that were started together.
 class AllReduceWorld {
   public:
     AllReduceWorld(const BenchAllReduceOptions& options, const RankIdentity& identity,
                    AllReduceImplementation implementation, ShowProgress show_progress)
         : options_(options),
-          transport_(gloo_transport(implementation, identity.ranks)),
+          transport_(
+              options.backend->transport(request_of(options, implementation), identity.ranks)),
           label_(fmt::format("{} on {} {}", name_of(implementation), identity.ranks,
                              identity.ranks == 1 ? "rank" : "ranks")),
           show_progress_(std::move(show_progress)),
-          connection_(meeting_of(options, identity, implementation)),
-          all_reduces_(connection_.communicator(implementation), thread_),
-          thread_(identity.rank) {
+          connection_(options.backend->connect(meeting_of(options, identity, implementation),
+                                               identity, request_of(options, implementation))),
+          messages_(connection_->messages()) {
         schedule_.rounds = options.rounds;
         schedule_.seed = options.seed;
         for (const Bytes size : options.sizes) {
@@ -43,6 +52,8 @@ class AllReduceWorld {
         }
         count_worlds(identity.ranks, implementation);
     }
+
+    [[nodiscard]] std::string gpu() const { return connection_->gpu(); }
 
     // Calls `keep` on rank 0.
     void run(const KeepRecord& keep) {
@@ -88,13 +99,14 @@ class AllReduceWorld {
     // so far belongs to this one.
     FirstSum sum_once(Bytes size) {
         show("warming up: ", size, "");
-        connection_.control().barrier();
-        const AllReduceTrace trace = all_reduces_.run(size, options_.dtype, 1);
+        connection_->control().barrier();
+        const AllReduceTrace trace = messages_->all_reduce({size, options_.dtype}, 1);
         if (!trace.wrong.empty()) {
             throw WrongSum(trace.wrong);
         }
-        const std::array own{trace.largest_difference, static_cast<double>(peak_memory_bytes())};
-        const std::vector<double> all = connection_.control().gather_to_first(own);
+        const std::array own{trace.largest_difference,
+                             static_cast<double>(messages_->peak_memory_bytes())};
+        const std::vector<double> all = connection_->control().gather_to_first(own);
         FirstSum first;
         for (std::size_t i = 0; i < all.size(); i += own.size()) {
             first.largest_difference = std::max(first.largest_difference, all[i]);
@@ -108,9 +120,9 @@ class AllReduceWorld {
         const Bytes size = options_.sizes[item];
         const std::string text = fmt::format(", round {} of {}", round + 1, options_.rounds);
         show("", size, text);
-        connection_.control().barrier();
+        connection_->control().barrier();
         const std::vector<Duration> times = timed(size, text);
-        std::vector<double> samples = slowest_us(connection_.control(), times);
+        std::vector<double> samples = slowest_us(connection_->control(), times);
         if (!samples.empty()) {
             keep(AllReduceRecord{.transport = transport_,
                                  .size = size,
@@ -123,20 +135,12 @@ class AllReduceWorld {
         ++done_;
     }
 
-    // One more than counts comes first: the sizes before have left the caches to others.
+    // One more than counts comes first: the sizes before have left the caches to others. Who says
+    // nothing for long is taken for hung.
     std::vector<Duration> timed(Bytes size, const std::string& text) {
         const std::int64_t iterations = options_.iterations.value_or(iterations_for(size));
-        std::vector<Duration> times;
-        auto shown = std::chrono::steady_clock::now();
-        for (const CommunicationThread::Ticket ticket :
-             all_reduces_.launch(size, options_.dtype, iterations + 1)) {
-            times.push_back(all_reduces_.times_of({ticket}).front());
-            // Who says nothing for long is taken for hung.
-            if (std::chrono::steady_clock::now() - shown > std::chrono::seconds{1}) {
-                show("", size, text);
-                shown = std::chrono::steady_clock::now();
-            }
-        }
+        std::vector<Duration> times = messages_->repeat({size, options_.dtype}, iterations + 1,
+                                                        [&] { show("", size, text); });
         times.erase(times.begin());
         return times;
     }
@@ -154,18 +158,20 @@ class AllReduceWorld {
     std::vector<FirstSum> first_sums_;  // by item
     std::int64_t done_ = 0;
     std::int64_t total_ = 0;
-    GlooConnection connection_;
-    IsolatedAllReduce all_reduces_;  // uses thread_
-    CommunicationThread thread_;     // last, so that it ends first
+    std::unique_ptr<RankConnection> connection_;
+    std::unique_ptr<MessageDevice> messages_;
 };
 
 EnvironmentRecord environment_record(const BenchAllReduceOptions& options,
                                      const RankIdentity& identity,
-                                     AllReduceImplementation implementation) {
+                                     AllReduceImplementation implementation,
+                                     const std::string& gpu) {
     EnvironmentRecord record = machine_record(identity, options.network);
     record.command = options.command;
-    record.libraries = gloo_version();
-    record.transport = gloo_transport(implementation, identity.ranks);
+    record.libraries = options.backend->libraries();
+    record.gpu = gpu;
+    record.transport =
+        options.backend->transport(request_of(options, implementation), identity.ranks);
     record.seed = options.seed;
     record.rounds = options.rounds;
     return record;
@@ -176,7 +182,7 @@ void run_world(const BenchAllReduceOptions& options, const RankIdentity& identit
                const KeepRecord& keep) {
     AllReduceWorld world(options, identity, implementation, show);
     if (identity.rank == 0) {
-        keep(environment_record(options, identity, implementation));
+        keep(environment_record(options, identity, implementation, world.gpu()));
     }
     world.run(keep);
 }

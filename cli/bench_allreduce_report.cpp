@@ -130,11 +130,11 @@ std::string text_report(const std::vector<Measurement>& records) {
     std::string text;
     if (const EnvironmentRecord* e = environment_of(records); e != nullptr && !rows.empty()) {
         text = fmt::format(
-            "{} all-reduce over {}{}; {}, {} cores\n"
+            "{} all-reduce over {}{}; {}\n"
             "times of the slowest rank; the rank with most memory; the element furthest from the "
             "exact mean\n",
             name_of(rows.front().dtype), e->libraries,
-            e->link_rate.empty() ? "" : " at " + e->link_rate, e->machine.cpu, e->machine.cores);
+            e->link_rate.empty() ? "" : " at " + e->link_rate, hardware_of(*e));
     }
     std::int64_t ranks = 0;
     for (const Row& row : rows) {
@@ -230,12 +230,15 @@ std::string nccl_step(const std::vector<Row>& block) {
 
 std::string nccl_devices(const EnvironmentRecord& environment, std::int64_t ranks) {
     std::string text = "# Using devices\n";
+    const bool on_gpu = !environment.gpu.empty();
+    const bool shared = environment.transport.shared_gpu;
     const std::int64_t per_host = (ranks + environment.hosts - 1) / environment.hosts;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
         // Process ids and bus ids, which a CPU has none of, are not in the records.
-        text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [cpu] {}\n", rank,
-                            0, fmt::format("host{:02}", rank / per_host), rank % per_host,
-                            environment.machine.cpu);
+        text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}\n", rank, 0,
+                            fmt::format("host{:02}", rank / per_host), shared ? 0 : rank % per_host,
+                            on_gpu ? "[gpu] " + environment.gpu.substr(0, environment.gpu.find(','))
+                                   : "[cpu] " + environment.machine.cpu);
     }
     return text + "#\n";
 }

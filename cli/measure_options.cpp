@@ -14,6 +14,7 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/backends.h"
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
@@ -40,6 +41,8 @@ examples:
   bucketwise measure scenarios/transformer_small.json --ranks 2 --rounds 30 --resume -o measurements.jsonl
   torchrun --no-python --nproc-per-node 2 bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
 
+With --backend nccl every rank needs a GPU of this machine for itself, or --share-gpu.
+
 Ranks are processes of this machine, on its loopback interface, unless torchrun, mpirun or srun started
 this one: then it is one rank, meets the others through --store and listens on --interface.
 )";
@@ -55,7 +58,6 @@ po::options_description described_options() {
     options.add_options()  //
         ("output,o", po::value<std::string>(),
          "file to append measurements to, one JSON object per line")                    //
-        ("backend", po::value<std::string>()->default_value("gloo"), "gloo")            //
         ("ranks", po::value<std::string>(), "how many ranks; default: the scenario's")  //
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
          "caps to measure besides the default, such as 1MiB,25MiB; auto: up to thirteen, each "
@@ -66,11 +68,14 @@ po::options_description described_options() {
         ("protocols", po::value<std::string>()->default_value("allreduce,compute,contention,steps"),
          "what to measure")  //
         ("all-reduce", po::value<std::string>()->default_value("library"),
-         "who sums: the library, or our own ring or direct")  //
+         "who sums: the library, or, with gloo, our own ring or direct")  //
+        ("contention-ctas", po::value<std::string>(),
+         "nccl: numbers of thread blocks to measure contention with; default: 2,8,32")  //
         ("rounds", po::value<std::string>()->default_value("10"),
          "how often to measure everything; one more round warms up")                              //
         ("seed", po::value<std::string>()->default_value("1"), "of the order within each round")  //
         ("resume", "go on with a file that an earlier run left");
+    add_backend_options(options);
     add_network_options(options,
                         "seconds that a rank may be silent, or a collective take, before the run "
                         "fails; default: 60");
@@ -254,6 +259,25 @@ std::vector<Bytes> contention_messages(const StepInput& input) {
     return sizes;
 }
 
+// How much a collective disturbs depends on how many multiprocessors it takes.
+std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map& values) {
+    const bool is_nccl = values["backend"].as<std::string>() == "nccl";
+    if (!is_nccl) {
+        if (values.count("contention-ctas") != 0) {
+            throw InputError("--contention-ctas", "", "--backend nccl", "--backend gloo");
+        }
+        return {std::nullopt};
+    }
+    if (values.count("contention-ctas") == 0) {
+        return {2, 8, 32};
+    }
+    std::set<std::optional<std::int64_t>> ctas;
+    for (const std::string& part : split_at_commas(values["contention-ctas"].as<std::string>())) {
+        ctas.insert(read_ctas(part, "--contention-ctas"));
+    }
+    return {ctas.begin(), ctas.end()};
+}
+
 Schedule requested_schedule(const po::variables_map& values, const Scenario& scenario,
                             const StepInput& input) {
     std::set<Protocol> protocols;
@@ -275,7 +299,10 @@ Schedule requested_schedule(const po::variables_map& values, const Scenario& sce
     }
     if (protocols.count(Protocol::contention) != 0) {
         for (const Bytes size : contention_messages(input)) {
-            schedule.items.push_back({.protocol = Protocol::contention, .message = size});
+            for (const std::optional<std::int64_t>& ctas : contention_ctas(values)) {
+                schedule.items.push_back(
+                    {.protocol = Protocol::contention, .message = size, .ctas = ctas});
+            }
         }
     }
     if (protocols.count(Protocol::step) != 0) {
@@ -304,10 +331,12 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
         throw UsageError{
             "measure: expected -o and a file to write, got none; see bucketwise measure --help"};
     }
-    if (values["backend"].as<std::string>() != "gloo") {
-        throw InputError("--backend", "", "gloo",
-                         "\"" + values["backend"].as<std::string>() + "\"");
-    }
+    MeasureOptions options;
+    options.backend = &requested_backend(values);
+    options.request = backend_request(values);
+    options.request.implementation =
+        choice_named(values["all-reduce"].as<std::string>(), all_implementations, "--all-reduce");
+    options.backend->check(options.request);
     const std::string file = values["scenario"].as<std::string>();
     for (const std::string& input : {file, text_or_empty(values, "link")}) {
         check_can_be_read_again(input);
@@ -316,14 +345,12 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
     inline_link(document, file, read_text_file);
     apply_ranks(values, identity, document);
 
-    MeasureOptions options;
     options.command = {"bucketwise", "measure"};
     options.command.insert(options.command.end(), arguments.begin(), arguments.end());
     options.scenario = parse_scenario(document, file, read_text_file);
+    options.backend->check_scenario(options.scenario, file);
     options.scenario_text = document.dump();
     options.input = replay_input(options.scenario);
-    options.implementation =
-        choice_named(values["all-reduce"].as<std::string>(), all_implementations, "--all-reduce");
     options.schedule = requested_schedule(values, options.scenario, options.input);
     options.output = values["output"].as<std::string>();
     options.resume = values.count("resume") != 0;
@@ -336,7 +363,7 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
 }
 
 Transport transport_of(const MeasureOptions& options) {
-    return gloo_transport(options.implementation, options.scenario.group.ranks);
+    return options.backend->transport(options.request, options.scenario.group.ranks);
 }
 
 }  // namespace bucketwise

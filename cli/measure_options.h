@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/rank_job.h"
-#include "hw/communicator.h"
+#include "hw/backend.h"
 #include "hw/measurement.h"
 #include "hw/rank_identity.h"
 #include "hw/schedule.h"
@@ -20,7 +20,8 @@ struct MeasureOptions {
     Scenario scenario;
     std::string scenario_text;  // the document the scenario was read from, links put in place
     StepInput input;            // what is replayed
-    AllReduceImplementation implementation = AllReduceImplementation::library;
+    const Backend* backend = nullptr;
+    BackendRequest request;
     Schedule schedule;
     std::string output;
     bool resume = false;

@@ -1,6 +1,7 @@
 #include "cli/measure_rank.h"
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,18 +14,19 @@
 #include "cli/rank_job.h"
 #include "cli/resumption.h"
 #include "cli/size.h"
-#include "hw/cpu_rank.h"
-#include "hw/gloo/connection.h"
+#include "hw/backend.h"
 #include "hw/launcher.h"
 #include "hw/measurer.h"
 
 namespace bucketwise {
 namespace {
 
-EnvironmentRecord environment_record(const MeasureOptions& options, const RankIdentity& identity) {
+EnvironmentRecord environment_record(const MeasureOptions& options, const RankIdentity& identity,
+                                     const std::string& gpu) {
     EnvironmentRecord record = machine_record(identity, options.network);
     record.command = options.command;
-    record.libraries = gloo_version() + ", " + kernel_libraries();
+    record.libraries = options.backend->libraries();
+    record.gpu = gpu;
     record.transport = transport_of(options);
     record.seed = options.schedule.seed;
     record.rounds = options.schedule.rounds;
@@ -49,7 +51,8 @@ std::string label_of(const Item& item) {
         case Protocol::compute:
             return "compute alone";
         case Protocol::contention:
-            return fmt::format("contention with {}", text_of(item.message));
+            return fmt::format("contention with {}{}", text_of(item.message),
+                               item.ctas ? fmt::format(" of {} CTAs", *item.ctas) : "");
         case Protocol::step:
             return item.cap ? fmt::format("step at {}", text_of(*item.cap)) : "step";
     }
@@ -74,13 +77,16 @@ struct Agreement {
 std::vector<Agreement> agreements_of(const MeasureOptions& options) {
     std::string items;
     for (const Item& item : options.schedule.items) {
-        items += fmt::format("{} {} {},", name_of(item.protocol), item.message.count,
-                             item.cap.value_or(Bytes{-1}).count);
+        items += fmt::format("{} {} {} {},", name_of(item.protocol), item.message.count,
+                             item.cap.value_or(Bytes{-1}).count, item.ctas.value_or(0));
     }
     return {{"version of bucketwise", fingerprint(BUCKETWISE_VERSION)},
             {"scenario", fingerprint(options.scenario_text)},
-            {"--protocols, --bytes or --bucket-cap", fingerprint(items)},
-            {"--all-reduce", static_cast<std::int64_t>(options.implementation)},
+            {"--protocols, --bytes, --contention-ctas or --bucket-cap", fingerprint(items)},
+            {"--backend", fingerprint(options.backend->name())},
+            {"--all-reduce", static_cast<std::int64_t>(options.request.implementation)},
+            {"--share-gpu", options.request.share_gpu ? 1 : 0},
+            {"--ctas", options.request.ctas.value_or(0)},
             {"--rounds", options.schedule.rounds},
             {"--seed", static_cast<std::int64_t>(options.schedule.seed)}};
 }
@@ -92,17 +98,18 @@ class RankRun {
         : options_(options),
           identity_(identity),
           report_(report),
-          connection_(meeting_point(options.network, identity)),
-          device_(options.scenario, options.input.workload, settings_for(options.scenario.sync),
-                  connection_.communicator(options.implementation)),
-          measurer_(options.scenario, options.input, transport_of(options), device_,
-                    connection_.control()) {}
+          connection_(options.backend->connect(meeting_point(options.network, identity), identity,
+                                               options.request)),
+          device_(connection_->device(options.scenario, options.input.workload,
+                                      settings_for(options.scenario.sync))),
+          measurer_(options.scenario, options.input, transport_of(options), *device_,
+                    connection_->control()) {}
 
     void run() {
         report_.progress("calibrating");
         check_agreement();
-        connection_.control().barrier();
-        device_.calibrate();
+        connection_->control().barrier();
+        device_->calibrate();
         find_open_positions();
         open_file();
         const Schedule& schedule = options_.schedule;
@@ -124,7 +131,7 @@ class RankRun {
         for (const Agreement& agreement : own) {
             firsts.push_back(agreement.value);
         }
-        connection_.control().broadcast_from_first(firsts);
+        connection_->control().broadcast_from_first(firsts);
         for (std::size_t i = 0; i < own.size(); ++i) {
             if (own[i].value != firsts[i]) {
                 throw std::runtime_error(
@@ -140,7 +147,7 @@ class RankRun {
             records = read_measurements(options_.output).records;
         }
         open_ = open_positions(options_.schedule, records);
-        connection_.control().broadcast_from_first(open_);
+        connection_->control().broadcast_from_first(open_);
         for (const std::int64_t position : open_) {
             total_ += position;
         }
@@ -149,7 +156,7 @@ class RankRun {
     void open_file() {
         if (identity_.rank == 0) {
             file_.emplace(options_.output);
-            file_->append({environment_record(options_, identity_)});
+            file_->append({environment_record(options_, identity_, connection_->gpu())});
         }
     }
 
@@ -193,8 +200,8 @@ class RankRun {
     const MeasureOptions& options_;
     const RankIdentity& identity_;
     const LauncherReport& report_;
-    GlooConnection connection_;
-    CpuRank device_;
+    std::unique_ptr<RankConnection> connection_;
+    std::unique_ptr<RankDevice> device_;
     Measurer measurer_;
     std::optional<MeasurementFile> file_;
     std::vector<std::int64_t> open_;

@@ -9,6 +9,7 @@
 
 #include "calibrate/statistics.h"
 #include "cli/size.h"
+#include "hw/measurement.h"
 #include "sim/units.h"
 
 namespace bucketwise {
@@ -32,11 +33,10 @@ double bus_gb_per_s(Bytes size, std::int64_t ranks, double us) {
 std::string environment_text(const std::vector<Measurement>& records) {
     for (const Measurement& record : records) {
         if (const auto* e = std::get_if<EnvironmentRecord>(&record)) {
-            return fmt::format("{} ranks, {} {} all-reduce over {}{}; {}, {} cores\n",
-                               e->transport.ranks, e->transport.implementation,
-                               e->transport.algorithm, e->transport.backend,
-                               e->link_rate.empty() ? "" : " at " + e->link_rate, e->machine.cpu,
-                               e->machine.cores);
+            return fmt::format("{} ranks, {} {} all-reduce over {}{}; {}\n", e->transport.ranks,
+                               e->transport.implementation, e->transport.algorithm,
+                               e->transport.backend,
+                               e->link_rate.empty() ? "" : " at " + e->link_rate, hardware_of(*e));
         }
     }
     return "";
@@ -90,13 +90,13 @@ struct Slowdowns {
 };
 
 std::string contention_text(const std::vector<Measurement>& records) {
-    std::map<Bytes, Slowdowns> by_size;
+    std::map<std::pair<Bytes, std::int64_t>, Slowdowns> by_size;  // and thread blocks; 0: not said
     for (const Measurement& record : records) {
         const auto* r = std::get_if<ContentionRecord>(&record);
         if (r == nullptr) {
             continue;
         }
-        Slowdowns& slowdowns = by_size[r->size];
+        Slowdowns& slowdowns = by_size[{r->size, r->transport.ctas.value_or(0)}];
         slowdowns.all_reduce.push_back(median(r->allreduce_disturbed_us) /
                                        median(r->allreduce_alone_us));
         for (std::size_t i = 0; i < r->compute_alone_us.size(); ++i) {
@@ -106,9 +106,11 @@ std::string contention_text(const std::vector<Measurement>& records) {
         }
     }
     std::string text = by_size.empty() ? "" : "\nboth at once, times longer than alone\n";
-    for (const auto& [size, slowdowns] : by_size) {
+    for (const auto& [key, slowdowns] : by_size) {
+        const auto& [size, ctas] = key;
         text += fmt::format(
-            "  {:>10}  compute {}, all-reduce {:.2f}\n", text_of(size),
+            "  {:>10}{}  compute {}, all-reduce {:.2f}\n", text_of(size),
+            ctas == 0 ? "" : fmt::format("  {:>3} CTAs", ctas),
             slowdowns.compute.empty() ? "?" : fmt::format("{:.2f}", median(slowdowns.compute)),
             median(slowdowns.all_reduce));
     }

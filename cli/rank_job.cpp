@@ -154,16 +154,6 @@ MeetingPoint meeting_point(const JobNetwork& network, const RankIdentity& identi
     return meeting;
 }
 
-Transport gloo_transport(AllReduceImplementation implementation, std::int64_t ranks) {
-    const bool direct = implementation == AllReduceImplementation::direct;
-    const bool library = implementation == AllReduceImplementation::library;
-    return {.backend = "gloo",
-            // Gloo's own all-reduce is a ring unless told otherwise.
-            .algorithm = direct ? "direct" : "ring",
-            .implementation = library ? "library" : "bucketwise",
-            .ranks = ranks};
-}
-
 EnvironmentRecord machine_record(const RankIdentity& identity, const JobNetwork& network) {
     EnvironmentRecord record;
     record.version = BUCKETWISE_VERSION;

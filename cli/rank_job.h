@@ -16,9 +16,9 @@
 #include <boost/program_options.hpp>
 
 #include "hw/communicator.h"
-#include "hw/gloo/connection.h"
 #include "hw/launcher.h"
 #include "hw/measurement.h"
+#include "hw/meeting_point.h"
 #include "hw/rank_identity.h"
 #include "hw/shaped_network.h"
 
@@ -73,8 +73,6 @@ std::optional<LaunchFailure> launch_job(const JobRequest& request,
                                         const std::function<void(const std::string&)>& on_progress);
 
 MeetingPoint meeting_point(const JobNetwork& network, const RankIdentity& identity);
-
-Transport gloo_transport(AllReduceImplementation implementation, std::int64_t ranks);
 
 // All that does not depend on what is measured.
 EnvironmentRecord machine_record(const RankIdentity& identity, const JobNetwork& network);

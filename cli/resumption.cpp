@@ -4,8 +4,7 @@
 #include <string>
 #include <variant>
 
-#include "hw/cpu_kernels.h"
-#include "hw/gloo/connection.h"
+#include "hw/backend.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -29,13 +28,19 @@ std::optional<Position> position_of(const Measurement& record) {
         return Position{{.protocol = Protocol::compute}, r->round};
     }
     if (const auto* r = std::get_if<ContentionRecord>(&record)) {
-        return Position{{.protocol = Protocol::contention, .message = r->size}, r->round};
+        return Position{
+            {.protocol = Protocol::contention, .message = r->size, .ctas = r->transport.ctas},
+            r->round};
     }
     if (const auto* r = std::get_if<StepRecord>(&record)) {
         return Position{{.protocol = Protocol::step, .cap = r->is_default ? std::nullopt : r->cap},
                         r->round};
     }
     return std::nullopt;
+}
+
+std::string ctas_text(const Transport& transport) {
+    return transport.ctas ? std::to_string(*transport.ctas) : "none";
 }
 
 }  // namespace
@@ -59,6 +64,10 @@ void check_same_run(const MeasureOptions& options, const std::vector<Measurement
             }
         };
         const Transport transport = transport_of(options);
+        differ("/backend", earlier->transport.backend, transport.backend);
+        differ("/shared_gpu", earlier->transport.shared_gpu ? "true" : "false",
+               transport.shared_gpu ? "true" : "false");
+        differ("/ctas", ctas_text(earlier->transport), ctas_text(transport));
         differ("/ranks", std::to_string(earlier->transport.ranks), std::to_string(transport.ranks));
         differ("/algorithm", earlier->transport.algorithm, transport.algorithm);
         differ("/implementation", earlier->transport.implementation, transport.implementation);
@@ -68,7 +77,7 @@ void check_same_run(const MeasureOptions& options, const std::vector<Measurement
         const Environment machine = read_environment();
         differ("/cpu", earlier->machine.cpu, machine.cpu);
         differ("/cores", std::to_string(earlier->machine.cores), std::to_string(machine.cores));
-        differ("/libraries", earlier->libraries, gloo_version() + ", " + kernel_libraries());
+        differ("/libraries", earlier->libraries, options.backend->libraries());
         if (earlier->scenario != options.scenario_text) {
             throw InputError(options.output, "/scenario", "the scenario that is measured now",
                              "another one");

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "hw/elements.h"
+#include "hw/environment.h"
 #include "hw/gradient_pattern.h"
 #include "sim/invariant.h"
 
@@ -18,13 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 Duration between(Clock::time_point begin, Clock::time_point end) {
     return std::chrono::duration_cast<Duration>(end - begin);
-}
-
-std::optional<Model> model_behind(const Scenario& scenario) {
-    if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
-        return model_of(*workload);
-    }
-    return std::nullopt;
 }
 
 DType dtype_of(CommHook hook) {
@@ -250,8 +244,23 @@ StepCheck CpuRank::check() {
     return check;
 }
 
-AllReduceTrace CpuRank::all_reduce(Bytes size, DType dtype, std::int64_t iterations) {
-    return messages_.run(size, dtype, iterations);
+// run() stamps every instruction as it is.
+std::optional<StepTrace> CpuRank::run_each(const Program& /*program*/, const SyncSettings& /*sync*/,
+                                           const BucketPlan& /*plan*/, std::int64_t /*step*/) {
+    return std::nullopt;
+}
+
+AllReduceTrace CpuRank::all_reduce(const Message& message, std::int64_t iterations) {
+    return messages_.run(message, iterations);
+}
+
+std::vector<Duration> CpuRank::repeat(const Message& message, std::int64_t iterations,
+                                      const std::function<void()>& waiting) {
+    return messages_.repeat(message, iterations, waiting);
+}
+
+std::int64_t CpuRank::peak_memory_bytes() const {
+    return bucketwise::peak_memory_bytes();
 }
 
 // Over and over for as long as contend() will, after a pass that warms up. Medians, as one
@@ -280,10 +289,9 @@ std::vector<Duration> CpuRank::backward_alone() {
     return medians;
 }
 
-ContentionTrace CpuRank::contend(Bytes size, DType dtype, std::int64_t iterations,
+ContentionTrace CpuRank::contend(const Message& message, std::int64_t iterations,
                                  const std::vector<Duration>& alone) {
-    const std::vector<CommunicationThread::Ticket> tickets =
-        messages_.launch(size, dtype, iterations);
+    const std::vector<CommunicationThread::Ticket> tickets = messages_.launch(message, iterations);
     ContentionTrace trace;
     // The first operation may begin before the first all-reduce does, the last one does not end
     // before the last all-reduce: neither counts.
@@ -293,8 +301,8 @@ ContentionTrace CpuRank::contend(Bytes size, DType dtype, std::int64_t iteration
         kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
         const Clock::time_point end = Clock::now();
         if (communicating && !thread_.has_ended(tickets.back())) {
-            trace.compute_disturbed += between(begin, end);
-            trace.compute_alone += alone[i];
+            trace.compute.disturbed += between(begin, end);
+            trace.compute.alone += alone[i];
         }
     }
     trace.times = messages_.times_of(tickets);

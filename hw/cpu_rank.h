@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hw/communication_thread.h"
@@ -27,10 +29,15 @@ class CpuRank : public RankDevice {
     StepTrace run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                   std::int64_t step, Communicate communicate) override;
     StepCheck check() override;
-    AllReduceTrace all_reduce(Bytes size, DType dtype, std::int64_t iterations) override;
+    std::optional<StepTrace> run_each(const Program& program, const SyncSettings& sync,
+                                      const BucketPlan& plan, std::int64_t step) override;
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting) override;
     std::vector<Duration> backward_alone() override;
-    ContentionTrace contend(Bytes size, DType dtype, std::int64_t iterations,
+    ContentionTrace contend(const Message& message, std::int64_t iterations,
                             const std::vector<Duration>& alone) override;
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
   private:
     // The step in progress.

@@ -2,6 +2,7 @@
 
 #include <sys/utsname.h>
 
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <thread>
@@ -50,6 +51,20 @@ Environment read_environment() {
     return {cpu_model(),     std::thread::hardware_concurrency(),
             kernel_name(),   compiler_name(),
             gpu_libraries(), scheduling_of_threads()};
+}
+
+// Not ru_maxrss: a process that a large launcher forked inherits the launcher's.
+std::int64_t peak_memory_bytes() {
+    std::ifstream status("/proc/self/status");
+    const std::string key = "VmHWM:";
+    std::string line;
+    while (std::getline(status, line)) {
+        if (line.rfind(key, 0) == 0) {
+            constexpr std::int64_t bytes_per_kib = 1024;  // "kB" means KiB there
+            return bytes_per_kib * std::strtoll(line.c_str() + key.size(), nullptr, 10);
+        }
+    }
+    return 0;
 }
 
 std::string utc_now() {

@@ -1,6 +1,7 @@
 // The machine this process runs on, as a measurement's provenance names it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace bucketwise {
@@ -16,6 +17,9 @@ struct Environment {
 };
 
 Environment read_environment();
+
+// The most that this process has had in memory so far (VmHWM); 0 where Linux does not tell.
+std::int64_t peak_memory_bytes();
 
 // The time of day in UTC, ISO 8601 to the second.
 std::string utc_now();

@@ -1,7 +1,4 @@
 // The memory of one rank's gradients and buckets.
-//
-// Every bucket lies in one arena, bucket after bucket in launch order of the plan, its gradients
-// side by side. Gradients either live there, as views, or in memory of their own.
 #pragma once
 
 #include <cstddef>
@@ -9,37 +6,56 @@
 #include <vector>
 
 #include "hw/arena.h"
+#include "hw/gradient_layout.h"
 #include "sim/plan.h"
 #include "sim/strategy.h"
 #include "sim/workload.h"
 
 namespace bucketwise {
 
-class GradientBuffers {
+// Memory: Arena, or the like of another device.
+template <typename Memory>
+class BasicGradientBuffers {
   public:
-    // Gradients are views of their buckets where `sync` copies them neither in nor back, or not
-    // back (DDP's gradient_as_bucket_view). A hook needs a second buffer of half the size.
-    GradientBuffers(const std::vector<Gradient>& gradients, const SyncSettings& sync);
+    // See GradientLayout.
+    BasicGradientBuffers(const std::vector<Gradient>& gradients, const SyncSettings& sync)
+        : layout_(gradients, sync, Memory::alignment_bytes),
+          buckets_(layout_.buckets_bytes()),
+          own_(layout_.own_bytes()),
+          compressed_(layout_.compressed_bytes()) {}
 
     // Lays the buckets out for another plan of the same gradients. What they held is lost.
-    void arrange(const BucketPlan& plan);
+    void arrange(const BucketPlan& plan) { layout_.arrange(plan); }
 
-    [[nodiscard]] bool gradients_are_views() const { return views_; }
-    [[nodiscard]] std::byte* gradient(std::int32_t index);         // where backward writes it
-    [[nodiscard]] std::byte* place_in_bucket(std::int32_t index);  // the same memory for views
-    [[nodiscard]] std::byte* bucket(std::int32_t index);
-    [[nodiscard]] std::byte* compressed(std::int32_t bucket);  // 16 bits an element
+    [[nodiscard]] bool gradients_are_views() const { return layout_.gradients_are_views(); }
+
+    // Where backward writes it.
+    [[nodiscard]] std::byte* gradient(std::int32_t index) {
+        return gradients_are_views() ? place_in_bucket(index) : own_.at(layout_.own(index));
+    }
+    // The same memory for views.
+    [[nodiscard]] std::byte* place_in_bucket(std::int32_t index) {
+        return buckets_.at(layout_.place(index));
+    }
+    [[nodiscard]] std::byte* bucket(std::int32_t index) {
+        return buckets_.at(layout_.bucket(index));
+    }
+    // 16 bits an element.
+    [[nodiscard]] std::byte* compressed(std::int32_t bucket) {
+        return compressed_.at(layout_.compressed(bucket));
+    }
+
+    [[nodiscard]] const Memory& buckets_block() const { return buckets_; }
+    [[nodiscard]] const Memory& own_block() const { return own_; }
+    [[nodiscard]] const Memory& compressed_block() const { return compressed_; }
 
   private:
-    std::vector<std::int64_t> gradient_offset_;
-    std::vector<std::int64_t> place_offset_;
-    std::vector<std::int64_t> bucket_offset_;
-    std::vector<std::int64_t> bucket_numel_offset_;
-    std::vector<Gradient> gradients_;
-    bool views_;
-    Arena buckets_;
-    Arena own_;
-    Arena compressed_;
+    GradientLayout layout_;
+    Memory buckets_;
+    Memory own_;
+    Memory compressed_;
 };
+
+using GradientBuffers = BasicGradientBuffers<Arena>;
 
 }  // namespace bucketwise

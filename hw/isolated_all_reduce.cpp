@@ -22,9 +22,10 @@ void IsolatedAllReduce::prepare(Bytes size) {
     std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
 }
 
-std::vector<CommunicationThread::Ticket> IsolatedAllReduce::launch_all(Bytes size, DType dtype,
+std::vector<CommunicationThread::Ticket> IsolatedAllReduce::launch_all(const Message& message,
                                                                        std::int64_t iterations) {
-    const std::int64_t elements = size.count / element_size(dtype).count;
+    const DType dtype = message.dtype;
+    const std::int64_t elements = message.size.count / element_size(dtype).count;
     std::vector<CommunicationThread::Ticket> tickets;
     for (std::int64_t i = 0; i < iterations; ++i) {
         tickets.push_back(thread_.launch([this, elements, dtype] {
@@ -34,13 +35,13 @@ std::vector<CommunicationThread::Ticket> IsolatedAllReduce::launch_all(Bytes siz
     return tickets;
 }
 
-std::vector<CommunicationThread::Ticket> IsolatedAllReduce::launch(Bytes size, DType dtype,
+std::vector<CommunicationThread::Ticket> IsolatedAllReduce::launch(const Message& message,
                                                                    std::int64_t iterations) {
-    prepare(size);
+    prepare(message.size);
     thread_.restart();
     // Not waited for: the way over the calling thread would let ranks set out at different times.
     thread_.launch([this] { meet(); });
-    return launch_all(size, dtype, iterations);
+    return launch_all(message, iterations);
 }
 
 std::vector<Duration> IsolatedAllReduce::times_of(
@@ -54,7 +55,23 @@ std::vector<Duration> IsolatedAllReduce::times_of(
     return times;
 }
 
-AllReduceTrace IsolatedAllReduce::run(Bytes size, DType dtype, std::int64_t iterations) {
+std::vector<Duration> IsolatedAllReduce::repeat(const Message& message, std::int64_t iterations,
+                                                const std::function<void()>& waiting) {
+    std::vector<Duration> times;
+    auto called = std::chrono::steady_clock::now();
+    for (const CommunicationThread::Ticket ticket : launch(message, iterations)) {
+        times.push_back(times_of({ticket}).front());
+        if (waiting && std::chrono::steady_clock::now() - called > std::chrono::seconds{1}) {
+            waiting();
+            called = std::chrono::steady_clock::now();
+        }
+    }
+    return times;
+}
+
+AllReduceTrace IsolatedAllReduce::run(const Message& message, std::int64_t iterations) {
+    const Bytes size = message.size;
+    const DType dtype = message.dtype;
     const std::int64_t elements = size.count / element_size(dtype).count;
     prepare(size);
     AllReduceTrace trace;
@@ -70,7 +87,7 @@ AllReduceTrace IsolatedAllReduce::run(Bytes size, DType dtype, std::int64_t iter
         std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
         meet();
     });
-    trace.times = times_of(launch_all(size, dtype, iterations));
+    trace.times = times_of(launch_all(message, iterations));
     return trace;
 }
 

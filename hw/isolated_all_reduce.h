@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "hw/arena.h"
 #include "hw/communication_thread.h"
 #include "hw/communicator.h"
 #include "hw/control_group.h"
+#include "hw/environment.h"
 #include "hw/rank_device.h"
 #include "sim/dtype.h"
 #include "sim/units.h"
@@ -22,11 +24,15 @@ class IsolatedAllReduce {
 
     // One that warms up and whose sum is checked, then `iterations` that are timed. They sum
     // zeros, so that nothing overflows.
-    AllReduceTrace run(Bytes size, DType dtype, std::int64_t iterations);
+    AllReduceTrace run(const Message& message, std::int64_t iterations);
+
+    // Only the timed ones; `waiting` is called about once a second.
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting);
 
     // For who has something to do meanwhile: waits until all ranks have come here, launches, and
     // leaves waiting to the caller.
-    std::vector<CommunicationThread::Ticket> launch(Bytes size, DType dtype,
+    std::vector<CommunicationThread::Ticket> launch(const Message& message,
                                                     std::int64_t iterations);
     // Waits for all.
     std::vector<Duration> times_of(const std::vector<CommunicationThread::Ticket>& tickets);
@@ -36,12 +42,35 @@ class IsolatedAllReduce {
 
   private:
     void prepare(Bytes size);
-    std::vector<CommunicationThread::Ticket> launch_all(Bytes size, DType dtype,
+    std::vector<CommunicationThread::Ticket> launch_all(const Message& message,
                                                         std::int64_t iterations);
 
     Communicator& communicator_;
     CommunicationThread& thread_;
     Arena message_;
+};
+
+// The same as a device of its own.
+class CpuMessages : public MessageDevice {
+  public:
+    // Kept by reference, and used by another thread.
+    explicit CpuMessages(Communicator& communicator)
+        : messages_(communicator, thread_), thread_(communicator.rank()) {}
+
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
+        return messages_.run(message, iterations);
+    }
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting) override {
+        return messages_.repeat(message, iterations, waiting);
+    }
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
+        return bucketwise::peak_memory_bytes();
+    }
+
+  private:
+    IsolatedAllReduce messages_;  // uses thread_
+    CommunicationThread thread_;  // last, so that it ends first
 };
 
 // How many make a measurement: small messages take microseconds, so more of them make a sample

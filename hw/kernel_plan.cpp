@@ -1,6 +1,7 @@
 #include "hw/kernel_plan.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "sim/invariant.h"
 
@@ -118,6 +119,13 @@ class Planner {
 };
 
 }  // namespace
+
+std::optional<Model> model_behind(const Scenario& scenario) {
+    if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
+        return model_of(*workload);
+    }
+    return std::nullopt;
+}
 
 KernelPlan plan_kernels(const Workload& workload, const std::optional<Model>& model) {
     return Planner(workload, model).plan();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/model.h"
+#include "sim/scenario.h"
 #include "sim/units.h"
 #include "sim/workload.h"
 
@@ -48,6 +49,9 @@ struct KernelPlan {
     std::vector<std::int64_t> columns;
     bool operator==(const KernelPlan&) const = default;
 };
+
+// The model that the scenario's operations are of; none: they have times only.
+std::optional<Model> model_behind(const Scenario& scenario);
 
 // `model` is what the workload was made from; none: its operations have times only.
 KernelPlan plan_kernels(const Workload& workload, const std::optional<Model>& model);

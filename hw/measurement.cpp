@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/json_input.h"
+#include "sim/link.h"
 
 namespace bucketwise {
 namespace {
@@ -11,11 +12,28 @@ namespace {
 // --- writing
 // --------------------------------------------------------------------------------------
 
+// What most measurements do not have is left out of their records.
+void add_shared_gpu(Json& json, bool shared_gpu) {
+    if (shared_gpu) {
+        json["shared_gpu"] = true;
+    }
+}
+
 void add_transport(Json& json, const Transport& transport) {
     json["backend"] = transport.backend;
     json["algorithm"] = transport.algorithm;
     json["implementation"] = transport.implementation;
     json["ranks"] = transport.ranks;
+    add_shared_gpu(json, transport.shared_gpu);
+    if (transport.ctas) {
+        json["ctas"] = *transport.ctas;
+    }
+}
+
+void add_time(Json& json, const char* key, const std::optional<double>& time) {
+    if (time) {
+        json[key] = *time;
+    }
 }
 
 Json with_kind(const char* kind) {
@@ -34,6 +52,9 @@ Json json_of(const EnvironmentRecord& record) {
     json["compiler"] = record.machine.compiler;
     json["gpu_libraries"] = record.machine.gpu_libraries;
     json["scheduling"] = record.machine.scheduling;
+    if (!record.gpu.empty()) {
+        json["gpu"] = record.gpu;
+    }
     json["libraries"] = record.libraries;
     json["hosts"] = record.hosts;
     json["link_rate"] = record.link_rate.empty() ? Json(nullptr) : Json(record.link_rate);
@@ -55,6 +76,9 @@ Json json_of(const AllReduceRecord& record) {
     json["samples_us"] = record.samples_us;
     json["largest_difference"] = record.largest_difference;
     json["peak_memory_bytes"] = record.peak_memory_bytes;
+    if (!record.issue_us.empty()) {
+        json["issue_us"] = record.issue_us;
+    }
     return json;
 }
 
@@ -62,6 +86,7 @@ Json json_of(const ComputeRecord& record) {
     Json json = with_kind("compute");
     json["backend"] = record.backend;
     json["ranks"] = record.ranks;
+    add_shared_gpu(json, record.shared_gpu);
     json["rank"] = record.rank;
     json["round"] = record.round;
     json["samples_us"] = record.samples_us;
@@ -72,6 +97,12 @@ Json json_of(const ComputeRecord& record) {
     json["forward_operations_us"] = record.forward_operations_us;
     json["backward_operations_us"] = record.backward_operations_us;
     json["ready_us"] = record.ready_us;
+    if (!record.forward_launches_us.empty() || !record.backward_launches_us.empty()) {
+        json["forward_launches_us"] = record.forward_launches_us;
+        json["backward_launches_us"] = record.backward_launches_us;
+    }
+    add_time(json, "copies_us", record.copies_us);
+    add_time(json, "graph_launch_us", record.graph_launch_us);
     return json;
 }
 
@@ -85,6 +116,10 @@ Json json_of(const ContentionRecord& record) {
     json["allreduce_disturbed_us"] = record.allreduce_disturbed_us;
     json["compute_alone_us"] = record.compute_alone_us;
     json["compute_disturbed_us"] = record.compute_disturbed_us;
+    if (!record.products_alone_us.empty()) {
+        json["products_alone_us"] = record.products_alone_us;
+        json["products_disturbed_us"] = record.products_disturbed_us;
+    }
     return json;
 }
 
@@ -163,11 +198,48 @@ std::vector<std::string> read_texts(const JsonPlace& place) {
     return read_list(place, read_text);
 }
 
+bool read_shared_gpu(const JsonObject& object) {
+    const auto shared = object.find("shared_gpu");
+    return shared && read_boolean(*shared);
+}
+
 Transport read_transport(const JsonObject& object) {
-    return {.backend = read_text(object.at("backend")),
-            .algorithm = read_text(object.at("algorithm")),
-            .implementation = read_text(object.at("implementation")),
-            .ranks = read_integer(object.at("ranks"), 1, 1'000'000)};
+    Transport transport{.backend = read_text(object.at("backend")),
+                        .algorithm = read_text(object.at("algorithm")),
+                        .implementation = read_text(object.at("implementation")),
+                        .ranks = read_integer(object.at("ranks"), 1, 1'000'000),
+                        .shared_gpu = read_shared_gpu(object)};
+    if (const auto ctas = object.find("ctas")) {
+        transport.ctas = read_integer(*ctas, 1, most_thread_blocks);
+    }
+    return transport;
+}
+
+// None, or as many as there are of `others`.
+std::vector<double> read_times_beside(const JsonObject& object, const char* key,
+                                      const std::vector<double>& others, const char* of) {
+    const auto place = object.find(key);
+    if (!place) {
+        return {};
+    }
+    std::vector<double> times = read_times(*place);
+    if (times.size() != others.size()) {
+        place->fail(fmt::format("{} values, as {} has", others.size(), of),
+                    std::to_string(times.size()));
+    }
+    return times;
+}
+
+// Neither, or both: `second` is required once `first` is there, and the other way round.
+void check_both(const JsonObject& object, const char* first, const char* second) {
+    if (object.has(first) != object.has(second)) {
+        static_cast<void>(object.at(object.has(first) ? second : first));
+    }
+}
+
+std::optional<double> read_time_if_there(const JsonObject& object, const char* key) {
+    const auto place = object.find(key);
+    return place ? std::optional(read_us(*place)) : std::nullopt;
 }
 
 std::int64_t read_round(const JsonObject& object) {
@@ -197,7 +269,10 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
                                     "forward_operations",
                                     "scenario",
                                     "scheduling",
-                                    "backward_operations"});
+                                    "backward_operations",
+                                    "shared_gpu",
+                                    "ctas",
+                                    "gpu"});
     EnvironmentRecord record;
     record.transport = read_transport(object);
     record.version = read_text(object.at("bucketwise"));
@@ -209,6 +284,9 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
     record.machine.compiler = read_text(object.at("compiler"));
     record.machine.gpu_libraries = read_text(object.at("gpu_libraries"));
     record.machine.scheduling = read_text(object.at("scheduling"));
+    if (const auto gpu = object.find("gpu")) {
+        record.gpu = read_text(*gpu);
+    }
     record.libraries = read_text(object.at("libraries"));
     record.hosts = read_integer(object.at("hosts"), 1, 1'000'000);
     const JsonPlace rate = object.at("link_rate");
@@ -224,49 +302,71 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
 }
 
 AllReduceRecord read_all_reduce(const JsonPlace& place) {
-    const JsonObject object(
-        place, {"kind", "backend", "algorithm", "implementation", "ranks", "bytes", "dtype",
-                "round", "samples_us", "largest_difference", "peak_memory_bytes"});
-    return {.transport = read_transport(object),
-            .size = {read_integer(object.at("bytes"), 0, most)},
-            .dtype = read_choice(object.at("dtype"), all_dtypes),
-            .round = read_round(object),
-            .samples_us = read_times(object.at("samples_us")),
-            .largest_difference = read_finite(object.at("largest_difference")),
-            .peak_memory_bytes = read_integer(object.at("peak_memory_bytes"), 0, most)};
+    const JsonObject object(place, {"kind", "backend", "algorithm", "implementation", "ranks",
+                                    "bytes", "dtype", "round", "samples_us", "largest_difference",
+                                    "peak_memory_bytes", "shared_gpu", "ctas", "issue_us"});
+    AllReduceRecord record{
+        .transport = read_transport(object),
+        .size = {read_integer(object.at("bytes"), 0, most)},
+        .dtype = read_choice(object.at("dtype"), all_dtypes),
+        .round = read_round(object),
+        .samples_us = read_times(object.at("samples_us")),
+        .largest_difference = read_finite(object.at("largest_difference")),
+        .peak_memory_bytes = read_integer(object.at("peak_memory_bytes"), 0, most)};
+    record.issue_us = read_times_beside(object, "issue_us", record.samples_us, "samples_us");
+    return record;
 }
 
 ComputeRecord read_compute(const JsonPlace& place) {
-    const JsonObject object(place, {"kind", "backend", "ranks", "rank", "round", "samples_us",
-                                    "forward_us", "backward_us", "optimizer_us", "copying_step_us",
-                                    "forward_operations_us", "backward_operations_us", "ready_us"});
-    return {.backend = read_text(object.at("backend")),
-            .ranks = read_integer(object.at("ranks"), 1, 1'000'000),
-            .rank = read_integer(object.at("rank"), 0, 1'000'000),
-            .round = read_round(object),
-            .samples_us = read_times(object.at("samples_us")),
-            .forward_us = read_us(object.at("forward_us")),
-            .backward_us = read_us(object.at("backward_us")),
-            .optimizer_us = read_us(object.at("optimizer_us")),
-            .copying_step_us = read_us(object.at("copying_step_us")),
-            .forward_operations_us = read_times(object.at("forward_operations_us")),
-            .backward_operations_us = read_times(object.at("backward_operations_us")),
-            .ready_us = read_times(object.at("ready_us"))};
+    const JsonObject object(
+        place, {"kind", "backend", "ranks", "rank", "round", "samples_us", "forward_us",
+                "backward_us", "optimizer_us", "copying_step_us", "forward_operations_us",
+                "backward_operations_us", "ready_us", "shared_gpu", "forward_launches_us",
+                "backward_launches_us", "copies_us", "graph_launch_us"});
+    ComputeRecord record{.backend = read_text(object.at("backend")),
+                         .ranks = read_integer(object.at("ranks"), 1, 1'000'000),
+                         .rank = read_integer(object.at("rank"), 0, 1'000'000),
+                         .round = read_round(object),
+                         .samples_us = read_times(object.at("samples_us")),
+                         .forward_us = read_us(object.at("forward_us")),
+                         .backward_us = read_us(object.at("backward_us")),
+                         .optimizer_us = read_us(object.at("optimizer_us")),
+                         .copying_step_us = read_us(object.at("copying_step_us")),
+                         .forward_operations_us = read_times(object.at("forward_operations_us")),
+                         .backward_operations_us = read_times(object.at("backward_operations_us")),
+                         .ready_us = read_times(object.at("ready_us"))};
+    record.shared_gpu = read_shared_gpu(object);
+    record.forward_launches_us = read_times_beside(
+        object, "forward_launches_us", record.forward_operations_us, "forward_operations_us");
+    record.backward_launches_us = read_times_beside(
+        object, "backward_launches_us", record.backward_operations_us, "backward_operations_us");
+    check_both(object, "forward_launches_us", "backward_launches_us");
+    record.copies_us = read_time_if_there(object, "copies_us");
+    record.graph_launch_us = read_time_if_there(object, "graph_launch_us");
+    return record;
 }
 
 ContentionRecord read_contention(const JsonPlace& place) {
     const JsonObject object(
-        place, {"kind", "backend", "algorithm", "implementation", "ranks", "bytes", "dtype",
-                "round", "allreduce_alone_us", "allreduce_disturbed_us", "compute_alone_us",
-                "compute_disturbed_us"});
-    return {.transport = read_transport(object),
-            .size = {read_integer(object.at("bytes"), 0, most)},
-            .dtype = read_choice(object.at("dtype"), all_dtypes),
-            .round = read_round(object),
-            .allreduce_alone_us = read_times(object.at("allreduce_alone_us")),
-            .allreduce_disturbed_us = read_times(object.at("allreduce_disturbed_us")),
-            .compute_alone_us = read_times(object.at("compute_alone_us")),
-            .compute_disturbed_us = read_times(object.at("compute_disturbed_us"))};
+        place,
+        {"kind", "backend", "algorithm", "implementation", "ranks", "bytes", "dtype", "round",
+         "allreduce_alone_us", "allreduce_disturbed_us", "compute_alone_us", "compute_disturbed_us",
+         "shared_gpu", "ctas", "products_alone_us", "products_disturbed_us"});
+    ContentionRecord record{
+        .transport = read_transport(object),
+        .size = {read_integer(object.at("bytes"), 0, most)},
+        .dtype = read_choice(object.at("dtype"), all_dtypes),
+        .round = read_round(object),
+        .allreduce_alone_us = read_times(object.at("allreduce_alone_us")),
+        .allreduce_disturbed_us = read_times(object.at("allreduce_disturbed_us")),
+        .compute_alone_us = read_times(object.at("compute_alone_us")),
+        .compute_disturbed_us = read_times(object.at("compute_disturbed_us"))};
+    record.products_alone_us =
+        read_times_beside(object, "products_alone_us", record.compute_alone_us, "compute_alone_us");
+    record.products_disturbed_us = read_times_beside(object, "products_disturbed_us",
+                                                     record.compute_alone_us, "compute_alone_us");
+    check_both(object, "products_alone_us", "products_disturbed_us");
+    return record;
 }
 
 RankStep read_rank_step(const JsonPlace& place) {
@@ -281,12 +381,26 @@ RankStep read_rank_step(const JsonPlace& place) {
 }
 
 StepRecord read_step(const JsonPlace& place) {
-    const JsonObject object(
-        place,
-        {"kind", "backend", "algorithm", "implementation", "ranks", "strategy", "bucket_cap_mib",
-         "is_default", "bucket_bytes", "round", "samples_us", "free_communication_us",
-         "exposed_communication_us", "by_rank", "collective_begin_us", "collective_end_us",
-         "collective_last_begin_us", "largest_difference"});
+    const JsonObject object(place, {"kind",
+                                    "backend",
+                                    "algorithm",
+                                    "implementation",
+                                    "ranks",
+                                    "strategy",
+                                    "bucket_cap_mib",
+                                    "is_default",
+                                    "bucket_bytes",
+                                    "round",
+                                    "samples_us",
+                                    "free_communication_us",
+                                    "exposed_communication_us",
+                                    "by_rank",
+                                    "collective_begin_us",
+                                    "collective_end_us",
+                                    "collective_last_begin_us",
+                                    "largest_difference",
+                                    "shared_gpu",
+                                    "ctas"});
     StepRecord record;
     record.transport = read_transport(object);
     record.strategy = read_text(object.at("strategy"));
@@ -312,6 +426,13 @@ StepRecord read_step(const JsonPlace& place) {
 
 Json to_json(const Measurement& record) {
     return std::visit([](const auto& r) { return json_of(r); }, record);
+}
+
+std::string hardware_of(const EnvironmentRecord& environment) {
+    if (environment.gpu.empty()) {
+        return fmt::format("{}, {} cores", environment.machine.cpu, environment.machine.cores);
+    }
+    return environment.gpu + (environment.transport.shared_gpu ? "; shared by all ranks" : "");
 }
 
 Measurement read_measurement(const Json& document, const std::string& file, std::int64_t line) {

@@ -17,10 +17,13 @@ namespace bucketwise {
 
 // What carried the messages.
 struct Transport {
-    std::string backend;         // "gloo"
-    std::string algorithm;       // of the all-reduce: "ring" or "direct"
+    std::string backend;         // "gloo" or "nccl"
+    std::string algorithm;       // of the all-reduce, as a link file names it: "ring" or "direct"
     std::string implementation;  // "library" or "bucketwise"
     std::int64_t ranks = 1;
+    bool shared_gpu = false;  // several ranks on one GPU: never an interconnect
+    // Most thread blocks (CTAs) of one collective; none: the library's choice.
+    std::optional<std::int64_t> ctas = {};
     bool operator==(const Transport&) const = default;
 };
 
@@ -40,8 +43,12 @@ struct EnvironmentRecord {
     std::vector<std::string> forward_operations;   // names, in the order they run
     std::vector<std::string> backward_operations;  // likewise
     std::string scenario;  // the whole document, as JSON text; empty: none was replayed
+    std::string gpu = {};  // name, memory, multiprocessors, driver; empty: none was used
     bool operator==(const EnvironmentRecord&) const = default;
 };
+
+// Such as "NVIDIA H200, ..., shared by all ranks" or "AMD EPYC, 2 cores".
+std::string hardware_of(const EnvironmentRecord& environment);
 
 struct AllReduceRecord {
     Transport transport;
@@ -51,6 +58,8 @@ struct AllReduceRecord {
     std::vector<double> samples_us;      // of the slowest rank, one per repetition
     double largest_difference = 0;       // of an element's mean over the ranks from the exact one
     std::int64_t peak_memory_bytes = 0;  // the most that any rank has had in memory so far
+    // Host time to issue one, one per repetition; empty: the host runs it itself.
+    std::vector<double> issue_us = {};
     bool operator==(const AllReduceRecord&) const = default;
 };
 
@@ -70,6 +79,14 @@ struct ComputeRecord {
     std::vector<double> forward_operations_us;   // of the last micro-step
     std::vector<double> backward_operations_us;  // likewise
     std::vector<double> ready_us;  // by gradient, from the start of the last micro-step's backward
+    bool shared_gpu = false;       // as the transport's
+    // Host time to launch each operation of the last micro-step; empty: host is device.
+    std::vector<double> forward_launches_us = {};
+    std::vector<double> backward_launches_us = {};
+    // Device time of all copies and casts of the copying step; none: told from it only.
+    std::optional<double> copies_us = {};
+    // Host time to launch the whole step as one CUDA graph; none: it was not.
+    std::optional<double> graph_launch_us = {};
     bool operator==(const ComputeRecord&) const = default;
 };
 
@@ -82,6 +99,9 @@ struct ContentionRecord {
     std::vector<double> allreduce_disturbed_us;
     std::vector<double> compute_alone_us;      // by rank: the operations that ran while
     std::vector<double> compute_disturbed_us;  // all-reduces did, and the same ones alone
+    // By rank: of these operations, those that are matrix products; empty: not told apart.
+    std::vector<double> products_alone_us = {};
+    std::vector<double> products_disturbed_us = {};
     bool operator==(const ContentionRecord&) const = default;
 };
 

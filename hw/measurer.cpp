@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -83,13 +81,67 @@ std::vector<double> ready_us(const Workload& workload, const LastMicroStep& last
     return ready;
 }
 
-RankStep rank_step(const MeasuredStep& step) {
+// Launches one after another, in place of what they launch.
+StepTrace as_intervals(const std::vector<Duration>& launches) {
+    StepTrace trace;
+    Duration now{0};
+    for (const Duration launch : launches) {
+        trace.instructions.push_back({now, now + launch});
+        now += launch;
+    }
+    return trace;
+}
+
+double copies_us(const Program& program, const StepTrace& trace) {
+    Duration sum{0};
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        switch (program.instructions[i].kind) {
+            case InstructionKind::copy_buffers:
+            case InstructionKind::copy_in:
+            case InstructionKind::cast_down:
+            case InstructionKind::cast_up:
+            case InstructionKind::copy_back:
+                sum += trace.instructions[i].length();
+                break;
+            case InstructionKind::forward:
+            case InstructionKind::backward:
+            case InstructionKind::launch:
+            case InstructionKind::wait:
+            case InstructionKind::optimizer:
+                break;
+        }
+    }
+    return to_us(sum);
+}
+
+// Visits every number that a rank measured, in one order for the sender and the receiver.
+template <typename Record, typename Visit>
+void write_or_read(Record& record, const Visit& visit) {
+    for (auto* number :
+         {&record.forward_us, &record.backward_us, &record.optimizer_us, &record.copying_step_us}) {
+        visit(*number);
+    }
+    for (auto* list :
+         {&record.samples_us, &record.forward_operations_us, &record.backward_operations_us,
+          &record.ready_us, &record.forward_launches_us, &record.backward_launches_us}) {
+        for (auto& number : *list) {
+            visit(number);
+        }
+    }
+    for (auto* number : {&record.copies_us, &record.graph_launch_us}) {
+        if (*number) {
+            visit(**number);
+        }
+    }
+}
+
+RankStep rank_step(const MeasuredStep& step, std::int64_t peak_memory_bytes) {
     return {.step_us = to_us(step.step()),
             .forward_us = to_us(step.forward),
             .backward_us = to_us(step.backward),
             .optimizer_us = to_us(step.optimizer),
             .waiting_us = to_us(step.waiting),
-            .peak_memory_bytes = peak_memory_bytes()};
+            .peak_memory_bytes = peak_memory_bytes};
 }
 
 constexpr std::size_t rank_step_values = 6;
@@ -105,20 +157,6 @@ RankStep rank_step_of(const double* values) {
 }
 
 }  // namespace
-
-// Not ru_maxrss: a process that a large launcher forked inherits the launcher's.
-std::int64_t peak_memory_bytes() {
-    std::ifstream status("/proc/self/status");
-    const std::string key = "VmHWM:";
-    std::string line;
-    while (std::getline(status, line)) {
-        if (line.rfind(key, 0) == 0) {
-            constexpr std::int64_t bytes_per_kib = 1024;  // "kB" means KiB there
-            return bytes_per_kib * std::strtoll(line.c_str() + key.size(), nullptr, 10);
-        }
-    }
-    return 0;
-}
 
 StepInput replay_input(const Scenario& scenario) {
     StepInput input = step_input(scenario);
@@ -180,11 +218,12 @@ std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
 
 std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int64_t round) {
     const AllReduceTrace trace =
-        device_.all_reduce(item.message, wire_dtype_, iterations_for(item.message));
+        device_.all_reduce({item.message, wire_dtype_}, iterations_for(item.message));
     if (!trace.wrong.empty()) {
         throw WrongSum(trace.wrong);
     }
-    const std::array own{trace.largest_difference, static_cast<double>(peak_memory_bytes())};
+    const std::array own{trace.largest_difference,
+                         static_cast<double>(device_.peak_memory_bytes())};
     const std::vector<double> all = control_.gather_to_first(own);
     std::vector<double> samples = slowest_us(control_, trace.times);
     if (control_.rank() != first_rank) {
@@ -194,7 +233,8 @@ std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int
                            .size = item.message,
                            .dtype = wire_dtype_,
                            .round = round,
-                           .samples_us = std::move(samples)};
+                           .samples_us = std::move(samples),
+                           .issue_us = in_us(trace.issue)};
     for (std::size_t i = 0; i < all.size(); i += own.size()) {
         record.largest_difference = std::max(record.largest_difference, all[i]);
         record.peak_memory_bytes =
@@ -203,47 +243,60 @@ std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int
     return {std::move(record)};
 }
 
-std::vector<Measurement> Measurer::measure_compute(std::int64_t round, bool copies_first) {
+ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
     const ReplayedStep copying = replayed_step(std::nullopt);
-    double copying_us = copies_first ? run_free(copying) : 0;
+    ComputeRecord record;
+    record.copying_step_us = copies_first ? run_free(copying) : 0;
     control_.barrier();
     const Program program = communication_free_program(input_);
     SyncRequest none;
     none.strategy = Strategy::none;
-    const StepTrace trace =
-        device_.run(program, settings_for(none), {}, next_step_++, Communicate::for_free);
+    const SyncSettings sync = settings_for(none);
+    const StepTrace trace = device_.run(program, sync, {}, next_step_++, Communicate::for_free);
     if (!copies_first) {
-        copying_us = run_free(copying);
+        record.copying_step_us = run_free(copying);
     }
     const MeasuredStep step = summarize(program, trace);
-    const LastMicroStep last = last_micro_step(program, trace);
-    std::vector<double> values{to_us(step.step()), to_us(step.forward), to_us(step.backward),
-                               to_us(step.optimizer), copying_us};
-    const std::size_t totals = values.size();
-    for (const std::vector<double>& part :
-         {in_us(last.forward), in_us(last.backward), ready_us(input_.workload, last)}) {
-        values.insert(values.end(), part.begin(), part.end());
+    record.samples_us = {to_us(step.step())};
+    record.forward_us = to_us(step.forward);
+    record.backward_us = to_us(step.backward);
+    record.optimizer_us = to_us(step.optimizer);
+    const std::optional<StepTrace> each = device_.run_each(program, sync, {}, next_step_++);
+    const LastMicroStep last = last_micro_step(program, each ? *each : trace);
+    record.forward_operations_us = in_us(last.forward);
+    record.backward_operations_us = in_us(last.backward);
+    record.ready_us = ready_us(input_.workload, last);
+    if (!trace.launches.empty()) {
+        const LastMicroStep launched = last_micro_step(program, as_intervals(trace.launches));
+        record.forward_launches_us = in_us(launched.forward);
+        record.backward_launches_us = in_us(launched.backward);
     }
+    if (trace.graph_launch) {
+        record.graph_launch_us = to_us(*trace.graph_launch);
+    }
+    const std::optional<StepTrace> each_copy =
+        device_.run_each(copying.program, copying.sync, copying.plan, next_step_++);
+    if (each_copy) {
+        record.copies_us = copies_us(copying.program, *each_copy);
+    }
+    return record;
+}
+
+std::vector<Measurement> Measurer::measure_compute(std::int64_t round, bool copies_first) {
+    const ComputeRecord own = compute_on_this_rank(copies_first);
+    std::vector<double> values;
+    write_or_read(own, [&](const double& value) { values.push_back(value); });
     const std::vector<double> all = control_.gather_to_first(values);
     std::vector<Measurement> records;
-    for (std::size_t begin = 0; begin < all.size(); begin += values.size()) {
-        const auto at = [&](std::size_t offset) {
-            return all.begin() + static_cast<std::ptrdiff_t>(begin + offset);
-        };
-        const std::size_t backward = totals + last.forward.size();
-        const std::size_t ready = backward + last.backward.size();
-        records.emplace_back(ComputeRecord{.backend = transport_.backend,
-                                           .ranks = transport_.ranks,
-                                           .rank = static_cast<std::int64_t>(begin / values.size()),
-                                           .round = round,
-                                           .samples_us = {*at(0)},
-                                           .forward_us = *at(1),
-                                           .backward_us = *at(2),
-                                           .optimizer_us = *at(3),
-                                           .copying_step_us = *at(4),
-                                           .forward_operations_us = {at(totals), at(backward)},
-                                           .backward_operations_us = {at(backward), at(ready)},
-                                           .ready_us = {at(ready), at(values.size())}});
+    for (std::size_t at = 0; at < all.size();) {
+        ComputeRecord record = own;  // of the same shape on every rank
+        record.backend = transport_.backend;
+        record.shared_gpu = transport_.shared_gpu;
+        record.ranks = transport_.ranks;
+        record.rank = static_cast<std::int64_t>(at / values.size());
+        record.round = round;
+        write_or_read(record, [&](double& value) { value = all[at++]; });
+        records.emplace_back(std::move(record));
     }
     return records;
 }
@@ -262,31 +315,40 @@ std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_re
 }
 
 std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int64_t round) {
-    const AllReduceTrace alone =
-        device_.all_reduce(item.message, wire_dtype_, iterations_for(item.message));
+    const Message message{item.message, wire_dtype_, item.ctas};
+    const AllReduceTrace alone = device_.all_reduce(message, iterations_for(item.message));
     if (!alone.wrong.empty()) {
         throw WrongSum(alone.wrong);
     }
     const std::vector<Duration> operations = device_.backward_alone();
-    const ContentionTrace both = device_.contend(
-        item.message, wire_dtype_, contention_iterations(alone.times, operations), operations);
+    const ContentionTrace both =
+        device_.contend(message, contention_iterations(alone.times, operations), operations);
     std::vector<double> alone_us = slowest_us(control_, alone.times);
     std::vector<double> disturbed_us = slowest_us(control_, both.times);
-    const std::vector<double> compute = control_.gather_to_first(
-        std::array{to_us(both.compute_alone), to_us(both.compute_disturbed)});
+    const Disturbance products = both.products.value_or(Disturbance{});
+    const std::array own{to_us(both.compute.alone), to_us(both.compute.disturbed),
+                         to_us(products.alone), to_us(products.disturbed)};
+    const std::vector<double> compute = control_.gather_to_first(own);
     if (control_.rank() != first_rank) {
         return {};
     }
     ContentionRecord record;
     record.transport = transport_;
+    if (item.ctas) {
+        record.transport.ctas = item.ctas;
+    }
     record.size = item.message;
     record.dtype = wire_dtype_;
     record.round = round;
     record.allreduce_alone_us = std::move(alone_us);
     record.allreduce_disturbed_us = std::move(disturbed_us);
-    for (std::size_t i = 0; i < compute.size(); i += 2) {
+    for (std::size_t i = 0; i < compute.size(); i += own.size()) {
         record.compute_alone_us.push_back(compute[i]);
         record.compute_disturbed_us.push_back(compute[i + 1]);
+        if (both.products) {
+            record.products_alone_us.push_back(compute[i + 2]);
+            record.products_disturbed_us.push_back(compute[i + 3]);
+        }
     }
     return {std::move(record)};
 }
@@ -321,7 +383,8 @@ Measurer::StepSample Measurer::run_step(const ReplayedStep& replayed, bool free_
         throw WrongSum(check.wrong);
     }
     sample.largest_difference = replayed.sync.communicates ? check.largest_difference : 0;
-    sample.times = rank_step(summarize(replayed.program, sample.trace));
+    sample.times =
+        rank_step(summarize(replayed.program, sample.trace), device_.peak_memory_bytes());
     if (!free_first) {
         sample.free_us = run_free(replayed);
     }

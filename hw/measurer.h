@@ -35,9 +35,6 @@ SyncRequest request_with_cap(const SyncRequest& request, const std::optional<Byt
 // The dtype in which most gradients travel: what isolated all-reduces use.
 DType wire_dtype(const Scenario& scenario, const Workload& workload);
 
-// The most that this process has had in memory so far (VmHWM); 0 where Linux does not tell.
-std::int64_t peak_memory_bytes();
-
 class Measurer {
   public:
     // All are kept by reference.
@@ -50,6 +47,7 @@ class Measurer {
 
   private:
     std::vector<Measurement> measure_all_reduce(const Item& item, std::int64_t round);
+    ComputeRecord compute_on_this_rank(bool copies_first);
     std::vector<Measurement> measure_compute(std::int64_t round, bool copies_first);
     std::vector<Measurement> measure_contention(const Item& item, std::int64_t round);
     std::vector<Measurement> measure_step(const Item& item, std::int64_t round, bool free_first);

@@ -26,6 +26,8 @@ struct Item {
     Bytes message{0};  // all_reduce, contention
     std::optional<Bytes> cap =
         {};  // step; none: the framework's default, or the strategy has no cap
+    // contention; most thread blocks of a collective; none: as many as in steps
+    std::optional<std::int64_t> ctas = {};
     bool operator==(const Item&) const = default;
 };
 

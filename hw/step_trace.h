@@ -1,6 +1,7 @@
 // What really happened in one step of one rank, instruction by instruction.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sim/program.h"
@@ -18,6 +19,10 @@ struct Interval {
 struct StepTrace {
     std::vector<Interval> instructions;  // parallel to Program::instructions
     std::vector<Interval> collectives;   // parallel to Program::collectives
+    // Host time to launch each instruction, parallel to Program::instructions; empty: the host runs
+    // it itself, or launched the whole step at once.
+    std::vector<Duration> launches = {};
+    std::optional<Duration> graph_launch = {};  // host time to launch the whole step as one graph
     bool operator==(const StepTrace&) const = default;
 };
 

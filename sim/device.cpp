@@ -8,10 +8,12 @@ namespace bucketwise {
 namespace {
 
 // Share of peak that large matrix products and streaming kernels reach in practice, and the host
-// time of one eager-mode operator. Priors; a measured device file replaces them.
+// time of one eager-mode operator and of one CUDA graph. Priors; a measured device file replaces
+// them.
 constexpr double prior_compute_efficiency = 0.6;
 constexpr double prior_memory_efficiency = 0.85;
 constexpr double prior_launch_us = 8.0;
+constexpr double prior_graph_launch_us = 10.0;
 
 Device gpu(std::string name, std::array<double, all_arithmetics.size()> peak_tflop_per_s,
            double memory_gb_per_s) {
@@ -20,7 +22,8 @@ Device gpu(std::string name, std::array<double, all_arithmetics.size()> peak_tfl
             .memory_bandwidth = bandwidth_from_gb_per_s(memory_gb_per_s),
             .compute_efficiency = prior_compute_efficiency,
             .memory_efficiency = prior_memory_efficiency,
-            .launch = duration_from_us(prior_launch_us)};
+            .launch = duration_from_us(prior_launch_us),
+            .graph_launch = duration_from_us(prior_graph_launch_us)};
 }
 
 // Dense rates in TFLOP/s (float32, tfloat32, float16, bfloat16, float64) and GB/s, from NVIDIA's

@@ -32,6 +32,7 @@ struct Device {
     double memory_efficiency = 1.0;   // share of the peak bandwidth that passes reach, (0, 1]
     Duration launch{0};               // host time to launch one operation
     bool host_is_device = false;      // a CPU: the thread that launches also computes
+    Duration graph_launch{0};         // host time to launch a whole step as one CUDA graph
     bool operator==(const Device&) const = default;
 
     [[nodiscard]] double peak(Arithmetic arithmetic) const {
@@ -39,8 +40,8 @@ struct Device {
     }
 };
 
-// The published peak figures of A100, H100, H200, V100 and A4000. Efficiencies and launch cost are
-// priors, not measurements: see sim/README.md.
+// The published peak figures of A100, H100, H200, V100 and A4000. Efficiencies and launch costs
+// are priors, not measurements: see sim/README.md.
 std::optional<Device> device_preset(std::string_view name);
 const std::vector<std::string_view>& device_preset_names();
 

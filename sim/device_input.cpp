@@ -36,8 +36,9 @@ Device read_device(const JsonPlace& place) {
         return read_preset(place, preset_list() + " or an object");
     }
     const JsonObject object(
-        place, {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s",
-                "compute_efficiency", "memory_efficiency", "launch_us", "host_is_device"});
+        place,
+        {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s", "compute_efficiency",
+         "memory_efficiency", "launch_us", "graph_launch_us", "host_is_device"});
     const bool overrides = object.has("preset");
     Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
     if (!overrides || object.has("name")) {
@@ -60,6 +61,12 @@ Device read_device(const JsonPlace& place) {
     }
     if (const auto host_is_device = object.find("host_is_device")) {
         device.host_is_device = read_boolean(*host_is_device);
+        if (device.host_is_device) {
+            device.graph_launch = Duration{0};  // the preset's is a GPU's
+        }
+    }
+    if (const auto graph_launch = object.find("graph_launch_us")) {
+        device.graph_launch = read_duration_us(*graph_launch);
     }
     return device;
 }

@@ -12,6 +12,12 @@
 
 namespace bucketwise {
 
+// Thread blocks that a collective may use on a GPU.
+constexpr std::int64_t most_thread_blocks = 1024;
+
+// Of a link: a list by size for each number of thread blocks that could be measured.
+constexpr std::size_t most_interference_segments = 1024;
+
 enum class Algorithm : std::uint8_t {
     ring,
     direct,
@@ -54,11 +60,13 @@ struct InterferenceErrors {
     bool operator==(const InterferenceErrors&) const = default;
 };
 
-// The interference of collectives of up to `up_to`, the last segment's of all larger ones.
+// The interference of collectives of up to `up_to`, the last segment's of all larger ones. With
+// `ctas`, of collectives that use so many thread blocks: the segments of as many form a group.
 struct InterferenceSegment {
     std::optional<Bytes> up_to = {};
     Interference slowdown = {};
     std::optional<InterferenceErrors> errors = {};
+    std::optional<std::int64_t> ctas = {};
     bool operator==(const InterferenceSegment&) const = default;
 };
 
@@ -84,8 +92,10 @@ struct LinkParameters {
     std::vector<LinkParameters> tiers;  // hierarchical: {intra-node, inter-node}; else empty
     Duration launch{0};      // part of every collective's time on the communication stream
     Duration host_issue{0};  // host time to issue one collective
-    std::vector<InterferenceSegment> interference;  // empty: none
-    std::optional<BytesPerSecond> copy_bandwidth;   // payload copied into or out of a bucket
+    // Empty: none. All segments have ctas, groups by rising number of them, or none has.
+    std::vector<InterferenceSegment> interference;
+    std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
+    std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;
     bool operator==(const LinkParameters&) const = default;
 };
@@ -93,8 +103,14 @@ struct LinkParameters {
 // Precondition (asserted): the link has segments.
 const Segment& segment_for(const LinkParameters& link, Bytes message);
 
-// How a collective of that message and computing slow each other.
+// How a collective of that message and computing slow each other. With groups by thread blocks, the
+// factors are linear in these between the two nearest groups, and the nearest group's beyond them.
+// Precondition (asserted): a link with such groups says how many thread blocks it uses.
 Interference interference_for(const LinkParameters& link, Bytes message);
+
+inline bool has_cta_groups(const LinkParameters& link) {
+    return !link.interference.empty() && link.interference.front().ctas.has_value();
+}
 
 // Interference that does not depend on the message.
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -57,7 +58,7 @@ class LinkReader {
     LinkParameters read_inline(const JsonPlace& place) {
         const JsonObject object(
             place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "host_issue_us",
-                    "interference", "copy_gb_per_s", "provenance"});
+                    "interference", "ctas", "copy_gb_per_s", "provenance"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
         link.algorithm = read_choice(object.at("algorithm"), all_algorithms);
@@ -106,11 +107,14 @@ class LinkReader {
         }
     }
 
-    // The two pieces' boundaries together, and of both factors the larger one in each.
+    // The two pieces' boundaries together, and of both factors the larger one in each, both with
+    // the tiers' own thread blocks.
     static std::vector<InterferenceSegment> costlier_interference(const LinkParameters& a,
                                                                   const LinkParameters& b) {
-        if (a.interference.empty() || b.interference.empty()) {
-            return a.interference.empty() ? b.interference : a.interference;
+        for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+            if (one->interference.empty() && !has_cta_groups(*other)) {
+                return other->interference;
+            }
         }
         std::set<Bytes> limits;
         for (const LinkParameters* link : {&a, &b}) {
@@ -190,23 +194,56 @@ class LinkReader {
         if (const auto copy = object.find("copy_gb_per_s")) {
             link.copy_bandwidth = read_bandwidth_gb_per_s(*copy);
         }
+        if (const auto ctas = object.find("ctas")) {
+            link.ctas = read_integer(*ctas, 1, most_thread_blocks);
+        }
         if (const auto interference = object.find("interference")) {
             read_interference(*interference, link);
+            if (has_cta_groups(link)) {
+                static_cast<void>(object.at("ctas"));  // required: the groups ask for it
+            }
         }
     }
 
-    // One object for messages of every size, or a list by size.
+    // One object for messages of every size, or a list by size, or such a list for each of several
+    // numbers of thread blocks.
     static void read_interference(const JsonPlace& place, LinkParameters& link) {
         const std::vector<JsonPlace> elements = place.value->is_array()
-                                                    ? read_array(place, most_segments)
+                                                    ? read_array(place, most_interference_segments)
                                                     : std::vector<JsonPlace>{place};
         link.interference.clear();  // what tiers had
+        std::map<std::int64_t, std::vector<JsonObject>> by_ctas;
+        for (const JsonPlace& element : elements) {
+            const JsonObject object(element, {"up_to_bytes", "compute_slowdown",
+                                              "communication_slowdown", "standard_errors", "ctas"});
+            by_ctas[read_ctas(object, elements.front())].push_back(object);
+        }
+        for (const auto& [ctas, group] : by_ctas) {
+            read_interference_group(ctas, group, link);
+        }
+    }
+
+    static constexpr std::int64_t any_ctas = 0;
+
+    static std::int64_t read_ctas(const JsonObject& object, const JsonPlace& first) {
+        const auto ctas = object.find("ctas");
+        if (first.value->contains("ctas") != ctas.has_value()) {
+            object.place().fail("ctas in every entry of interference or in none",
+                                ctas ? "one with them after one without" : "one without them");
+        }
+        return ctas ? read_integer(*ctas, 1, most_thread_blocks) : any_ctas;
+    }
+
+    static void read_interference_group(std::int64_t ctas, const std::vector<JsonObject>& group,
+                                        LinkParameters& link) {
         Bytes reached{0};
-        for (std::size_t i = 0; i < elements.size(); ++i) {
-            const JsonObject object(elements[i], {"up_to_bytes", "compute_slowdown",
-                                                  "communication_slowdown", "standard_errors"});
+        for (std::size_t i = 0; i < group.size(); ++i) {
+            const JsonObject& object = group[i];
             InterferenceSegment segment;
-            segment.up_to = read_limit(object, i, elements.size(), reached);
+            if (ctas != any_ctas) {
+                segment.ctas = ctas;
+            }
+            segment.up_to = read_limit(object, i, group.size(), reached);
             segment.slowdown = {read_slowdown_ppm(object.at("compute_slowdown")),
                                 read_slowdown_ppm(object.at("communication_slowdown"))};
             if (const auto errors = object.find("standard_errors")) {

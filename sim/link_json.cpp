@@ -36,6 +36,9 @@ Json segment_json(const Segment& segment) {
 
 Json interference_json(const InterferenceSegment& segment) {
     Json json = Json::object();
+    if (segment.ctas) {
+        json["ctas"] = *segment.ctas;
+    }
     add_limit(json, segment.up_to);
     json["compute_slowdown"] = slowdown(segment.slowdown.compute_slowdown_ppm);
     json["communication_slowdown"] = slowdown(segment.slowdown.communication_slowdown_ppm);
@@ -115,6 +118,9 @@ Json link_json(const LinkParameters& link) {
         for (const InterferenceSegment& segment : link.interference) {
             json["interference"].push_back(interference_json(segment));
         }
+    }
+    if (link.ctas) {
+        json["ctas"] = *link.ctas;
     }
     if (link.copy_bandwidth) {
         json["copy_gb_per_s"] = gb_per_s(*link.copy_bandwidth);

@@ -15,7 +15,9 @@ namespace {
 class TraceWriter {
   public:
     TraceWriter(const StepInput& input, const Program& program)
-        : workload_(input.workload), program_(program) {}
+        : workload_(input.workload),
+          is_graph_(input.step.graph_launch.has_value()),
+          program_(program) {}
 
     std::string write(const std::string& name, const Simulation& simulation) {
         for (const Span& span : simulation.timeline.spans) {
@@ -57,7 +59,11 @@ class TraceWriter {
     void add_slice(const Span& span) {
         const auto subject = static_cast<std::size_t>(span.subject);
         const bool communicates = span.track == Track::communication;
-        Json slice = event("X", communicates ? collective_name(subject) : instruction_name(subject),
+        const bool launches_graph = is_graph_ && span.track == Track::host;
+        Json slice = event("X",
+                           communicates     ? collective_name(subject)
+                           : launches_graph ? "launch CUDA graph"
+                                            : instruction_name(subject),
                            span.rank, span.track);
         slice["cat"] = communicates                ? "communication"
                        : span.track == Track::host ? "host"
@@ -157,6 +163,7 @@ class TraceWriter {
     }
 
     const Workload& workload_;
+    bool is_graph_;  // the host issues the step at once
     const Program& program_;
     Json events_ = Json::array();
     std::set<std::int32_t> ranks_;

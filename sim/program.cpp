@@ -15,6 +15,20 @@ SyncSettings no_synchronisation() {
     return settings;
 }
 
+enum class Part : std::uint8_t { opening, micro_step, last_forward, closing };
+
+// The part that the step's first instruction is in.
+Part first_part(const StepInput& input, const SyncSettings& sync) {
+    const Workload& workload = input.workload;
+    if (sync.broadcasts_buffers && !workload.buffer_groups.empty()) {
+        return Part::opening;
+    }
+    if (input.step.accumulation > 1 && !(workload.forward.empty() && workload.backward.empty())) {
+        return Part::micro_step;
+    }
+    return workload.forward.empty() ? Part::closing : Part::last_forward;
+}
+
 class Builder {
   public:
     Builder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
@@ -22,6 +36,9 @@ class Builder {
         : input_(input), workload_(input.workload), sync_(sync), plan_(plan), program_(program) {
         program_.host_is_device = workload_.host_is_device;
     }
+
+    // What is added next begins the step.
+    void begin_step() { launches_graph_ = input_.step.graph_launch.has_value(); }
 
     void forward() {
         for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
@@ -56,7 +73,13 @@ class Builder {
     }
 
   private:
-    void add(const Instruction& instruction) { program_.instructions.push_back(instruction); }
+    void add(const Instruction& instruction) {
+        program_.instructions.push_back(instruction);
+        if (input_.step.graph_launch) {
+            program_.instructions.back().host =
+                std::exchange(launches_graph_, false) ? *input_.step.graph_launch : Duration{0};
+        }
+    }
 
     void add_backward_operation(std::size_t i) {
         const TimedOperation& operation = workload_.backward[i];
@@ -209,6 +232,7 @@ class Builder {
     std::vector<std::size_t> bucket_of_;  // by gradient
     std::vector<std::size_t> missing_;    // by bucket: gradients not yet ready
     std::size_t next_in_order_ = 0;
+    bool launches_graph_ = false;  // with the next instruction
 };
 
 }  // namespace
@@ -216,25 +240,34 @@ class Builder {
 Program build_opening(const StepInput& input, const SyncSettings& sync) {
     Program program;
     const BucketPlan no_buckets;
-    Builder(input, sync, no_buckets, program).opening();
+    Builder builder(input, sync, no_buckets, program);
+    builder.begin_step();
+    builder.opening();
     return program;
 }
 
-Program build_micro_step(const StepInput& input) {
+Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number) {
     Program program;
-    const SyncSettings sync = no_synchronisation();
+    const SyncSettings none = no_synchronisation();
     const BucketPlan no_buckets;
-    Builder builder(input, sync, no_buckets, program);
+    Builder builder(input, none, no_buckets, program);
+    if (number == 0 && first_part(input, sync) == Part::micro_step) {
+        builder.begin_step();
+    }
     builder.forward();
     builder.backward_without_synchronisation();
     return program;
 }
 
-Program build_last_forward(const StepInput& input) {
+Program build_last_forward(const StepInput& input, const SyncSettings& sync) {
     Program program;
-    const SyncSettings sync = no_synchronisation();
+    const SyncSettings none = no_synchronisation();
     const BucketPlan no_buckets;
-    Builder(input, sync, no_buckets, program).forward();
+    Builder builder(input, none, no_buckets, program);
+    if (first_part(input, sync) == Part::last_forward) {
+        builder.begin_step();
+    }
+    builder.forward();
     return program;
 }
 
@@ -242,13 +275,18 @@ void build_closing(const StepInput& input, const SyncSettings& sync, const Bucke
                    Program& program) {
     program.instructions.clear();
     program.collectives.clear();
-    Builder(input, sync, plan, program).closing();
+    Builder builder(input, sync, plan, program);
+    if (first_part(input, sync) == Part::closing) {
+        builder.begin_step();
+    }
+    builder.closing();
 }
 
 Program build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan) {
     invariant(input.step.accumulation >= 1, "a step has a micro-step");
     Program program;
     Builder builder(input, sync, plan, program);
+    builder.begin_step();
     builder.opening();
     for (std::int64_t i = 1; i < input.step.accumulation; ++i) {
         builder.forward();

@@ -66,6 +66,9 @@ struct Program {
 struct StepSettings {
     std::int64_t accumulation = 1;  // micro-steps; only the last one synchronises (no_sync)
     Duration optimizer{0};
+    // Host time to launch the whole step as one CUDA graph: the first instruction's, and all others
+    // are issued for free. None: each instruction is issued on its own.
+    std::optional<Duration> graph_launch = {};
     bool operator==(const StepSettings&) const = default;
 };
 
@@ -84,9 +87,11 @@ struct StepInput {
 // be simulated one after another, and the first three, which no bucket plan changes, once for all
 // plans.
 Program build_opening(const StepInput& input, const SyncSettings& sync);  // broadcast of buffers
-Program build_micro_step(
-    const StepInput& input);  // forward and backward of all micro-steps but the last
-Program build_last_forward(const StepInput& input);  // of the last micro-step
+// Forward and backward of micro-step `number`, from 0, of all but the last. They are all alike, but
+// that the first may be what a CUDA graph begins with.
+Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number);
+Program build_last_forward(const StepInput& input,
+                           const SyncSettings& sync);  // of the last micro-step
 // Backward of the last micro-step, its communication, and the optimizer. `program` is overwritten;
 // its storage is reused.
 void build_closing(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,

@@ -172,7 +172,7 @@ void read_times(const JsonObject& object, ModelWorkload& workload) {
 // given; an A100 stands for all.
 Device device_for_spreading() {
     Device device = device_preset("A100").value();
-    device.launch = Duration{0};
+    device.launch = device.graph_launch = Duration{0};
     return device;
 }
 
@@ -354,13 +354,14 @@ SyncRequest read_sync(const JsonPlace& place) {
     return sync;
 }
 
-bool has_device(const Scenario& scenario) {
-    return std::visit([](const auto& workload) { return workload.device.has_value(); },
-                      scenario.workload);
+const Device* device_of(const Scenario& scenario) {
+    return std::visit(
+        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; },
+        scenario.workload);
 }
 
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
-    const JsonObject object(place, {"accumulation", "optimizer_ms", "optimizer"});
+    const JsonObject object(place, {"accumulation", "optimizer_ms", "optimizer", "cuda_graph"});
     object.exclusive("optimizer_ms", "optimizer");
     StepRequest step;
     if (const auto accumulation = object.find("accumulation")) {
@@ -371,8 +372,16 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     }
     if (const auto optimizer = object.find("optimizer")) {
         step.optimizer = read_choice(*optimizer, all_optimizers);
-        if (!has_device(scenario)) {
+        if (device_of(scenario) == nullptr) {
             optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
+        }
+    }
+    if (const auto graph = object.find("cuda_graph")) {
+        step.cuda_graph = read_boolean(*graph);
+        const Device* device = device_of(scenario);
+        if (step.cuda_graph && device != nullptr && device->host_is_device) {
+            graph->fail("no CUDA graph with a device that is its own host (host_is_device)",
+                        "true");
         }
     }
     return step;
@@ -417,7 +426,7 @@ Duration optimizer_time(const StepRequest& step, const Workload& workload, const
         return *time;
     }
     constexpr std::int64_t directions_of_a_copy = 2;
-    return device->launch +
+    return (step.cuda_graph ? Duration{0} : device->launch) +
            transfer_time(
                workload.gradient_bytes(), copy_bandwidth(*device),
                {elements_per_parameter(std::get<Optimizer>(step.optimizer)), directions_of_a_copy});
@@ -488,9 +497,7 @@ StepInput step_input(const Scenario& scenario) {
     input.link = scenario.link;
     input.workload = std::visit([](const auto& workload) { return timed_workload(workload); },
                                 scenario.workload);
-    const Device* device = std::visit(
-        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; },
-        scenario.workload);
+    const Device* device = device_of(scenario);
     input.copy_bandwidth = scenario.link.copy_bandwidth;
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
@@ -498,8 +505,39 @@ StepInput step_input(const Scenario& scenario) {
     input.variation = scenario.variation;
     input.step.accumulation = scenario.step.accumulation;
     input.step.optimizer = optimizer_time(scenario.step, input.workload, device);
+    if (scenario.step.cuda_graph) {
+        input.step.graph_launch = device != nullptr ? device->graph_launch : Duration{0};
+    }
     return input;
 }
+
+namespace {
+
+void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
+    for (const LinkParameters& tier : link.tiers) {
+        note_ctas(tier, notes);
+    }
+    if (!link.ctas) {
+        return;
+    }
+    if (!has_cta_groups(link)) {
+        notes.push_back(fmt::format(
+            "link {}: ctas has no effect, as its interference does not say for how many it is",
+            link.name));
+        return;
+    }
+    const std::int64_t fewest = link.interference.front().ctas.value();
+    const std::int64_t most = link.interference.back().ctas.value();
+    if (*link.ctas < fewest || *link.ctas > most) {
+        notes.push_back(fmt::format(
+            "link {}: interference was measured with {} CTAs; with {} it is taken as with {}",
+            link.name,
+            fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most),
+            *link.ctas, std::clamp(*link.ctas, fewest, most)));
+    }
+}
+
+}  // namespace
 
 std::vector<std::string> caveats(const Scenario& scenario) {
     const SyncRequest& sync = scenario.sync;
@@ -528,6 +566,7 @@ std::vector<std::string> caveats(const Scenario& scenario) {
             fmt::format("link {} was measured on {} ranks; its cost on {} is an extrapolation",
                         scenario.link.name, *measured, scenario.group.ranks));
     }
+    note_ctas(scenario.link, notes);
     return notes;
 }
 

@@ -17,8 +17,10 @@ void check_length(double longest_possible_seconds) {
 }
 
 double longest_seconds_before_closing(const StepInput& input, const SyncSettings& sync) {
-    const double seconds = longest_possible_seconds(build_opening(input, sync)) +
-                           longest_possible_seconds(build_micro_step(input)) *
+    const double graph_launch_s =
+        std::chrono::duration<double>(input.step.graph_launch.value_or(Duration{0})).count();
+    const double seconds = graph_launch_s + longest_possible_seconds(build_opening(input, sync)) +
+                           longest_possible_seconds(build_micro_step(input, sync, 0)) *
                                static_cast<double>(input.step.accumulation);
     check_length(seconds);
     return seconds;
@@ -31,11 +33,14 @@ RankProgress simulate_before_closing(const StepInput& input, const SyncSettings&
         progress = simulate({&program, 1}, Record::times_only, progress).progress.front();
     };
     run(change(build_opening(input, sync)));
-    const Program micro_step = change(build_micro_step(input));
-    for (std::int64_t i = 1; i < input.step.accumulation; ++i) {
+    Program micro_step;
+    for (std::int64_t i = 0; i + 1 < input.step.accumulation; ++i) {
+        if (i <= 1) {  // from the second on they are alike
+            micro_step = change(build_micro_step(input, sync, i));
+        }
         run(micro_step);
     }
-    run(change(build_last_forward(input)));
+    run(change(build_last_forward(input, sync)));
     return progress;
 }
 

@@ -43,11 +43,14 @@ void spread_total(std::vector<CostedOperation>& operations, Duration total) {
     }
 }
 
-// A measured time already contains what launching cost.
-void set_times(std::vector<CostedOperation>& operations, const std::vector<Duration>& times) {
+// Where the host is the device, a measured time already contains what launching cost; else it is
+// what the device took, and the host launches besides.
+void set_times(std::vector<CostedOperation>& operations, const std::vector<Duration>& times,
+               const Device& device) {
     invariant(operations.size() == times.size(), "every operation of a pass has a measured time");
     for (std::size_t i = 0; i < operations.size(); ++i) {
         operations[i].operation.device = times[i];
+        operations[i].operation.host = device.host_is_device ? Duration{0} : device.launch;
     }
 }
 
@@ -55,7 +58,7 @@ std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const
                                   std::optional<Duration> measured_total,
                                   const std::vector<Duration>& measured_operations) {
     if (!measured_operations.empty()) {
-        set_times(operations, measured_operations);
+        set_times(operations, measured_operations, device);
     } else if (measured_total) {
         spread_total(operations, *measured_total);
     } else {

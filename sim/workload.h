@@ -92,9 +92,10 @@ struct ModelTiming {
 // Each operation takes its roofline time on the device, or the one that was measured (precondition,
 // asserted: as many as there are operations); where only a total is measured, the operations
 // of that pass are scaled to sum to it, to the picosecond. A measured total already contains what
-// launching cost, so its operations launch for free. In backward each operation runs its input
-// gradient, then its weight gradient; a parameter's gradient is ready when the last operation that
-// uses it has run (tied weights).
+// launching cost, so its operations launch for free; the time of a single operation contains it
+// only where the host is the device. In backward each operation runs its input gradient, then its
+// weight gradient; a parameter's gradient is ready when the last operation that uses it has run
+// (tied weights).
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing);
 
 }  // namespace bucketwise

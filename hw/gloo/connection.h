@@ -1,26 +1,14 @@
 // The ranks of one job, connected over Gloo's TCP transport.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 
 #include "hw/communicator.h"
 #include "hw/control_group.h"
+#include "hw/meeting_point.h"
 
 namespace bucketwise {
-
-struct MeetingPoint {
-    int rank = 0;
-    int ranks = 1;
-    // A directory that every rank sees, or "redis://HOST:PORT". Ranks that have met leave nothing
-    // behind in it; those that did not may leave keys, over which the same `job` does not meet.
-    std::string store;
-    std::string job;        // prefix of the keys in the store, so that jobs can share it
-    std::string address;    // numeric address to listen on; empty: that of `interface`
-    std::string interface;  // network interface to listen on; used when `address` is empty
-    std::chrono::milliseconds deadline{60'000};  // to meet, and for each collective
-};
 
 // Connects every rank to every other when constructed. Throws PeerFailure when they do not all
 // arrive within the deadline, and InputError or std::runtime_error when the store, the address or

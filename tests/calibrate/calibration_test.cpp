@@ -81,6 +81,134 @@ TEST_CASE("a machine without noise is found again, and its steps predicted exact
     }
 }
 
+MeasuredRun synthetic_gpu_run(bool shared_gpu = false) {
+    SyntheticMachine machine(synthetic_scenario(synthetic_gpu_document()), {});
+    std::vector<Measurement> records = concatenated(
+        {machine.environment(Json::parse(synthetic_gpu_document()).dump()), machine.all_reduces(6),
+         machine.computes(6), machine.contentions(6), machine.steps(6, synthetic_caps())});
+    for (Measurement& record : records) {
+        std::visit(
+            [&](auto& r) {
+                if constexpr (std::is_same_v<std::decay_t<decltype(r)>, ComputeRecord>) {
+                    r.shared_gpu = shared_gpu;
+                } else {
+                    r.transport.shared_gpu = shared_gpu;
+                }
+            },
+            record);
+    }
+    return collect_run(records, false, "gpu.jsonl");
+}
+
+double step_ms_of(const Scenario& scenario) {
+    const StepInput input = step_input(scenario);
+    return to_ms(Evaluator(input, scenario.sync).evaluate(std::nullopt).times.step());
+}
+
+TEST_CASE("a GPU's launches and slowdowns by thread blocks are found again, and its steps") {
+    const MeasuredRun run = synthetic_gpu_run();
+    const Scenario truth = synthetic_scenario(synthetic_gpu_document());
+    const Calibration calibration = calibrate({run}, truth);
+    CHECK(calibration.link.host_issue == duration_from_us(50));
+    CHECK(calibration.link.ctas == 4);
+    REQUIRE(calibration.link.interference.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+        CHECK(calibration.link.interference[i].ctas == truth.link.interference[i].ctas);
+        CHECK(calibration.link.interference[i].slowdown == truth.link.interference[i].slowdown);
+    }
+    CHECK(static_cast<double>(calibration.link.copy_bandwidth->count) == Approx(4e9).epsilon(1e-3));
+    REQUIRE(calibration.compute);
+    CHECK(calibration.compute->launch == HostCost{duration_from_us(1000), 0});
+    CHECK(calibration.compute->graph_launch == HostCost{duration_from_us(700), 0});
+    REQUIRE(calibration.device);
+    CHECK(calibration.device->device.launch == duration_from_us(1000));
+
+    const Json document = calibrated_scenario(Json::parse(synthetic_gpu_document()), calibration);
+    CHECK(document["workload"]["device"]["host_is_device"] == false);
+    Scenario fitted = parse_scenario(document, "calibrated.json", no_files);
+    const Comparison comparison = compare_steps(fitted, run);
+    CHECK(comparison.max_error < 1e-3);
+    CHECK(comparison.rank_correlation > 0.99);
+    // Launching binds part of that step, so what operations take without it is known, too: the
+    // step as one CUDA graph, and with other thread blocks, which were never measured.
+    Scenario other = truth;
+    CHECK(step_ms_of(fitted) == Approx(step_ms_of(other)).epsilon(1e-3));
+    for (const std::int64_t ctas : {2, 3, 6, 8}) {
+        fitted.link.ctas = other.link.ctas = ctas;
+        CHECK(step_ms_of(fitted) == Approx(step_ms_of(other)).epsilon(1e-3));
+    }
+    const double eager_ms = step_ms_of(other);
+    fitted.step.cuda_graph = other.step.cuda_graph = true;
+    CHECK(step_ms_of(other) < 0.99 * eager_ms);
+    CHECK(step_ms_of(fitted) == Approx(step_ms_of(other)).epsilon(1e-3));
+}
+
+TEST_CASE("the report tells what the host takes, and matrix products from the rest") {
+    const Calibration calibration =
+        calibrate({synthetic_gpu_run()}, synthetic_scenario(synthetic_gpu_document()));
+    // With 4 CTAs 1000 us take 1200, of which 600 x 1.1 are products; the rest 540 for 400.
+    const InterferencePoint& four = calibration.interference.points[3];
+    CHECK(four.ctas == 4);
+    CHECK(four.apart.products.value() == Approx(1.1));
+    CHECK(four.apart.rest.value() == Approx(1.35));
+    const std::string report = calibration_report(calibration);
+    INFO(report);
+    for (const char* text :
+         {"issuing one takes the host 50.00 us (interquartile range 0 %)",
+          "launching an operation takes the host 1000.00 us",
+          "launching the step as one CUDA graph takes it 700.00 us",
+          "  4 CTAs  compute 1.200 ± 0.005  all-reduce 1.200 ± 0.005  matrix products 1.100  other "
+          "operations 1.350",
+          "taken for collectives of 4 CTAs"}) {
+        CHECK(report.find(text) != std::string::npos);
+    }
+    const Json json = fit_json(calibration);
+    CHECK(json["host"]["launch"]["median_us"] == 1000.0);
+    CHECK(json["interference"][3]["ctas"] == 4);
+    CHECK(calibration.link.provenance.hardware.find("synthetic GPU, 1 GiB; synthetic CPU") == 0);
+    CHECK(calibration.link.name == "nccl within one host, measured");
+}
+
+TEST_CASE("several ranks on one GPU are never called an interconnect") {
+    const MeasuredRun run = synthetic_gpu_run(true);
+    const Calibration calibration = calibrate({run}, synthetic_scenario(synthetic_gpu_document()));
+    CHECK(calibration.link.name == "nccl measured, shared GPU, not an interconnect");
+    CHECK(calibration_report(calibration).find("several ranks ran on one GPU") !=
+          std::string::npos);
+    const Scenario fitted =
+        parse_scenario(calibrated_scenario(Json::parse(synthetic_gpu_document()), calibration),
+                       "c.json", no_files);
+    const Comparison comparison = compare_steps(fitted, run);
+    CHECK(comparison.machine.find("2 ranks of one shared GPU") != std::string::npos);
+    CHECK(verdict(comparison).back().find("Not an interconnect: several ranks ran on one GPU") ==
+          0);
+    CHECK(to_json(comparison)["shared_gpu"] == true);
+    CHECK_FALSE(to_json(compare_steps(fitted, synthetic_gpu_run())).contains("shared_gpu"));
+}
+
+// As when `compare` gives the measured times to a scenario that knows its computing from a device.
+TEST_CASE("what launching took goes into the scenario's own device, or is taken out of it") {
+    Json document = Json::parse(synthetic_gpu_document());
+    document["workload"]["device"] = "H100";
+    ComputeFit compute =
+        *fit_compute(synthetic_gpu_run(), synthetic_scenario(synthetic_gpu_document()));
+    const auto device = [&] {
+        return with_measured_computing(document, compute)["workload"]["device"];
+    };
+    CHECK(device() == Json{{"preset", "H100"},
+                           {"host_is_device", false},
+                           {"launch_us", 1000.0},
+                           {"graph_launch_us", 700.0}});
+    // On a CPU launching is in the times of operations: a GPU's preset would add it once more.
+    compute.launch.reset();
+    compute.graph_launch.reset();
+    document["step"]["cuda_graph"] = true;
+    CHECK(device() == Json{{"preset", "H100"}, {"host_is_device", true}, {"launch_us", 0.0}});
+    CHECK_FALSE(with_measured_computing(document, compute)["step"].contains("cuda_graph"));
+    document["workload"]["device"] = {{"preset", "H100"}, {"launch_us", 0}};
+    CHECK(device() == document["workload"]["device"]);
+}
+
 TEST_CASE("under noise the prediction stays within it") {
     const MeasuredRun run =
         synthetic_run({.compute = 0.05, .all_reduce = 0.05, .step = 0.02, .seed = 7}, 10);
@@ -211,8 +339,19 @@ TEST_CASE("a link file reads back as it was written") {
     link.interference = {
         {.up_to = Bytes{1000}, .slowdown = {1'100'000, 1'200'000}},
         {.slowdown = {1'000'000, 2'000'000}, .errors = InterferenceErrors{0.1, 0.2}}};
-    const Json json = Json::parse(link_json(link).dump());
-    CHECK(read_link({&json, "link.json", ""}, no_files) == link);
+    const auto reread = [&] {
+        const Json json = Json::parse(link_json(link).dump());
+        return read_link({&json, "link.json", ""}, no_files);
+    };
+    CHECK(reread() == link);
+    link.ctas = 6;
+    link.interference = {
+        {.up_to = Bytes{1000}, .slowdown = {1'100'000, 1'200'000}, .ctas = 4},
+        {.slowdown = {1'000'000, 2'000'000}, .errors = InterferenceErrors{0.1, 0.2}, .ctas = 4},
+        {.slowdown = {1'300'000, 1'400'000}, .ctas = 8}};
+    CHECK(reread() == link);
+    link.interference.erase(link.interference.begin(), link.interference.begin() + 2);
+    CHECK(reread() == link);
     link.provenance.source = std::string(300, 'x');
     CHECK(link_json(link)["provenance"]["source"].get<std::string>().size() == 200);
 }
@@ -270,6 +409,34 @@ TEST_CASE("values that cannot be are refused") {
     refused(spoiling<ContentionRecord>([](ContentionRecord& r) { r.compute_alone_us.pop_back(); }));
     refused(spoiling<StepRecord>([](StepRecord& r) { r.collective_end_us.pop_back(); }));
     refused(spoiling<StepRecord>([](StepRecord& r) { r.by_rank.clear(); }));
+}
+
+TEST_CASE("contention may be measured with other thread blocks than the rest, and no other GPU") {
+    SyntheticMachine machine(synthetic_scenario(synthetic_gpu_document()), {});
+    const std::vector<Measurement> records =
+        concatenated({machine.environment(Json::parse(synthetic_gpu_document()).dump()),
+                      machine.all_reduces(1), machine.computes(1), machine.contentions(1)});
+    CHECK(collect_run(records, false, "gpu.jsonl").transport.ctas == 4);
+    const auto refusal = [&](const std::function<void(Measurement&)>& change) {
+        std::vector<Measurement> changed = records;
+        for (Measurement& record : changed) {
+            change(record);
+        }
+        try {
+            collect_run(changed, false, "gpu.jsonl");
+        } catch (const InputError& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    CHECK(refusal(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.transport.ctas = 8; })) ==
+          "gpu.jsonl:2: expected records of one run: nccl ring (library) on 2 ranks, 4 CTAs at "
+          "most, got nccl ring (library) on 2 ranks, 8 CTAs at most");
+    CHECK(refusal(spoiling<ComputeRecord>([](ComputeRecord& r) { r.shared_gpu = true; })) ==
+          "gpu.jsonl:17: /shared_gpu: expected records of one run: false, got true");
+    CHECK(refusal(spoiling<ContentionRecord>([](ContentionRecord& r) {
+              r.transport.shared_gpu = true;
+          })).find("on 2 ranks of one GPU") != std::string::npos);
 }
 
 TEST_CASE("steps of other buckets, ranks or strategies are not compared") {
@@ -405,6 +572,35 @@ TEST_CASE("interference depends on the size only where the sizes disagree") {
     CHECK(by_size.segments[0].up_to == Bytes{1 << 18});  // the geometric middle
     CHECK(by_size.segments[3].slowdown == Interference{1'500'000, 1'000'000});
     CHECK(fit_interference({}).segments.empty());
+}
+
+TEST_CASE("contention counts as far as its thread blocks are like the steps'") {
+    std::vector<ContentionRecord> records;
+    const auto add = [&](std::optional<std::int64_t> ctas, double compute) {
+        ContentionRecord record;
+        record.transport.ctas = ctas;
+        record.size = {1 << 20};
+        record.allreduce_alone_us = {100};
+        record.allreduce_disturbed_us = {120};
+        record.compute_alone_us = {1000};
+        record.compute_disturbed_us = {1000 * compute};
+        records.push_back(record);
+    };
+    add(8, 1.5);
+    add(2, 1.25);
+    const InterferenceFit free = fit_interference(records);
+    CHECK(free.ctas == 8);  // the library's choice is not known: the largest measured
+    REQUIRE(free.segments.size() == 2);
+    CHECK(free.segments[0].ctas == 2);
+    CHECK(fit_interference(records, 4).ctas == 4);
+    add(std::nullopt, 1.75);
+    const InterferenceFit like_free_steps = fit_interference(records);
+    CHECK_FALSE(like_free_steps.ctas);
+    REQUIRE(like_free_steps.segments.size() == 1);
+    CHECK(like_free_steps.segments[0].slowdown.compute_slowdown_ppm == 1'750'000);
+    CHECK(like_free_steps.warnings.size() == 1);
+    CHECK(fit_interference(records, 4).segments == free.segments);
+    CHECK(fit_interference(records, 4).warnings.size() == 1);
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,29 @@ inline const char* synthetic_document() {
       "step": { "optimizer": "sgd" } })";
 }
 
+// The same on two GPUs: launches that bind part of the step, and slowdowns by thread blocks.
+inline const char* synthetic_gpu_document() {
+    return R"({
+      "name": "synthetic GPU",
+      "workload": {
+        "model": { "family": "gpt2", "layers": 3, "hidden": 256, "feed_forward": 1024, "heads": 4,
+                   "vocabulary": 1024, "context": 64 },
+        "batch": 1, "sequence_length": 64,
+        "device": { "name": "true device", "peak_tflop_per_s": { "float32": 0.01 },
+                    "memory_bandwidth_gb_per_s": 8, "launch_us": 1000, "graph_launch_us": 700 } },
+      "cluster": { "ranks": 2, "link": {
+        "name": "true link", "algorithm": "ring", "host_issue_us": 50, "ctas": 4,
+        "segments": [ { "up_to_bytes": 50000, "latency_us": 60, "bandwidth_gb_per_s": 0.4 },
+                      { "latency_us": 150, "bandwidth_gb_per_s": 0.2 } ],
+        "interference": [
+          { "ctas": 2, "compute_slowdown": 1.1, "communication_slowdown": 1.3 },
+          { "ctas": 4, "compute_slowdown": 1.2, "communication_slowdown": 1.2 },
+          { "ctas": 8, "compute_slowdown": 1.4, "communication_slowdown": 1.1 } ],
+        "copy_gb_per_s": 4 } },
+      "sync": { "strategy": "ddp", "views": true },
+      "step": { "optimizer_ms": 3 } })";
+}
+
 inline Scenario synthetic_scenario(const std::string& text = synthetic_document()) {
     return parse_scenario(Json::parse(text), "synthetic.json",
                           [](const std::string& path) { return path; });
@@ -65,6 +90,9 @@ class SyntheticMachine {
         record.machine.kernel = "none";
         record.machine.scheduling = "default";
         record.libraries = "none";
+        if (is_gpu()) {
+            record.gpu = "synthetic GPU, 1 GiB";
+        }
         record.scenario = document;
         for (const Gradient& gradient : input_.workload.gradients) {
             record.gradients.push_back(gradient.name);
@@ -91,6 +119,9 @@ class SyntheticMachine {
                                                         {ranks, ranks}, input_.link));
                 for (int sample = 0; sample < 5; ++sample) {
                     record.samples_us.push_back(noisy(us, noise_.all_reduce));
+                    if (is_gpu()) {
+                        record.issue_us.push_back(to_us(input_.link.host_issue));
+                    }
                 }
                 records.emplace_back(record);
             }
@@ -105,7 +136,7 @@ class SyntheticMachine {
         for (int round = 0; round < rounds; ++round) {
             for (std::int64_t rank = 0; rank < 2; ++rank) {
                 ComputeRecord record;
-                record.backend = "gloo";
+                record.backend = transport().backend;
                 record.ranks = 2;
                 record.rank = rank;
                 record.round = round;
@@ -118,6 +149,9 @@ class SyntheticMachine {
                                          to_us(with_copies.times.step() - with_copies.exposed) -
                                          compute_us();
                 record.ready_us.assign(input_.workload.gradients.size(), record.backward_us);
+                if (is_gpu()) {
+                    measure_on_gpu(with_copies, record);
+                }
                 records.emplace_back(record);
             }
         }
@@ -125,24 +159,16 @@ class SyntheticMachine {
     }
 
     std::vector<Measurement> contentions(int rounds) {
+        std::set<std::optional<std::int64_t>> numbers;
+        for (const InterferenceSegment& segment : input_.link.interference) {
+            numbers.insert(segment.ctas);
+        }
         std::vector<Measurement> records;
         for (int round = 0; round < rounds; ++round) {
-            for (const std::int64_t bytes : {1 << 16, 1 << 20, 1 << 23}) {
-                const Interference slowdown = interference_for(input_.link, {bytes});
-                ContentionRecord record;
-                record.transport = transport();
-                record.size = {bytes};
-                record.round = round;
-                const double us = to_us(
-                    collective_time(CollectiveKind::all_reduce, {bytes}, {2, 2}, input_.link));
-                record.allreduce_alone_us = {us, us};
-                record.allreduce_disturbed_us = {
-                    us * static_cast<double>(slowdown.communication_slowdown_ppm) * 1e-6};
-                record.compute_alone_us = {1000, 1000};
-                record.compute_disturbed_us.assign(
-                    2, noisy(static_cast<double>(slowdown.compute_slowdown_ppm) * 1e-3,
-                             noise_.compute));
-                records.emplace_back(record);
+            for (const std::optional<std::int64_t> ctas : numbers) {
+                for (const std::int64_t bytes : {1 << 16, 1 << 20, 1 << 23}) {
+                    records.emplace_back(contention({bytes}, ctas, round));
+                }
             }
         }
         return records;
@@ -159,8 +185,17 @@ class SyntheticMachine {
         return records;
     }
 
-    [[nodiscard]] static Transport transport() {
-        return {.backend = "gloo", .algorithm = "ring", .implementation = "library", .ranks = 2};
+    // A host besides the device, which launches.
+    [[nodiscard]] bool is_gpu() const {
+        return !input_.workload.host_is_device && input_.workload.copy_launch > Duration{0};
+    }
+
+    [[nodiscard]] Transport transport() const {
+        return {.backend = is_gpu() ? "nccl" : "gloo",
+                .algorithm = "ring",
+                .implementation = "library",
+                .ranks = 2,
+                .ctas = input_.link.ctas};
     }
 
   private:
@@ -168,10 +203,55 @@ class SyntheticMachine {
         return value * std::max(1 + share * std::normal_distribution<double>()(random_), 0.2);
     }
 
-    double compute_us() const {
+    StepTimes compute_times() const {
         SyncRequest none;
         none.strategy = Strategy::none;
-        return to_us(simulate_times(build_program(input_, settings_for(none), {})).step());
+        return simulate_times(build_program(input_, settings_for(none), {}));
+    }
+
+    double compute_us() const { return to_us(compute_times().step()); }
+
+    // A GPU's step takes what launching makes of it; its operations are the device's alone.
+    void measure_on_gpu(const Evaluation& with_copies, ComputeRecord& record) const {
+        const StepTimes times = compute_times();
+        record.forward_us = to_us(times.forward);
+        record.backward_us = to_us(times.backward);
+        record.samples_us = {to_us(times.step())};
+        record.copying_step_us = to_us(with_copies.times.step() - with_copies.exposed);
+        const double launch_us = to_us(input_.workload.copy_launch);
+        record.forward_launches_us.assign(record.forward_operations_us.size(), launch_us);
+        record.backward_launches_us.assign(record.backward_operations_us.size(), launch_us);
+        // With views each gradient is copied once, into its bucket.
+        record.copies_us =
+            to_us(transfer_time(input_.workload.gradient_bytes(), *input_.copy_bandwidth));
+        record.graph_launch_us =
+            to_us(std::get<ModelWorkload>(truth_.workload).device->graph_launch);
+    }
+
+    // Of 1000 us, 600 are matrix products, which are slowed half as much as all together.
+    ContentionRecord contention(Bytes size, std::optional<std::int64_t> ctas, int round) {
+        LinkParameters link = input_.link;
+        link.ctas = ctas;
+        const Interference slowdown = interference_for(link, size);
+        ContentionRecord record;
+        record.transport = transport();
+        record.transport.ctas = ctas;
+        record.size = size;
+        record.round = round;
+        const double us =
+            to_us(collective_time(CollectiveKind::all_reduce, size, {2, 2}, input_.link));
+        record.allreduce_alone_us = {us, us};
+        record.allreduce_disturbed_us = {
+            us * static_cast<double>(slowdown.communication_slowdown_ppm) * 1e-6};
+        record.compute_alone_us = {1000, 1000};
+        const double disturbed_us =
+            noisy(static_cast<double>(slowdown.compute_slowdown_ppm) * 1e-3, noise_.compute);
+        record.compute_disturbed_us.assign(2, disturbed_us);
+        if (is_gpu()) {
+            record.products_alone_us = {600, 600};
+            record.products_disturbed_us.assign(2, 600 * (1 + disturbed_us / 1000) / 2);
+        }
+        return record;
     }
 
     void add_pass(const std::vector<TimedOperation>& pass, std::vector<double>& times,

@@ -12,33 +12,14 @@
 #include "sim/scenario.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
+#include "tests/hw/small_scenario.h"
 
 namespace bucketwise {
 namespace {
 
 using testing::on_ranks;
 using testing::Outcome;
-
-// A tied transformer of 60,000 parameters.
-Scenario small_scenario(int ranks) {
-    Scenario scenario;
-    scenario.name = "small";
-    ModelWorkload workload;
-    workload.model = TransformerShape{.family = TransformerFamily::gpt2,
-                                      .layers = 1,
-                                      .hidden = 32,
-                                      .feed_forward = 128,
-                                      .heads = 2,
-                                      .vocabulary = 500,
-                                      .context = 16};
-    workload.input = {.batch = 2, .sequence_length = 16};
-    workload.device = device_preset("A100");
-    scenario.workload = workload;
-    scenario.group.ranks = ranks;
-    scenario.link.segments.push_back({std::nullopt, Duration{0}, bandwidth_from_gb_per_s(1)});
-    scenario.sync.bucket_cap = Bytes{std::int64_t{64} << 10};
-    return scenario;
-}
+using testing::small_scenario;
 
 struct Replayed {
     std::string wrong;
@@ -354,13 +335,13 @@ TEST_CASE("contention reports operations that ran while all-reduces did") {
                        connection.communicator(AllReduceImplementation::library));
         const std::vector<Duration> alone = device.backward_alone();
         traces[static_cast<std::size_t>(rank)] =
-            device.contend(Bytes{1 << 20}, DType::float32, 20, alone);
+            device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);
     });
     REQUIRE(testing::first_reason(outcomes).empty());
     for (const ContentionTrace& trace : traces) {
         CHECK(trace.times.size() == 20);
-        CHECK(trace.compute_alone > Duration{0});
-        CHECK(trace.compute_disturbed > Duration{0});
+        CHECK(trace.compute.alone > Duration{0});
+        CHECK(trace.compute.disturbed > Duration{0});
     }
 }
 

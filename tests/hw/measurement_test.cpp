@@ -64,8 +64,54 @@ std::vector<Measurement> one_of_each() {
     return {environment, all_reduce, compute, contention, step};
 }
 
-TEST_CASE("every record reads back as it was written") {
+// The same as a GPU's ranks write them, with every key that may be left out.
+std::vector<Measurement> one_of_each_with_all_keys() {
+    std::vector<Measurement> records = one_of_each();
+    const Transport shared{.backend = "nccl",
+                           .algorithm = "ring",
+                           .implementation = "library",
+                           .ranks = 2,
+                           .shared_gpu = true,
+                           .ctas = 4};
+    auto& environment = std::get<EnvironmentRecord>(records[0]);
+    environment.transport = shared;
+    environment.gpu = "one, 80 GiB, 132 multiprocessors, driver 1";
+    auto& all_reduce = std::get<AllReduceRecord>(records[1]);
+    all_reduce.transport = shared;
+    all_reduce.issue_us = {4.5, 0.0};
+    auto& compute = std::get<ComputeRecord>(records[2]);
+    compute.shared_gpu = true;
+    compute.forward_operations_us = {7.0};
+    compute.backward_operations_us = {8.0, 9.0};
+    compute.forward_launches_us = {1.0};
+    compute.backward_launches_us = {2.0, 3.0};
+    compute.copies_us = 0.0;
+    compute.graph_launch_us = 11.5;
+    auto& contention = std::get<ContentionRecord>(records[3]);
+    contention.transport = shared;
+    contention.products_alone_us = {3.0, 4.0};
+    contention.products_disturbed_us = {3.5, 4.5};
+    std::get<StepRecord>(records[4]).transport = shared;
+    return records;
+}
+
+TEST_CASE("what was not measured leaves no key in its record, so older files stay as they are") {
     for (const Measurement& record : one_of_each()) {
+        const Json json = to_json(record);
+        for (const char* key : {"shared_gpu", "ctas", "gpu", "issue_us", "forward_launches_us",
+                                "backward_launches_us", "copies_us", "graph_launch_us",
+                                "products_alone_us", "products_disturbed_us"}) {
+            CHECK_FALSE(json.contains(key));
+        }
+    }
+}
+
+TEST_CASE("every record reads back as it was written") {
+    std::vector<Measurement> records = one_of_each();
+    for (Measurement& record : one_of_each_with_all_keys()) {
+        records.push_back(std::move(record));
+    }
+    for (const Measurement& record : records) {
         const Json json = Json::parse(to_json(record).dump());
         INFO(json.dump());
         CHECK(read_measurement(json, "m.jsonl", 1) == record);
@@ -102,6 +148,35 @@ TEST_CASE("a damaged record is refused by line and place") {
           "m.jsonl:12: /kind: expected one of environment, allreduce, compute, contention, step, "
           "got \"guess\"");
     CHECK(error_of(Json::array()).find("m.jsonl:12: expected an object") == 0);
+}
+
+TEST_CASE("keys that may be left out are checked where they are there") {
+    const auto refused = [](std::size_t record, const char* key, const Json& value,
+                            const std::string& expected) {
+        Json json = to_json(one_of_each_with_all_keys()[record]);
+        json[key] = value;
+        INFO(error_of(json));
+        CHECK(error_of(json).find(expected) == 0);
+    };
+    refused(0, "ctas", 0, "m.jsonl:12: /ctas: expected an integer from 1 to 1024");
+    refused(0, "ctas", 1025, "m.jsonl:12: /ctas: expected an integer from 1 to 1024");
+    refused(0, "shared_gpu", 1, "m.jsonl:12: /shared_gpu: expected");
+    refused(0, "gpu", 1, "m.jsonl:12: /gpu: expected a string");
+    refused(1, "issue_us", {1.0}, "m.jsonl:12: /issue_us: expected 2 values, as samples_us has");
+    refused(2, "forward_launches_us", Json::array(),
+            "m.jsonl:12: /forward_launches_us: expected 1 values");
+    refused(2, "backward_launches_us", {1.0, -1.0},
+            "m.jsonl:12: /backward_launches_us/1: expected a number");
+    refused(2, "copies_us", -0.5, "m.jsonl:12: /copies_us: expected a number");
+    refused(2, "graph_launch_us", "soon", "m.jsonl:12: /graph_launch_us: expected a number");
+    refused(3, "products_disturbed_us", {1.0},
+            "m.jsonl:12: /products_disturbed_us: expected 2 values, as compute_alone_us has");
+    Json json = to_json(one_of_each_with_all_keys()[2]);
+    json.erase("backward_launches_us");
+    CHECK(error_of(json).find("m.jsonl:12: expected the key backward_launches_us") == 0);
+    json = to_json(one_of_each_with_all_keys()[3]);
+    json.erase("products_alone_us");
+    CHECK(error_of(json).find("m.jsonl:12: expected the key products_alone_us") == 0);
 }
 
 TEST_CASE("every key of every record missing in turn is an error that names it") {

@@ -3,7 +3,8 @@
 
 usage: check_measurements.py path/to/bucketwise repo_root
 
-Runs `bucketwise measure` on the smallest scenario and on a model, and checks every line.
+Runs `bucketwise measure` on the smallest scenario and on a model, and checks every line; the last run once more with
+what only ranks on a GPU measure, made up, as far as calibration.
 """
 import collections
 import json
@@ -18,7 +19,7 @@ ROUNDS = 2
 RUNS = [("two_buckets.json", 2, ["--bucket-cap", "1MiB,25MiB", "--bytes", "4KiB,1MiB"]),
         ("two_buckets.json", 3, ["--strategy", "flat", "--all-reduce", "direct", "--bytes", "64KiB"]),
         ("resnet_small.json", 2, ["--set", "/workload/image_size=32", "--set", "/workload/batch=1", "--bucket-cap", "8MiB",
-                                  "--bytes", "1MiB"])]
+                                  "--bytes", "64KiB,1MiB"])]
 
 
 def measure(program, root, scenario, ranks, options, output):
@@ -82,6 +83,44 @@ def check_every_kind(records):
     assert {r["kind"] for r in records} == {"environment", "allreduce", "compute", "contention", "step"}
 
 
+def as_of_a_gpu(records):
+    """The same run with the keys that only a GPU's ranks write, on one GPU, contention with 2 and 8 thread blocks."""
+    written = []
+    for r in records:
+        r = {**r, "shared_gpu": True, "backend": "nccl"}
+        if r["kind"] == "environment":
+            r |= {"gpu": "a GPU"}
+        elif r["kind"] == "allreduce":
+            r |= {"issue_us": [7.0] * len(r["samples_us"])}
+        elif r["kind"] == "compute":
+            r |= {f"{part}_launches_us": [3.0] * len(r[f"{part}_operations_us"]) for part in ("forward", "backward")}
+            r |= {"copies_us": 1000.0, "graph_launch_us": 11.0}
+        elif r["kind"] == "contention":
+            r |= {f"products_{how}_us": [t / 2 for t in r[f"compute_{how}_us"]] for how in ("alone", "disturbed")}
+            r |= {"ctas": 2}
+            written.append({**r, "ctas": 8})
+        written.append(r)
+    return written
+
+
+def check_calibration(program, records, folder):
+    """What only a GPU's ranks measure arrives in the calibrated link and scenario."""
+    files = [str(folder / name) for name in ("gpu.jsonl", "link.json", "scenario.json")]
+    Path(files[0]).write_text("".join(json.dumps(r) + "\n" for r in records))
+    done = subprocess.run([program, "calibrate", files[0], "-o", files[1], "--scenario-output", files[2]],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    link, scenario = (json.loads(Path(f).read_text()) for f in files[1:])
+    assert link["host_issue_us"] == 7 and link["ctas"] == 8
+    assert {entry["ctas"] for entry in link["interference"]} == {2, 8}
+    assert link["name"].endswith("shared GPU, not an interconnect")
+    assert link["provenance"]["hardware"].startswith("a GPU; ")
+    device = scenario["workload"]["device"]
+    assert (device["launch_us"], device["graph_launch_us"], device["host_is_device"]) == (3, 11, False)
+    again = subprocess.run([program, "predict", files[2]], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+
+
 def main():
     program, root = sys.argv[1:]
     schema = json.loads(Path(root, "scenarios/measurement.schema.json").read_text())
@@ -97,6 +136,10 @@ def main():
             check_counts(records, ranks, options)
             check_compute(records, records[0])
             check_steps(records, records[0])
+        of_gpu = as_of_a_gpu(records)
+        for record in of_gpu:
+            by_kind[record["kind"]].validate(record)
+        check_calibration(program, of_gpu, Path(folder))
     print(f"{len(RUNS)} runs, every line valid")
 
 

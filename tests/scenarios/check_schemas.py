@@ -30,7 +30,8 @@ MINIMAL = {"name": "two gradients",
            "sync": {"strategy": "ddp", "bucket_cap_mib": 25}}
 PEAKS = {"float32": 67, "tfloat32": 494, "float16": 989, "bfloat16": 989, "float64": 34}
 DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_bandwidth_gb_per_s": 3350,
-          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "host_is_device": False}
+          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "graph_launch_us": 10,
+          "host_is_device": False}
 FULL_LINK = {**SLOW, "launch_us": 5, "host_issue_us": 3, "copy_gb_per_s": 100,
              "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2},
              "provenance": {"backend": "nccl", "ranks": 2, "smallest_message_bytes": 1,
@@ -41,6 +42,10 @@ BY_SIZE_LINK = {"name": "fitted", "algorithm": "ring",
                 "interference": [{"up_to_bytes": 1024, "compute_slowdown": 1.1, "communication_slowdown": 1.2,
                                   "standard_errors": {"compute_slowdown": 0.1, "communication_slowdown": 0.1}},
                                  {"compute_slowdown": 1.1, "communication_slowdown": 1.2}]}
+BY_CTAS_LINK = {**SLOW, "ctas": 6,
+                "interference": [{"ctas": 4, "up_to_bytes": 1024, "compute_slowdown": 1, "communication_slowdown": 1.2},
+                                 {"ctas": 4, "compute_slowdown": 1.1, "communication_slowdown": 1.2},
+                                 {"ctas": 8, "compute_slowdown": 1.2, "communication_slowdown": 1.3}]}
 # Between them these hold every key of both schemas, as every_key_is_in_a_document() makes sure, and
 # for every bound the values at which the parser allows the most. Through JSON, so that no part is shared.
 DOCUMENTS = json.loads(json.dumps({
@@ -53,7 +58,7 @@ DOCUMENTS = json.loads(json.dumps({
         "sync": {"strategy": "ddp", "bucket_cap_mib": 25, "first_bucket_mib": 1, "views": True, "comm_hook": "bf16",
                  "pytorch_version": "2.4", "find_unused_parameters": False, "broadcast_buffers": True,
                  "closing": "overshoot", "order": "readiness", "launch": "in_order"},
-        "step": {"accumulation": 2, "optimizer": "adam"}},
+        "step": {"accumulation": 2, "optimizer": "adam", "cuda_graph": True}},
     "shape": {
         "name": "shape",
         "workload": {"model": {"family": "gpt2", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2,
@@ -74,7 +79,7 @@ DOCUMENTS = json.loads(json.dumps({
     "vision": {
         "name": "vision",
         "workload": {"model": "resnet18", "batch": 2, "image_size": 64, "forward_ms": 1, "backward_ms": 2},
-        "cluster": {"ranks": 2, "link": SLOW},
+        "cluster": {"ranks": 2, "link": BY_CTAS_LINK},
         "sync": {"strategy": "bucketed"}},
     "gradients": {
         **MINIMAL,
@@ -353,6 +358,11 @@ def invalid_values():
     yield "/cluster/link/interference", {"compute_slowdown": 0.9, "communication_slowdown": 1}, True
     yield "/cluster/link/interference", [], True
     yield "/cluster/link/interference", [{"compute_slowdown": 1, "communication_slowdown": 1}] * 2, False
+    group = {"ctas": 4, "compute_slowdown": 1, "communication_slowdown": 1}
+    yield "/cluster/link/interference", group, True  # without ctas of the link
+    yield "/cluster/link/interference", [group], True
+    yield "/cluster/link/ctas", 0, True
+    yield "/cluster/link/ctas", 1025, True
     yield "/cluster/link/segments/1/standard_errors", {**ERRORS, "correlation": 1.5}, True
     yield "/cluster/link/segments/1/standard_errors", {"latency_us": 1}, True
     yield "/variation/seed", -1, True
@@ -364,8 +374,19 @@ def invalid_values():
     yield "/sync/pytorch_version", "two", True
     yield "/step/accumulation", 0, True
     yield "/step/optimizer", "adam", True  # without a device
+    yield "/step/cuda_graph", 1, True
     yield "/workload/model", "resnet50", True  # beside gradients
     yield "/cluster/link", tier, True  # without ranks_per_node
+
+
+def invalid_groups():
+    """Of interference by thread blocks; beside a link with ctas."""
+    one = {"compute_slowdown": 1, "communication_slowdown": 1}
+    yield "/cluster/link/interference", [{**one, "ctas": 4}, one], True
+    yield "/cluster/link/interference", [{**one, "ctas": 4}] * 2, False
+    yield "/cluster/link/interference", [{**one, "ctas": 4, "up_to_bytes": 9}], False
+    yield "/cluster/link/interference/1/ctas", 1025, True
+    yield "/cluster/link/interference/1/up_to_bytes", 2048, False
 
 
 SHAPE_LIMITS = [("/workload/model/layers", 100_000, True), ("/workload/model/heads", 3, False),
@@ -376,6 +397,7 @@ SHAPE_LIMITS = [("/workload/model/layers", 100_000, True), ("/workload/model/hea
 
 def invalid_values_are_refused(schemas, binary):
     cases = [(MINIMAL, *case) for case in invalid_values()] + [(DOCUMENTS["shape"], *case) for case in SHAPE_LIMITS]
+    cases += [(DOCUMENTS["vision"], *case) for case in invalid_groups()]
     for base, place, value, schema_can_tell in cases:
         what = f"{place} = {json.dumps(value)[:60]}"
         document = copy.deepcopy(base)

@@ -31,6 +31,7 @@ TEST_CASE("every preset is found by its name and supports float32") {
         CHECK(device->peak(Arithmetic::float32) > 0);
         CHECK(device->memory_bandwidth.count > 0);
         CHECK(device->launch > Duration{0});
+        CHECK(device->graph_launch == duration_from_us(10));
     }
     CHECK_FALSE(device_preset("H1000"));
     CHECK(device_preset("V100")->peak(Arithmetic::bfloat16) == 0);

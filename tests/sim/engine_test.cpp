@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "sim/step_parts.h"
 #include "tests/catch.h"
 #include "tests/oracle/recurrence.h"
 
@@ -306,9 +307,17 @@ TEST_CASE("a step simulated in parts equals the step simulated whole, on 500 ran
         step.input.link.host_issue = us(round % 50);
         step.input.copy_bandwidth = BytesPerSecond{1'000'000'000};
         step.input.workload.copy_launch = us(round % 7);
-        step.input.workload.buffer_groups = {{{4096}, 3}, {{64}, 2}};
+        if (round % 2 == 0) {
+            step.input.workload.buffer_groups = {{{4096}, 3}, {{64}, 2}};
+        }
+        if (round % 7 == 0) {
+            step.input.workload.forward.clear();
+        }
         step.input.workload.host_is_device = round % 3 == 0;
         step.input.step = {1 + round % 4, us(5)};
+        if (round % 5 < 2) {  // begins in each of the parts, whichever is the first
+            step.input.step.graph_launch = us(13);
+        }
         for (TimedOperation& operation : step.input.workload.backward) {
             operation.host = us(round % 11);
         }
@@ -317,14 +326,42 @@ TEST_CASE("a step simulated in parts equals the step simulated whole, on 500 ran
             progress = simulate({&part, 1}, Record::times_only, progress).progress.front();
         };
         run_part(build_opening(step.input, step.sync));
-        for (std::int64_t i = 1; i < step.input.step.accumulation; ++i) {
-            run_part(build_micro_step(step.input));
+        for (std::int64_t i = 0; i + 1 < step.input.step.accumulation; ++i) {
+            run_part(build_micro_step(step.input, step.sync, i));
         }
-        run_part(build_last_forward(step.input));
+        run_part(build_last_forward(step.input, step.sync));
         Program closing;
         build_closing(step.input, step.sync, step.plan, closing);
-        CHECK(simulate_times(closing, progress) ==
-              simulate_times(build_program(step.input, step.sync, step.plan)));
+        const StepTimes whole = simulate_times(build_program(step.input, step.sync, step.plan));
+        CHECK(simulate_times(closing, progress) == whole);
+        CHECK(StepBeforeClosing(step.input, step.sync).step_with(closing) == whole.step());
+    }
+}
+
+TEST_CASE("a CUDA graph is one launch, after which nothing costs the host, on 500 random steps") {
+    std::mt19937 random(78);
+    for (int round = 0; round < 500; ++round) {
+        RandomStep step = random_step(random);
+        step.input.link.interference = constant_interference({1'100'000, 1'200'000});
+        step.input.link.host_issue = us(round % 50);
+        step.input.copy_bandwidth = BytesPerSecond{1'000'000'000};
+        step.input.workload.copy_launch = us(round % 7);
+        if (round % 2 == 0) {
+            step.input.workload.buffer_groups = {{{4096}, 3}};
+        }
+        step.input.step = {1 + round % 3, us(5)};
+        for (TimedOperation& operation : step.input.workload.forward) {
+            operation.host = us(round % 11);
+        }
+        const Program launched_for_free =
+            with_free_launches(build_program(step.input, step.sync, step.plan));
+        step.input.step.graph_launch = us(17);
+        const Program graph = build_program(step.input, step.sync, step.plan);
+        Program expected = launched_for_free;
+        expected.instructions.front().host = us(17);
+        CHECK(graph == expected);
+        // Nothing can start before the launch, and all is as without it from there.
+        CHECK(simulate_times(graph).step() == simulate_times(launched_for_free).step() + us(17));
     }
 }
 

@@ -106,6 +106,119 @@ TEST_CASE("a hierarchical link's own interference holds, else the costlier of it
     CHECK(parse(document).link.interference == constant_interference({1'000'000, 1'200'000}));
 }
 
+// 4 CTAs: 1.0 and 1.2 up to 1 kB, 1.1 and 1.2 beyond; 8 CTAs: 1.2 and 1.4.
+Json by_ctas() {
+    return Json::parse(
+        R"([{"ctas": 8, "compute_slowdown": 1.2, "communication_slowdown": 1.4},
+            {"ctas": 4, "up_to_bytes": 1000, "compute_slowdown": 1, "communication_slowdown": 1.2},
+            {"ctas": 4, "compute_slowdown": 1.1, "communication_slowdown": 1.2}])");
+}
+
+Json with_ctas(std::int64_t ctas) {
+    Json document = changed("/cluster/link/interference", by_ctas());
+    document["cluster"]["link"]["ctas"] = ctas;
+    return document;
+}
+
+TEST_CASE("interference is linear in thread blocks between those measured, constant beyond") {
+    const auto at = [](std::int64_t ctas, std::int64_t bytes) {
+        return interference_for(parse(with_ctas(ctas)).link, {bytes});
+    };
+    CHECK(at(4, 1000) == Interference{1'000'000, 1'200'000});
+    CHECK(at(4, 1001) == Interference{1'100'000, 1'200'000});
+    CHECK(at(8, 1000) == Interference{1'200'000, 1'400'000});
+    // Half way from 4 to 8; a quarter: 1 + 0.2 / 4 and 1.2 + 0.2 / 4.
+    CHECK(at(6, 1000) == Interference{1'100'000, 1'300'000});
+    CHECK(at(6, 1001) == Interference{1'150'000, 1'300'000});
+    CHECK(at(5, 1000) == Interference{1'050'000, 1'250'000});
+    CHECK(at(1, 1001) == at(4, 1001));
+    CHECK(at(1024, 1) == at(8, 1));
+    CHECK(caveats(parse(with_ctas(6))).empty());
+    CHECK(caveats(parse(with_ctas(16))) ==
+          std::vector<std::string>{"link slow: interference was measured with 4 to 8 CTAs; with 16 "
+                                   "it is taken as with 8"});
+    Json without = Json::parse(contract);
+    without["cluster"]["link"]["ctas"] = 4;
+    CHECK(caveats(parse(without)).front().find("link slow: ctas has no effect") == 0);
+}
+
+TEST_CASE("interference by thread blocks that says too little or too much is refused") {
+    const auto refused = [](const std::string& pointer, const Json& value) {
+        Json document = with_ctas(6);
+        document[Json::json_pointer("/cluster/link" + pointer)] = value;
+        return refusal(document);
+    };
+    CHECK(refused("/ctas", 6) == "accepted");
+    Json document = with_ctas(6);
+    document["cluster"]["link"].erase("ctas");
+    CHECK(refusal(document).find("/cluster/link: expected the key ctas") != std::string::npos);
+    document = with_ctas(6);
+    document["cluster"]["link"]["interference"][2].erase("ctas");
+    CHECK(refusal(document) ==
+          "dir/s.json: /cluster/link/interference/2: expected ctas in every entry of interference "
+          "or in none, got one without them");
+    document = with_ctas(6);
+    document["cluster"]["link"]["interference"][0].erase("ctas");
+    CHECK(refusal(document).find("got one with them after one without") != std::string::npos);
+    // Twice the same list; sizes that do not rise; a last size that ends.
+    CHECK(
+        refused("/interference/0/ctas", 4).find("/interference/0: expected the key up_to_bytes") !=
+        std::string::npos);
+    CHECK(refused("/interference/2/up_to_bytes", 1000)
+              .find("/interference/2/up_to_bytes: expected no limit on the last segment") !=
+          std::string::npos);
+    document = with_ctas(6);
+    Json& entries = document["cluster"]["link"]["interference"];
+    entries.insert(entries.begin() + 1, entries[1]);
+    CHECK(refusal(document).find(
+              "/interference/2/up_to_bytes: expected more than the segment before (1000)") !=
+          std::string::npos);
+    for (const std::int64_t ctas : {0, -1, 1025}) {
+        CHECK(refused("/interference/0/ctas", ctas).find("expected an integer from 1 to 1024") !=
+              std::string::npos);
+        CHECK(refused("/ctas", ctas).find("expected an integer from 1 to 1024") !=
+              std::string::npos);
+    }
+}
+
+TEST_CASE("a hierarchical link takes its tiers' interference with their own thread blocks") {
+    Json tier = with_ctas(6)["cluster"]["link"];
+    Json link{{"name", "h"}, {"algorithm", "hierarchical"}, {"intra", tier}, {"inter", tier}};
+    link["inter"].erase("interference");
+    link["inter"].erase("ctas");
+    Json document = changed("/cluster/link", link);
+    document["cluster"]["ranks_per_node"] = 1;
+    const LinkParameters inherited = parse(document).link;
+    CHECK_FALSE(has_cta_groups(inherited));
+    CHECK(interference_for(inherited, {1000}) == Interference{1'100'000, 1'300'000});
+    CHECK(interference_for(inherited, {1001}) == Interference{1'150'000, 1'300'000});
+}
+
+TEST_CASE("a CUDA graph costs the device's launch of one, and only where host and device differ") {
+    const Json workload{{"model", "resnet18"}, {"batch", 1}, {"device", {{"preset", "A100"}}}};
+    const auto document = [&](const Json& device) {
+        Json result = Json::parse(contract);
+        result["workload"] = workload;
+        result["workload"]["device"] = device;
+        result["step"] = {{"cuda_graph", true}, {"optimizer", "sgd"}};
+        return result;
+    };
+    const StepSettings graph = step_input(parse(document("A100"))).step;
+    CHECK(graph.graph_launch == duration_from_us(10));
+    Json eager = document("A100");
+    eager["step"]["cuda_graph"] = false;
+    CHECK_FALSE(step_input(parse(eager)).step.graph_launch);
+    // The optimizer is in the graph, too.
+    CHECK(step_input(parse(eager)).step.optimizer - graph.optimizer == duration_from_us(8));
+    CHECK(step_input(parse(document({{"preset", "A100"}, {"graph_launch_us", 25}})))
+              .step.graph_launch == duration_from_us(25));
+    CHECK(refusal(document({{"preset", "A100"}, {"host_is_device", true}})) ==
+          "dir/s.json: /step/cuda_graph: expected no CUDA graph with a device that is its own host "
+          "(host_is_device), got true");
+    // Without a device launching costs nothing, one way or the other.
+    CHECK(step_input(parse(changed("/step/cuda_graph", true))).step.graph_launch == Duration{0});
+}
+
 TEST_CASE("the times of operations are taken as they are given") {
     Json document = changed(
         "/workload",
@@ -121,11 +234,18 @@ TEST_CASE("the times of operations are taken as they are given") {
     const Workload timed = step_input(parse(document)).workload;
     for (std::size_t i = 0; i < forward.size(); ++i) {
         CHECK(timed.forward[i].device == duration_from_us(forward[i]));
-        CHECK(timed.forward[i].host == Duration{0});
+        CHECK(timed.forward[i].host == duration_from_us(8));  // an A100's, as they are the device's
         CHECK(timed.forward[i].name == untimed.forward[i].name);
     }
     CHECK(timed.backward.back().device == duration_from_us(2.5));
     CHECK(timed.readiness == untimed.readiness);
+    // Where the host is the device they contain what launching cost; without a device nothing
+    // says what it costs.
+    Json other = document;
+    other["workload"]["device"] = {{"preset", "A100"}, {"host_is_device", true}};
+    CHECK(step_input(parse(other)).workload.forward.front().host == Duration{0});
+    other["workload"].erase("device");
+    CHECK(step_input(parse(other)).workload.forward.front().host == Duration{0});
     document["workload"]["forward_operations_us"].push_back(1);
     CHECK(refusal(document).find("/workload/forward_operations_us: expected " +
                                  std::to_string(forward.size()) + " times") != std::string::npos);

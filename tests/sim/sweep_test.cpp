@@ -96,6 +96,27 @@ TEST_CASE("the binding adds up to the step, and the plateau holds the best") {
     }
 }
 
+TEST_CASE("what launching binds of a step that is one CUDA graph is the graph's launch") {
+    std::mt19937 random(17);
+    for (int round = 0; round < 100; ++round) {
+        StepInput input = random_input(random);
+        for (TimedOperation& operation : input.workload.backward) {
+            operation.host = Duration{10'000'000};  // ten times as long as all computing
+        }
+        input.step.accumulation = 1 + round % 3;
+        const Prediction eager = predict(input, {}, {}, no_progress);
+        CHECK(eager.binding.launch > eager.binding.compute);
+        input.step.graph_launch = Duration{123'456};
+        const Prediction graph = predict(input, {}, {}, no_progress);
+        CHECK(graph.binding.launch == Duration{123'456});
+        CHECK(graph.fastest().times.step() < eager.fastest().times.step());
+        Evaluator evaluator(input, {});
+        for (const Evaluation& e : graph.sweep) {
+            CHECK(e.times == simulate_times(evaluator.program(e.cap)));
+        }
+    }
+}
+
 TEST_CASE("PyTorch's default is recommended where no cap that can be named beats it") {
     // Two gradients of 1 MiB and 24 MiB in readiness order. The default closes the first bucket at
     // 1 MiB and hides it; an explicit cap of 25 MiB or more joins both, a smaller one gives the

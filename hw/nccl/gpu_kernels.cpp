@@ -1,0 +1,398 @@
+#include "hw/nccl/gpu_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "hw/gradient_pattern.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::int64_t float_bytes = 4;
+
+// An element-wise pass over more than this does not stay in any cache, so it need not be larger.
+constexpr std::int64_t most_streamed_elements = std::int64_t{256} << 20;
+
+// Random values are repeated after so many: more than stay in a cache.
+constexpr std::int64_t random_elements = std::int64_t{16} << 20;
+
+void grow(std::int64_t& most, std::int64_t needed) {
+    most = std::max(most, needed);
+}
+
+DType element_dtype(Arithmetic arithmetic) {
+    return operand_dtype(arithmetic);
+}
+
+// Multiples of 1/64 in [-1, 1): exact in every dtype, and small enough that no product overflows.
+std::vector<float> random_values(std::int64_t count) {
+    std::mt19937 generator(20260101);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) {
+        value = static_cast<float>(static_cast<std::int32_t>(generator() >> 25U) - 64) / 64;
+    }
+    return values;
+}
+
+}  // namespace
+
+struct GpuKernels::Room {
+    std::map<std::int64_t, std::int64_t> left;  // elements, by k
+    std::map<std::int64_t, std::int64_t> result_gradients;
+    std::int64_t right = 0;
+    std::int64_t result_bytes = 0;
+    std::int64_t streamed = 0;
+    std::int64_t rows = 1;
+    std::int64_t columns = 1;
+    std::set<std::int32_t> weights;
+
+    void add(const KernelCall& call) {
+        if (call.product) {
+            const MatrixProduct& p = *call.product;
+            grow(left[p.k], p.count * p.m * p.k);
+            grow(result_gradients[p.n], p.count * p.m * p.n);
+            if (call.weight) {
+                weights.insert(*call.weight);
+            } else {
+                grow(right, p.count * p.k * p.n);
+            }
+            // In float32 where a gradient's dtype is none that a product writes.
+            grow(result_bytes, 8 * p.count * p.k * p.n);
+            grow(result_bytes, 8 * p.count * std::max(p.m * p.n, p.m * p.k));
+        }
+        grow(streamed, std::min(call.streamed_elements / 3 + 1, most_streamed_elements));
+    }
+};
+
+GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
+                       GpuGradientBuffers& buffers,
+                       const std::variant<Duration, Optimizer>& optimizer, Arithmetic arithmetic,
+                       const GpuStream& stream)
+    : plan_(plan),
+      gradients_(gradients),
+      buffers_(buffers),
+      optimizer_(optimizer),
+      operand_(element_dtype(arithmetic)),
+      arithmetic_(arithmetic),
+      stream_(stream),
+      products_(stream, arithmetic) {
+    Room room;
+    for (const auto* calls : {&plan.forward, &plan.backward}) {
+        for (const KernelCall& call : *calls) {
+            room.add(call);
+        }
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const std::int64_t columns = plan.columns[i];
+        grow(room.columns, columns);
+        grow(room.rows, (gradients[i].numel + columns - 1) / columns);
+    }
+    reserve(room);
+    if (const auto* kind = std::get_if<Optimizer>(&optimizer_)) {
+        std::int64_t elements = 0;
+        for (const Gradient& gradient : gradients) {
+            parameter_offset_.push_back(elements);
+            elements += gradient.numel;
+        }
+        parameters_ = DeviceMemory(float_bytes * elements);
+        const int moments = *kind == Optimizer::adam ? 2 : *kind == Optimizer::sgd_momentum ? 1 : 0;
+        moments_ = DeviceMemory(moments * float_bytes * elements);
+    }
+}
+
+void GpuKernels::reserve(const Room& room) {
+    patterns_.rows = DeviceMemory(float_bytes * room.rows);
+    patterns_.rows.write(std::span<const float>(row_values(room.rows)));
+    patterns_.columns = DeviceMemory(float_bytes * room.columns);
+    patterns_.columns.write(std::span<const float>(column_values(room.columns)));
+    for (const auto& [k, elements] : room.left) {
+        DeviceMemory& left = left_[k] = DeviceMemory(operand_bytes(elements));
+        fill_with_random(left, operand_);
+        set_first_row(left, row_values(k));
+    }
+    for (const auto& [n, elements] : room.result_gradients) {
+        DeviceMemory& gradient = result_gradients_[n] = DeviceMemory(operand_bytes(elements));
+        set_first_row(gradient, column_values(n));
+    }
+    right_ = DeviceMemory(operand_bytes(room.right));
+    fill_with_random(right_, operand_);
+    weight_offset_.resize(gradients_.size(), 0);
+    std::int64_t weights_bytes = 0;
+    for (const std::int32_t weight : room.weights) {
+        const auto index = static_cast<std::size_t>(weight);
+        weight_offset_[index] = weights_bytes;
+        constexpr std::int64_t alignment = DeviceMemory::alignment_bytes;
+        weights_bytes +=
+            (operand_bytes(gradients_[index].numel) + alignment - 1) / alignment * alignment;
+    }
+    weights_ = DeviceMemory(weights_bytes);
+    fill_with_random(weights_, operand_);
+    result_ = DeviceMemory(room.result_bytes);
+    constexpr std::int64_t word_bytes = 16;  // both halves begin with a whole one
+    streamed_ =
+        DeviceMemory(2 * operand_bytes((room.streamed + word_bytes - 1) / word_bytes * word_bytes));
+    fill_with_random(streamed_, operand_);
+    sink_ = DeviceMemory(float_bytes * filler_threads);
+}
+
+std::int64_t GpuKernels::operand_bytes(std::int64_t elements) const {
+    return elements * element_size(operand_).count;
+}
+
+std::int64_t GpuKernels::memory_bytes() const {
+    std::int64_t bytes = products_.memory_bytes();
+    for (const auto* operands : {&left_, &result_gradients_}) {
+        for (const auto& [extent, memory] : *operands) {
+            bytes += memory.size_bytes();
+        }
+    }
+    for (const DeviceMemory* memory :
+         {&right_, &weights_, &result_, &streamed_, &sink_, &patterns_.rows, &patterns_.columns,
+          &parameters_, &moments_}) {
+        bytes += memory->size_bytes();
+    }
+    for (const Updates& updates : updates_) {
+        bytes += updates.chunks.size_bytes();
+    }
+    return bytes;
+}
+
+void GpuKernels::fill_with_random(DeviceMemory& memory, DType dtype) {
+    const std::int64_t elements = memory.size_bytes() / element_size(dtype).count;
+    const std::int64_t some = std::min(elements, random_elements);
+    DeviceMemory random(float_bytes * some);
+    random.write(std::span<const float>(random_values(some)));
+    for (std::int64_t begin = 0; begin < elements; begin += some) {
+        launch_copy(stream_.get(), memory.at(begin * element_size(dtype).count), dtype,
+                    random.at(0), DType::float32, std::min(some, elements - begin), 1.0);
+    }
+    check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+}
+
+void GpuKernels::set_first_row(DeviceMemory& memory, const std::vector<float>& row) {
+    const auto count = static_cast<std::int64_t>(row.size());
+    DeviceMemory values(float_bytes * count);
+    values.write(std::span<const float>(row));
+    launch_copy(stream_.get(), memory.at(0), operand_, values.at(0), DType::float32, count, 1.0);
+    check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+}
+
+void GpuKernels::arrange() {
+    updates_.clear();
+    if (!std::holds_alternative<Optimizer>(optimizer_)) {
+        return;
+    }
+    for (const DType dtype : all_dtypes) {
+        std::vector<TensorPlace> places;
+        for (std::size_t i = 0; i < gradients_.size(); ++i) {
+            if (gradients_[i].dtype == dtype) {
+                places.push_back({.tensor = buffers_.gradient(static_cast<std::int32_t>(i)),
+                                  .place = parameters_.at(float_bytes * parameter_offset_[i]),
+                                  .numel = gradients_[i].numel});
+            }
+        }
+        if (!places.empty()) {
+            const std::vector<Chunk> chunks = chunks_of(places);
+            Updates updates{
+                .dtype = dtype,
+                .count = static_cast<std::int64_t>(chunks.size()),
+                .chunks = DeviceMemory(static_cast<std::int64_t>(chunks.size() * sizeof(Chunk)))};
+            updates.chunks.write(std::span<const Chunk>(chunks));
+            updates_.push_back(std::move(updates));
+        }
+    }
+}
+
+// --- calibration ---
+
+template <typename Launch>
+Duration GpuKernels::timed(int times, const Launch& launch) {
+    std::vector<Duration> samples;
+    const GpuEvent begin(Timing::on);
+    const GpuEvent end(Timing::on);
+    for (int i = 0; i < times; ++i) {
+        begin.record(stream_);
+        launch();
+        end.record(stream_);
+        check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+        samples.push_back(between(begin, end));
+    }
+    const auto middle = samples.begin() + times / 2;
+    std::nth_element(samples.begin(), middle, samples.end());
+    return *middle;
+}
+
+void GpuKernels::calibrate() {
+    constexpr int times = 9;
+    constexpr std::int64_t least_work = 256;
+    constexpr std::int64_t most_work = std::int64_t{1} << 24U;
+    const Duration long_enough = duration_from_us(300);
+    const auto filler_time = [&](std::int64_t work) {
+        return timed(times, [&] { launch_filler(stream_.get(), sink_.as<float>(), work); });
+    };
+    std::int64_t work = least_work;
+    Duration much = filler_time(work);  // wakes the clocks up
+    while (much < long_enough && work < most_work) {
+        work *= 2;
+        much = filler_time(work);
+    }
+    // The difference to an eighth of the work leaves out what launching costs; however it was
+    // disturbed, it is not taken for less than half of what all of the work took.
+    const Duration little = filler_time(work / 8);
+    picoseconds_per_filler_work_ =
+        std::max(static_cast<double>((much - little).count()) / (0.875 * static_cast<double>(work)),
+                 0.5 * static_cast<double>(much.count()) / static_cast<double>(work));
+    filler_launch_ = std::max(
+        Duration{0},
+        much - Duration{std::llround(picoseconds_per_filler_work_ * static_cast<double>(work))});
+    const auto largest =
+        std::max_element(gradients_.begin(), gradients_.end(),
+                         [](const Gradient& a, const Gradient& b) { return a.size() < b.size(); });
+    if (largest != gradients_.end()) {
+        const GradientPass pass{static_cast<std::int32_t>(largest - gradients_.begin()),
+                                GradientWrite::pattern};
+        picoseconds_per_written_byte_ =
+            static_cast<double>(timed(times, [&] { write(pass, 1.0F, false); }).count()) /
+            static_cast<double>(largest->size().count);
+    }
+}
+
+void GpuKernels::fill(Duration duration) {
+    if (picoseconds_per_filler_work_ <= 0) {
+        return;
+    }
+    const double left = static_cast<double>((duration - filler_launch_).count());
+    launch_filler(stream_.get(), sink_.as<float>(),
+                  std::max<std::int64_t>(0, std::llround(left / picoseconds_per_filler_work_)));
+}
+
+// --- operations ---
+
+void GpuKernels::forward(std::int32_t operation) {
+    run(plan_.forward[static_cast<std::size_t>(operation)]);
+}
+
+void GpuKernels::backward(std::int32_t operation, float rank_value, bool accumulate) {
+    const KernelCall& call = plan_.backward[static_cast<std::size_t>(operation)];
+    if (call.product && call.pass == Pass::weight_gradient) {
+        const float scale =
+            call.weight_gradient ? scale_of(*call.weight_gradient, rank_value) : 1.0F;
+        multiply_for_weight(call, scale, accumulate);
+    } else {
+        run(call);
+    }
+    for (const GradientPass& pass : call.gradients) {
+        write(pass, scale_of(pass.gradient, rank_value), accumulate);
+    }
+}
+
+float GpuKernels::scale_of(std::int32_t gradient, float rank_value) const {
+    return static_cast<float>(gradient_factor(gradient)) * rank_value;
+}
+
+void GpuKernels::run(const KernelCall& call) {
+    if (call.product) {
+        multiply(call);
+    }
+    pass_over(call.streamed_elements);
+    if (call.filler > Duration{0}) {
+        const double written =
+            picoseconds_per_written_byte_ * static_cast<double>(written_bytes(call));
+        fill(std::max(Duration{0}, call.filler - Duration{std::llround(written)}));
+    }
+}
+
+std::int64_t GpuKernels::written_bytes(const KernelCall& call) const {
+    std::int64_t bytes = 0;
+    for (const GradientPass& pass : call.gradients) {
+        bytes += gradients_[static_cast<std::size_t>(pass.gradient)].size().count;
+    }
+    return bytes;
+}
+
+const std::byte* GpuKernels::right_factor(const KernelCall& call) const {
+    return call.weight ? weights_.at(weight_offset_[static_cast<std::size_t>(*call.weight)])
+                       : right_.at(0);
+}
+
+void GpuKernels::multiply(const KernelCall& call) {
+    const MatrixProduct& p = *call.product;
+    if (call.pass == Pass::forward) {
+        products_.forward(p, left_.at(p.k).at(0), right_factor(call), result_.at(0));
+    } else {
+        products_.input_gradient(p, result_gradients_.at(p.n).at(0), right_factor(call),
+                                 result_.at(0));
+    }
+}
+
+void GpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool accumulate) {
+    const MatrixProduct& p = *call.product;
+    const std::byte* a = left_.at(p.k).at(0);
+    const std::byte* c = result_gradients_.at(p.n).at(0);
+    if (!call.weight_gradient) {
+        products_.weight_gradient(p, a, c, result_.at(0), operand_, 1, 0);
+        return;
+    }
+    const Gradient& gradient = gradients_[static_cast<std::size_t>(*call.weight_gradient)];
+    std::byte* to = buffers_.gradient(*call.weight_gradient);
+    if (can_write(arithmetic_, gradient.dtype)) {
+        products_.weight_gradient(p, a, c, to, gradient.dtype, double{scale}, accumulate ? 1 : 0);
+        return;
+    }
+    // Into the wider one of both dtypes, and from there into the gradient: its values are those of
+    // the pattern, so that a second pass over it can accumulate too.
+    const DType wide = operand_ == DType::float64 ? DType::float64 : DType::float32;
+    products_.weight_gradient(p, a, c, result_.at(0), wide, double{scale}, 0);
+    if (accumulate) {
+        write({*call.weight_gradient, GradientWrite::pattern}, scale, true);
+    } else {
+        launch_copy(stream_.get(), to, gradient.dtype, result_.at(0), wide, gradient.numel, 1.0);
+    }
+}
+
+// Two tensors read, one written, as an activation's backward does.
+void GpuKernels::pass_over(std::int64_t elements) {
+    const std::int64_t half_bytes = streamed_.size_bytes() / 2;
+    const std::int64_t most = half_bytes / element_size(operand_).count;
+    for (std::int64_t left = elements / 3; left > 0; left -= most) {
+        launch_element_wise(stream_.get(), streamed_.at(half_bytes), streamed_.at(0), operand_,
+                            std::min(left, most));
+    }
+}
+
+void GpuKernels::write(const GradientPass& pass, float scale, bool accumulate) {
+    const auto index = static_cast<std::size_t>(pass.gradient);
+    const Gradient& gradient = gradients_[index];
+    std::byte* data = buffers_.gradient(pass.gradient);
+    if (pass.write == GradientWrite::again) {
+        launch_copy(stream_.get(), data, gradient.dtype, data, gradient.dtype, gradient.numel, 1.0);
+        return;
+    }
+    launch_outer_product(stream_.get(), data, gradient.dtype, gradient.numel,
+                         {.rows = patterns_.rows.as<float>(),
+                          .pattern = patterns_.columns.as<float>(),
+                          .columns = plan_.columns[index],
+                          .factor = scale},
+                         accumulate);
+}
+
+void GpuKernels::optimizer() {
+    if (const auto* duration = std::get_if<Duration>(&optimizer_)) {
+        fill(*duration);
+        return;
+    }
+    const std::int64_t elements = parameters_.size_bytes() / float_bytes;
+    const bool is_adam = std::get<Optimizer>(optimizer_) == Optimizer::adam;
+    const OptimizerState state{
+        .first_moments = moments_.as<float>(),
+        .second_moments = is_adam ? moments_.as<float>() + elements : nullptr,
+        .parameters = parameters_.as<float>()};
+    for (const Updates& updates : updates_) {
+        launch_optimizer(stream_.get(), updates.chunks.as<Chunk>(), updates.count, updates.dtype,
+                         std::get<Optimizer>(optimizer_), state);
+    }
+}
+
+}  // namespace bucketwise

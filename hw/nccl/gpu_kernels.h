@@ -1,0 +1,113 @@
+// What a rank computes on a GPU: matrix products through cuBLAS in the scenario's arithmetic, our
+// own kernels for everything else, and a calibrated amount of arithmetic for operations of which
+// only the time is known.
+//
+// Everything is put on one stream; nothing here waits for it but the constructor and calibrate().
+// A convolution runs as the matrix product it implicitly is, over an input that is already
+// unfolded. Operands are random but for what makes a weight's gradient known: the first row of an
+// activation is row_value, and of an output's gradient only the first row, column_value, is not
+// zero (see hw/gradient_pattern.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "hw/gradient_buffers.h"
+#include "hw/kernel_plan.h"
+#include "hw/nccl/device_memory.h"
+#include "hw/nccl/gpu_stream.h"
+#include "hw/nccl/kernels.h"
+#include "hw/nccl/matrix_products.h"
+#include "sim/device.h"
+#include "sim/scenario.h"
+#include "sim/workload.h"
+
+namespace bucketwise {
+
+using GpuGradientBuffers = BasicGradientBuffers<DeviceMemory>;
+
+// What the known values of gradients are made of, on the device.
+struct PatternTables {
+    DeviceMemory rows;     // row_value(0), ... as float32
+    DeviceMemory columns;  // column_value(0), ...
+};
+
+class GpuKernels {
+  public:
+    // `plan`, `gradients`, `buffers` and `stream` are kept by reference.
+    GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
+               GpuGradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer,
+               Arithmetic arithmetic, const GpuStream& stream);
+
+    // Measures how long the filler and writing a gradient take, some 100 ms.
+    void calibrate();
+
+    // The buffers have been laid out anew.
+    void arrange();
+
+    // As CpuKernels'.
+    void forward(std::int32_t operation);
+    void backward(std::int32_t operation, float rank_value, bool accumulate);
+    void optimizer();
+
+    [[nodiscard]] const PatternTables& patterns() const { return patterns_; }
+    [[nodiscard]] std::int64_t memory_bytes() const;
+
+  private:
+    void run(const KernelCall& call);
+    void multiply(const KernelCall& call);
+    void multiply_for_weight(const KernelCall& call, float scale, bool accumulate);
+    void pass_over(std::int64_t elements);
+    void write(const GradientPass& pass, float scale, bool accumulate);
+    void fill(Duration duration);
+    [[nodiscard]] float scale_of(std::int32_t gradient, float rank_value) const;
+    [[nodiscard]] const std::byte* right_factor(const KernelCall& call) const;
+    [[nodiscard]] std::int64_t written_bytes(const KernelCall& call) const;
+    [[nodiscard]] std::int64_t operand_bytes(std::int64_t elements) const;
+    // Median of `times` launches, by events.
+    template <typename Launch>
+    Duration timed(int times, const Launch& launch);
+
+    struct Room;  // how much memory of which kind all operations need
+    void reserve(const Room& room);
+    void fill_with_random(DeviceMemory& memory, DType dtype);
+    void set_first_row(DeviceMemory& memory, const std::vector<float>& row);
+
+    const KernelPlan& plan_;
+    const std::vector<Gradient>& gradients_;
+    GpuGradientBuffers& buffers_;
+    std::variant<Duration, Optimizer> optimizer_;
+    DType operand_;
+    Arithmetic arithmetic_;
+    const GpuStream& stream_;
+    MatrixProducts products_;
+
+    std::map<std::int64_t, DeviceMemory> left_;              // by k: activations
+    std::map<std::int64_t, DeviceMemory> result_gradients_;  // by n
+    DeviceMemory right_;                       // the second factor of attention's products
+    DeviceMemory weights_;                     // of products, in the operands' dtype
+    std::vector<std::int64_t> weight_offset_;  // bytes, by gradient
+    DeviceMemory result_;                      // of every product that is not a gradient
+    DeviceMemory streamed_;                    // two tensors of element-wise passes
+    DeviceMemory sink_;                        // of the filler
+    PatternTables patterns_;
+
+    DeviceMemory parameters_;  // float32, of the optimizer
+    DeviceMemory moments_;
+    std::vector<std::int64_t> parameter_offset_;  // elements, by gradient
+    struct Updates {                              // of the gradients of one dtype
+        DType dtype = DType::float32;
+        std::int64_t count = 0;
+        DeviceMemory chunks;
+    };
+    std::vector<Updates> updates_;
+
+    Duration filler_launch_{0};
+    double picoseconds_per_filler_work_ = 0;
+    double picoseconds_per_written_byte_ = 0;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,163 @@
+#include "hw/nccl/gpu_messages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+#include "hw/known_message.h"
+
+namespace bucketwise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t elements_of(const Message& message) {
+    return message.size.count / element_size(message.dtype).count;
+}
+
+}  // namespace
+
+// --- Communicators ---
+
+Communicators::Communicators(ControlGroup& control, std::chrono::milliseconds deadline,
+                             std::optional<std::int64_t> ctas)
+    : control_(control),
+      deadline_(deadline),
+      ctas_(ctas),
+      of_steps_(std::make_unique<NcclCommunicator>(control, deadline, ctas)) {}
+
+NcclCommunicator& Communicators::with_ctas(std::optional<std::int64_t> ctas) {
+    if (!ctas || ctas == ctas_) {
+        return *of_steps_;
+    }
+    std::unique_ptr<NcclCommunicator>& communicator = others_[*ctas];
+    if (!communicator) {
+        communicator = std::make_unique<NcclCommunicator>(control_, deadline_, ctas);
+    }
+    return *communicator;
+}
+
+void Communicators::abort() noexcept {
+    of_steps_->abort();
+    for (const auto& [ctas, communicator] : others_) {
+        if (communicator) {
+            communicator->abort();
+        }
+    }
+}
+
+// --- GpuMessages ---
+
+GpuMessages::GpuMessages(Communicators& communicators)
+    : communicators_(communicators), stream_(StreamPriority::high), one_(sizeof(float)) {}
+
+// Memory that a collective still uses must not go, and cudaFree would wait for it for ever.
+GpuMessages::~GpuMessages() {
+    if (cudaStreamQuery(stream_.get()) != cudaSuccess) {
+        communicators_.abort();
+    }
+}
+
+void GpuMessages::meet() {
+    NcclCommunicator& communicator = communicators_.of_steps();
+    communicator.all_reduce(one_.at(0), 1, DType::float32, Reduction::sum, stream_);
+    PatientWait(communicator).until([&] { return stream_.is_idle(); }, "meeting all ranks");
+}
+
+void GpuMessages::prepare(const Message& message) {
+    if (message_.size_bytes() < message.size.count) {
+        message_ = DeviceMemory();  // never two at once
+        message_ = DeviceMemory(message.size.count);
+    }
+    check_gpu(cudaMemsetAsync(message_.at(0), 0, static_cast<std::size_t>(message.size.count),
+                              stream_.get()),
+              "cudaMemsetAsync");
+    static_cast<void>(communicators_.with_ctas(message.ctas));  // connects
+    meet();
+}
+
+void GpuMessages::launch(const Message& message) {
+    communicators_.with_ctas(message.ctas)
+        .all_reduce(message_.at(0), elements_of(message), message.dtype, Reduction::sum, stream_);
+}
+
+AllReduceTrace GpuMessages::all_reduce(const Message& message, std::int64_t iterations) {
+    AllReduceTrace checked;
+    prepare(message);
+    check_sum(message, checked);
+    AllReduceTrace trace = timed(message, iterations, {});
+    trace.largest_difference = checked.largest_difference;
+    trace.wrong = checked.wrong;
+    return trace;
+}
+
+std::vector<Duration> GpuMessages::repeat(const Message& message, std::int64_t iterations,
+                                          const std::function<void()>& waiting) {
+    return timed(message, iterations, waiting).times;
+}
+
+// Making and checking the values takes the host far longer than the GPU takes for the sum, so each
+// message is checked once.
+void GpuMessages::check_sum(const Message& message, AllReduceTrace& trace) {
+    const auto key = std::make_tuple(message.size.count, message.dtype, message.ctas.value_or(0));
+    const auto earlier = checked_.find(key);
+    NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
+    if (earlier != checked_.end()) {
+        trace.largest_difference = earlier->second;
+        launch(message);  // warms up
+        PatientWait(communicator).until([&] { return stream_.is_idle(); }, "an all-reduce");
+        return;
+    }
+    std::vector<std::byte> values(static_cast<std::size_t>(message.size.count));
+    write_known_message(values.data(), elements_of(message), message.dtype, communicator.rank());
+    message_.copy_in(values.data(), 0, message.size.count);
+    launch(message);
+    PatientWait(communicator).until([&] { return stream_.is_idle(); }, "an all-reduce");
+    message_.copy_out(values.data(), 0, message.size.count);
+    const MessageCheck check =
+        check_known_sum(values.data(), elements_of(message), message.dtype, communicator.ranks());
+    trace.largest_difference = check.largest_difference;
+    trace.wrong = check.wrong;
+    checked_[key] = check.largest_difference;
+}
+
+AllReduceTrace GpuMessages::timed(const Message& message, std::int64_t iterations,
+                                  const std::function<void()>& waiting) {
+    AllReduceTrace trace;
+    prepare(message);
+    constexpr std::int64_t most = HeadStart::most_launches / 4;  // each is a collective, two events
+    for (std::int64_t left = iterations; left > 0; left -= most) {
+        time_batch(message, std::min(left, most), trace, waiting);
+    }
+    return trace;
+}
+
+// The GPU waits until all are launched, then the ranks meet once more: each all-reduce then starts
+// on all of them where the one before ended.
+void GpuMessages::time_batch(const Message& message, std::int64_t iterations, AllReduceTrace& trace,
+                             const std::function<void()>& waiting) {
+    NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
+    const auto count = static_cast<std::size_t>(iterations);
+    while (begins_.size() < count) {
+        begins_.emplace_back(Timing::on);
+        ends_.emplace_back(Timing::on);
+    }
+    head_start_.hold(stream_);
+    communicators_.of_steps().all_reduce(one_.at(0), 1, DType::float32, Reduction::sum, stream_);
+    for (std::size_t i = 0; i < count; ++i) {
+        begins_[i].record(stream_);
+        const Clock::time_point issued = Clock::now();
+        launch(message);
+        trace.issue.push_back(std::chrono::duration_cast<Duration>(Clock::now() - issued));
+        ends_[i].record(stream_);
+    }
+    head_start_.release();
+    PatientWait wait(communicator);
+    for (std::size_t i = 0; i < count; ++i) {
+        wait.until([&] { return ends_[i].has_happened(); }, "an all-reduce", waiting);
+        trace.times.push_back(between(begins_[i], ends_[i]));
+    }
+    head_start_.check();
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,83 @@
+// All-reduces of one message back to back on the communication stream of a GPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "hw/control_group.h"
+#include "hw/nccl/device_memory.h"
+#include "hw/nccl/gpu_stream.h"
+#include "hw/nccl/head_start.h"
+#include "hw/nccl/nccl_communicator.h"
+#include "hw/rank_device.h"
+
+namespace bucketwise {
+
+// The communicators of one rank, one for each number of thread blocks that is asked for.
+class Communicators {
+  public:
+    // `control` is kept by reference. `ctas`: of steps; none: NCCL's choice. Collective.
+    Communicators(ControlGroup& control, std::chrono::milliseconds deadline,
+                  std::optional<std::int64_t> ctas);
+
+    [[nodiscard]] NcclCommunicator& of_steps() { return *of_steps_; }
+    // None: that of steps. Collective when it is asked for the first time.
+    [[nodiscard]] NcclCommunicator& with_ctas(std::optional<std::int64_t> ctas);
+    // Ends what is running on all of them.
+    void abort() noexcept;
+
+  private:
+    ControlGroup& control_;
+    std::chrono::milliseconds deadline_;
+    std::optional<std::int64_t> ctas_;
+    std::unique_ptr<NcclCommunicator> of_steps_;
+    std::map<std::int64_t, std::unique_ptr<NcclCommunicator>> others_;
+};
+
+class GpuMessages : public MessageDevice {
+  public:
+    // Kept by reference.
+    explicit GpuMessages(Communicators& communicators);
+    ~GpuMessages() override;
+
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting) override;
+
+    // For who has something else to do meanwhile: room for the message, all ranks met.
+    void prepare(const Message& message);
+    // Puts one all-reduce of what was prepared on the stream.
+    void launch(const Message& message);
+    // Returns once all ranks have called it.
+    void meet();
+    [[nodiscard]] const GpuStream& stream() const { return stream_; }
+    // NCCL's own buffers are not counted.
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
+        return message_.size_bytes() + one_.size_bytes();
+    }
+
+  private:
+    void check_sum(const Message& message, AllReduceTrace& trace);
+    AllReduceTrace timed(const Message& message, std::int64_t iterations,
+                         const std::function<void()>& waiting);
+    void time_batch(const Message& message, std::int64_t iterations, AllReduceTrace& trace,
+                    const std::function<void()>& waiting);
+
+    Communicators& communicators_;
+    GpuStream stream_;
+    DeviceMemory message_;
+    DeviceMemory one_;  // what ranks meet by
+    HeadStart head_start_;
+    std::vector<GpuEvent> begins_;
+    std::vector<GpuEvent> ends_;
+    // Sums that were checked: of a size, dtype and number of thread blocks.
+    std::map<std::tuple<std::int64_t, DType, std::int64_t>, double> checked_;
+};
+
+}  // namespace bucketwise

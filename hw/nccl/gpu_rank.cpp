@@ -1,0 +1,641 @@
+#include "hw/nccl/gpu_rank.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <deque>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "hw/gradient_pattern.h"
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t float_bytes = 4;
+
+DType dtype_of(CommHook hook) {
+    return hook == CommHook::bf16 ? DType::bfloat16 : DType::float16;
+}
+
+Arithmetic arithmetic_of(const Scenario& scenario) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    return workload == nullptr ? Arithmetic::float32 : workload->arithmetic;
+}
+
+std::int64_t numel_of(const Bucket& bucket) {
+    return bucket.size.count / element_size(bucket.dtype).count;
+}
+
+// Which instructions run() stamps: those before and at a wait, and the last of each phase.
+std::vector<bool> stamped(const Program& program) {
+    const std::vector<Instruction>& all = program.instructions;
+    std::vector<bool> result(all.size(), false);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const bool is_last = i + 1 == all.size() || all[i + 1].phase != all[i].phase;
+        const bool is_wait = all[i].kind == InstructionKind::wait;
+        result[i] = is_last || is_wait;
+        if (is_wait && i > 0) {
+            result[i - 1] = true;
+        }
+    }
+    return result;
+}
+
+// Ends a capture that something went wrong in, so that the stream can be used, or destroyed.
+class Capture {
+  public:
+    explicit Capture(const GpuStream& stream) : stream_(stream) {
+        // What other threads do meanwhile is not part of it.
+        check_gpu(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
+                  "cudaStreamBeginCapture");
+    }
+    ~Capture() {
+        if (!ended_) {
+            cudaGraph_t graph = nullptr;
+            cudaStreamEndCapture(stream_.get(), &graph);
+            if (graph != nullptr) {
+                cudaGraphDestroy(graph);
+            }
+        }
+    }
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+
+    cudaGraph_t end() {
+        ended_ = true;
+        cudaGraph_t graph = nullptr;
+        check_gpu(cudaStreamEndCapture(stream_.get(), &graph), "cudaStreamEndCapture");
+        return graph;
+    }
+
+  private:
+    const GpuStream& stream_;
+    bool ended_ = false;
+};
+
+struct GraphDeleter {
+    void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+    void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
+};
+using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDeleter>;
+using ExecutableGraph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, GraphDeleter>;
+
+ExecutableGraph executable(const Graph& graph) {
+    cudaGraphExec_t instance = nullptr;
+    check_gpu(cudaGraphInstantiate(&instance, graph.get(), 0), "cudaGraphInstantiate");
+    return ExecutableGraph(instance);
+}
+
+}  // namespace
+
+GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
+                 Communicators& communicators)
+    : workload_(workload),
+      accumulation_(scenario.step.accumulation),
+      as_graph_(scenario.step.cuda_graph),
+      value_scale_(scale_within_float16(communicators.of_steps().ranks(), accumulation_)),
+      communicators_(communicators),
+      kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
+      messages_(communicators),
+      buffers_(workload_.gradients, sync),
+      kernels_(kernel_plan_, workload_.gradients, buffers_, scenario.step.optimizer,
+               arithmetic_of(scenario), compute_),
+      checks_(kernel_plan_, workload_.gradients, buffers_, kernels_.patterns(), compute_),
+      ones_(float_bytes * static_cast<std::int64_t>(workload_.gradients.size())),
+      unused_map_(ones_.size_bytes()) {
+    for (const BufferGroup& group : workload_.buffer_groups) {
+        broadcast_.emplace_back(group.size.count);
+        module_buffers_.emplace_back(group.size.count);
+    }
+    ones_.write(std::span<const float>(std::vector<float>(workload_.gradients.size(), 1.0F)));
+    // Gradients that live in buckets need a place also before the first step, and without buckets.
+    arrange(make_plan(workload_.gradients, workload_.readiness, sync.policy));
+}
+
+// Memory that a collective still uses must not go, and cudaFree would wait for it for ever.
+GpuRank::~GpuRank() {
+    if (cudaStreamQuery(compute_.get()) != cudaSuccess) {
+        communicators_.abort();
+    }
+}
+
+void GpuRank::arrange(const BucketPlan& plan) {
+    arranged_ = plan;
+    buffers_.arrange(plan);
+    kernels_.arrange();
+    checks_.arrange();
+}
+
+std::int64_t GpuRank::peak_memory_bytes() const {
+    std::int64_t bytes = kernels_.memory_bytes() + checks_.memory_bytes() +
+                         messages_.peak_memory_bytes() + ones_.size_bytes() +
+                         unused_map_.size_bytes();
+    for (const DeviceMemory* memory :
+         {&buffers_.buckets_block(), &buffers_.own_block(), &buffers_.compressed_block()}) {
+        bytes += memory->size_bytes();
+    }
+    for (const auto* groups : {&broadcast_, &module_buffers_}) {
+        for (const DeviceMemory& memory : *groups) {
+            bytes += memory.size_bytes();
+        }
+    }
+    return bytes;
+}
+
+// --- a step ---
+
+void GpuRank::begin_step(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
+                         std::int64_t step, Communicate communicate) {
+    if (!plan.buckets.empty() && !(arranged_ == plan)) {
+        arrange(plan);
+    }
+    step_ = {.program = &program,
+             .sync = sync,
+             .plan = &arranged_,
+             .number = step,
+             .communicate = communicate};
+    reserve_events(program);
+    if (communicate == Communicate::yes) {
+        checks_.poison();
+    }
+    if (ones_.size_bytes() > 0) {
+        check_gpu(cudaMemcpyAsync(unused_map_.at(0), ones_.at(0),
+                                  static_cast<std::size_t>(ones_.size_bytes()),
+                                  cudaMemcpyDeviceToDevice, compute_.get()),
+                  "cudaMemcpyAsync");
+    }
+    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+}
+
+void GpuRank::reserve_events(const Program& program) {
+    while (stamps_.size() < program.instructions.size()) {
+        stamps_.emplace_back(Timing::on);
+    }
+    while (collectives_.size() < program.collectives.size()) {
+        collectives_.emplace_back();
+    }
+}
+
+StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
+                       std::int64_t step, Communicate communicate) {
+    begin_step(program, sync, plan, step, communicate);
+    StepTrace trace;
+    if (as_graph_) {
+        issue_as_graph(program, trace);
+    } else {
+        if (communicate == Communicate::yes) {
+            messages_.meet();  // all set out together
+        }
+        start_.record(compute_);
+        issue(program, trace);
+        end_.record(compute_);
+    }
+    finish(program);
+    read_stamps(program, trace);
+    return trace;
+}
+
+void GpuRank::issue(const Program& program, StepTrace& trace) {
+    const std::vector<bool> is_stamped = stamped(program);
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        const Clock::time_point begin = Clock::now();
+        execute(program.instructions[i]);
+        trace.launches.push_back(std::chrono::duration_cast<Duration>(Clock::now() - begin));
+        if (is_stamped[i]) {
+            stamp(stamps_[i], compute_);
+        }
+    }
+}
+
+// Captured anew for every step, as the values of gradients differ from step to step; what counts is
+// how long launching and running it takes.
+void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
+    step_.is_captured = true;
+    Capture capture(compute_);
+    issue(program, trace);
+    const Graph graph(capture.end());
+    step_.is_captured = false;
+    trace.launches.clear();
+    const ExecutableGraph instance = executable(graph);
+    check_gpu(cudaGraphUpload(instance.get(), compute_.get()), "cudaGraphUpload");
+    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+    if (step_.communicate == Communicate::yes) {
+        messages_.meet();
+    }
+    start_.record(compute_);
+    const Clock::time_point begin = Clock::now();
+    check_gpu(cudaGraphLaunch(instance.get(), compute_.get()), "cudaGraphLaunch");
+    trace.graph_launch = std::chrono::duration_cast<Duration>(Clock::now() - begin);
+    end_.record(compute_);
+    finish(program);  // the graph must outlive what it runs
+}
+
+void GpuRank::stamp(const GpuEvent& event, const GpuStream& stream) const {
+    if (step_.is_captured) {
+        event.record_in_graph(stream);
+    } else {
+        event.record(stream);
+    }
+}
+
+void GpuRank::execute(const Instruction& instruction) {
+    switch (instruction.kind) {
+        case InstructionKind::copy_buffers:
+            return copy_buffers(instruction.subject);
+        case InstructionKind::forward:
+            return kernels_.forward(instruction.subject);
+        case InstructionKind::backward:
+            return backward(instruction.subject);
+        case InstructionKind::copy_in:
+            return copy_in(instruction.subject);
+        case InstructionKind::cast_down:
+            return cast_down(instruction.subject);
+        case InstructionKind::launch:
+            return launch(instruction.subject);
+        case InstructionKind::wait:
+            return wait_for(instruction.subject);
+        case InstructionKind::cast_up:
+            return cast_up(instruction.subject);
+        case InstructionKind::copy_back:
+            return copy_back(instruction.subject);
+        case InstructionKind::optimizer:
+            return kernels_.optimizer();
+    }
+}
+
+// The last operation of backward ends a micro-step.
+void GpuRank::backward(std::int32_t operation) {
+    const float value = value_scale_ * static_cast<float>(rank_value(
+                                           communicator().rank(), step_.number, step_.micro_step));
+    kernels_.backward(operation, value, step_.micro_step > 0);
+    if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
+        ++step_.micro_step;
+    }
+}
+
+double GpuRank::mean_factor() const {
+    return 1.0 / communicators_.of_steps().ranks();
+}
+
+bool GpuRank::casts(std::int32_t bucket) const {
+    const DType dtype = step_.plan->buckets[static_cast<std::size_t>(bucket)].dtype;
+    return step_.sync.comm_hook != CommHook::none && element_size(dtype) > Bytes{2};
+}
+
+// DDP divides on the way into the bucket; a hook divides when it casts.
+void GpuRank::copy_in(std::int32_t gradient) {
+    const Gradient& g = workload_.gradients[static_cast<std::size_t>(gradient)];
+    const bool hook_divides =
+        step_.sync.comm_hook != CommHook::none && element_size(g.dtype) > Bytes{2};
+    const std::byte* from = buffers_.gradient(gradient);
+    std::byte* to = buffers_.place_in_bucket(gradient);
+    if (from != to || !hook_divides) {
+        launch_copy(compute_.get(), to, g.dtype, from, g.dtype, g.numel,
+                    hook_divides ? 1.0 : mean_factor());
+    }
+}
+
+void GpuRank::copy_back(std::int32_t gradient) {
+    const Gradient& g = workload_.gradients[static_cast<std::size_t>(gradient)];
+    launch_copy(compute_.get(), buffers_.gradient(gradient), g.dtype,
+                buffers_.place_in_bucket(gradient), g.dtype, g.numel, 1.0);
+}
+
+void GpuRank::cast_down(std::int32_t bucket) {
+    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
+    launch_copy(compute_.get(), buffers_.compressed(bucket), dtype_of(step_.sync.comm_hook),
+                buffers_.bucket(bucket), b.dtype, numel_of(b), mean_factor());
+}
+
+void GpuRank::cast_up(std::int32_t bucket) {
+    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
+    launch_copy(compute_.get(), buffers_.bucket(bucket), b.dtype, buffers_.compressed(bucket),
+                dtype_of(step_.sync.comm_hook), numel_of(b), 1.0);
+}
+
+void GpuRank::copy_buffers(std::int32_t group) {
+    const auto index = static_cast<std::size_t>(group);
+    check_gpu(cudaMemcpyAsync(module_buffers_[index].at(0), broadcast_[index].at(0),
+                              static_cast<std::size_t>(broadcast_[index].size_bytes()),
+                              cudaMemcpyDeviceToDevice, compute_.get()),
+              "cudaMemcpyAsync");
+}
+
+// The communication stream waits for what has been launched so far, as DDP's does.
+void GpuRank::launch(std::int32_t collective) {
+    const CollectiveEvents& events = collectives_[static_cast<std::size_t>(collective)];
+    events.launched.record(compute_);
+    events.launched.hold_up(messages_.stream());
+    stamp(events.begin, messages_.stream());
+    if (step_.communicate == Communicate::yes) {
+        put_collective(collective);
+    }
+    stamp(events.end, messages_.stream());
+    events.done.record(messages_.stream());
+}
+
+void GpuRank::put_collective(std::int32_t collective) {
+    const Collective& c = step_.program->collectives[static_cast<std::size_t>(collective)];
+    const GpuStream& stream = messages_.stream();
+    if (c.kind == CollectiveKind::broadcast) {
+        // Broadcasts open a step, one per buffer group in order.
+        std::byte* data = broadcast_[static_cast<std::size_t>(collective)].at(0);
+        return communicator().broadcast_from_first(data, c.bytes, stream);
+    }
+    invariant(c.kind == CollectiveKind::all_reduce, "a step broadcasts and all-reduces");
+    if (!c.bucket) {
+        return communicator().all_reduce(unused_map_.at(0), c.bytes.count / float_bytes,
+                                         DType::float32, Reduction::sum, stream);
+    }
+    const Bucket& bucket = step_.plan->buckets[static_cast<std::size_t>(*c.bucket)];
+    const bool compressed = casts(*c.bucket);
+    std::byte* data = compressed ? buffers_.compressed(*c.bucket) : buffers_.bucket(*c.bucket);
+    // Where no copy divides, NCCL does.
+    const bool averages = !step_.sync.copies_in && !compressed;
+    communicator().all_reduce(data, numel_of(bucket),
+                              compressed ? dtype_of(step_.sync.comm_hook) : bucket.dtype,
+                              averages ? Reduction::mean : Reduction::sum, stream);
+}
+
+void GpuRank::wait_for(std::int32_t collective) {
+    collectives_[static_cast<std::size_t>(collective)].done.hold_up(compute_);
+}
+
+// Each collective may take as long as the deadline, and so may what comes after the last.
+void GpuRank::finish(const Program& program) {
+    PatientWait wait(communicator());
+    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+        wait.until([&] { return end_.has_happened() || collectives_[i].end.has_happened(); },
+                   "a collective of a step");
+    }
+    wait.until([&] { return end_.has_happened() && messages_.stream().is_idle(); }, "a step");
+}
+
+void GpuRank::read_stamps(const Program& program, StepTrace& trace) const {
+    const std::vector<bool> is_stamped = stamped(program);
+    Duration now{0};
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        const Duration before = now;
+        if (is_stamped[i]) {
+            now = std::max(now, between(start_, stamps_[i]));
+        }
+        trace.instructions.push_back({before, now});
+    }
+    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+        trace.collectives.push_back(
+            {between(start_, collectives_[i].begin), between(start_, collectives_[i].end)});
+    }
+}
+
+// --- each instruction by itself ---
+
+void GpuRank::calibrate() {
+    kernels_.calibrate();
+    // Stamps one after another, launched ahead: what each of them adds to what it times.
+    constexpr std::size_t count = 64;
+    while (stamps_.size() < count) {
+        stamps_.emplace_back(Timing::on);
+    }
+    std::vector<Duration> gaps;
+    for (const bool warms_up : {true, false}) {
+        head_start_.hold(compute_);
+        for (std::size_t i = 0; i < count; ++i) {
+            stamps_[i].record(compute_);
+        }
+        head_start_.release();
+        check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+        for (std::size_t i = 1; !warms_up && i < count; ++i) {
+            gaps.push_back(between(stamps_[i - 1], stamps_[i]));
+        }
+    }
+    head_start_.check();
+    const auto middle = gaps.begin() + std::ssize(gaps) / 2;
+    std::nth_element(gaps.begin(), middle, gaps.end());
+    stamp_time_ = *middle;
+}
+
+std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSettings& sync,
+                                           const BucketPlan& plan, std::int64_t step) {
+    begin_step(program, sync, plan, step, Communicate::for_free);
+    // An operation is up to three launches, and a stamp.
+    constexpr std::size_t batch = HeadStart::most_launches / 4;
+    StepTrace trace;
+    trace.collectives.resize(program.collectives.size());
+    Duration now{0};
+    const std::vector<Instruction>& all = program.instructions;
+    for (std::size_t begin = 0; begin < all.size(); begin += batch) {
+        const std::size_t end = std::min(begin + batch, all.size());
+        head_start_.hold(compute_);
+        start_.record(compute_);
+        for (std::size_t i = begin; i < end; ++i) {
+            if (is_compute(all[i].kind)) {
+                execute(all[i]);
+                stamps_[i].record(compute_);
+            }
+        }
+        head_start_.release();
+        PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "a step");
+        head_start_.check();
+        const GpuEvent* before = &start_;
+        for (std::size_t i = begin; i < end; ++i) {
+            const Duration begun = now;
+            if (is_compute(all[i].kind)) {
+                now += std::max(Duration{0}, between(*before, stamps_[i]) - stamp_time_);
+                before = &stamps_[i];
+            }
+            trace.instructions.push_back({begun, now});
+        }
+    }
+    return trace;
+}
+
+// --- checking ---
+
+StepCheck GpuRank::check() {
+    const int ranks = communicator().ranks();
+    std::vector<double> tolerances;
+    for (const Gradient& gradient : workload_.gradients) {
+        const bool hooked =
+            step_.sync.comm_hook != CommHook::none && element_size(gradient.dtype) > Bytes{2};
+        tolerances.push_back(rounding_tolerance(
+            ranks, accumulation_, hooked ? dtype_of(step_.sync.comm_hook) : gradient.dtype));
+    }
+    StepCheck check = checks_.check(
+        double{value_scale_} * mean_rank_value(ranks, step_.number, accumulation_), tolerances);
+    if (step_.sync.reduces_unused_map) {
+        std::vector<float> map(workload_.gradients.size());
+        unused_map_.copy_out(map.data(), 0, unused_map_.size_bytes());
+        for (std::size_t i = 0; i < map.size(); ++i) {
+            if (map[i] != static_cast<float>(ranks) && check.wrong.empty()) {
+                check.wrong = fmt::format("map of used parameters, element {}: expected {}, got {}",
+                                          i, ranks, map[i]);
+            }
+        }
+    }
+    return check;
+}
+
+// --- all-reduces, alone and beside backward ---
+
+AllReduceTrace GpuRank::all_reduce(const Message& message, std::int64_t iterations) {
+    return messages_.all_reduce(message, iterations);
+}
+
+std::vector<Duration> GpuRank::repeat(const Message& message, std::int64_t iterations,
+                                      const std::function<void()>& waiting) {
+    return messages_.repeat(message, iterations, waiting);
+}
+
+namespace {
+
+// How far the host may be ahead of the GPU on each stream.
+constexpr std::size_t most_ahead = 32;
+
+// Events that are used again once they have been read.
+class EventPool {
+  public:
+    GpuEvent take() {
+        if (free_.empty()) {
+            return GpuEvent(Timing::on);
+        }
+        GpuEvent event = std::move(free_.back());
+        free_.pop_back();
+        return event;
+    }
+    void give_back(GpuEvent event) { free_.push_back(std::move(event)); }
+
+  private:
+    std::vector<GpuEvent> free_;
+};
+
+// An operation of backward, or an all-reduce, between two events.
+struct Timed {
+    std::size_t index = 0;
+    GpuEvent begin{Timing::on};
+    GpuEvent end{Timing::on};
+};
+
+}  // namespace
+
+// Over and over for as long as contend() will, after a pass that warms up. Medians, as one
+// interruption would else count in every comparison.
+std::vector<Duration> GpuRank::backward_alone() {
+    constexpr std::chrono::milliseconds enough{100};
+    constexpr std::size_t most_passes = 100;
+    const std::size_t operations = workload_.backward.size();
+    std::vector<std::vector<Duration>> samples(operations);
+    std::vector<GpuEvent> events;
+    for (std::size_t i = 0; i <= operations; ++i) {
+        events.emplace_back(Timing::on);
+    }
+    const Clock::time_point start = Clock::now();
+    for (std::size_t pass = 0; pass < 3 || (pass < most_passes && Clock::now() - start < enough);
+         ++pass) {
+        events[0].record(compute_);
+        for (std::size_t i = 0; i < operations; ++i) {
+            kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
+            events[i + 1].record(compute_);
+        }
+        PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "backward");
+        for (std::size_t i = 0; pass > 0 && i < operations; ++i) {
+            samples[i].push_back(between(events[i], events[i + 1]));
+        }
+    }
+    std::vector<Duration> medians;
+    for (std::vector<Duration>& of_operation : samples) {
+        const auto middle = of_operation.begin() + std::ssize(of_operation) / 2;
+        std::nth_element(of_operation.begin(), middle, of_operation.end());
+        medians.push_back(*middle);
+    }
+    return medians;
+}
+
+ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations,
+                                 const std::vector<Duration>& alone) {
+    messages_.prepare(message);
+    EventPool pool;
+    std::deque<Timed> all_reduces;
+    std::deque<Timed> operations;
+    GpuEvent origin(Timing::on);
+    origin.record(compute_);
+    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+    GpuEvent before(Timing::on);
+    before.record(compute_);
+    std::vector<Interval> reduced;
+    struct Ran {
+        std::size_t operation = 0;
+        Interval interval;
+    };
+    std::vector<Ran> ran;
+    std::int64_t launched = 0;
+    std::size_t next = 0;
+    PatientWait wait(communicators_.with_ctas(message.ctas));
+    while (std::ssize(reduced) < iterations) {
+        while (launched < iterations && all_reduces.size() < most_ahead) {
+            Timed timed{.begin = pool.take(), .end = pool.take()};
+            timed.begin.record(messages_.stream());
+            messages_.launch(message);
+            timed.end.record(messages_.stream());
+            all_reduces.push_back(std::move(timed));
+            ++launched;
+        }
+        while (operations.size() < most_ahead) {
+            Timed timed{.index = next, .begin = std::move(before), .end = pool.take()};
+            kernels_.backward(static_cast<std::int32_t>(next), 1.0F, false);
+            timed.end.record(compute_);
+            before = pool.take();
+            before.record(compute_);
+            operations.push_back(std::move(timed));
+            next = (next + 1) % alone.size();
+        }
+        wait.until(
+            [&] {
+                return all_reduces.front().end.has_happened() ||
+                       operations.front().end.has_happened();
+            },
+            "contention");
+        while (!all_reduces.empty() && all_reduces.front().end.has_happened()) {
+            Timed& timed = all_reduces.front();
+            reduced.push_back({between(origin, timed.begin), between(origin, timed.end)});
+            pool.give_back(std::move(timed.begin));
+            pool.give_back(std::move(timed.end));
+            all_reduces.pop_front();
+        }
+        while (!operations.empty() && operations.front().end.has_happened()) {
+            Timed& timed = operations.front();
+            ran.push_back(
+                {timed.index, {between(origin, timed.begin), between(origin, timed.end)}});
+            pool.give_back(std::move(timed.begin));
+            pool.give_back(std::move(timed.end));
+            operations.pop_front();
+        }
+    }
+    wait.until([&] { return compute_.is_idle() && messages_.stream().is_idle(); }, "contention");
+    ContentionTrace trace;
+    trace.products = Disturbance{};
+    for (const Interval& interval : reduced) {
+        trace.times.push_back(interval.length());
+    }
+    for (const Ran& operation : ran) {
+        if (operation.interval.begin >= reduced.front().begin &&
+            operation.interval.end <= reduced.back().end) {
+            const Disturbance disturbance{operation.interval.length(), alone[operation.operation]};
+            trace.compute.disturbed += disturbance.disturbed;
+            trace.compute.alone += disturbance.alone;
+            if (kernel_plan_.backward[operation.operation].product) {
+                trace.products->disturbed += disturbance.disturbed;
+                trace.products->alone += disturbance.alone;
+            }
+        }
+    }
+    return trace;
+}
+
+}  // namespace bucketwise

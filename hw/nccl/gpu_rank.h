@@ -1,0 +1,116 @@
+// A rank on a GPU: one stream computes, another communicates, and the host launches for both, as
+// PyTorch's DistributedDataParallel does.
+//
+// Times are the GPU's, by events. A step is stamped only where somebody waits and where its phases
+// end, as a stamp after every operation would slow down a host that can hardly keep up.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "hw/gradient_buffers.h"
+#include "hw/kernel_plan.h"
+#include "hw/nccl/gpu_gradients.h"
+#include "hw/nccl/gpu_kernels.h"
+#include "hw/nccl/gpu_messages.h"
+#include "hw/nccl/gpu_stream.h"
+#include "hw/nccl/head_start.h"
+#include "hw/nccl/nccl_communicator.h"
+#include "hw/rank_device.h"
+#include "sim/scenario.h"
+
+namespace bucketwise {
+
+class GpuRank : public RankDevice {
+  public:
+    // `communicators` is kept by reference. `workload` is the scenario's; `sync` decides where
+    // gradients live. Throws std::bad_alloc when the GPU's memory does not suffice.
+    GpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
+            Communicators& communicators);
+    ~GpuRank() override;
+
+    void calibrate() override;
+    StepTrace run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
+                  std::int64_t step, Communicate communicate) override;
+    std::optional<StepTrace> run_each(const Program& program, const SyncSettings& sync,
+                                      const BucketPlan& plan, std::int64_t step) override;
+    StepCheck check() override;
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting) override;
+    std::vector<Duration> backward_alone() override;
+    ContentionTrace contend(const Message& message, std::int64_t iterations,
+                            const std::vector<Duration>& alone) override;
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override;
+
+  private:
+    // The step in progress.
+    struct Step {
+        const Program* program = nullptr;
+        SyncSettings sync;
+        const BucketPlan* plan = nullptr;
+        std::int64_t number = 0;
+        std::int64_t micro_step = 0;
+        Communicate communicate = Communicate::yes;
+        bool is_captured = false;
+    };
+
+    void begin_step(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
+                    std::int64_t step, Communicate communicate);
+    void arrange(const BucketPlan& plan);
+    void reserve_events(const Program& program);
+    void issue(const Program& program, StepTrace& trace);
+    void issue_as_graph(const Program& program, StepTrace& trace);
+    void stamp(const GpuEvent& event, const GpuStream& stream) const;
+    void execute(const Instruction& instruction);
+    void backward(std::int32_t operation);
+    void copy_in(std::int32_t gradient);
+    void copy_back(std::int32_t gradient);
+    void cast_down(std::int32_t bucket);
+    void cast_up(std::int32_t bucket);
+    void copy_buffers(std::int32_t group);
+    void launch(std::int32_t collective);
+    void put_collective(std::int32_t collective);
+    void wait_for(std::int32_t collective);
+    void finish(const Program& program);
+    void read_stamps(const Program& program, StepTrace& trace) const;
+    [[nodiscard]] bool casts(std::int32_t bucket) const;
+    [[nodiscard]] double mean_factor() const;
+    NcclCommunicator& communicator() { return communicators_.of_steps(); }
+
+    Workload workload_;
+    std::int64_t accumulation_;
+    bool as_graph_;
+    float value_scale_;  // of the gradients' known values, a power of two
+    Communicators& communicators_;
+    KernelPlan kernel_plan_;
+    GpuStream compute_;
+    GpuMessages messages_;  // has the communication stream
+    GpuGradientBuffers buffers_;
+    GpuKernels kernels_;
+    GradientChecks checks_;
+    std::vector<DeviceMemory> broadcast_;       // by buffer group: what travels
+    std::vector<DeviceMemory> module_buffers_;  // and where it is copied to
+    DeviceMemory ones_;                         // one float32 per parameter
+    DeviceMemory unused_map_;
+    BucketPlan arranged_;  // what the buffers are laid out for
+    Step step_;
+
+    HeadStart head_start_;
+    Duration stamp_time_{0};  // what a stamp by itself takes
+    GpuEvent start_{Timing::on};
+    GpuEvent end_{Timing::on};
+    std::vector<GpuEvent> stamps_;  // by instruction; those that are used are recorded
+    struct CollectiveEvents {
+        GpuEvent launched{Timing::off};
+        GpuEvent begin{Timing::on};
+        GpuEvent end{Timing::on};
+        GpuEvent done{Timing::off};
+    };
+    std::vector<CollectiveEvents> collectives_;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,130 @@
+#include "hw/nccl/nccl_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "hw/gloo/connection.h"
+#include "hw/nccl/gpu_check.h"
+#include "hw/nccl/gpu_choice.h"
+#include "hw/nccl/gpu_messages.h"
+#include "hw/nccl/gpu_rank.h"
+#include "hw/nccl/matrix_products.h"
+#include "hw/nccl/nccl_communicator.h"
+#include "hw/nccl/share_gpu.h"
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+// Sets what NCCL reads from the environment, then takes the GPU: NCCL and CUDA look once.
+int prepared_gpu(const MeetingPoint& meeting, const RankIdentity& identity,
+                 const BackendRequest& request) {
+    if (request.share_gpu) {
+        apply_environment(share_gpu_environment(identity.rank, meeting.interface));
+    } else if (!meeting.interface.empty()) {
+        apply_environment({{"NCCL_SOCKET_IFNAME", meeting.interface}});
+    }
+    const int gpu = gpu_for(identity, visible_gpus(), request.share_gpu);
+    check_gpu(cudaSetDevice(gpu), "cudaSetDevice");
+    return gpu;
+}
+
+std::optional<std::int64_t> ctas_of(const BackendRequest& request) {
+    if (request.ctas) {
+        return request.ctas;
+    }
+    return request.share_gpu ? std::optional(share_gpu_ctas) : std::nullopt;
+}
+
+class NcclRank : public RankConnection {
+  public:
+    NcclRank(const MeetingPoint& meeting, const RankIdentity& identity,
+             const BackendRequest& request)
+        : gpu_(prepared_gpu(meeting, identity, request)),
+          connection_(meeting),
+          communicators_(checked_control(request), meeting.deadline, ctas_of(request)) {}
+
+    ControlGroup& control() override { return connection_.control(); }
+
+    [[nodiscard]] std::string gpu() const override { return describe_gpu(gpu_); }
+
+    std::unique_ptr<RankDevice> device(const Scenario& scenario, const Workload& workload,
+                                       const SyncSettings& sync) override {
+        return std::make_unique<GpuRank>(scenario, workload, sync, communicators_);
+    }
+
+    std::unique_ptr<MessageDevice> messages() override {
+        return std::make_unique<GpuMessages>(communicators_);
+    }
+
+  private:
+    // NCCL would refuse ranks that share a GPU too, and say less.
+    ControlGroup& checked_control(const BackendRequest& request) {
+        if (!request.share_gpu) {
+            check_gpus_differ(connection_.control(), gpu_fingerprint(gpu_));
+        }
+        return connection_.control();
+    }
+
+    int gpu_;
+    GlooConnection connection_;
+    Communicators communicators_;
+};
+
+class NcclBackend : public Backend {
+  public:
+    [[nodiscard]] std::string_view name() const override { return "nccl"; }
+
+    void check(const BackendRequest& request) const override {
+        if (request.implementation != AllReduceImplementation::library) {
+            throw InputError("--backend", "", "gloo, as NCCL is not asked for other all-reduces",
+                             fmt::format("nccl and {}", name_of(request.implementation)));
+        }
+        for (const char* name : {"NCCL_MIN_CTAS", "NCCL_MAX_CTAS"}) {
+            if (const auto value = environment_variable(name)) {
+                throw InputError("environment", "/" + std::string(name),
+                                 "none, as it would override --ctas and --contention-ctas", *value);
+            }
+        }
+    }
+
+    void check_scenario(const Scenario& /*scenario*/, const std::string& /*file*/) const override {}
+
+    // NCCL chooses among its algorithms by size; what is fitted to it is a ring's cost.
+    [[nodiscard]] Transport transport(const BackendRequest& request,
+                                      std::int64_t ranks) const override {
+        return {.backend = "nccl",
+                .algorithm = "ring",
+                .implementation = "library",
+                .ranks = ranks,
+                .shared_gpu = request.share_gpu,
+                .ctas = ctas_of(request)};
+    }
+
+    [[nodiscard]] std::string libraries() const override {
+        int version = 0;
+        const bool known = cudaRuntimeGetVersion(&version) == cudaSuccess;
+        return fmt::format("{}, {}, CUDA runtime {}.{}, {}", nccl_version(), cublas_version(),
+                           known ? version / 1000 : 0, known ? version % 1000 / 10 : 0,
+                           gloo_version());
+    }
+
+    [[nodiscard]] std::unique_ptr<RankConnection> connect(
+        const MeetingPoint& meeting, const RankIdentity& identity,
+        const BackendRequest& request) const override {
+        return std::make_unique<NcclRank>(meeting, identity, request);
+    }
+};
+
+}  // namespace
+
+const Backend& nccl_backend() {
+    static const NcclBackend backend;
+    return backend;
+}
+
+}  // namespace bucketwise

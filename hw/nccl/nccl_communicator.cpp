@@ -1,0 +1,263 @@
+#include "hw/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <future>
+#include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hw/nccl/gpu_check.h"
+#include "sim/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+ncclDataType_t nccl_type(DType dtype) {
+    switch (dtype) {
+        case DType::float16:
+            return ncclFloat16;
+        case DType::bfloat16:
+            return ncclBfloat16;
+        case DType::float64:
+            return ncclFloat64;
+        case DType::float32:
+            break;
+    }
+    return ncclFloat32;
+}
+
+// Rank 0's, on every rank.
+ncclUniqueId exchanged_id(ControlGroup& control) {
+    ncclUniqueId id{};
+    if (control.rank() == 0) {
+        check_gpu(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
+    }
+    std::array<std::int64_t, NCCL_UNIQUE_ID_BYTES / sizeof(std::int64_t)> words{};
+    static_assert(sizeof(words) == sizeof(id));
+    std::memcpy(words.data(), &id, sizeof(id));
+    control.broadcast_from_first(words);
+    std::memcpy(&id, words.data(), sizeof(id));
+    return id;
+}
+
+double seconds_of(std::chrono::milliseconds time) {
+    return static_cast<double>(time.count()) / 1e3;
+}
+
+}  // namespace
+
+std::string nccl_version() {
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess) {
+        return "NCCL of unknown version";
+    }
+    return fmt::format("NCCL {}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+// A thread that aborts the communicator when a call into NCCL has not returned by the deadline.
+class NcclCommunicator::Watch {
+  public:
+    explicit Watch(NcclCommunicator& communicator)
+        : communicator_(communicator), thread_([this] { serve(); }) {}
+
+    ~Watch() {
+        {
+            const std::lock_guard lock(mutex_);
+            stopping_ = true;
+        }
+        wake_.notify_one();
+        thread_.join();
+    }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    // No lock: they are part of the time to launch.
+    void begin() { begun_.store(Clock::now().time_since_epoch().count()); }
+    void end() { begun_.store(0); }
+
+  private:
+    void serve() {
+        std::unique_lock lock(mutex_);
+        const auto pause = std::min(communicator_.deadline_ / 4, std::chrono::milliseconds{250});
+        while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
+            const Clock::time_point begun{Clock::duration{begun_.load()}};
+            if (begun != Clock::time_point{} && Clock::now() - begun > communicator_.deadline_) {
+                communicator_.abort();
+                return;
+            }
+        }
+    }
+
+    NcclCommunicator& communicator_;
+    std::atomic<Clock::rep> begun_{0};  // 0: no call is running
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+NcclCommunicator::NcclCommunicator(ControlGroup& control, std::chrono::milliseconds deadline,
+                                   std::optional<std::int64_t> ctas)
+    : rank_(control.rank()), ranks_(control.ranks()), deadline_(deadline) {
+    connect(exchanged_id(control), ctas);
+    watch_ = std::make_unique<Watch>(*this);
+}
+
+// Until it has returned there is no communicator to abort, so it runs on a thread that is left
+// behind when it takes too long.
+void NcclCommunicator::connect(const ncclUniqueId& id, std::optional<std::int64_t> ctas) {
+    struct Connected {
+        ncclResult_t result = ncclSuccess;
+        ncclComm_t communicator = nullptr;
+        std::string error;
+    };
+    int device = 0;
+    check_gpu(cudaGetDevice(&device), "cudaGetDevice");
+    std::promise<Connected> promise;
+    std::future<Connected> future = promise.get_future();
+    std::thread([promise = std::move(promise), id, ctas, device, rank = rank_,
+                 ranks = ranks_]() mutable {
+        Connected connected;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        // As PyTorch has it: what a launch costs is then what it costs there.
+        config.blocking = 1;
+        if (ctas) {
+            config.minCTAs = 1;
+            config.maxCTAs = static_cast<int>(*ctas);
+        }
+        cudaSetDevice(device);  // of a thread; NCCL reports it if that failed
+        connected.result =
+            ncclCommInitRankConfig(&connected.communicator, ranks, id, rank, &config);
+        if (connected.result != ncclSuccess) {
+            const char* error = ncclGetLastError(nullptr);
+            connected.error = error == nullptr ? "" : error;
+        }
+        promise.set_value(connected);
+    }).detach();
+    if (future.wait_for(deadline_) != std::future_status::ready) {
+        throw PeerFailure(fmt::format("NCCL had not connected rank {} to all {} after {} s", rank_,
+                                      ranks_, seconds_of(deadline_)));
+    }
+    const Connected connected = future.get();
+    if (connected.result != ncclSuccess) {
+        const std::string text =
+            fmt::format("ncclCommInitRankConfig: {} ({})", ncclGetErrorString(connected.result),
+                        connected.error.empty() ? "NCCL_DEBUG=WARN tells more" : connected.error);
+        if (connected.result == ncclRemoteError || connected.result == ncclSystemError) {
+            throw PeerFailure(text);
+        }
+        throw GpuError(text);
+    }
+    communicator_ = connected.communicator;
+}
+
+NcclCommunicator::~NcclCommunicator() {
+    watch_.reset();
+    // Not ncclCommDestroy: it would wait for the other ranks, and here nobody waits for anything.
+    abort();
+}
+
+void NcclCommunicator::abort() noexcept {
+    if (communicator_ != nullptr && !aborted_.exchange(true)) {
+        ncclCommAbort(communicator_);
+    }
+}
+
+std::string NcclCommunicator::doing(const char* what) const {
+    return fmt::format("{} on rank {} of {}", what, rank_, ranks_);
+}
+
+template <typename Act>
+void NcclCommunicator::call(const char* what, const Act& act) {
+    if (aborted_) {
+        throw PeerFailure(doing(what) + ": an earlier collective failed");
+    }
+    watch_->begin();
+    const ncclResult_t result = act();
+    watch_->end();
+    if (aborted_) {
+        throw PeerFailure(
+            fmt::format("{}: NCCL did not return for {} s, as another rank does not "
+                        "answer",
+                        doing(what), seconds_of(deadline_)));
+    }
+    if (result != ncclSuccess) {
+        fail(result, what);
+    }
+}
+
+void NcclCommunicator::fail(ncclResult_t result, const char* what) {
+    // Its last words are gone once it is aborted.
+    try {
+        check_gpu(result, doing(what).c_str(), communicator_);
+    } catch (...) {
+        abort();
+        throw;
+    }
+    invariant(false, "a failure throws");
+    std::terminate();
+}
+
+void NcclCommunicator::all_reduce(void* data, std::int64_t elements, DType dtype,
+                                  Reduction reduction, const GpuStream& stream) {
+    call("all-reduce", [&] {
+        return ncclAllReduce(data, data, static_cast<std::size_t>(elements), nccl_type(dtype),
+                             reduction == Reduction::sum ? ncclSum : ncclAvg, communicator_,
+                             stream.get());
+    });
+}
+
+void NcclCommunicator::broadcast_from_first(void* data, Bytes size, const GpuStream& stream) {
+    call("broadcast", [&] {
+        return ncclBroadcast(data, data, static_cast<std::size_t>(size.count), ncclUint8, 0,
+                             communicator_, stream.get());
+    });
+}
+
+void NcclCommunicator::check() {
+    if (aborted_) {
+        throw PeerFailure(doing("waiting") + ": an earlier collective failed");
+    }
+    ncclResult_t asynchronous = ncclSuccess;
+    const ncclResult_t result = ncclCommGetAsyncError(communicator_, &asynchronous);
+    if (result != ncclSuccess || asynchronous != ncclSuccess) {
+        fail(result != ncclSuccess ? result : asynchronous, "a collective");
+    }
+}
+
+// Spins at first, so that short waits end when they end; then sleeps, for processors are few.
+void PatientWait::until(const std::function<bool()>& has_happened, const char* what,
+                        const std::function<void()>& waiting) {
+    constexpr std::chrono::milliseconds spinning{2};
+    constexpr std::chrono::microseconds pause{50};
+    constexpr std::chrono::seconds between_calls{1};
+    Clock::time_point called = begin_;
+    while (!has_happened()) {
+        const Clock::time_point now = Clock::now();
+        communicator_.check();
+        if (now - begin_ > communicator_.deadline()) {
+            communicator_.abort();
+            throw PeerFailure(fmt::format("{} on rank {} of {}: not done after {} s", what,
+                                          communicator_.rank(), communicator_.ranks(),
+                                          seconds_of(communicator_.deadline())));
+        }
+        if (waiting && now - called > between_calls) {
+            waiting();
+            called = now;
+        }
+        if (now - begin_ < spinning) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(pause);
+        }
+    }
+    begin_ = Clock::now();  // what comes next has the whole deadline
+}
+
+}  // namespace bucketwise

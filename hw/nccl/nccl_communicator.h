@@ -1,0 +1,98 @@
+// One NCCL communicator over all ranks of a job, and the patience with it.
+//
+// NCCL itself waits for ever: a kernel of a collective spins until its peers have come. So whoever
+// waits for one does so through PatientWait (below), which asks NCCL for errors of its own threads
+// and gives up at a deadline; and a thread watches over calls that do not return. Both abort the
+// communicator, which ends its kernels. PyTorch's watchdog does the same.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "hw/communicator.h"
+#include "hw/control_group.h"
+#include "hw/nccl/gpu_stream.h"
+#include "sim/dtype.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+// Such as "NCCL 2.28.9".
+std::string nccl_version();
+
+enum class Reduction : std::uint8_t {
+    sum,
+    mean  // NCCL divides by the number of ranks
+};
+
+// One thread at a time, but for has_failed().
+class NcclCommunicator {
+  public:
+    // Collective over `control`, by which rank 0 tells the others NCCL's id. Uses the current
+    // device. `ctas`: most thread blocks of a collective. Throws PeerFailure when the ranks are not
+    // connected by the deadline, GpuError for what NCCL refuses.
+    NcclCommunicator(ControlGroup& control, std::chrono::milliseconds deadline,
+                     std::optional<std::int64_t> ctas);
+    // Ends collectives that are still running.
+    ~NcclCommunicator();
+    NcclCommunicator(const NcclCommunicator&) = delete;
+    NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int ranks() const { return ranks_; }
+    [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
+
+    // Puts it on the stream and returns. In place; `data` is on the device, `elements` >= 0.
+    void all_reduce(void* data, std::int64_t elements, DType dtype, Reduction reduction,
+                    const GpuStream& stream);
+    // Likewise; rank 0's data goes to all.
+    void broadcast_from_first(void* data, Bytes size, const GpuStream& stream);
+
+    // Throws PeerFailure or GpuError once NCCL has found a failure, and aborts.
+    void check();
+    // Ends what is running on any stream; every later call fails. Twice is once.
+    void abort() noexcept;
+
+  private:
+    class Watch;
+
+    [[nodiscard]] std::string doing(const char* what) const;
+    void connect(const ncclUniqueId& id, std::optional<std::int64_t> ctas);
+    template <typename Act>
+    void call(const char* what, const Act& act);
+    [[noreturn]] void fail(ncclResult_t result, const char* what);
+
+    int rank_;
+    int ranks_;
+    std::chrono::milliseconds deadline_;
+    ncclComm_t communicator_ = nullptr;
+    std::atomic<bool> aborted_{false};
+    std::unique_ptr<Watch> watch_;  // uses all above
+};
+
+// Waits for the GPU without trusting that what it waits for ever ends.
+class PatientWait {
+  public:
+    // `communicator` is kept by reference.
+    explicit PatientWait(NcclCommunicator& communicator)
+        : communicator_(communicator), begin_(std::chrono::steady_clock::now()) {}
+
+    // Returns once `has_happened`. `what` is waited for, for messages. Throws PeerFailure when that
+    // takes longer than the communicator's deadline.
+    void until(const std::function<bool()>& has_happened, const char* what,
+               const std::function<void()>& waiting = {});
+
+  private:
+    NcclCommunicator& communicator_;
+    std::chrono::steady_clock::time_point begin_;
+};
+
+}  // namespace bucketwise
