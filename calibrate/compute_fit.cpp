@@ -145,16 +145,8 @@ Bytes copied_bytes(StepInput input, const SyncSettings& sync) {
         make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
     Duration time{0};
     for (const Instruction& instruction : build_program(input, sync, plan).instructions) {
-        switch (instruction.kind) {
-            case InstructionKind::copy_buffers:
-            case InstructionKind::copy_in:
-            case InstructionKind::copy_back:
-            case InstructionKind::cast_down:
-            case InstructionKind::cast_up:
-                time += instruction.device;
-                break;
-            default:
-                break;
+        if (is_copy(instruction.kind)) {
+            time += instruction.device;
         }
     }
     constexpr std::int64_t ps_per_byte = 1000;

@@ -98,6 +98,8 @@ void CpuRank::execute(const Instruction& instruction) {
             return backward(instruction.subject);
         case InstructionKind::copy_in:
             return copy_in(instruction.subject);
+        case InstructionKind::pack:
+            return pack(instruction.subject);
         case InstructionKind::cast_down:
             return cast_down(instruction.subject);
         case InstructionKind::launch:
@@ -106,6 +108,8 @@ void CpuRank::execute(const Instruction& instruction) {
             return thread_.wait(step_.tickets[static_cast<std::size_t>(instruction.subject)]);
         case InstructionKind::cast_up:
             return cast_up(instruction.subject);
+        case InstructionKind::unpack:
+            return unpack(instruction.subject);
         case InstructionKind::copy_back:
             return copy_back(instruction.subject);
         case InstructionKind::optimizer:
@@ -149,6 +153,29 @@ void CpuRank::copy_back(std::int32_t gradient) {
     const Gradient& g = workload_.gradients[static_cast<std::size_t>(gradient)];
     copy_scaled(buffers_.gradient(gradient), buffers_.place_in_bucket(gradient), g.numel, g.dtype,
                 1.0);
+}
+
+// A CPU has no launches to save: copy by copy, each with its cast.
+void CpuRank::pack(std::int32_t bucket) {
+    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
+    for (const std::int32_t index : b.gradients) {
+        const Gradient& g = workload_.gradients[static_cast<std::size_t>(index)];
+        std::byte* to =
+            casts(bucket) ? buffers_.compressed_place(index) : buffers_.place_in_bucket(index);
+        cast_scaled(to, casts(bucket) ? dtype_of(step_.sync.comm_hook) : b.dtype,
+                    buffers_.gradient(index), b.dtype, g.numel, mean_factor());
+    }
+}
+
+void CpuRank::unpack(std::int32_t bucket) {
+    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
+    for (const std::int32_t index : b.gradients) {
+        const Gradient& g = workload_.gradients[static_cast<std::size_t>(index)];
+        const std::byte* from =
+            casts(bucket) ? buffers_.compressed_place(index) : buffers_.place_in_bucket(index);
+        cast_scaled(buffers_.gradient(index), b.dtype, from,
+                    casts(bucket) ? dtype_of(step_.sync.comm_hook) : b.dtype, g.numel, 1.0);
+    }
 }
 
 void CpuRank::cast_down(std::int32_t bucket) {

@@ -57,6 +57,8 @@ class CpuRank : public RankDevice {
     void backward(std::int32_t operation);
     void copy_in(std::int32_t gradient);
     void copy_back(std::int32_t gradient);
+    void pack(std::int32_t bucket);
+    void unpack(std::int32_t bucket);
     void cast_down(std::int32_t bucket);
     void cast_up(std::int32_t bucket);
     void copy_buffers(std::int32_t group);

@@ -44,6 +44,9 @@ class BasicGradientBuffers {
     [[nodiscard]] std::byte* compressed(std::int32_t bucket) {
         return compressed_.at(layout_.compressed(bucket));
     }
+    [[nodiscard]] std::byte* compressed_place(std::int32_t gradient) {
+        return compressed_.at(layout_.compressed_place(gradient));
+    }
 
     [[nodiscard]] const Memory& buckets_block() const { return buckets_; }
     [[nodiscard]] const Memory& own_block() const { return own_; }

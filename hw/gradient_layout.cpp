@@ -12,7 +12,8 @@ GradientLayout::GradientLayout(const std::vector<Gradient>& gradients, const Syn
     : gradients_(gradients),
       alignment_bytes_(alignment_bytes),
       views_(sync.communicates && !(sync.copies_in && sync.copies_back)),
-      place_(gradients.size(), 0) {
+      place_(gradients.size(), 0),
+      compressed_place_(gradients.size(), 0) {
     std::int64_t elements = 0;
     std::int64_t offset = 0;
     for (const Gradient& gradient : gradients) {
@@ -41,6 +42,8 @@ void GradientLayout::arrange(const BucketPlan& plan) {
         std::int64_t numel = 0;
         for (const std::int32_t gradient : bucket.gradients) {
             place_[index(gradient)] = offset;
+            compressed_place_[index(gradient)] =
+                compressed_offset + compressed_element_bytes * numel;
             offset += gradients_[index(gradient)].size().count;
             numel += gradients_[index(gradient)].numel;
         }

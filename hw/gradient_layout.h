@@ -40,6 +40,9 @@ class GradientLayout {
     [[nodiscard]] std::int64_t compressed(std::int32_t bucket) const {
         return compressed_[index(bucket)];
     }
+    [[nodiscard]] std::int64_t compressed_place(std::int32_t gradient) const {
+        return compressed_place_[index(gradient)];
+    }
 
   private:
     static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
@@ -55,6 +58,7 @@ class GradientLayout {
     std::vector<std::int64_t> place_;
     std::vector<std::int64_t> bucket_;
     std::vector<std::int64_t> compressed_;
+    std::vector<std::int64_t> compressed_place_;  // by gradient
 };
 
 }  // namespace bucketwise

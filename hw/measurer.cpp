@@ -95,20 +95,8 @@ StepTrace as_intervals(const std::vector<Duration>& launches) {
 double copies_us(const Program& program, const StepTrace& trace) {
     Duration sum{0};
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-        switch (program.instructions[i].kind) {
-            case InstructionKind::copy_buffers:
-            case InstructionKind::copy_in:
-            case InstructionKind::cast_down:
-            case InstructionKind::cast_up:
-            case InstructionKind::copy_back:
-                sum += trace.instructions[i].length();
-                break;
-            case InstructionKind::forward:
-            case InstructionKind::backward:
-            case InstructionKind::launch:
-            case InstructionKind::wait:
-            case InstructionKind::optimizer:
-                break;
+        if (is_copy(program.instructions[i].kind)) {
+            sum += trace.instructions[i].length();
         }
     }
     return to_us(sum);

@@ -100,6 +100,8 @@ class TraceWriter {
                 return workload_.backward[subject].name;
             case InstructionKind::copy_in:
                 return "into bucket: " + workload_.gradients[subject].name;
+            case InstructionKind::pack:
+                return fmt::format("pack bucket {}", subject);
             case InstructionKind::cast_down:
                 return fmt::format("compress bucket {}", subject);
             case InstructionKind::launch:
@@ -108,6 +110,8 @@ class TraceWriter {
                 return "wait for " + collective_name(subject);
             case InstructionKind::cast_up:
                 return fmt::format("decompress bucket {}", subject);
+            case InstructionKind::unpack:
+                return fmt::format("unpack bucket {}", subject);
             case InstructionKind::copy_back:
                 return "out of bucket: " + workload_.gradients[subject].name;
             case InstructionKind::optimizer:

@@ -118,7 +118,7 @@ class Builder {
         if (!sync_.communicates) {
             return;
         }
-        if (sync_.copies_in) {
+        if (sync_.copies_in && !sync_.fused_copies) {
             const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
             add_copy(InstructionKind::copy_in, gradient, size);
         }
@@ -135,9 +135,9 @@ class Builder {
         }
     }
 
-    // Both ends of a cast move half the traffic of a copy's read and write at the narrower side, so
-    // a copy of the mean of both sizes stands for it.
-    void add_cast(InstructionKind kind, std::size_t bucket) {
+    // With a cast, half of a copy's traffic is at the narrower side, so a copy of the mean of both
+    // sizes stands for it. Without one both sizes are the same.
+    void add_bucket_copy(InstructionKind kind, std::size_t bucket) {
         const Bytes full = plan_.buckets[bucket].size;
         add_copy(kind, static_cast<std::int32_t>(bucket),
                  {(full + bytes_on_wire(bucket)).count / 2});
@@ -163,8 +163,10 @@ class Builder {
     }
 
     void launch_bucket(std::size_t bucket) {
-        if (casts(bucket)) {
-            add_cast(InstructionKind::cast_down, bucket);
+        if (sync_.fused_copies) {
+            add_bucket_copy(InstructionKind::pack, bucket);
+        } else if (casts(bucket)) {
+            add_bucket_copy(InstructionKind::cast_down, bucket);
         }
         launch(CollectiveKind::all_reduce, Phase::backward, bytes_on_wire(bucket),
                static_cast<std::int32_t>(bucket));
@@ -213,8 +215,11 @@ class Builder {
     }
 
     void finish_bucket(std::size_t bucket) {
+        if (sync_.fused_copies && sync_.copies_back) {
+            return add_bucket_copy(InstructionKind::unpack, bucket);
+        }
         if (casts(bucket)) {
-            add_cast(InstructionKind::cast_up, bucket);
+            add_bucket_copy(InstructionKind::cast_up, bucket);
         }
         if (sync_.copies_back) {
             for (const std::int32_t gradient : plan_.buckets[bucket].gradients) {
@@ -236,6 +241,26 @@ class Builder {
 };
 
 }  // namespace
+
+bool is_copy(InstructionKind kind) {
+    switch (kind) {
+        case InstructionKind::copy_buffers:
+        case InstructionKind::copy_in:
+        case InstructionKind::pack:
+        case InstructionKind::cast_down:
+        case InstructionKind::cast_up:
+        case InstructionKind::unpack:
+        case InstructionKind::copy_back:
+            return true;
+        case InstructionKind::forward:
+        case InstructionKind::backward:
+        case InstructionKind::launch:
+        case InstructionKind::wait:
+        case InstructionKind::optimizer:
+            break;
+    }
+    return false;
+}
 
 Program build_opening(const StepInput& input, const SyncSettings& sync) {
     Program program;

@@ -23,13 +23,18 @@ enum class InstructionKind : std::uint8_t {
     forward,       // subject: operation of Workload::forward
     backward,      // subject: operation of Workload::backward
     copy_in,       // subject: gradient; into its bucket with the division by the number of ranks
+    pack,          // subject: bucket; all its copies in and the hook's cast, in one launch
     cast_down,     // subject: bucket; comm hook
     launch,        // subject: collective; issued by the host, runs on the communication stream
     wait,          // subject: collective; what follows on the compute stream starts after its end
     cast_up,       // subject: bucket; comm hook
+    unpack,        // subject: bucket; the hook's cast and all its copies back, in one launch
     copy_back,     // subject: gradient
     optimizer
 };
+
+// Moves bytes, and nothing else.
+bool is_copy(InstructionKind kind);
 
 constexpr bool is_compute(InstructionKind kind) {
     return kind != InstructionKind::launch && kind != InstructionKind::wait;

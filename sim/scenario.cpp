@@ -330,14 +330,17 @@ void read_caps(const JsonObject& object, SyncRequest& sync) {
 SyncRequest read_sync(const JsonPlace& place) {
     const JsonObject object(
         place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
-                "comm_hook", "pytorch_version", "find_unused_parameters", "broadcast_buffers",
-                "closing", "order", "launch"});
+                "fused_copies", "comm_hook", "pytorch_version", "find_unused_parameters",
+                "broadcast_buffers", "closing", "order", "launch"});
     SyncRequest sync;
     sync.strategy = read_choice(object.at("strategy"), all_strategies);
     read_caps(object, sync);
     read_policy(object, sync);
     if (const auto views = object.find("views")) {
         sync.views = read_boolean(*views);
+    }
+    if (const auto fused = object.find("fused_copies")) {
+        sync.fused_copies = read_boolean(*fused);
     }
     if (const auto hook = object.find("comm_hook")) {
         sync.comm_hook = read_choice(*hook, all_hooks);
@@ -557,6 +560,7 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     note(sync.first_bucket.has_value(), caps_matter, "first_bucket_mib");
     note(!sync.bucket_cap_list.empty(), caps_matter, "bucket_cap_mib_list");
     note(sync.views, settings.copies_in, "views");
+    note(sync.fused_copies, settings.copies_in, "fused_copies");
     note(sync.comm_hook != CommHook::none, settings.communicates, "comm_hook");
     note(sync.find_unused_parameters, ddp, "find_unused_parameters");
     note(!sync.broadcast_buffers, ddp, "broadcast_buffers");

@@ -108,6 +108,7 @@ SyncSettings settings_for(const SyncRequest& request) {
     settings.reduces_unused_map = ddp && request.find_unused_parameters;
     settings.copies_in = preset.copies;
     settings.copies_back = preset.copies && !request.views;
+    settings.fused_copies = request.fused_copies && settings.copies_in;
     settings.comm_hook = request.comm_hook;
     settings.broadcasts_buffers = ddp && request.broadcast_buffers;
     return settings;

@@ -59,6 +59,7 @@ struct SyncRequest {
     std::vector<Bytes> bucket_cap_list;   // PyTorch's bucket_cap_mb_list (2025-11)
     bool explicit_cap_sets_first = true;  // PyTorch since pull request 121640 (2024)
     bool views = false;                   // gradient_as_bucket_view
+    bool fused_copies = false;            // one launch packs a whole bucket, one unpacks it
     CommHook comm_hook = CommHook::none;
     bool find_unused_parameters = false;
     bool broadcast_buffers = true;
@@ -72,8 +73,9 @@ struct SyncRequest {
 struct SyncSettings {
     bool communicates = true;
     PlanPolicy policy;
-    bool copies_in = false;    // into the bucket; with views this is the division in place
-    bool copies_back = false;  // out of the bucket, after its all-reduce
+    bool copies_in = false;     // into the bucket; with views this is the division in place
+    bool copies_back = false;   // out of the bucket, after its all-reduce
+    bool fused_copies = false;  // a bucket's copies are one launch each way, with the hook's casts
     CommHook comm_hook = CommHook::none;
     bool broadcasts_buffers = false;  // at the start of forward
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -100,6 +101,7 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
     : workload_(workload),
       accumulation_(scenario.step.accumulation),
       as_graph_(scenario.step.cuda_graph),
+      comm_hook_(sync.comm_hook),
       value_scale_(scale_within_float16(communicators.of_steps().ranks(), accumulation_)),
       communicators_(communicators),
       kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
@@ -131,6 +133,28 @@ void GpuRank::arrange(const BucketPlan& plan) {
     buffers_.arrange(plan);
     kernels_.arrange();
     checks_.arrange();
+    arrange_chunks();
+}
+
+void GpuRank::arrange_chunks() {
+    bucket_chunks_.clear();
+    std::vector<Chunk> all;
+    for (std::size_t i = 0; i < arranged_.buckets.size(); ++i) {
+        std::vector<TensorPlace> places;
+        for (const std::int32_t index : arranged_.buckets[i].gradients) {
+            places.push_back({.tensor = buffers_.gradient(index),
+                              .place = casts(static_cast<std::int32_t>(i))
+                                           ? buffers_.compressed_place(index)
+                                           : buffers_.place_in_bucket(index),
+                              .numel = workload_.gradients[static_cast<std::size_t>(index)].numel});
+        }
+        const std::vector<Chunk> chunks = chunks_of(places);
+        bucket_chunks_.push_back({std::ssize(all), std::ssize(chunks)});
+        all.insert(all.end(), chunks.begin(), chunks.end());
+    }
+    chunks_ = DeviceMemory();  // never two at once
+    chunks_ = DeviceMemory(static_cast<std::int64_t>(all.size() * sizeof(Chunk)));
+    chunks_.write(std::span<const Chunk>(all));
 }
 
 std::int64_t GpuRank::peak_memory_bytes() const {
@@ -255,6 +279,8 @@ void GpuRank::execute(const Instruction& instruction) {
             return backward(instruction.subject);
         case InstructionKind::copy_in:
             return copy_in(instruction.subject);
+        case InstructionKind::pack:
+            return pack(instruction.subject);
         case InstructionKind::cast_down:
             return cast_down(instruction.subject);
         case InstructionKind::launch:
@@ -263,6 +289,8 @@ void GpuRank::execute(const Instruction& instruction) {
             return wait_for(instruction.subject);
         case InstructionKind::cast_up:
             return cast_up(instruction.subject);
+        case InstructionKind::unpack:
+            return unpack(instruction.subject);
         case InstructionKind::copy_back:
             return copy_back(instruction.subject);
         case InstructionKind::optimizer:
@@ -285,8 +313,13 @@ double GpuRank::mean_factor() const {
 }
 
 bool GpuRank::casts(std::int32_t bucket) const {
-    const DType dtype = step_.plan->buckets[static_cast<std::size_t>(bucket)].dtype;
-    return step_.sync.comm_hook != CommHook::none && element_size(dtype) > Bytes{2};
+    const DType dtype = arranged_.buckets[static_cast<std::size_t>(bucket)].dtype;
+    return comm_hook_ != CommHook::none && element_size(dtype) > Bytes{2};
+}
+
+DType GpuRank::wire_dtype(std::int32_t bucket) const {
+    return casts(bucket) ? dtype_of(comm_hook_)
+                         : arranged_.buckets[static_cast<std::size_t>(bucket)].dtype;
 }
 
 // DDP divides on the way into the bucket; a hook divides when it casts.
@@ -308,16 +341,30 @@ void GpuRank::copy_back(std::int32_t gradient) {
                 buffers_.place_in_bucket(gradient), g.dtype, g.numel, 1.0);
 }
 
+void GpuRank::pack(std::int32_t bucket) {
+    const BucketChunks& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
+    launch_pack(compute_.get(), chunks_.as<Chunk>() + chunks.begin, chunks.count,
+                wire_dtype(bucket), arranged_.buckets[static_cast<std::size_t>(bucket)].dtype,
+                mean_factor());
+}
+
+void GpuRank::unpack(std::int32_t bucket) {
+    const BucketChunks& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
+    launch_unpack(compute_.get(), chunks_.as<Chunk>() + chunks.begin, chunks.count,
+                  arranged_.buckets[static_cast<std::size_t>(bucket)].dtype, wire_dtype(bucket),
+                  1.0);
+}
+
 void GpuRank::cast_down(std::int32_t bucket) {
     const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
-    launch_copy(compute_.get(), buffers_.compressed(bucket), dtype_of(step_.sync.comm_hook),
+    launch_copy(compute_.get(), buffers_.compressed(bucket), wire_dtype(bucket),
                 buffers_.bucket(bucket), b.dtype, numel_of(b), mean_factor());
 }
 
 void GpuRank::cast_up(std::int32_t bucket) {
     const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
     launch_copy(compute_.get(), buffers_.bucket(bucket), b.dtype, buffers_.compressed(bucket),
-                dtype_of(step_.sync.comm_hook), numel_of(b), 1.0);
+                wire_dtype(bucket), numel_of(b), 1.0);
 }
 
 void GpuRank::copy_buffers(std::int32_t group) {
@@ -359,8 +406,7 @@ void GpuRank::put_collective(std::int32_t collective) {
     std::byte* data = compressed ? buffers_.compressed(*c.bucket) : buffers_.bucket(*c.bucket);
     // Where no copy divides, NCCL does.
     const bool averages = !step_.sync.copies_in && !compressed;
-    communicator().all_reduce(data, numel_of(bucket),
-                              compressed ? dtype_of(step_.sync.comm_hook) : bucket.dtype,
+    communicator().all_reduce(data, numel_of(bucket), wire_dtype(*c.bucket),
                               averages ? Reduction::mean : Reduction::sum, stream);
 }
 

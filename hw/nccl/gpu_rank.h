@@ -61,6 +61,7 @@ class GpuRank : public RankDevice {
     void begin_step(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                     std::int64_t step, Communicate communicate);
     void arrange(const BucketPlan& plan);
+    void arrange_chunks();
     void reserve_events(const Program& program);
     void issue(const Program& program, StepTrace& trace);
     void issue_as_graph(const Program& program, StepTrace& trace);
@@ -69,6 +70,8 @@ class GpuRank : public RankDevice {
     void backward(std::int32_t operation);
     void copy_in(std::int32_t gradient);
     void copy_back(std::int32_t gradient);
+    void pack(std::int32_t bucket);
+    void unpack(std::int32_t bucket);
     void cast_down(std::int32_t bucket);
     void cast_up(std::int32_t bucket);
     void copy_buffers(std::int32_t group);
@@ -78,12 +81,14 @@ class GpuRank : public RankDevice {
     void finish(const Program& program);
     void read_stamps(const Program& program, StepTrace& trace) const;
     [[nodiscard]] bool casts(std::int32_t bucket) const;
+    [[nodiscard]] DType wire_dtype(std::int32_t bucket) const;
     [[nodiscard]] double mean_factor() const;
     NcclCommunicator& communicator() { return communicators_.of_steps(); }
 
     Workload workload_;
     std::int64_t accumulation_;
     bool as_graph_;
+    CommHook comm_hook_;
     float value_scale_;  // of the gradients' known values, a power of two
     Communicators& communicators_;
     KernelPlan kernel_plan_;
@@ -97,6 +102,12 @@ class GpuRank : public RankDevice {
     DeviceMemory ones_;                         // one float32 per parameter
     DeviceMemory unused_map_;
     BucketPlan arranged_;  // what the buffers are laid out for
+    struct BucketChunks {  // of the table below
+        std::int64_t begin = 0;
+        std::int64_t count = 0;
+    };
+    std::vector<BucketChunks> bucket_chunks_;
+    DeviceMemory chunks_;  // gradients and their places in what travels, bucket by bucket
     Step step_;
 
     HeadStart head_start_;

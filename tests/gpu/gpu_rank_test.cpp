@@ -106,6 +106,7 @@ TEST_CASE("views, hooks, accumulation, graphs and the map of unused parameters k
                     scenario.sync.views = views;
                     scenario.sync.comm_hook = hook;
                     scenario.sync.find_unused_parameters = views;
+                    scenario.sync.fused_copies = accumulation == 3;
                     scenario.step.accumulation = accumulation;
                     scenario.step.optimizer = Optimizer::adam;
                     scenario.step.cuda_graph = hook == CommHook::none || accumulation == 3;

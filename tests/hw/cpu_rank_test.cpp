@@ -108,6 +108,7 @@ TEST_CASE("views, hooks, accumulation and the map of unused parameters keep the 
                     scenario.sync.views = views;
                     scenario.sync.comm_hook = hook;
                     scenario.sync.find_unused_parameters = views;
+                    scenario.sync.fused_copies = accumulation == 3;
                     scenario.step.accumulation = accumulation;
                     scenario.step.optimizer = Optimizer::adam;
                 }

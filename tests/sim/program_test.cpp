@@ -1,6 +1,7 @@
 #include "sim/program.h"
 
 #include <algorithm>
+#include <map>
 
 #include "sim/engine.h"
 #include "tests/catch.h"
@@ -111,6 +112,41 @@ TEST_CASE("a compression hook halves the bytes and adds two casts") {
     input.copy_bandwidth = BytesPerSecond{10'000'000'000};
     request.views = true;
     CHECK(step_ms(input, request) == Approx(6.25));
+}
+
+TEST_CASE("fused copies are one launch each way for every bucket, with the hook's casts in them") {
+    // Buckets of 2 and 1 gradients: 3 copies in, 3 back and 2 casts each way become 2 and 2.
+    StepInput input = three_gradients();
+    input.copy_bandwidth = BytesPerSecond{10'000'000'000};
+    const auto kinds_with = [&](CommHook hook, bool views, bool fused) {
+        SyncRequest request = request_of(Strategy::ddp, 1'500'000);
+        request.comm_hook = hook;
+        request.views = views;
+        request.fused_copies = fused;
+        std::map<InstructionKind, int> kinds;
+        for (const Instruction& instruction : program_of(input, request).instructions) {
+            if (is_copy(instruction.kind)) {
+                ++kinds[instruction.kind];
+            }
+        }
+        return kinds;
+    };
+    using Kinds = std::map<InstructionKind, int>;
+    CHECK(kinds_with(CommHook::none, false, false) ==
+          Kinds{{InstructionKind::copy_in, 3}, {InstructionKind::copy_back, 3}});
+    CHECK(kinds_with(CommHook::none, false, true) ==
+          Kinds{{InstructionKind::pack, 2}, {InstructionKind::unpack, 2}});
+    CHECK(kinds_with(CommHook::bf16, false, true) ==
+          Kinds{{InstructionKind::pack, 2}, {InstructionKind::unpack, 2}});
+    CHECK(kinds_with(CommHook::none, true, true) == Kinds{{InstructionKind::pack, 2}});
+    // Views need no copy back, but the cast back stays.
+    CHECK(kinds_with(CommHook::bf16, true, true) ==
+          Kinds{{InstructionKind::pack, 2}, {InstructionKind::cast_up, 2}});
+    // All gradients in one bucket: it is packed at 4 ms, not copied as each is ready, so 4 + 0.3,
+    // 3 ms of all-reduce, 0.3 to unpack; backward's fourth ms is over by then.
+    SyncRequest request = request_of(Strategy::ddp, 3'000'000);
+    request.fused_copies = true;
+    CHECK(step_ms(input, request) == Approx(7.6));
 }
 
 TEST_CASE("gradients of two bytes are not compressed any further") {
