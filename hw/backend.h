@@ -10,6 +10,7 @@
 
 #include "hw/communicator.h"
 #include "hw/control_group.h"
+#include "hw/copy_bench.h"
 #include "hw/measurement.h"
 #include "hw/meeting_point.h"
 #include "hw/rank_device.h"
@@ -69,6 +70,11 @@ class Backend {
 
     // Its own libraries and those it computes with, with versions. Needs no GPU.
     [[nodiscard]] virtual std::string libraries() const = 0;
+
+    // On the first device; this process is no rank.
+    [[nodiscard]] virtual std::unique_ptr<CopyBench> copies() const = 0;
+    // What it runs on, beside the CPU; empty: nothing.
+    [[nodiscard]] virtual std::string first_gpu() const = 0;
 
     // Collective. Throws PeerFailure when the others do not come.
     [[nodiscard]] virtual std::unique_ptr<RankConnection> connect(

@@ -1,5 +1,6 @@
 #include "hw/gloo/gloo_backend.h"
 
+#include "hw/cpu_copy_bench.h"
 #include "hw/cpu_kernels.h"
 #include "hw/cpu_rank.h"
 #include "hw/gloo/connection.h"
@@ -66,6 +67,12 @@ class GlooBackend : public Backend {
     [[nodiscard]] std::string libraries() const override {
         return gloo_version() + ", " + kernel_libraries();
     }
+
+    [[nodiscard]] std::unique_ptr<CopyBench> copies() const override {
+        return std::make_unique<CpuCopyBench>();
+    }
+
+    [[nodiscard]] std::string first_gpu() const override { return ""; }
 
     [[nodiscard]] std::unique_ptr<RankConnection> connect(
         const MeetingPoint& meeting, const RankIdentity& /*identity*/,

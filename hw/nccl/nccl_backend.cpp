@@ -10,6 +10,7 @@
 #include "hw/gloo/connection.h"
 #include "hw/nccl/gpu_check.h"
 #include "hw/nccl/gpu_choice.h"
+#include "hw/nccl/gpu_copy_bench.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_rank.h"
 #include "hw/nccl/matrix_products.h"
@@ -112,6 +113,13 @@ class NcclBackend : public Backend {
                            known ? version / 1000 : 0, known ? version % 1000 / 10 : 0,
                            gloo_version());
     }
+
+    [[nodiscard]] std::unique_ptr<CopyBench> copies() const override {
+        static_cast<void>(visible_gpus());
+        return std::make_unique<GpuCopyBench>();
+    }
+
+    [[nodiscard]] std::string first_gpu() const override { return describe_gpu(0); }
 
     [[nodiscard]] std::unique_ptr<RankConnection> connect(
         const MeetingPoint& meeting, const RankIdentity& identity,

@@ -1,0 +1,145 @@
+#include "hw/nccl/gpu_copy_bench.h"
+
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "hw/elements.h"
+#include "hw/known_message.h"
+#include "hw/nccl/device_memory.h"
+#include "hw/nccl/kernels.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr double pack_factor = 0.5;  // exact in every dtype
+
+// Equal gradients in memory of their own, and the bucket they are packed into.
+class BucketOnGpu {
+  public:
+    explicit BucketOnGpu(const CopyCase& c)
+        : case_(c),
+          stride_bytes_((c.numel * element_size(c.tensor_dtype).count + alignment - 1) / alignment *
+                        alignment),
+          tensors_(c.tensors * stride_bytes_),
+          bucket_(c.tensors * place_bytes()) {
+        std::vector<TensorPlace> places;
+        for (std::int64_t i = 0; i < c.tensors; ++i) {
+            places.push_back({.tensor = tensor(i), .place = place(i), .numel = c.numel});
+        }
+        const std::vector<Chunk> chunks = chunks_of(places);
+        count_ = std::ssize(chunks);
+        chunks_ = DeviceMemory(static_cast<std::int64_t>(chunks.size() * sizeof(Chunk)));
+        chunks_.write(std::span<const Chunk>(chunks));
+        std::vector<std::byte> values(static_cast<std::size_t>(c.tensors * stride_bytes_));
+        for (std::int64_t i = 0; i < c.tensors; ++i) {
+            write_known_message(values.data() + i * stride_bytes_, c.numel, c.tensor_dtype,
+                                static_cast<int>(i));
+        }
+        tensors_.write(std::span<const std::byte>(values));
+    }
+
+    void launch(CopyWay way, const BucketOnGpu& other, const GpuStream& stream) const {
+        switch (way) {
+            case CopyWay::plain:
+                check_gpu(cudaMemcpyAsync(bucket_.at(0), other.bucket_.at(0),
+                                          static_cast<std::size_t>(bucket_.size_bytes()),
+                                          cudaMemcpyDeviceToDevice, stream.get()),
+                          "cudaMemcpyAsync");
+                return;
+            case CopyWay::pack:
+                return launch_pack(stream.get(), chunks_.as<Chunk>(), count_, case_.place_dtype,
+                                   case_.tensor_dtype, pack_factor);
+            case CopyWay::unpack:
+                return launch_unpack(stream.get(), chunks_.as<Chunk>(), count_, case_.tensor_dtype,
+                                     case_.place_dtype, 1.0 / pack_factor);
+            case CopyWay::one_by_one:
+                for (std::int64_t i = 0; i < case_.tensors; ++i) {
+                    launch_copy(stream.get(), place(i), case_.place_dtype, tensor(i),
+                                case_.tensor_dtype, case_.numel, pack_factor);
+                }
+                return;
+        }
+    }
+
+    // Of the last tensor, which is wrong if anything before it was misplaced.
+    void check_packed() const {
+        std::vector<std::byte> packed(static_cast<std::size_t>(place_bytes()));
+        bucket_.copy_out(packed.data(), (case_.tensors - 1) * place_bytes(), place_bytes());
+        std::vector<std::byte> tensor(
+            static_cast<std::size_t>(case_.numel * element_size(case_.tensor_dtype).count));
+        write_known_message(tensor.data(), case_.numel, case_.tensor_dtype,
+                            static_cast<int>(case_.tensors - 1));
+        std::vector<std::byte> expected(packed.size());
+        cast_scaled(expected.data(), case_.place_dtype, tensor.data(), case_.tensor_dtype,
+                    case_.numel, pack_factor);
+        if (packed != expected) {
+            throw std::runtime_error(fmt::format("packing {} tensors of {} {} left wrong values",
+                                                 case_.tensors, case_.numel,
+                                                 name_of(case_.tensor_dtype)));
+        }
+    }
+
+    [[nodiscard]] std::int64_t place_bytes() const {
+        return case_.numel * element_size(case_.place_dtype).count;
+    }
+
+  private:
+    static constexpr std::int64_t alignment = DeviceMemory::alignment_bytes;
+    [[nodiscard]] std::byte* tensor(std::int64_t i) const { return tensors_.at(i * stride_bytes_); }
+    [[nodiscard]] std::byte* place(std::int64_t i) const { return bucket_.at(i * place_bytes()); }
+
+    CopyCase case_;
+    std::int64_t stride_bytes_;
+    DeviceMemory tensors_;
+    DeviceMemory bucket_;
+    DeviceMemory chunks_;
+    std::int64_t count_ = 0;
+};
+
+}  // namespace
+
+std::vector<CopyTimes> GpuCopyBench::run(const CopyCase& c, std::int64_t rounds) {
+    std::vector<BucketOnGpu> buckets;
+    for (std::int64_t i = 0; i < buckets_beyond_caches(c); ++i) {
+        buckets.emplace_back(c);
+    }
+    const std::int64_t place_bytes = c.tensors * buckets.front().place_bytes();
+    const std::int64_t moved =
+        place_bytes + c.tensors * c.numel * element_size(c.tensor_dtype).count;
+    std::vector<CopyTimes> ways{{CopyWay::plain, 2 * place_bytes, {}},
+                                {CopyWay::pack, moved, {}},
+                                {CopyWay::unpack, moved, {}},
+                                {CopyWay::one_by_one, moved, {}}};
+    const GpuEvent begin(Timing::on);
+    const GpuEvent end(Timing::on);
+    for (std::int64_t round = -1; round < rounds; ++round) {
+        for (CopyTimes& way : ways) {
+            // So many launches are not held up: the host's pace is part of their time.
+            const bool held = round >= 0 && way.way != CopyWay::one_by_one &&
+                              buckets.size() < HeadStart::most_launches;
+            if (held) {
+                head_start_.hold(stream_);
+            }
+            begin.record(stream_);
+            for (std::size_t i = 0; i < buckets.size(); ++i) {
+                buckets[i].launch(way.way, buckets[(i + 1) % buckets.size()], stream_);
+            }
+            end.record(stream_);
+            head_start_.release();
+            check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+            head_start_.check();
+            if (round >= 0) {
+                way.samples.push_back(between(begin, end) / std::ssize(buckets));
+            } else if (way.way == CopyWay::pack || way.way == CopyWay::one_by_one) {
+                buckets.front().check_packed();
+                buckets.back().check_packed();
+            }
+        }
+    }
+    return ways;
+}
+
+}  // namespace bucketwise
