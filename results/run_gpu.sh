@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Everything there is to measure on one GPU, in under eight minutes: the hardware tests, the kernels under
+# compute-sanitizer, what packing costs, steps of one rank predicted and measured (launch-bound, compute-bound, as one CUDA
+# graph), all-reduces and two validations of two ranks that share the GPU, one of them through MPS where it can be started.
+# With several GPUs the ranks get one each instead.
+#
+# usage: results/run_gpu.sh FOLDER [PROGRAMS]
+#   FOLDER     new or empty, for what is measured; packed into FOLDER.tar.gz at the end
+#   PROGRAMS   where bucketwise and bucketwise_gpu_tests are (default: the folder above this script, as
+#              tools/make_portable.sh leaves it, else build/portable/bundle)
+#   ROUNDS     of a validation (environment; default 6)
+#
+# Touches no setting of the GPU. Each part has a time limit, and one that fails does not end the others.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+folder=${1:?usage: results/run_gpu.sh FOLDER [PROGRAMS]}
+programs=${2:-$root}
+[[ -x "$programs/bucketwise" ]] || programs=$root/build/portable/bundle
+if [[ ! -x "$programs/bucketwise" || ! -x "$programs/bucketwise_gpu_tests" ]]; then
+    echo "run_gpu.sh: expected bucketwise and bucketwise_gpu_tests in $programs; tools/make_portable.sh builds them" >&2
+    exit 2
+fi
+mkdir -p "$folder" && folder=$(cd "$folder" && pwd) || exit 2
+if [[ -n "$(ls -A "$folder")" ]]; then
+    echo "run_gpu.sh: expected a new or empty folder, got $folder" >&2
+    exit 2
+fi
+rounds=${ROUNDS:-6}
+scenarios=$root/scenarios
+bucketwise=$programs/bucketwise
+
+# NCCL and cuBLAS may be in Python's nvidia-* packages only.
+python_libraries() {
+    python3 - <<'PYTHON' 2> /dev/null
+import pathlib, sysconfig, site
+places = {sysconfig.get_paths()["purelib"], *site.getsitepackages()}
+found = []
+for name in ("libnccl.so.2", "libcublas.so.13", "libcublas.so.12"):
+    for place in places:
+        found += [str(path.parent) for path in pathlib.Path(place, "nvidia").rglob(name)]
+print(":".join(dict.fromkeys(found)))
+PYTHON
+}
+libraries=$(python_libraries)
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries
+
+summary=$folder/summary.txt
+say() { echo "$*" | tee -a "$summary"; }
+
+# part NAME SECONDS COMMAND...: its output goes to NAME.txt.
+part() {
+    local name=$1 seconds=$2 begin=$SECONDS status
+    shift 2
+    {
+        printf '$'
+        printf ' %q' "$@"
+        echo
+    } > "$folder/$name.txt"
+    timeout --kill-after=10 "$seconds" "$@" >> "$folder/$name.txt" 2>&1 < /dev/null
+    status=$?
+    say "$(printf '%-28s %-8s %4d s' "$name" "$([[ $status == 0 ]] && echo done || echo "exit $status")" $((SECONDS - begin)))"
+    return "$status"
+}
+
+say "$(date --utc +%Y-%m-%dT%H:%M:%SZ)  $("$bucketwise" --version)"
+part nvidia_smi 20 nvidia-smi
+part nvidia_smi_query 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit,mig.mode.current,compute_mode --format=csv
+gpus=$(nvidia-smi --list-gpus 2> /dev/null | grep --count '^GPU')
+[[ "$gpus" -ge 1 ]] || { say "no GPU"; exit 1; }
+ranks=(--ranks 2)
+[[ "$gpus" -ge 2 ]] || ranks+=(--share-gpu)
+
+part gpu_tests 120 "$programs/bucketwise_gpu_tests" --durations yes
+if command -v compute-sanitizer > /dev/null; then
+    # Our own kernels; NCCL's and cuBLAS' are not ours to judge.
+    part memcheck 90 compute-sanitizer --tool memcheck --error-exitcode 3 \
+        "$programs/bucketwise_gpu_tests" "[kernels]"
+fi
+for cast in float32 bfloat16; do
+    part "copies_$cast" 30 "$bucketwise" bench copies --backend nccl --bytes 64MiB,256MiB \
+        --tensor-elements 256,1024,4096,16384,262144 --bucket-dtype "$cast" --rounds 10 --format csv
+done
+part compute_launch_bound 30 "$bucketwise" bench compute "$scenarios/transformer_small.json" --backend nccl \
+    --set /workload/batch=1 --set /workload/sequence_length=32 --format json
+part compute_as_graph 30 "$bucketwise" bench compute "$scenarios/transformer_small.json" --backend nccl \
+    --set /workload/batch=1 --set /workload/sequence_length=32 --set /step/cuda_graph=true --format json
+for arithmetic in float32 tfloat32 bfloat16; do
+    part "compute_bound_$arithmetic" 40 "$bucketwise" bench compute "$scenarios/gpt2_h200.json" --backend nccl \
+        --rounds 10 --set "/workload/arithmetic=$arithmetic" --format json
+done
+part allreduce 60 "$bucketwise" bench allreduce --backend nccl "${ranks[@]}" --bytes 8B,1KiB,64KiB,1MiB,16MiB,128MiB \
+    --rounds 3 --format nccl-tests --output "$folder/allreduce.jsonl"
+part validate 150 "$bucketwise" validate "$scenarios/gpt2_h200.json" --backend nccl "${ranks[@]}" --rounds "$rounds" \
+    --bucket-cap 2MiB,8MiB,50MiB,100MiB,1GiB --contention-ctas 2,8 --output "$folder/validation"
+
+# A daemon of our own, with its own pipe, which leaves the machine's settings alone.
+if [[ "$gpus" -lt 2 ]] && command -v nvidia-cuda-mps-control > /dev/null; then
+    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d)
+    CUDA_MPS_LOG_DIRECTORY=$(mktemp -d)
+    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    if part mps_start 20 nvidia-cuda-mps-control -d; then
+        part validate_mps 150 "$bucketwise" validate "$scenarios/gpt2_h200.json" --backend nccl "${ranks[@]}" \
+            --rounds "$rounds" --bucket-cap 2MiB,8MiB,50MiB,100MiB,1GiB --contention-ctas 2,8 --output "$folder/validation_mps"
+        echo quit | timeout 20 nvidia-cuda-mps-control > /dev/null 2>&1
+        cat "$CUDA_MPS_LOG_DIRECTORY"/*.log > "$folder/mps_log.txt" 2> /dev/null
+    fi
+    rm -rf "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+fi
+
+say "total $SECONDS s"
+tar --create --gzip --file "$folder.tar.gz" --directory "$(dirname "$folder")" "$(basename "$folder")"
+cat "$summary"

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds bucketwise with CUDA and NCCL into a folder that can be carried to another x86-64 Linux with an NVIDIA driver:
+# the program, its GPU tests, and every shared library they need but those of the system (glibc), the driver, cuBLAS
+# and NCCL. The last two are found there through LD_LIBRARY_PATH, as results/run_gpu.sh does.
+#
+# The C++ runtime is carried beside the program, not linked into it: Gloo, which Debian has as a shared library only,
+# throws exceptions that the program catches, and both must use one runtime.
+#
+# usage: tools/make_portable.sh [FOLDER]
+#   FOLDER   where it goes (default: build/portable/bundle); made anew
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+folder=${1:-build/portable/bundle}
+build=build/portable
+programs=("$build/cli/bucketwise" "$build/tests/gpu/bucketwise_gpu_tests")
+
+cmake --preset portable
+cmake --build --preset portable --target bucketwise bucketwise_gpu_tests
+
+# Of the system, the driver, the CUDA Toolkit or NCCL.
+stays_behind() {
+    case "$1" in
+        linux-vdso.so.* | ld-linux* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.*) return 0 ;;
+        libcuda.so.* | libcudart.so.* | libcublas.so.* | libcublasLt.so.* | libnccl.so.*) return 0 ;;
+    esac
+    return 1
+}
+
+rm -rf "$folder"
+mkdir -p "$folder/lib"
+cp "${programs[@]}" "$folder/"
+strip "$folder"/bucketwise*
+cp -r plots scenarios "$folder/"
+mkdir "$folder/results"
+cp results/run_gpu.sh "$folder/results/"
+
+for program in "${programs[@]}"; do
+    while read -r name path; do
+        stays_behind "$name" || cp --update "$path" "$folder/lib/$name"
+    done < <(ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }')
+done
+
+newest_glibc=$(objdump -T "$folder"/bucketwise* "$folder"/lib/* 2> /dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+echo "$folder: $(du -sh "$folder" | cut -f 1), needs ${newest_glibc/_/ } or newer, cuBLAS and NCCL"
