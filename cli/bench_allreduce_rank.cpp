@@ -65,6 +65,8 @@ class AllReduceWorld {
                 measure(round, static_cast<std::size_t>(item), keep);
             }
         }
+        // Nobody leaves while others may still need what it sent last.
+        connection_->control().barrier();
     }
 
   private:

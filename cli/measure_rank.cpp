@@ -121,6 +121,8 @@ class RankRun {
                 }
             }
         }
+        // Nobody leaves while others may still need what it sent last.
+        connection_->control().barrier();
     }
 
   private:

@@ -47,7 +47,7 @@ class CopyBench {
     virtual std::vector<CopyTimes> run(const CopyCase& copy_case, std::int64_t rounds) = 0;
 };
 
-// How many buckets hold a GiB, at least 2.
+// How many buckets hold a GiB, 2 to 64.
 std::int64_t buckets_beyond_caches(const CopyCase& copy_case);
 
 }  // namespace bucketwise

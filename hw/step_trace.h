@@ -19,8 +19,8 @@ struct Interval {
 struct StepTrace {
     std::vector<Interval> instructions;  // parallel to Program::instructions
     std::vector<Interval> collectives;   // parallel to Program::collectives
-    // Host time to launch each instruction, parallel to Program::instructions; empty: the host runs
-    // it itself, or launched the whole step at once.
+    // Of RankDevice::run_each(): host time to launch each instruction, parallel to
+    // Program::instructions; else empty.
     std::vector<Duration> launches = {};
     std::optional<Duration> graph_launch = {};  // host time to launch the whole step as one graph
     bool operator==(const StepTrace&) const = default;

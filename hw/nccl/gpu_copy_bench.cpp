@@ -1,6 +1,7 @@
 #include "hw/nccl/gpu_copy_bench.h"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <stdexcept>
 
@@ -120,15 +121,16 @@ std::vector<CopyTimes> GpuCopyBench::run(const CopyCase& c, std::int64_t rounds)
             // So many launches are not held up: the host's pace is part of their time.
             const bool held = round >= 0 && way.way != CopyWay::one_by_one &&
                               buckets.size() < HeadStart::most_launches;
+            std::optional<HeadStart::Hold> hold;
             if (held) {
-                head_start_.hold(stream_);
+                hold.emplace(head_start_, stream_);
             }
             begin.record(stream_);
             for (std::size_t i = 0; i < buckets.size(); ++i) {
                 buckets[i].launch(way.way, buckets[(i + 1) % buckets.size()], stream_);
             }
             end.record(stream_);
-            head_start_.release();
+            hold.reset();
             check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
             head_start_.check();
             if (round >= 0) {

@@ -36,11 +36,39 @@ std::vector<float> random_values(std::int64_t count) {
     return values;
 }
 
+// s(0), ..., scattered.
+std::vector<float> activation_signs(std::int64_t rows) {
+    std::vector<float> signs;
+    for (std::int64_t i = 0; i < rows; ++i) {
+        signs.push_back(row_value(i) % 2 == 0 ? 1.0F : -1.0F);
+    }
+    return signs;
+}
+
+// t(0), ..., such that s(i) t(i) over the first m rows sum to 1, for every m that is odd, or every
+// one that is even: the first product is 1, then pairs of opposite ones follow, after a zero where
+// m is even.
+std::vector<float> gradient_signs(std::int64_t rows, bool m_is_odd) {
+    const std::vector<float> s = activation_signs(rows);
+    const std::int64_t first_pair = m_is_odd ? 1 : 2;
+    std::vector<float> t;
+    for (std::int64_t i = 0; i < rows; ++i) {
+        const std::int64_t pair = (i - first_pair) / 2;
+        const bool second = (i - first_pair) % 2 != 0;
+        const float product = i == 0                                    ? 1.0F
+                              : i < first_pair                          ? 0.0F
+                              : (column_value(pair) % 2 == 0) == second ? 1.0F
+                                                                        : -1.0F;
+        t.push_back(product * s[static_cast<std::size_t>(i)]);
+    }
+    return t;
+}
+
 }  // namespace
 
 struct GpuKernels::Room {
-    std::map<std::int64_t, std::int64_t> left;  // elements, by k
-    std::map<std::int64_t, std::int64_t> result_gradients;
+    std::map<std::int64_t, std::int64_t> left;                               // elements, by k
+    std::map<std::pair<std::int64_t, bool>, std::int64_t> result_gradients;  // by n, is m odd
     std::int64_t right = 0;
     std::int64_t result_bytes = 0;
     std::int64_t streamed = 0;
@@ -48,19 +76,21 @@ struct GpuKernels::Room {
     std::int64_t columns = 1;
     std::set<std::int32_t> weights;
 
-    void add(const KernelCall& call) {
+    // `operand_bytes`: of an element. A gradient whose dtype no product writes is computed in at
+    // least float32.
+    void add(const KernelCall& call, std::int64_t operand_bytes) {
+        const std::int64_t wide_bytes = std::max(operand_bytes, float_bytes);
         if (call.product) {
             const MatrixProduct& p = *call.product;
             grow(left[p.k], p.count * p.m * p.k);
-            grow(result_gradients[p.n], p.count * p.m * p.n);
+            grow(result_gradients[{p.n, p.m % 2 != 0}], p.count * p.m * p.n);
             if (call.weight) {
                 weights.insert(*call.weight);
             } else {
                 grow(right, p.count * p.k * p.n);
             }
-            // In float32 where a gradient's dtype is none that a product writes.
-            grow(result_bytes, 8 * p.count * p.k * p.n);
-            grow(result_bytes, 8 * p.count * std::max(p.m * p.n, p.m * p.k));
+            grow(result_bytes, wide_bytes * p.count * p.k * p.n);
+            grow(result_bytes, operand_bytes * p.count * std::max(p.m * p.n, p.m * p.k));
         }
         grow(streamed, std::min(call.streamed_elements / 3 + 1, most_streamed_elements));
     }
@@ -81,7 +111,7 @@ GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
     Room room;
     for (const auto* calls : {&plan.forward, &plan.backward}) {
         for (const KernelCall& call : *calls) {
-            room.add(call);
+            room.add(call, element_size(operand_).count);
         }
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -109,12 +139,12 @@ void GpuKernels::reserve(const Room& room) {
     patterns_.columns.write(std::span<const float>(column_values(room.columns)));
     for (const auto& [k, elements] : room.left) {
         DeviceMemory& left = left_[k] = DeviceMemory(operand_bytes(elements));
-        fill_with_random(left, operand_);
-        set_first_row(left, row_values(k));
+        set_outer_product(left, activation_signs(elements / k), row_values(k));
     }
-    for (const auto& [n, elements] : room.result_gradients) {
-        DeviceMemory& gradient = result_gradients_[n] = DeviceMemory(operand_bytes(elements));
-        set_first_row(gradient, column_values(n));
+    for (const auto& [key, elements] : room.result_gradients) {
+        const auto& [n, m_is_odd] = key;
+        DeviceMemory& gradient = result_gradients_[key] = DeviceMemory(operand_bytes(elements));
+        set_outer_product(gradient, gradient_signs(elements / n, m_is_odd), column_values(n));
     }
     right_ = DeviceMemory(operand_bytes(room.right));
     fill_with_random(right_, operand_);
@@ -143,10 +173,11 @@ std::int64_t GpuKernels::operand_bytes(std::int64_t elements) const {
 
 std::int64_t GpuKernels::memory_bytes() const {
     std::int64_t bytes = products_.memory_bytes();
-    for (const auto* operands : {&left_, &result_gradients_}) {
-        for (const auto& [extent, memory] : *operands) {
-            bytes += memory.size_bytes();
-        }
+    for (const auto& [k, memory] : left_) {
+        bytes += memory.size_bytes();
+    }
+    for (const auto& [key, memory] : result_gradients_) {
+        bytes += memory.size_bytes();
     }
     for (const DeviceMemory* memory :
          {&right_, &weights_, &result_, &streamed_, &sink_, &patterns_.rows, &patterns_.columns,
@@ -171,11 +202,18 @@ void GpuKernels::fill_with_random(DeviceMemory& memory, DType dtype) {
     check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
 }
 
-void GpuKernels::set_first_row(DeviceMemory& memory, const std::vector<float>& row) {
-    const auto count = static_cast<std::int64_t>(row.size());
-    DeviceMemory values(float_bytes * count);
-    values.write(std::span<const float>(row));
-    launch_copy(stream_.get(), memory.at(0), operand_, values.at(0), DType::float32, count, 1.0);
+void GpuKernels::set_outer_product(DeviceMemory& memory, const std::vector<float>& rows,
+                                   const std::vector<float>& columns) {
+    DeviceMemory device_rows(float_bytes * std::ssize(rows));
+    device_rows.write(std::span<const float>(rows));
+    DeviceMemory device_columns(float_bytes * std::ssize(columns));
+    device_columns.write(std::span<const float>(columns));
+    launch_outer_product(stream_.get(), memory.at(0), operand_,
+                         memory.size_bytes() / element_size(operand_).count,
+                         {.rows = device_rows.as<float>(),
+                          .pattern = device_columns.as<float>(),
+                          .columns = std::ssize(columns)},
+                         false);
     check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
 }
 
@@ -322,15 +360,15 @@ void GpuKernels::multiply(const KernelCall& call) {
     if (call.pass == Pass::forward) {
         products_.forward(p, left_.at(p.k).at(0), right_factor(call), result_.at(0));
     } else {
-        products_.input_gradient(p, result_gradients_.at(p.n).at(0), right_factor(call),
-                                 result_.at(0));
+        products_.input_gradient(p, result_gradients_.at({p.n, p.m % 2 != 0}).at(0),
+                                 right_factor(call), result_.at(0));
     }
 }
 
 void GpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool accumulate) {
     const MatrixProduct& p = *call.product;
     const std::byte* a = left_.at(p.k).at(0);
-    const std::byte* c = result_gradients_.at(p.n).at(0);
+    const std::byte* c = result_gradients_.at({p.n, p.m % 2 != 0}).at(0);
     if (!call.weight_gradient) {
         products_.weight_gradient(p, a, c, result_.at(0), operand_, 1, 0);
         return;

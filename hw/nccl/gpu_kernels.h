@@ -4,14 +4,19 @@
 //
 // Everything is put on one stream; nothing here waits for it but the constructor and calibrate().
 // A convolution runs as the matrix product it implicitly is, over an input that is already
-// unfolded. Operands are random but for what makes a weight's gradient known: the first row of an
-// activation is row_value, and of an output's gradient only the first row, column_value, is not
-// zero (see hw/gradient_pattern.h).
+// unfolded.
+//
+// Weights are random. A weight's gradient has to be the outer product of row_value and column_value
+// (see hw/gradient_pattern.h), and neither of its factors may be mostly zeros, which a GPU
+// multiplies faster than numbers: so row i of an activation is row_value times a sign s(i), row i
+// of an output's gradient column_value times t(i), with random signs of which s(i) t(i) sum to 1.
+// Partial sums are integers far below 2^24, so the sum is exact in whatever order.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -74,7 +79,8 @@ class GpuKernels {
     struct Room;  // how much memory of which kind all operations need
     void reserve(const Room& room);
     void fill_with_random(DeviceMemory& memory, DType dtype);
-    void set_first_row(DeviceMemory& memory, const std::vector<float>& row);
+    void set_outer_product(DeviceMemory& memory, const std::vector<float>& rows,
+                           const std::vector<float>& columns);
 
     const KernelPlan& plan_;
     const std::vector<Gradient>& gradients_;
@@ -85,8 +91,9 @@ class GpuKernels {
     const GpuStream& stream_;
     MatrixProducts products_;
 
-    std::map<std::int64_t, DeviceMemory> left_;              // by k: activations
-    std::map<std::int64_t, DeviceMemory> result_gradients_;  // by n
+    std::map<std::int64_t, DeviceMemory> left_;  // by k: activations
+    // By n, and whether m is odd.
+    std::map<std::pair<std::int64_t, bool>, DeviceMemory> result_gradients_;
     DeviceMemory right_;                       // the second factor of attention's products
     DeviceMemory weights_;                     // of products, in the operands' dtype
     std::vector<std::int64_t> weight_offset_;  // bytes, by gradient

@@ -49,11 +49,14 @@ void Communicators::abort() noexcept {
 // --- GpuMessages ---
 
 GpuMessages::GpuMessages(Communicators& communicators)
-    : communicators_(communicators), stream_(StreamPriority::high), one_(sizeof(float)) {}
+    : communicators_(communicators), stream_(StreamPriority::high), one_(32) {
+    stamp_time_ = time_of_a_stamp(stream_, head_start_, one_);
+}
 
 // Memory that a collective still uses must not go, and cudaFree would wait for it for ever.
 GpuMessages::~GpuMessages() {
-    if (cudaStreamQuery(stream_.get()) != cudaSuccess) {
+    head_start_.release();
+    if (!ends_well(stream_)) {
         communicators_.abort();
     }
 }
@@ -142,7 +145,7 @@ void GpuMessages::time_batch(const Message& message, std::int64_t iterations, Al
         begins_.emplace_back(Timing::on);
         ends_.emplace_back(Timing::on);
     }
-    head_start_.hold(stream_);
+    HeadStart::Hold hold(head_start_, stream_);
     communicators_.of_steps().all_reduce(one_.at(0), 1, DType::float32, Reduction::sum, stream_);
     for (std::size_t i = 0; i < count; ++i) {
         begins_[i].record(stream_);
@@ -151,11 +154,11 @@ void GpuMessages::time_batch(const Message& message, std::int64_t iterations, Al
         trace.issue.push_back(std::chrono::duration_cast<Duration>(Clock::now() - issued));
         ends_[i].record(stream_);
     }
-    head_start_.release();
+    hold.release();
     PatientWait wait(communicator);
     for (std::size_t i = 0; i < count; ++i) {
         wait.until([&] { return ends_[i].has_happened(); }, "an all-reduce", waiting);
-        trace.times.push_back(between(begins_[i], ends_[i]));
+        trace.times.push_back(std::max(Duration{1}, between(begins_[i], ends_[i]) - stamp_time_));
     }
     head_start_.check();
 }

@@ -74,6 +74,7 @@ class GpuMessages : public MessageDevice {
     DeviceMemory message_;
     DeviceMemory one_;  // what ranks meet by
     HeadStart head_start_;
+    Duration stamp_time_{0};  // what a stamp adds to what it times
     std::vector<GpuEvent> begins_;
     std::vector<GpuEvent> ends_;
     // Sums that were checked: of a size, dtype and number of thread blocks.

@@ -20,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t float_bytes = 4;
+constexpr std::int64_t scratch_word_bytes = 16;
 
 DType dtype_of(CommHook hook) {
     return hook == CommHook::bf16 ? DType::bfloat16 : DType::float16;
@@ -111,7 +112,8 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
                arithmetic_of(scenario), compute_),
       checks_(kernel_plan_, workload_.gradients, buffers_, kernels_.patterns(), compute_),
       ones_(float_bytes * static_cast<std::int64_t>(workload_.gradients.size())),
-      unused_map_(ones_.size_bytes()) {
+      unused_map_(ones_.size_bytes()),
+      scratch_(2 * scratch_word_bytes) {
     for (const BufferGroup& group : workload_.buffer_groups) {
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
@@ -123,7 +125,8 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
 
 // Memory that a collective still uses must not go, and cudaFree would wait for it for ever.
 GpuRank::~GpuRank() {
-    if (cudaStreamQuery(compute_.get()) != cudaSuccess) {
+    head_start_.release();
+    if (!ends_well(compute_) || !ends_well(messages_.stream())) {
         communicators_.abort();
     }
 }
@@ -189,13 +192,17 @@ void GpuRank::begin_step(const Program& program, const SyncSettings& sync, const
     if (communicate == Communicate::yes) {
         checks_.poison();
     }
+    restore_unused_map();
+    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+}
+
+void GpuRank::restore_unused_map() {
     if (ones_.size_bytes() > 0) {
         check_gpu(cudaMemcpyAsync(unused_map_.at(0), ones_.at(0),
                                   static_cast<std::size_t>(ones_.size_bytes()),
                                   cudaMemcpyDeviceToDevice, compute_.get()),
                   "cudaMemcpyAsync");
     }
-    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
 }
 
 void GpuRank::reserve_events(const Program& program) {
@@ -218,7 +225,7 @@ StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const B
             messages_.meet();  // all set out together
         }
         start_.record(compute_);
-        issue(program, trace);
+        issue(program);
         end_.record(compute_);
     }
     finish(program);
@@ -226,12 +233,10 @@ StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const B
     return trace;
 }
 
-void GpuRank::issue(const Program& program, StepTrace& trace) {
+void GpuRank::issue(const Program& program) {
     const std::vector<bool> is_stamped = stamped(program);
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-        const Clock::time_point begin = Clock::now();
         execute(program.instructions[i]);
-        trace.launches.push_back(std::chrono::duration_cast<Duration>(Clock::now() - begin));
         if (is_stamped[i]) {
             stamp(stamps_[i], compute_);
         }
@@ -241,12 +246,12 @@ void GpuRank::issue(const Program& program, StepTrace& trace) {
 // Captured anew for every step, as the values of gradients differ from step to step; what counts is
 // how long launching and running it takes.
 void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
+    warm_up(program);
     step_.is_captured = true;
     Capture capture(compute_);
-    issue(program, trace);
+    issue(program);
     const Graph graph(capture.end());
     step_.is_captured = false;
-    trace.launches.clear();
     const ExecutableGraph instance = executable(graph);
     check_gpu(cudaGraphUpload(instance.get(), compute_.get()), "cudaGraphUpload");
     check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
@@ -259,6 +264,26 @@ void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
     trace.graph_launch = std::chrono::duration_cast<Duration>(Clock::now() - begin);
     end_.record(compute_);
     finish(program);  // the graph must outlive what it runs
+}
+
+// NCCL connects, and the driver loads kernels, when something is first launched; neither may happen
+// while a stream is captured.
+void GpuRank::warm_up(const Program& program) {
+    const std::pair<BucketPlan, Communicate> now{arranged_, step_.communicate};
+    if (std::find(warm_.begin(), warm_.end(), now) != warm_.end()) {
+        return;
+    }
+    start_.record(compute_);
+    issue(program);
+    end_.record(compute_);
+    finish(program);
+    step_.micro_step = 0;
+    warm_.push_back(now);
+    if (step_.communicate == Communicate::yes) {
+        checks_.poison();
+    }
+    restore_unused_map();
+    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
 }
 
 void GpuRank::stamp(const GpuEvent& event, const GpuStream& stream) const {
@@ -416,6 +441,13 @@ void GpuRank::wait_for(std::int32_t collective) {
 
 // Each collective may take as long as the deadline, and so may what comes after the last.
 void GpuRank::finish(const Program& program) {
+    if (as_graph_) {
+        // Its events tell nothing before they have been recorded, so all of it is waited for at
+        // once.
+        PatientWait(communicator(), program.collectives.size() + 1)
+            .until([&] { return end_.has_happened() && messages_.stream().is_idle(); }, "a step");
+        return;
+    }
     PatientWait wait(communicator());
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
         wait.until([&] { return end_.has_happened() || collectives_[i].end.has_happened(); },
@@ -444,60 +476,74 @@ void GpuRank::read_stamps(const Program& program, StepTrace& trace) const {
 
 void GpuRank::calibrate() {
     kernels_.calibrate();
-    // Stamps one after another, launched ahead: what each of them adds to what it times.
-    constexpr std::size_t count = 64;
-    while (stamps_.size() < count) {
-        stamps_.emplace_back(Timing::on);
-    }
-    std::vector<Duration> gaps;
-    for (const bool warms_up : {true, false}) {
-        head_start_.hold(compute_);
-        for (std::size_t i = 0; i < count; ++i) {
-            stamps_[i].record(compute_);
+    stamp_time_ = time_of_a_stamp(compute_, head_start_, scratch_);
+}
+
+// So many instructions from `begin` on as may be launched ahead at once.
+std::size_t GpuRank::end_of_batch(const Program& program, std::size_t begin) const {
+    std::size_t launches = 0;
+    std::size_t end = begin;
+    while (end < program.instructions.size()) {
+        launches += launches_of(program.instructions[end]);
+        if (end > begin && launches > HeadStart::most_launches) {
+            break;
         }
-        head_start_.release();
-        check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
-        for (std::size_t i = 1; !warms_up && i < count; ++i) {
-            gaps.push_back(between(stamps_[i - 1], stamps_[i]));
-        }
+        ++end;
     }
-    head_start_.check();
-    const auto middle = gaps.begin() + std::ssize(gaps) / 2;
-    std::nth_element(gaps.begin(), middle, gaps.end());
-    stamp_time_ = *middle;
+    return end;
+}
+
+// At most, with the stamp behind it.
+std::size_t GpuRank::launches_of(const Instruction& instruction) const {
+    constexpr std::size_t operation_and_stamp = 4;
+    if (instruction.kind != InstructionKind::backward) {
+        return operation_and_stamp;
+    }
+    return operation_and_stamp +
+           kernel_plan_.backward[static_cast<std::size_t>(instruction.subject)].gradients.size();
 }
 
 std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSettings& sync,
                                            const BucketPlan& plan, std::int64_t step) {
     begin_step(program, sync, plan, step, Communicate::for_free);
-    // An operation is up to three launches, and a stamp.
-    constexpr std::size_t batch = HeadStart::most_launches / 4;
     StepTrace trace;
     trace.collectives.resize(program.collectives.size());
     Duration now{0};
     const std::vector<Instruction>& all = program.instructions;
-    for (std::size_t begin = 0; begin < all.size(); begin += batch) {
-        const std::size_t end = std::min(begin + batch, all.size());
-        head_start_.hold(compute_);
-        start_.record(compute_);
-        for (std::size_t i = begin; i < end; ++i) {
-            if (is_compute(all[i].kind)) {
-                execute(all[i]);
-                stamps_[i].record(compute_);
+    for (std::size_t begin = 0; begin < all.size();) {
+        const std::size_t end = end_of_batch(program, begin);
+        {
+            // More than the GPU's queue holds could not be launched ahead.
+            constexpr std::size_t most = 3 * HeadStart::most_launches;
+            std::optional<HeadStart::Hold> hold;
+            if (launches_of(all[begin]) <= most) {
+                hold.emplace(head_start_, compute_);
+            }
+            start_.record(compute_);
+            for (std::size_t i = begin; i < end; ++i) {
+                const Clock::time_point issued = Clock::now();
+                if (is_compute(all[i].kind)) {
+                    execute(all[i]);
+                }
+                trace.launches.push_back(
+                    std::chrono::duration_cast<Duration>(Clock::now() - issued));
+                if (is_compute(all[i].kind)) {
+                    stamps_[i].record(compute_);
+                }
             }
         }
-        head_start_.release();
         PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "a step");
         head_start_.check();
         const GpuEvent* before = &start_;
         for (std::size_t i = begin; i < end; ++i) {
             const Duration begun = now;
             if (is_compute(all[i].kind)) {
-                now += std::max(Duration{0}, between(*before, stamps_[i]) - stamp_time_);
+                now += std::max(Duration{1}, between(*before, stamps_[i]) - stamp_time_);
                 before = &stamps_[i];
             }
             trace.instructions.push_back({begun, now});
         }
+        begin = end;
     }
     return trace;
 }
@@ -566,7 +612,19 @@ struct Timed {
     std::size_t index = 0;
     GpuEvent begin{Timing::on};
     GpuEvent end{Timing::on};
+    bool starved = false;  // the GPU had nothing to do when it came
 };
+
+// Every operation of backward, once.
+Program program_of_backward(std::size_t operations) {
+    Program program;
+    for (std::size_t i = 0; i < operations; ++i) {
+        program.instructions.push_back({.kind = InstructionKind::backward,
+                                        .phase = Phase::backward,
+                                        .subject = static_cast<std::int32_t>(i)});
+    }
+    return program;
+}
 
 }  // namespace
 
@@ -575,23 +633,22 @@ struct Timed {
 std::vector<Duration> GpuRank::backward_alone() {
     constexpr std::chrono::milliseconds enough{100};
     constexpr std::size_t most_passes = 100;
-    const std::size_t operations = workload_.backward.size();
-    std::vector<std::vector<Duration>> samples(operations);
-    std::vector<GpuEvent> events;
-    for (std::size_t i = 0; i <= operations; ++i) {
-        events.emplace_back(Timing::on);
-    }
+    std::vector<std::vector<Duration>> samples(workload_.backward.size());
+    const Program program = program_of_backward(samples.size());
     const Clock::time_point start = Clock::now();
     for (std::size_t pass = 0; pass < 3 || (pass < most_passes && Clock::now() - start < enough);
          ++pass) {
-        events[0].record(compute_);
-        for (std::size_t i = 0; i < operations; ++i) {
-            kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
-            events[i + 1].record(compute_);
+        if (pass == 0) {
+            // Launched once before anything is launched ahead.
+            for (std::size_t i = 0; i < samples.size(); ++i) {
+                kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
+            }
+            PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "backward");
+            continue;
         }
-        PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "backward");
-        for (std::size_t i = 0; pass > 0 && i < operations; ++i) {
-            samples[i].push_back(between(events[i], events[i + 1]));
+        const std::optional<StepTrace> trace = run_each(program, {}, {}, 0);
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+            samples[i].push_back(trace->instructions[i].length());
         }
     }
     std::vector<Duration> medians;
@@ -636,6 +693,8 @@ ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations
             Timed timed{.index = next, .begin = std::move(before), .end = pool.take()};
             kernels_.backward(static_cast<std::int32_t>(next), 1.0F, false);
             timed.end.record(compute_);
+            // What began while it was being launched waited for the host, not for the GPU.
+            timed.starved = timed.begin.has_happened();
             before = pool.take();
             before.record(compute_);
             operations.push_back(std::move(timed));
@@ -672,7 +731,9 @@ ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations
     for (const Ran& operation : ran) {
         if (operation.interval.begin >= reduced.front().begin &&
             operation.interval.end <= reduced.back().end) {
-            const Disturbance disturbance{operation.interval.length(), alone[operation.operation]};
+            const Disturbance disturbance{
+                std::max(Duration{1}, operation.interval.length() - stamp_time_),
+                alone[operation.operation]};
             trace.compute.disturbed += disturbance.disturbed;
             trace.compute.alone += disturbance.alone;
             if (kernel_plan_.backward[operation.operation].product) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hw/gradient_buffers.h"
@@ -63,8 +64,12 @@ class GpuRank : public RankDevice {
     void arrange(const BucketPlan& plan);
     void arrange_chunks();
     void reserve_events(const Program& program);
-    void issue(const Program& program, StepTrace& trace);
+    void issue(const Program& program);
     void issue_as_graph(const Program& program, StepTrace& trace);
+    void warm_up(const Program& program);
+    void restore_unused_map();
+    [[nodiscard]] std::size_t end_of_batch(const Program& program, std::size_t begin) const;
+    [[nodiscard]] std::size_t launches_of(const Instruction& instruction) const;
     void stamp(const GpuEvent& event, const GpuStream& stream) const;
     void execute(const Instruction& instruction);
     void backward(std::int32_t operation);
@@ -101,17 +106,20 @@ class GpuRank : public RankDevice {
     std::vector<DeviceMemory> module_buffers_;  // and where it is copied to
     DeviceMemory ones_;                         // one float32 per parameter
     DeviceMemory unused_map_;
-    BucketPlan arranged_;  // what the buffers are laid out for
-    struct BucketChunks {  // of the table below
+    DeviceMemory scratch_;  // what stamps are timed with
+    BucketPlan arranged_;   // what the buffers are laid out for
+    struct BucketChunks {   // of the table below
         std::int64_t begin = 0;
         std::int64_t count = 0;
     };
     std::vector<BucketChunks> bucket_chunks_;
     DeviceMemory chunks_;  // gradients and their places in what travels, bucket by bucket
     Step step_;
+    // Plans that have run as they are, by whether they communicated; only then are they captured.
+    std::vector<std::pair<BucketPlan, Communicate>> warm_;
 
     HeadStart head_start_;
-    Duration stamp_time_{0};  // what a stamp by itself takes
+    Duration stamp_time_{0};  // what a stamp adds to what it times
     GpuEvent start_{Timing::on};
     GpuEvent end_{Timing::on};
     std::vector<GpuEvent> stamps_;  // by instruction; those that are used are recorded

@@ -17,6 +17,7 @@ GpuStream::GpuStream(StreamPriority priority) {
 bool GpuStream::is_idle() const {
     const cudaError_t result = cudaStreamQuery(get());
     if (result == cudaErrorNotReady) {
+        cudaGetLastError();  // or the next launch might report it
         return false;
     }
     check_gpu(result, "cudaStreamQuery");
@@ -48,6 +49,7 @@ void GpuEvent::hold_up(const GpuStream& stream) const {
 bool GpuEvent::has_happened() const {
     const cudaError_t result = cudaEventQuery(get());
     if (result == cudaErrorNotReady) {
+        cudaGetLastError();  // or the next launch might report it
         return false;
     }
     check_gpu(result, "cudaEventQuery");
@@ -58,6 +60,12 @@ Duration between(const GpuEvent& begin, const GpuEvent& end) {
     float milliseconds = 0;
     check_gpu(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
     return duration_from_us(double{milliseconds} * 1e3);
+}
+
+bool ends_well(const GpuStream& stream) noexcept {
+    const bool idle = cudaStreamQuery(stream.get()) == cudaSuccess;
+    cudaGetLastError();
+    return idle;
 }
 
 }  // namespace bucketwise

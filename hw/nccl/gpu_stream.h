@@ -49,6 +49,9 @@ class GpuEvent {
     std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Deleter> event_;
 };
 
+// Whether everything on the stream has ended without an error; for destructors.
+bool ends_well(const GpuStream& stream) noexcept;
+
 // By the GPU's clock, to half a microsecond or so. Precondition: both have happened.
 Duration between(const GpuEvent& begin, const GpuEvent& end);
 

@@ -21,16 +21,37 @@ class HeadStart {
 
     static constexpr int most_launches = 256;
 
-    // Nothing that is put on the stream from now on begins before release().
-    void hold(const GpuStream& stream);
+    // Lets the GPU begin at its end, however that comes about: what is held could not be aborted.
+    class Hold {
+      public:
+        // Nothing that is put on the stream from now on begins before the release.
+        Hold(HeadStart& head_start, const GpuStream& stream) : head_start_(head_start) {
+            head_start_.hold(stream);
+        }
+        ~Hold() { release(); }
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+        void release() { head_start_.release(); }
+
+      private:
+        HeadStart& head_start_;
+    };
+
     void release();
     // Once what was held has ended. Throws GpuError if the GPU had not waited.
     void check() const;
 
   private:
+    void hold(const GpuStream& stream);
+
     HostFlag flag_;
     HostFlag gave_up_;
     int held_ = 0;
 };
+
+// What a timing event on the stream adds to what it times: tiny copies launched ahead, with and
+// without an event after each. `memory` is of the device, two words of 16 bytes.
+Duration time_of_a_stamp(const GpuStream& stream, HeadStart& head_start,
+                         const DeviceMemory& memory);
 
 }  // namespace bucketwise

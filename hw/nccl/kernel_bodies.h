@@ -3,8 +3,8 @@
 //
 // Memory is touched 16 bytes at a time where both sides are aligned, which is what a warp needs to
 // come near the memory's bandwidth; element by element at ragged ends. A place in a bucket is
-// aligned only if all tensors before it hold whole 16 bytes; else the destination's alignment
-// decides and the source is read element by element, side by side with its neighbours.
+// aligned only if all tensors before it hold whole 16 bytes; else its elements go one by one, each
+// lane beside its neighbours, many of them in flight.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -69,6 +69,13 @@ BUCKETWISE_BOTH_SIDES constexpr std::int64_t step_of() {
     return 16 / (sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From));
 }
 
+// Pointers that come out of a table: the compiler cannot see that they are to device memory.
+#if defined(__CUDA_ARCH__)
+#define BUCKETWISE_ASSUME_GLOBAL(pointer) __builtin_assume(__isGlobal(pointer))
+#else
+#define BUCKETWISE_ASSUME_GLOBAL(pointer) static_cast<void>(pointer)
+#endif
+
 // --- copies ---
 
 // to[i] = factor * from[i], this lane's share of i < count. All reads of a turn come before its
@@ -77,6 +84,8 @@ template <typename To, typename From>
 BUCKETWISE_BOTH_SIDES void copy_share(To* to, const From* from, std::int64_t count, double factor,
                                       std::int64_t lane, std::int64_t lanes) {
     using W = Computed<std::conditional_t<std::is_same_v<To, double>, To, From>>;
+    BUCKETWISE_ASSUME_GLOBAL(to);
+    BUCKETWISE_ASSUME_GLOBAL(from);
     constexpr auto step = step_of<To, From>();
     constexpr int turns = 4;
     const auto scale = static_cast<W>(factor);
@@ -109,13 +118,16 @@ BUCKETWISE_BOTH_SIDES void copy_share(To* to, const From* from, std::int64_t cou
         }
         done = words * step;
     }
+    // Narrow elements need more turns to have as many bytes in flight.
+    constexpr std::size_t in_flight = sizeof(From) <= 4 ? 16 : 8;
+    constexpr auto single_turns = static_cast<std::int64_t>(in_flight);
     std::int64_t i = done + lane;
-    for (; i + (turns - 1) * lanes < count; i += turns * lanes) {
-        From read[turns];
-        for (int turn = 0; turn < turns; ++turn) {
+    for (; i + (single_turns - 1) * lanes < count; i += single_turns * lanes) {
+        From read[in_flight];
+        for (std::int64_t turn = 0; turn < single_turns; ++turn) {
             read[turn] = from[i + turn * lanes];
         }
-        for (int turn = 0; turn < turns; ++turn) {
+        for (std::int64_t turn = 0; turn < single_turns; ++turn) {
             to[i + turn * lanes] = narrowed<To>(scale * widened<W>(read[turn]));
         }
     }
@@ -211,24 +223,51 @@ BUCKETWISE_BOTH_SIDES void optimizer_share(const Chunk& chunk, Optimizer optimiz
                                            const OptimizerState& state, std::int64_t lane,
                                            std::int64_t lanes) {
     constexpr float rate = 1e-30F;
+    constexpr int turns = 4;
     const T* gradients = reinterpret_cast<const T*>(chunk.tensor) + chunk.begin;
     float* parameters = reinterpret_cast<float*>(chunk.place) + chunk.begin;
     const std::int64_t offset = parameters - state.parameters;
-    for (std::int64_t i = lane; i < chunk.count; i += lanes) {
-        const float g = widened<float>(gradients[i]);
-        float update = g;
-        if (optimizer == Optimizer::sgd_momentum) {
-            float& m = state.first_moments[offset + i];
-            m = 0.9F * m + g;
-            update = m;
-        } else if (optimizer == Optimizer::adam) {
-            float& m = state.first_moments[offset + i];
-            float& v = state.second_moments[offset + i];
-            m = 0.9F * m + 0.1F * g;
-            v = 0.999F * v + 0.001F * g * g;
-            update = m / (sqrtf(v) + 1e-8F);
+    const bool has_first = optimizer != Optimizer::sgd;
+    const bool has_second = optimizer == Optimizer::adam;
+    float* first = has_first ? state.first_moments + offset : nullptr;
+    float* second = has_second ? state.second_moments + offset : nullptr;
+    BUCKETWISE_ASSUME_GLOBAL(gradients);
+    BUCKETWISE_ASSUME_GLOBAL(parameters);
+    // All reads of some turns before their writes, as the compiler cannot know that none of these
+    // overlap.
+    for (std::int64_t begin = lane; begin < chunk.count; begin += turns * lanes) {
+        float g[turns] = {};
+        float p[turns] = {};
+        float m[turns] = {};
+        float v[turns] = {};
+        for (int turn = 0; turn < turns; ++turn) {
+            const std::int64_t i = begin + turn * lanes;
+            if (i < chunk.count) {
+                g[turn] = widened<float>(gradients[i]);
+                p[turn] = parameters[i];
+                m[turn] = has_first ? first[i] : 0.0F;
+                v[turn] = has_second ? second[i] : 0.0F;
+            }
         }
-        parameters[i] -= rate * update;
+        for (int turn = 0; turn < turns; ++turn) {
+            const std::int64_t i = begin + turn * lanes;
+            if (i >= chunk.count) {
+                break;
+            }
+            float update = g[turn];
+            if (has_second) {
+                m[turn] = 0.9F * m[turn] + 0.1F * g[turn];
+                v[turn] = 0.999F * v[turn] + 0.001F * g[turn] * g[turn];
+                update = m[turn] / (sqrtf(v[turn]) + 1e-8F);
+                first[i] = m[turn];
+                second[i] = v[turn];
+            } else if (has_first) {
+                m[turn] = 0.9F * m[turn] + g[turn];
+                update = m[turn];
+                first[i] = m[turn];
+            }
+            parameters[i] = p[turn] - rate * update;
+        }
     }
 }
 

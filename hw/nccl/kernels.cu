@@ -11,7 +11,9 @@ namespace {
 
 constexpr int warp_threads = 32;
 constexpr int block_threads = 256;
-constexpr int block_warps = block_threads / warp_threads;
+// Of kernels whose warps take a chunk each: small blocks are shared out more evenly.
+constexpr int chunk_block_threads = 128;
+constexpr int chunk_block_warps = chunk_block_threads / warp_threads;
 // Of kernels whose threads go over their data in strides: several blocks for every multiprocessor
 // there is on any GPU.
 constexpr std::int64_t most_blocks = 132 * 16;
@@ -43,7 +45,7 @@ __device__ int lane_of_warp() {
 }
 
 template <PackDirection direction, typename To, typename From>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(chunk_block_threads)
     pack_kernel(const Chunk* __restrict__ chunks, std::int64_t count, double factor) {
     const std::int64_t warp = global_warp();
     if (warp < count) {
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(block_threads)
 
 // A warp takes a chunk, as in pack_kernel, so both reach the same bandwidth.
 template <typename To, typename From>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(chunk_block_threads)
     copy_kernel(To* to, const From* from, std::int64_t count, double factor) {
     const std::int64_t begin = global_warp() * chunk_elements;
     if (begin < count) {
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(filler_block_threads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(chunk_block_threads)
     optimizer_kernel(const Chunk* __restrict__ chunks, std::int64_t count, Optimizer optimizer,
                      OptimizerState state) {
     const std::int64_t warp = global_warp();
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(chunk_block_threads)
     check_kernel(const Chunk* __restrict__ chunks, std::int64_t count,
                  const ExpectedProduct* __restrict__ expected, CheckResult* results) {
     const std::int64_t warp = global_warp();
@@ -101,12 +103,21 @@ __global__ void __launch_bounds__(block_threads)
     const Chunk chunk = chunks[warp];
     const ShareFound found =
         check_share<T>(chunk, expected[chunk.tensor_index], lane_of_warp(), warp_threads);
-    CheckResult& result = results[chunk.tensor_index];
-    atomicMax(reinterpret_cast<unsigned long long*>(&result.largest_difference_bits),
-              static_cast<unsigned long long>(__double_as_longlong(found.largest_difference)));
+    // One lane for all: as many atomics to one address as threads would take longer than reading.
+    double largest = found.largest_difference;
     // -1 is the largest unsigned number: no element is wrong.
-    atomicMin(reinterpret_cast<unsigned long long*>(&result.first_wrong),
-              static_cast<unsigned long long>(found.first_wrong));
+    auto first = static_cast<unsigned long long>(found.first_wrong);
+    for (int distance = warp_threads / 2; distance > 0; distance /= 2) {
+        largest = fmax(largest, __shfl_down_sync(0xFFFFFFFF, largest, distance));
+        const unsigned long long other = __shfl_down_sync(0xFFFFFFFF, first, distance);
+        first = other < first ? other : first;
+    }
+    if (lane_of_warp() == 0) {
+        CheckResult& result = results[chunk.tensor_index];
+        atomicMax(reinterpret_cast<unsigned long long*>(&result.largest_difference_bits),
+                  static_cast<unsigned long long>(__double_as_longlong(largest)));
+        atomicMin(reinterpret_cast<unsigned long long*>(&result.first_wrong), first);
+    }
 }
 
 __device__ std::int64_t nanoseconds_now() {
@@ -134,9 +145,9 @@ void launch_chunks(cudaStream_t stream, const Chunk* chunks, std::int64_t count,
     }
     with_element_type(to_dtype, [&](auto to) {
         with_element_type(from_dtype, [&](auto from) {
-            const unsigned blocks = blocks_for(count, block_warps, INT32_MAX);
+            const unsigned blocks = blocks_for(count, chunk_block_warps, INT32_MAX);
             pack_kernel<direction, decltype(to), decltype(from)>
-                <<<blocks, block_threads, 0, stream>>>(chunks, count, factor);
+                <<<blocks, chunk_block_threads, 0, stream>>>(chunks, count, factor);
         });
     });
     check_launch("pack_kernel");
@@ -165,8 +176,9 @@ void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from
         with_element_type(from_dtype, [&](auto from_element) {
             using To = decltype(to_element);
             using From = decltype(from_element);
-            const unsigned blocks = blocks_for(count, chunk_elements * block_warps, INT32_MAX);
-            copy_kernel<To, From><<<blocks, block_threads, 0, stream>>>(
+            const unsigned blocks =
+                blocks_for(count, chunk_elements * chunk_block_warps, INT32_MAX);
+            copy_kernel<To, From><<<blocks, chunk_block_threads, 0, stream>>>(
                 static_cast<To*>(to), static_cast<const From*>(from), count, factor);
         });
     });
@@ -212,7 +224,7 @@ void launch_optimizer(cudaStream_t stream, const Chunk* chunks, std::int64_t cou
     }
     with_element_type(gradient_dtype, [&](auto element) {
         optimizer_kernel<decltype(element)>
-            <<<blocks_for(count, block_warps, INT32_MAX), block_threads, 0, stream>>>(
+            <<<blocks_for(count, chunk_block_warps, INT32_MAX), chunk_block_threads, 0, stream>>>(
                 chunks, count, optimizer, state);
     });
     check_launch("optimizer_kernel");
@@ -225,7 +237,7 @@ void launch_check(cudaStream_t stream, const Chunk* chunks, std::int64_t count, 
     }
     with_element_type(dtype, [&](auto element) {
         check_kernel<decltype(element)>
-            <<<blocks_for(count, block_warps, INT32_MAX), block_threads, 0, stream>>>(
+            <<<blocks_for(count, chunk_block_warps, INT32_MAX), chunk_block_threads, 0, stream>>>(
                 chunks, count, expected, results);
     });
     check_launch("check_kernel");

@@ -23,8 +23,9 @@ struct Chunk {
     std::int64_t tensor_index = 0;  // whose results and factors these are
 };
 
-// So large that a warp's reads overlap, so small that small models fill a GPU.
-constexpr std::int64_t chunk_elements = 4096;
+// So large that a warp's reads overlap, so small that a bucket of 25 MiB is shared out evenly among
+// the multiprocessors.
+constexpr std::int64_t chunk_elements = 2048;
 
 struct TensorPlace {
     std::byte* tensor = nullptr;

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,9 @@ int prepared_gpu(const MeetingPoint& meeting, const RankIdentity& identity,
     } else if (!meeting.interface.empty()) {
         apply_environment({{"NCCL_SOCKET_IFNAME", meeting.interface}});
     }
+    // The GPU's default of 8 queues is fewer than the streams of several communicators: streams
+    // that share one would wait for each other.
+    apply_environment({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}});
     const int gpu = gpu_for(identity, visible_gpus(), request.share_gpu);
     check_gpu(cudaSetDevice(gpu), "cudaSetDevice");
     return gpu;
@@ -85,10 +90,27 @@ class NcclBackend : public Backend {
             throw InputError("--backend", "", "gloo, as NCCL is not asked for other all-reduces",
                              fmt::format("nccl and {}", name_of(request.implementation)));
         }
-        for (const char* name : {"NCCL_MIN_CTAS", "NCCL_MAX_CTAS"}) {
-            if (const auto value = environment_variable(name)) {
-                throw InputError("environment", "/" + std::string(name),
-                                 "none, as it would override --ctas and --contention-ctas", *value);
+        struct Refused {
+            const char* name;
+            const char* why;
+        };
+        constexpr const char* ctas = "none, as it would override --ctas and --contention-ctas";
+        constexpr const char* arithmetic = "none, as it would override the scenario's arithmetic";
+        constexpr std::array<Refused, 9> variables{{
+            {"NCCL_MIN_CTAS", ctas},
+            {"NCCL_MAX_CTAS", ctas},
+            {"NCCL_MIN_NCHANNELS", ctas},
+            {"NCCL_MAX_NCHANNELS", ctas},
+            {"NCCL_MIN_NRINGS", ctas},
+            {"NCCL_MAX_NRINGS", ctas},
+            {"NVIDIA_TF32_OVERRIDE", arithmetic},
+            {"CUBLAS_EMULATE_SINGLE_PRECISION", arithmetic},
+            {"CUDA_LAUNCH_BLOCKING", "none, as nothing could be launched ahead of the GPU"},
+        }};
+        for (const auto& [name, why] : variables) {
+            const auto value = environment_variable(name);
+            if (value && !(name == std::string_view("CUDA_LAUNCH_BLOCKING") && *value == "0")) {
+                throw InputError("environment", "/" + std::string(name), why, *value);
             }
         }
     }

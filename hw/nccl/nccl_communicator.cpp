@@ -79,15 +79,21 @@ class NcclCommunicator::Watch {
 
     // No lock: they are part of the time to launch.
     void begin() { begun_.store(Clock::now().time_since_epoch().count()); }
-    void end() { begun_.store(0); }
+    // False: the call came back because the communicator has been aborted under it.
+    [[nodiscard]] bool end() { return begun_.exchange(0) != aborting; }
 
   private:
+    static constexpr Clock::rep aborting = -1;
+
     void serve() {
         std::unique_lock lock(mutex_);
         const auto pause = std::min(communicator_.deadline_ / 4, std::chrono::milliseconds{250});
         while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
-            const Clock::time_point begun{Clock::duration{begun_.load()}};
-            if (begun != Clock::time_point{} && Clock::now() - begun > communicator_.deadline_) {
+            Clock::rep begun = begun_.load();
+            const Clock::time_point since{Clock::duration{begun}};
+            // Only a call that is still running: nobody else may be using the communicator.
+            if (begun != 0 && Clock::now() - since > communicator_.deadline_ &&
+                begun_.compare_exchange_strong(begun, aborting)) {
                 communicator_.abort();
                 return;
             }
@@ -117,11 +123,10 @@ void NcclCommunicator::connect(const ncclUniqueId& id, std::optional<std::int64_
         ncclComm_t communicator = nullptr;
         std::string error;
     };
-    int device = 0;
-    check_gpu(cudaGetDevice(&device), "cudaGetDevice");
+    check_gpu(cudaGetDevice(&device_), "cudaGetDevice");
     std::promise<Connected> promise;
     std::future<Connected> future = promise.get_future();
-    std::thread([promise = std::move(promise), id, ctas, device, rank = rank_,
+    std::thread([promise = std::move(promise), id, ctas, device = device_, rank = rank_,
                  ranks = ranks_]() mutable {
         Connected connected;
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -161,11 +166,23 @@ NcclCommunicator::~NcclCommunicator() {
     watch_.reset();
     // Not ncclCommDestroy: it would wait for the other ranks, and here nobody waits for anything.
     abort();
+    if (aborting_.joinable()) {
+        aborting_.join();
+    }
 }
 
 void NcclCommunicator::abort() noexcept {
-    if (communicator_ != nullptr && !aborted_.exchange(true)) {
-        ncclCommAbort(communicator_);
+    if (communicator_ == nullptr || aborted_.exchange(true)) {
+        return;
+    }
+    const auto act = [communicator = communicator_, device = device_] {
+        cudaSetDevice(device);  // of this thread
+        ncclCommAbort(communicator);
+    };
+    try {
+        aborting_ = std::thread(act);
+    } catch (...) {
+        act();  // no thread is left to be had
     }
 }
 
@@ -180,8 +197,7 @@ void NcclCommunicator::call(const char* what, const Act& act) {
     }
     watch_->begin();
     const ncclResult_t result = act();
-    watch_->end();
-    if (aborted_) {
+    if (!watch_->end()) {
         throw PeerFailure(
             fmt::format("{}: NCCL did not return for {} s, as another rank does not "
                         "answer",
@@ -241,11 +257,11 @@ void PatientWait::until(const std::function<bool()>& has_happened, const char* w
     while (!has_happened()) {
         const Clock::time_point now = Clock::now();
         communicator_.check();
-        if (now - begin_ > communicator_.deadline()) {
+        if (now - begin_ > patience_) {
             communicator_.abort();
             throw PeerFailure(fmt::format("{} on rank {} of {}: not done after {} s", what,
                                           communicator_.rank(), communicator_.ranks(),
-                                          seconds_of(communicator_.deadline())));
+                                          seconds_of(patience_)));
         }
         if (waiting && now - called > between_calls) {
             waiting();

@@ -58,7 +58,8 @@ class NcclCommunicator {
 
     // Throws PeerFailure or GpuError once NCCL has found a failure, and aborts.
     void check();
-    // Ends what is running on any stream; every later call fails. Twice is once.
+    // Ends what is running on any stream, soon; every later call fails. Twice is once. Does not
+    // wait: NCCL's abort lasts until no CUDA graph holds a collective, and who aborts may hold one.
     void abort() noexcept;
 
   private:
@@ -72,9 +73,11 @@ class NcclCommunicator {
 
     int rank_;
     int ranks_;
+    int device_ = 0;
     std::chrono::milliseconds deadline_;
     ncclComm_t communicator_ = nullptr;
     std::atomic<bool> aborted_{false};
+    std::thread aborting_;
     std::unique_ptr<Watch> watch_;  // uses all above
 };
 
@@ -82,8 +85,11 @@ class NcclCommunicator {
 class PatientWait {
   public:
     // `communicator` is kept by reference.
-    explicit PatientWait(NcclCommunicator& communicator)
-        : communicator_(communicator), begin_(std::chrono::steady_clock::now()) {}
+    // `collectives`: how many may pass before anything is heard of; each has the whole deadline.
+    explicit PatientWait(NcclCommunicator& communicator, std::size_t collectives = 1)
+        : communicator_(communicator),
+          patience_(static_cast<std::int64_t>(collectives) * communicator.deadline()),
+          begin_(std::chrono::steady_clock::now()) {}
 
     // Returns once `has_happened`. `what` is waited for, for messages. Throws PeerFailure when that
     // takes longer than the communicator's deadline.
@@ -92,6 +98,7 @@ class PatientWait {
 
   private:
     NcclCommunicator& communicator_;
+    std::chrono::milliseconds patience_;
     std::chrono::steady_clock::time_point begin_;
 };
 

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <functional>
 #include <thread>
+#include <utility>
 
+#include "hw/nccl/gpu_check.h"
 #include "hw/nccl/kernel_bodies.h"
 #include "hw/nccl/kernel_types.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
@@ -15,7 +18,12 @@ namespace bucketwise {
 namespace {
 
 using emulated::alias;
-using emulated::enqueue;
+
+// As a launch does, it reports what went wrong before, too.
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+    emulated::enqueue(stream, std::move(work));
+    check_gpu(cudaGetLastError(), "launch");
+}
 
 constexpr std::int64_t warp_threads = 32;
 // Fewer than a GPU has, and no divisor of anything, so that strides and ragged ends are gone

@@ -1,5 +1,6 @@
 // Our own kernels against elements.h's passes on the host, which share no code with them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -65,7 +66,7 @@ const std::vector<std::int64_t> ragged_sizes{
     1,   2,   3,    7,    8,    9,    31,   32,   33,   127,  128,   129,    511,
     512, 513, 2047, 2048, 2049, 4095, 4096, 4097, 5000, 8192, 12289, 100'003};
 
-TEST_CASE("a copy between any two dtypes is the host's, at every size and alignment") {
+TEST_CASE("a copy between any two dtypes is the host's, at every size and alignment", "[kernels]") {
     const GpuStream stream;
     for (const DType to_dtype : all_dtypes) {
         for (const DType from_dtype : all_dtypes) {
@@ -180,7 +181,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("chunks cover every tensor once and stay within it") {
+TEST_CASE("chunks cover every tensor once and stay within it", "[kernels]") {
     const std::vector<Chunk> chunks = chunks_of({{.numel = 1, .tensor_index = 0},
                                                  {.numel = 0, .tensor_index = 1},
                                                  {.numel = 2 * chunk_elements, .tensor_index = 2},
@@ -199,7 +200,7 @@ TEST_CASE("chunks cover every tensor once and stay within it") {
 
 // --- backward and the optimizer ------------------------------------------------------------------
 
-TEST_CASE("an outer product is written, or added to what is there, in every dtype") {
+TEST_CASE("an outer product is written, or added to what is there, in every dtype", "[kernels]") {
     const GpuStream stream;
     for (const DType dtype : all_dtypes) {
         for (const bool accumulate : {false, true}) {
@@ -240,7 +241,7 @@ TEST_CASE("an outer product is written, or added to what is there, in every dtyp
     }
 }
 
-TEST_CASE("an element-wise pass reads two tensors and writes one, whole") {
+TEST_CASE("an element-wise pass reads two tensors and writes one, whole", "[kernels]") {
     const GpuStream stream;
     for (const DType dtype : all_dtypes) {
         for (const std::int64_t count : ragged_sizes) {
@@ -273,7 +274,7 @@ TEST_CASE("an element-wise pass reads two tensors and writes one, whole") {
     }
 }
 
-TEST_CASE("an optimizer keeps its moments for every parameter") {
+TEST_CASE("an optimizer keeps its moments for every parameter", "[kernels]") {
     const GpuStream stream;
     const std::vector<std::int64_t> sizes{5, 4097, 64};
     constexpr std::int64_t all = 5 + 4097 + 64;
@@ -329,7 +330,8 @@ TEST_CASE("an optimizer keeps its moments for every parameter") {
 
 // --- checking ------------------------------------------------------------------------------------
 
-TEST_CASE("a check finds the first wrong element of each tensor, and what is no number") {
+TEST_CASE("a check finds the first wrong element of each tensor, and what is no number",
+          "[kernels]") {
     const GpuStream stream;
     constexpr std::int64_t columns = 8;
     constexpr std::int64_t numel = 10'000;
