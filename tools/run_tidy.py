@@ -55,7 +55,7 @@ def sources_in(builds):
     for build in builds:
         for command in json.loads((ROOT / build / "compile_commands.json").read_text()):
             source = source_of(command)
-            if re.match(OURS, source.file):
+            if re.match(OURS, source.file) and source.file.endswith(".cpp"):  # not what nvcc compiles
                 by_file.setdefault(source.file, source)
     return [by_file[file] for file in sorted(by_file)]
 

@@ -149,11 +149,9 @@ cudaError_t Capture::end(cudaStream_t stream, const GraphBody*& body) {
     for (const cudaStream_t captured : streams_) {
         captured->capture = nullptr;
     }
-    if (!valid_) {
-        return cudaErrorStreamCaptureInvalidated;
-    }
-    if (!is_joined()) {
-        return cudaErrorStreamCaptureUnjoined;
+    if (!valid_ || !is_joined()) {
+        body_.held.clear();
+        return valid_ ? cudaErrorStreamCaptureUnjoined : cudaErrorStreamCaptureInvalidated;
     }
     body_.lanes = streams_.size();
     body_.slots = slots_.size();

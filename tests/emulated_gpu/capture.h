@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace bucketwise::emulated {
@@ -28,6 +30,16 @@ struct GraphBody {
     std::size_t lanes = 0;
     std::size_t slots = 0;
     std::deque<GraphNode> nodes;  // as issued
+    // What others learn the end of the last graph from; by the graphs and executables there are.
+    mutable std::vector<std::shared_ptr<void>> held = {};
+    mutable int holders = 0;
+
+    void take() const { ++holders; }
+    void drop() const {
+        if (--holders == 0) {
+            held.clear();
+        }
+    }
 };
 
 // All under issuing().
@@ -48,6 +60,9 @@ class Capture {
     cudaError_t add_signal(cudaStream_t stream, std::size_t& slot);
     // Takes the stream into the capture unless it is in it.
     cudaError_t add_wait(cudaStream_t stream, std::size_t slot);
+
+    // Kept for as long as there is a graph or executable of it.
+    void hold(std::shared_ptr<void> resource) { body_.held.push_back(std::move(resource)); }
 
     // Ends the capture in any case; a `body` only on success.
     cudaError_t end(cudaStream_t stream, const GraphBody*& body);

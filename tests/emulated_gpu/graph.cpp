@@ -140,6 +140,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     const GraphBody* body = nullptr;
     const cudaError_t error = stream->capture->end(stream, body);
     if (error == cudaSuccess) {
+        body->take();
         *graph = graphs().create(body);
     }
     return noted(error);
@@ -150,6 +151,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     if (!graphs().is_live(graph)) {
         return noted(cudaErrorInvalidValue);
     }
+    graph->body->drop();
     graphs().destroy(graph);
     return cudaSuccess;
 }
@@ -160,6 +162,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     if (executable == nullptr || !graphs().is_live(graph)) {
         return noted(cudaErrorInvalidValue);
     }
+    graph->body->take();
     *executable = executables().create(graph->body);
     return cudaSuccess;
 }
@@ -193,6 +196,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
     for (Worker& worker : executable->workers) {
         worker.stop();
     }
+    executable->body->drop();
     executables().destroy(executable);
     return cudaSuccess;
 }

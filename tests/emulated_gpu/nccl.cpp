@@ -2,17 +2,21 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "tests/emulated_gpu/capture.h"
 #include "tests/emulated_gpu/completion.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 #include "tests/emulated_gpu/fatal.h"
@@ -42,6 +46,9 @@ struct ncclComm {
     const CtaRange ctas;
     Star star;
     std::set<cudaStream_t> streams;  // under communicating(): what destruction waits for
+    // Shared with every captured collective: as the real one, an abort lasts until no graph holds
+    // any.
+    std::shared_ptr<int> in_graphs = std::make_shared<int>(0);
 
     // On the threads of streams:
     std::atomic<std::uint32_t> running{0};   // 1 while a collective is
@@ -178,6 +185,12 @@ ncclResult_t check(const Operation& operation) {
 }
 
 ncclResult_t start(const Operation& operation, cudaStream_t stream) {
+    {
+        const std::lock_guard lock(issuing());
+        if (stream->capture != nullptr && stream->capture->is_active()) {
+            stream->capture->hold(operation.communicator->in_graphs);
+        }
+    }
     if (const cudaError_t error = issue(stream, [operation] { operation.run(); });
         error != cudaSuccess) {
         return fail({ncclUnhandledCudaError, cudaGetErrorString(error)});
@@ -314,6 +327,9 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
     communicator->star.interrupt();
     while (communicator->running.load() != 0) {
         sleep_while(communicator->running, 1);
+    }
+    while (communicator->in_graphs.use_count() > 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     communicator->star.close();
     return ncclSuccess;

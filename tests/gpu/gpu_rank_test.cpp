@@ -366,6 +366,35 @@ TEST_CASE("a rank that aborts fails the others with what NCCL says") {
     }
 }
 
+TEST_CASE("a step that fails as a graph ends, although its abort waits for the graph to go") {
+    for (const int ranks : possible_ranks({2})) {
+        const std::vector<Outcome> outcomes =
+            testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+                check_gpu(cudaSetDevice(rank), "cudaSetDevice");
+                Communicators communicators(connection.control(), std::chrono::seconds{2},
+                                            std::nullopt);
+                Scenario scenario = small_scenario(ranks);
+                scenario.step.cuda_graph = true;
+                const StepInput input = replay_input(scenario);
+                const SyncSettings sync = settings_for(scenario.sync);
+                const BucketPlan plan =
+                    make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+                const Program program = build_program(input, sync, plan);
+                GpuRank device(scenario, input.workload, sync, communicators);
+                device.run(program, sync, plan, 0, Communicate::yes);
+                GpuMessages messages(communicators);
+                if (rank == 0) {
+                    device.run(program, sync, plan, 1, Communicate::yes);
+                } else {
+                    messages.meet();  // as rank 0 does before its step, and nothing after
+                }
+                connection.control().barrier();
+            });
+        CHECK(outcomes[0].ending == testing::Ending::peer_failure);
+        CHECK(contains(outcomes[0].reason, "a step on rank 0 of 2: not done after"));
+    }
+}
+
 TEST_CASE("after a failure every call fails at once, and nothing hangs at the end") {
     const std::vector<Outcome> outcomes = testing::on_ranks(1, [&](GlooConnection& connection,
                                                                    int) {
