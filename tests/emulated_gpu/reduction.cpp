@@ -30,7 +30,7 @@ void reduce_as(std::vector<std::vector<std::byte>>& contributions, ncclRedOp_t o
     }
     if constexpr (integer) {
         for (std::size_t i = 0; operation == ncclAvg && i < count; ++i) {
-            sum[i] /= static_cast<T>(contributions.size());
+            sum[i] = static_cast<T>(sum[i] / static_cast<T>(contributions.size()));
         }
     }
 }
