@@ -8,20 +8,19 @@ namespace bucketwise {
 namespace {
 
 std::string text_of(const char* call, const char* name, const char* meaning,
-                    const std::source_location& place) {
-    return fmt::format("{}: {} ({}), at {}:{}", call, name, meaning, place.file_name(),
-                       place.line());
+                    const CallPlace& place) {
+    return fmt::format("{}: {} ({}), at {}:{}", call, name, meaning, place.file, place.line);
 }
 
 }  // namespace
 
-void check_gpu(cudaError_t result, const char* call, const std::source_location& place) {
+void check_gpu(cudaError_t result, const char* call, const CallPlace& place) {
     if (result != cudaSuccess) {
         throw GpuError(text_of(call, cudaGetErrorName(result), cudaGetErrorString(result), place));
     }
 }
 
-void check_gpu(cublasStatus_t result, const char* call, const std::source_location& place) {
+void check_gpu(cublasStatus_t result, const char* call, const CallPlace& place) {
     if (result != CUBLAS_STATUS_SUCCESS) {
         throw GpuError(
             text_of(call, cublasGetStatusName(result), cublasGetStatusString(result), place));
@@ -29,7 +28,7 @@ void check_gpu(cublasStatus_t result, const char* call, const std::source_locati
 }
 
 void check_gpu(ncclResult_t result, const char* call, ncclComm_t communicator,
-               const std::source_location& place) {
+               const CallPlace& place) {
     if (result == ncclSuccess) {
         return;
     }

@@ -6,11 +6,19 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
 namespace bucketwise {
+
+// Where something was called: std::source_location, which clang 14 has not.
+struct CallPlace {
+    const char* file = "";
+    int line = 0;
+    static CallPlace current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
+};
 
 class GpuError : public std::runtime_error {
   public:
@@ -18,13 +26,12 @@ class GpuError : public std::runtime_error {
 };
 
 // `call`: what was called, for the message. Throw GpuError.
-void check_gpu(cudaError_t result, const char* call,
-               const std::source_location& place = std::source_location::current());
+void check_gpu(cudaError_t result, const char* call, const CallPlace& place = CallPlace::current());
 void check_gpu(cublasStatus_t result, const char* call,
-               const std::source_location& place = std::source_location::current());
+               const CallPlace& place = CallPlace::current());
 // NCCL reports a peer that is gone as a remote or system error: these throw PeerFailure.
 // `communicator` may be null.
 void check_gpu(ncclResult_t result, const char* call, ncclComm_t communicator,
-               const std::source_location& place = std::source_location::current());
+               const CallPlace& place = CallPlace::current());
 
 }  // namespace bucketwise

@@ -514,7 +514,7 @@ std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSet
         const std::size_t end = end_of_batch(program, begin);
         {
             // More than the GPU's queue holds could not be launched ahead.
-            constexpr std::size_t most = 3 * HeadStart::most_launches;
+            constexpr std::size_t most = std::size_t{3} * HeadStart::most_launches;
             std::optional<HeadStart::Hold> hold;
             if (launches_of(all[begin]) <= most) {
                 hold.emplace(head_start_, compute_);

@@ -22,6 +22,7 @@ std::vector<std::pair<std::string, std::string>> share_gpu_environment(
 
 void apply_environment(const std::vector<std::pair<std::string, std::string>>& variables) {
     for (const auto& [name, value] : variables) {
+        // NOLINTNEXTLINE(concurrency-mt-unsafe): before other threads are started
         if (::setenv(name.c_str(), value.c_str(), 0) != 0) {
             throw std::system_error(errno, std::generic_category(), "setenv " + name);
         }

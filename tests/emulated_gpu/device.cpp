@@ -27,6 +27,7 @@ constexpr int warp = 32;
 thread_local int device_of_thread = 0;
 
 int device_count() {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody here changes the environment
     const char* count = std::getenv("EMULATED_GPUS");
     return count != nullptr ? std::atoi(count) : 8;
 }

@@ -191,6 +191,7 @@ class Memory {
     }
 
     [[nodiscard]] static std::size_t total() {
+        // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody here changes the environment
         const char* mebibytes = std::getenv("EMULATED_GPU_MEMORY_MIB");
         return (mebibytes != nullptr ? std::strtoull(mebibytes, nullptr, 10) : 8192) << 20;
     }
@@ -389,14 +390,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return noted(issue(stream, [=] { copy(to, from, bytes); }));
 }
 
-cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t stream) {
-    if (bytes == 0) {
+cudaError_t cudaMemsetAsync(void* devPtr, int value, size_t count, cudaStream_t stream) {
+    if (count == 0) {
         return cudaSuccess;
     }
-    if (!may_set(pointer, bytes)) {
+    if (!may_set(devPtr, count)) {
         return noted(cudaErrorInvalidValue);
     }
-    return noted(issue(stream, [=] { std::memset(alias(pointer), value, bytes); }));
+    return noted(issue(stream, [=] { std::memset(alias(devPtr), value, count); }));
 }
 
 // On the default stream: they wait for streams of the device that were not created as
@@ -416,17 +417,17 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
     return cudaSuccess;
 }
 
-cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
-    if (bytes == 0) {
+cudaError_t cudaMemset(void* devPtr, int value, size_t count) {
+    if (count == 0) {
         return cudaSuccess;
     }
-    if (!may_set(pointer, bytes)) {
+    if (!may_set(devPtr, count)) {
         return noted(cudaErrorInvalidValue);
     }
     if (const cudaError_t error = refuse_unsafe_call(); error != cudaSuccess) {
         return noted(error);
     }
     wait_for_streams(current_device(), Streams::blocking);
-    std::memset(alias(pointer), value, bytes);
+    std::memset(alias(devPtr), value, count);
     return cudaSuccess;
 }

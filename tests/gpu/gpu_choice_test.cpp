@@ -94,6 +94,7 @@ TEST_CASE("ranks that share a GPU pass for hosts of their own and talk over sock
     CHECK(value_of(second, "NCCL_SOCKET_IFNAME") == "eth7");
 }
 
+// NOLINTBEGIN(concurrency-mt-unsafe): this test runs in one thread
 TEST_CASE("what the user has set in the environment stays") {
     ::setenv("BUCKETWISE_TEST_SET", "mine", 1);
     ::unsetenv("BUCKETWISE_TEST_UNSET");
@@ -101,6 +102,7 @@ TEST_CASE("what the user has set in the environment stays") {
     CHECK(std::string(::getenv("BUCKETWISE_TEST_SET")) == "mine");
     CHECK(std::string(::getenv("BUCKETWISE_TEST_UNSET")) == "ours");
 }
+// NOLINTEND(concurrency-mt-unsafe)
 
 TEST_CASE("an error of CUDA, cuBLAS or NCCL names the call, the code and the place") {
     CHECK_THROWS_WITH(check_gpu(cudaErrorInvalidValue, "cudaMalloc"),
