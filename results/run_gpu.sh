@@ -9,8 +9,10 @@
 #   PROGRAMS   where bucketwise and bucketwise_gpu_tests are (default: the folder above this script, as
 #              tools/make_portable.sh leaves it, else build/portable/bundle)
 #   ROUNDS     of a validation (environment; default 6)
+#   SECONDS_IN_ALL   how long all of it may take (environment; default 470)
 #
-# Touches no setting of the GPU. Each part has a time limit, and one that fails does not end the others.
+# Touches no setting of the GPU. Each part has a time limit, and one that fails does not end the others; what there is no
+# time left for is left out, and said.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -27,6 +29,7 @@ if [[ -n "$(ls -A "$folder")" ]]; then
     exit 2
 fi
 rounds=${ROUNDS:-6}
+limit=${SECONDS_IN_ALL:-470}
 scenarios=$root/scenarios
 bucketwise=$programs/bucketwise
 
@@ -50,8 +53,13 @@ say() { echo "$*" | tee -a "$summary"; }
 
 # part NAME SECONDS COMMAND...: its output goes to NAME.txt.
 part() {
-    local name=$1 seconds=$2 begin=$SECONDS status
+    local name=$1 seconds=$2 begin=$SECONDS status left=$((limit - SECONDS))
     shift 2
+    if ((left < 5)); then
+        say "$(printf '%-28s left out' "$name")"
+        return 1
+    fi
+    ((seconds < left)) || seconds=$left
     {
         printf '$'
         printf ' %q' "$@"
@@ -81,10 +89,10 @@ for cast in float32 bfloat16; do
     part "copies_$cast" 30 "$bucketwise" bench copies --backend nccl --bytes 64MiB,256MiB \
         --tensor-elements 256,1024,4096,16384,262144 --bucket-dtype "$cast" --rounds 10 --format csv
 done
-part compute_launch_bound 30 "$bucketwise" bench compute "$scenarios/transformer_small.json" --backend nccl \
-    --set /workload/batch=1 --set /workload/sequence_length=32 --format json
-part compute_as_graph 30 "$bucketwise" bench compute "$scenarios/transformer_small.json" --backend nccl \
-    --set /workload/batch=1 --set /workload/sequence_length=32 --set /step/cuda_graph=true --format json
+part compute_launch_bound 30 "$bucketwise" bench compute "$scenarios/gpt2_h200.json" --backend nccl \
+    --set /workload/batch=1 --set /workload/sequence_length=16 --format json
+part compute_as_graph 30 "$bucketwise" bench compute "$scenarios/gpt2_h200.json" --backend nccl \
+    --set /workload/batch=1 --set /workload/sequence_length=16 --set /step/cuda_graph=true --format json
 for arithmetic in float32 tfloat32 bfloat16; do
     part "compute_bound_$arithmetic" 40 "$bucketwise" bench compute "$scenarios/gpt2_h200.json" --backend nccl \
         --rounds 10 --set "/workload/arithmetic=$arithmetic" --format json
