@@ -50,7 +50,7 @@ tsan() {
     build/tsan/tests/bucketwise_hw_tests
     if ninja -C build/tsan -t query bucketwise_emulated_gpu_tests > /dev/null 2>&1; then
         ninja -C build/tsan tests/gpu/bucketwise_emulated_gpu_tests
-        build/tsan/tests/gpu/bucketwise_emulated_gpu_tests '~[kernels]~[program]'
+        build/tsan/tests/gpu/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[.]'
     fi
 }
 
