@@ -3,12 +3,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <span>
+#include <vector>
 
 #include "hw/nccl/gpu_check.h"
 
@@ -23,6 +22,14 @@ class DeviceMemory {
     // Throws GpuError; std::bad_alloc when the device's memory does not suffice.
     explicit DeviceMemory(std::int64_t bytes = 0);
 
+    // A copy of the values.
+    template <typename T>
+    [[nodiscard]] static DeviceMemory of(const std::vector<T>& values) {
+        DeviceMemory memory(static_cast<std::int64_t>(values.size() * sizeof(T)));
+        memory.write(values);
+        return memory;
+    }
+
     [[nodiscard]] std::byte* at(std::int64_t offset) const { return data_.get() + offset; }
     template <typename T>
     [[nodiscard]] T* as() const {
@@ -30,10 +37,10 @@ class DeviceMemory {
     }
     [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
 
-    // Waits until it is there.
+    // From its beginning. Waits until it is there.
     template <typename T>
-    void write(std::span<const T> values, std::int64_t offset_bytes = 0) {
-        copy_in(values.data(), offset_bytes, static_cast<std::int64_t>(values.size_bytes()));
+    void write(const std::vector<T>& values) const {
+        copy_in(values.data(), 0, static_cast<std::int64_t>(values.size() * sizeof(T)));
     }
     void copy_in(const void* from, std::int64_t offset_bytes, std::int64_t bytes) const;
     void copy_out(void* to, std::int64_t offset_bytes, std::int64_t bytes) const;

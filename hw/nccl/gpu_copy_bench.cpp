@@ -2,13 +2,13 @@
 
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
 #include "hw/elements.h"
 #include "hw/known_message.h"
+#include "hw/nccl/chunk_table.h"
 #include "hw/nccl/device_memory.h"
 #include "hw/nccl/kernels.h"
 
@@ -17,29 +17,33 @@ namespace {
 
 constexpr double pack_factor = 0.5;  // exact in every dtype
 
+// From the beginning of one gradient to the next.
+std::int64_t aligned_bytes(const CopyCase& c) {
+    constexpr std::int64_t alignment = DeviceMemory::alignment_bytes;
+    const std::int64_t bytes = c.numel * element_size(c.tensor_dtype).count;
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
+std::vector<std::byte> gradient_values(const CopyCase& c) {
+    std::vector<std::byte> values(static_cast<std::size_t>(c.tensors * aligned_bytes(c)));
+    for (std::int64_t i = 0; i < c.tensors; ++i) {
+        write_known_message(values.data() + i * aligned_bytes(c), c.numel, c.tensor_dtype,
+                            static_cast<int>(i));
+    }
+    return values;
+}
+
 // Equal gradients in memory of their own, and the bucket they are packed into.
 class BucketOnGpu {
   public:
-    explicit BucketOnGpu(const CopyCase& c)
-        : case_(c),
-          stride_bytes_((c.numel * element_size(c.tensor_dtype).count + alignment - 1) / alignment *
-                        alignment),
-          tensors_(c.tensors * stride_bytes_),
-          bucket_(c.tensors * place_bytes()) {
+    // `values`: the gradients', aligned_bytes(c) apart.
+    BucketOnGpu(const CopyCase& c, const std::vector<std::byte>& values)
+        : case_(c), tensors_(DeviceMemory::of(values)), bucket_(c.tensors * place_bytes()) {
         std::vector<TensorPlace> places;
         for (std::int64_t i = 0; i < c.tensors; ++i) {
             places.push_back({.tensor = tensor(i), .place = place(i), .numel = c.numel});
         }
-        const std::vector<Chunk> chunks = chunks_of(places);
-        count_ = std::ssize(chunks);
-        chunks_ = DeviceMemory(static_cast<std::int64_t>(chunks.size() * sizeof(Chunk)));
-        chunks_.write(std::span<const Chunk>(chunks));
-        std::vector<std::byte> values(static_cast<std::size_t>(c.tensors * stride_bytes_));
-        for (std::int64_t i = 0; i < c.tensors; ++i) {
-            write_known_message(values.data() + i * stride_bytes_, c.numel, c.tensor_dtype,
-                                static_cast<int>(i));
-        }
-        tensors_.write(std::span<const std::byte>(values));
+        chunks_ = ChunkTable(places);
     }
 
     void launch(CopyWay way, const BucketOnGpu& other, const GpuStream& stream) const {
@@ -51,11 +55,11 @@ class BucketOnGpu {
                           "cudaMemcpyAsync");
                 return;
             case CopyWay::pack:
-                return launch_pack(stream.get(), chunks_.as<Chunk>(), count_, case_.place_dtype,
+                return launch_pack(stream.get(), chunks_.data(), chunks_.count(), case_.place_dtype,
                                    case_.tensor_dtype, pack_factor);
             case CopyWay::unpack:
-                return launch_unpack(stream.get(), chunks_.as<Chunk>(), count_, case_.tensor_dtype,
-                                     case_.place_dtype, 1.0 / pack_factor);
+                return launch_unpack(stream.get(), chunks_.data(), chunks_.count(),
+                                     case_.tensor_dtype, case_.place_dtype, 1.0 / pack_factor);
             case CopyWay::one_by_one:
                 for (std::int64_t i = 0; i < case_.tensors; ++i) {
                     launch_copy(stream.get(), place(i), case_.place_dtype, tensor(i),
@@ -88,24 +92,24 @@ class BucketOnGpu {
     }
 
   private:
-    static constexpr std::int64_t alignment = DeviceMemory::alignment_bytes;
-    [[nodiscard]] std::byte* tensor(std::int64_t i) const { return tensors_.at(i * stride_bytes_); }
+    [[nodiscard]] std::byte* tensor(std::int64_t i) const {
+        return tensors_.at(i * aligned_bytes(case_));
+    }
     [[nodiscard]] std::byte* place(std::int64_t i) const { return bucket_.at(i * place_bytes()); }
 
     CopyCase case_;
-    std::int64_t stride_bytes_;
     DeviceMemory tensors_;
     DeviceMemory bucket_;
-    DeviceMemory chunks_;
-    std::int64_t count_ = 0;
+    ChunkTable chunks_;
 };
 
 }  // namespace
 
 std::vector<CopyTimes> GpuCopyBench::run(const CopyCase& c, std::int64_t rounds) {
     std::vector<BucketOnGpu> buckets;
+    const std::vector<std::byte> values = gradient_values(c);
     for (std::int64_t i = 0; i < buckets_beyond_caches(c); ++i) {
-        buckets.emplace_back(c);
+        buckets.emplace_back(c, values);
     }
     const std::int64_t place_bytes = c.tensors * buckets.front().place_bytes();
     const std::int64_t moved =
@@ -131,7 +135,7 @@ std::vector<CopyTimes> GpuCopyBench::run(const CopyCase& c, std::int64_t rounds)
             }
             end.record(stream_);
             hold.reset();
-            check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+            stream_.wait();
             head_start_.check();
             if (round >= 0) {
                 way.samples.push_back(between(begin, end) / std::ssize(buckets));

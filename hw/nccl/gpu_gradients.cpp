@@ -23,26 +23,13 @@ GradientChecks::GradientChecks(const KernelPlan& plan, const std::vector<Gradien
       results_(static_cast<std::int64_t>(gradients.size() * sizeof(CheckResult))) {}
 
 void GradientChecks::arrange() {
-    tables_.clear();
-    for (const DType dtype : all_dtypes) {
-        std::vector<TensorPlace> places;
-        for (std::size_t i = 0; i < gradients_.size(); ++i) {
-            if (gradients_[i].dtype == dtype) {
-                places.push_back({.tensor = buffers_.gradient(static_cast<std::int32_t>(i)),
-                                  .numel = gradients_[i].numel,
-                                  .tensor_index = static_cast<std::int64_t>(i)});
-            }
-        }
-        if (!places.empty()) {
-            const std::vector<Chunk> chunks = chunks_of(places);
-            OfDType table{
-                .dtype = dtype,
-                .count = static_cast<std::int64_t>(chunks.size()),
-                .chunks = DeviceMemory(static_cast<std::int64_t>(chunks.size() * sizeof(Chunk)))};
-            table.chunks.write(std::span<const Chunk>(chunks));
-            tables_.push_back(std::move(table));
-        }
+    std::vector<TensorPlace> tensors;
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+        tensors.push_back({.tensor = buffers_.gradient(static_cast<std::int32_t>(i)),
+                           .numel = gradients_[i].numel,
+                           .tensor_index = static_cast<std::int64_t>(i)});
     }
+    tables_ = tables_by_dtype(gradients_, tensors);
 }
 
 void GradientChecks::poison() {
@@ -67,14 +54,14 @@ StepCheck GradientChecks::check(double mean, const std::vector<double>& toleranc
                             .factor = gradient_factor(static_cast<std::int64_t>(i)) * mean,
                             .tolerance = tolerances[i]});
     }
-    expected_.write(std::span<const ExpectedProduct>(expected));
+    expected_.write(expected);
     std::vector<CheckResult> results(gradients_.size());
-    results_.write(std::span<const CheckResult>(results));
-    for (const OfDType& table : tables_) {
-        launch_check(stream_.get(), table.chunks.as<Chunk>(), table.count, table.dtype,
+    results_.write(results);
+    for (const GradientsOfDType& table : tables_) {
+        launch_check(stream_.get(), table.chunks.data(), table.chunks.count(), table.dtype,
                      expected_.as<ExpectedProduct>(), results_.as<CheckResult>());
     }
-    check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    stream_.wait();
     results_.copy_out(results.data(), 0, results_.size_bytes());
     StepCheck found;
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
@@ -104,7 +91,7 @@ double GradientChecks::element_of(std::size_t gradient, std::int64_t element) {
 
 std::int64_t GradientChecks::memory_bytes() const {
     std::int64_t bytes = expected_.size_bytes() + results_.size_bytes();
-    for (const OfDType& table : tables_) {
+    for (const GradientsOfDType& table : tables_) {
         bytes += table.chunks.size_bytes();
     }
     return bytes;

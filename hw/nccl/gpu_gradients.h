@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hw/kernel_plan.h"
+#include "hw/nccl/chunk_table.h"
 #include "hw/nccl/device_memory.h"
 #include "hw/nccl/gpu_kernels.h"
 #include "hw/nccl/gpu_stream.h"
@@ -42,12 +43,7 @@ class GradientChecks {
     const GpuStream& stream_;
     DeviceMemory expected_;
     DeviceMemory results_;
-    struct OfDType {
-        DType dtype = DType::float32;
-        std::int64_t count = 0;
-        DeviceMemory chunks;
-    };
-    std::vector<OfDType> tables_;
+    std::vector<GradientsOfDType> tables_;
 };
 
 }  // namespace bucketwise

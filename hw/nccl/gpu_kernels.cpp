@@ -22,10 +22,6 @@ void grow(std::int64_t& most, std::int64_t needed) {
     most = std::max(most, needed);
 }
 
-DType element_dtype(Arithmetic arithmetic) {
-    return operand_dtype(arithmetic);
-}
-
 // Multiples of 1/64 in [-1, 1): exact in every dtype, and small enough that no product overflows.
 std::vector<float> random_values(std::int64_t count) {
     std::mt19937 generator(20260101);
@@ -104,7 +100,7 @@ GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
       gradients_(gradients),
       buffers_(buffers),
       optimizer_(optimizer),
-      operand_(element_dtype(arithmetic)),
+      operand_(operand_dtype(arithmetic)),
       arithmetic_(arithmetic),
       stream_(stream),
       products_(stream, arithmetic) {
@@ -133,10 +129,8 @@ GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
 }
 
 void GpuKernels::reserve(const Room& room) {
-    patterns_.rows = DeviceMemory(float_bytes * room.rows);
-    patterns_.rows.write(std::span<const float>(row_values(room.rows)));
-    patterns_.columns = DeviceMemory(float_bytes * room.columns);
-    patterns_.columns.write(std::span<const float>(column_values(room.columns)));
+    patterns_.rows = DeviceMemory::of(row_values(room.rows));
+    patterns_.columns = DeviceMemory::of(column_values(room.columns));
     for (const auto& [k, elements] : room.left) {
         DeviceMemory& left = left_[k] = DeviceMemory(operand_bytes(elements));
         set_outer_product(left, activation_signs(elements / k), row_values(k));
@@ -147,7 +141,6 @@ void GpuKernels::reserve(const Room& room) {
         set_outer_product(gradient, gradient_signs(elements / n, m_is_odd), column_values(n));
     }
     right_ = DeviceMemory(operand_bytes(room.right));
-    fill_with_random(right_, operand_);
     weight_offset_.resize(gradients_.size(), 0);
     std::int64_t weights_bytes = 0;
     for (const std::int32_t weight : room.weights) {
@@ -158,12 +151,17 @@ void GpuKernels::reserve(const Room& room) {
             (operand_bytes(gradients_[index].numel) + alignment - 1) / alignment * alignment;
     }
     weights_ = DeviceMemory(weights_bytes);
-    fill_with_random(weights_, operand_);
     result_ = DeviceMemory(room.result_bytes);
     constexpr std::int64_t word_bytes = 16;  // both halves begin with a whole one
     streamed_ =
         DeviceMemory(2 * operand_bytes((room.streamed + word_bytes - 1) / word_bytes * word_bytes));
-    fill_with_random(streamed_, operand_);
+    const std::int64_t most_bytes =
+        std::max({right_.size_bytes(), weights_.size_bytes(), streamed_.size_bytes()});
+    const DeviceMemory random =
+        DeviceMemory::of(random_values(std::min(random_elements, most_bytes / operand_bytes(1))));
+    for (const DeviceMemory* memory : {&right_, &weights_, &streamed_}) {
+        fill_with(random, *memory);
+    }
     sink_ = DeviceMemory(float_bytes * filler_threads);
 }
 
@@ -184,37 +182,33 @@ std::int64_t GpuKernels::memory_bytes() const {
           &parameters_, &moments_}) {
         bytes += memory->size_bytes();
     }
-    for (const Updates& updates : updates_) {
+    for (const GradientsOfDType& updates : updates_) {
         bytes += updates.chunks.size_bytes();
     }
     return bytes;
 }
 
-void GpuKernels::fill_with_random(DeviceMemory& memory, DType dtype) {
-    const std::int64_t elements = memory.size_bytes() / element_size(dtype).count;
-    const std::int64_t some = std::min(elements, random_elements);
-    DeviceMemory random(float_bytes * some);
-    random.write(std::span<const float>(random_values(some)));
-    for (std::int64_t begin = 0; begin < elements; begin += some) {
-        launch_copy(stream_.get(), memory.at(begin * element_size(dtype).count), dtype,
-                    random.at(0), DType::float32, std::min(some, elements - begin), 1.0);
+void GpuKernels::fill_with(const DeviceMemory& random, const DeviceMemory& memory) {
+    const std::int64_t element_bytes = operand_bytes(1);
+    const std::int64_t elements = memory.size_bytes() / element_bytes;
+    for (std::int64_t begin = 0; begin < elements; begin += random_elements) {
+        launch_copy(stream_.get(), memory.at(begin * element_bytes), operand_, random.at(0),
+                    DType::float32, std::min(random_elements, elements - begin), 1.0);
     }
-    check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    stream_.wait();
 }
 
-void GpuKernels::set_outer_product(DeviceMemory& memory, const std::vector<float>& rows,
+void GpuKernels::set_outer_product(const DeviceMemory& memory, const std::vector<float>& rows,
                                    const std::vector<float>& columns) {
-    DeviceMemory device_rows(float_bytes * std::ssize(rows));
-    device_rows.write(std::span<const float>(rows));
-    DeviceMemory device_columns(float_bytes * std::ssize(columns));
-    device_columns.write(std::span<const float>(columns));
+    const DeviceMemory device_rows = DeviceMemory::of(rows);
+    const DeviceMemory device_columns = DeviceMemory::of(columns);
     launch_outer_product(stream_.get(), memory.at(0), operand_,
-                         memory.size_bytes() / element_size(operand_).count,
+                         memory.size_bytes() / operand_bytes(1),
                          {.rows = device_rows.as<float>(),
                           .pattern = device_columns.as<float>(),
                           .columns = std::ssize(columns)},
                          false);
-    check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    stream_.wait();
 }
 
 void GpuKernels::arrange() {
@@ -222,25 +216,13 @@ void GpuKernels::arrange() {
     if (!std::holds_alternative<Optimizer>(optimizer_)) {
         return;
     }
-    for (const DType dtype : all_dtypes) {
-        std::vector<TensorPlace> places;
-        for (std::size_t i = 0; i < gradients_.size(); ++i) {
-            if (gradients_[i].dtype == dtype) {
-                places.push_back({.tensor = buffers_.gradient(static_cast<std::int32_t>(i)),
-                                  .place = parameters_.at(float_bytes * parameter_offset_[i]),
-                                  .numel = gradients_[i].numel});
-            }
-        }
-        if (!places.empty()) {
-            const std::vector<Chunk> chunks = chunks_of(places);
-            Updates updates{
-                .dtype = dtype,
-                .count = static_cast<std::int64_t>(chunks.size()),
-                .chunks = DeviceMemory(static_cast<std::int64_t>(chunks.size() * sizeof(Chunk)))};
-            updates.chunks.write(std::span<const Chunk>(chunks));
-            updates_.push_back(std::move(updates));
-        }
+    std::vector<TensorPlace> tensors;
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+        tensors.push_back({.tensor = buffers_.gradient(static_cast<std::int32_t>(i)),
+                           .place = parameters_.at(float_bytes * parameter_offset_[i]),
+                           .numel = gradients_[i].numel});
     }
+    updates_ = tables_by_dtype(gradients_, tensors);
 }
 
 // --- calibration ---
@@ -254,7 +236,7 @@ Duration GpuKernels::timed(int times, const Launch& launch) {
         begin.record(stream_);
         launch();
         end.record(stream_);
-        check_gpu(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+        stream_.wait();
         samples.push_back(between(begin, end));
     }
     const auto middle = samples.begin() + times / 2;
@@ -427,9 +409,9 @@ void GpuKernels::optimizer() {
         .first_moments = moments_.as<float>(),
         .second_moments = is_adam ? moments_.as<float>() + elements : nullptr,
         .parameters = parameters_.as<float>()};
-    for (const Updates& updates : updates_) {
-        launch_optimizer(stream_.get(), updates.chunks.as<Chunk>(), updates.count, updates.dtype,
-                         std::get<Optimizer>(optimizer_), state);
+    for (const GradientsOfDType& updates : updates_) {
+        launch_optimizer(stream_.get(), updates.chunks.data(), updates.chunks.count(),
+                         updates.dtype, std::get<Optimizer>(optimizer_), state);
     }
 }
 

@@ -22,6 +22,7 @@
 
 #include "hw/gradient_buffers.h"
 #include "hw/kernel_plan.h"
+#include "hw/nccl/chunk_table.h"
 #include "hw/nccl/device_memory.h"
 #include "hw/nccl/gpu_stream.h"
 #include "hw/nccl/kernels.h"
@@ -78,8 +79,8 @@ class GpuKernels {
 
     struct Room;  // how much memory of which kind all operations need
     void reserve(const Room& room);
-    void fill_with_random(DeviceMemory& memory, DType dtype);
-    void set_outer_product(DeviceMemory& memory, const std::vector<float>& rows,
+    void fill_with(const DeviceMemory& random, const DeviceMemory& memory);
+    void set_outer_product(const DeviceMemory& memory, const std::vector<float>& rows,
                            const std::vector<float>& columns);
 
     const KernelPlan& plan_;
@@ -105,12 +106,7 @@ class GpuKernels {
     DeviceMemory parameters_;  // float32, of the optimizer
     DeviceMemory moments_;
     std::vector<std::int64_t> parameter_offset_;  // elements, by gradient
-    struct Updates {                              // of the gradients of one dtype
-        DType dtype = DType::float32;
-        std::int64_t count = 0;
-        DeviceMemory chunks;
-    };
-    std::vector<Updates> updates_;
+    std::vector<GradientsOfDType> updates_;       // beside their parameters
 
     Duration filler_launch_{0};
     double picoseconds_per_filler_work_ = 0;

@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <deque>
-#include <span>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -118,7 +117,7 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
     }
-    ones_.write(std::span<const float>(std::vector<float>(workload_.gradients.size(), 1.0F)));
+    ones_.write(std::vector<float>(workload_.gradients.size(), 1.0F));
     // Gradients that live in buckets need a place also before the first step, and without buckets.
     arrange(make_plan(workload_.gradients, workload_.readiness, sync.policy));
 }
@@ -141,23 +140,17 @@ void GpuRank::arrange(const BucketPlan& plan) {
 
 void GpuRank::arrange_chunks() {
     bucket_chunks_.clear();
-    std::vector<Chunk> all;
     for (std::size_t i = 0; i < arranged_.buckets.size(); ++i) {
-        std::vector<TensorPlace> places;
+        std::vector<TensorPlace> tensors;
         for (const std::int32_t index : arranged_.buckets[i].gradients) {
-            places.push_back({.tensor = buffers_.gradient(index),
-                              .place = casts(static_cast<std::int32_t>(i))
-                                           ? buffers_.compressed_place(index)
-                                           : buffers_.place_in_bucket(index),
-                              .numel = workload_.gradients[static_cast<std::size_t>(index)].numel});
+            tensors.push_back(
+                {.tensor = buffers_.gradient(index),
+                 .place = casts(static_cast<std::int32_t>(i)) ? buffers_.compressed_place(index)
+                                                              : buffers_.place_in_bucket(index),
+                 .numel = workload_.gradients[static_cast<std::size_t>(index)].numel});
         }
-        const std::vector<Chunk> chunks = chunks_of(places);
-        bucket_chunks_.push_back({std::ssize(all), std::ssize(chunks)});
-        all.insert(all.end(), chunks.begin(), chunks.end());
+        bucket_chunks_.emplace_back(tensors);
     }
-    chunks_ = DeviceMemory();  // never two at once
-    chunks_ = DeviceMemory(static_cast<std::int64_t>(all.size() * sizeof(Chunk)));
-    chunks_.write(std::span<const Chunk>(all));
 }
 
 std::int64_t GpuRank::peak_memory_bytes() const {
@@ -193,7 +186,7 @@ void GpuRank::begin_step(const Program& program, const SyncSettings& sync, const
         checks_.poison();
     }
     restore_unused_map();
-    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+    compute_.wait();
 }
 
 void GpuRank::restore_unused_map() {
@@ -254,7 +247,7 @@ void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
     step_.is_captured = false;
     const ExecutableGraph instance = executable(graph);
     check_gpu(cudaGraphUpload(instance.get(), compute_.get()), "cudaGraphUpload");
-    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+    compute_.wait();
     if (step_.communicate == Communicate::yes) {
         messages_.meet();
     }
@@ -283,7 +276,7 @@ void GpuRank::warm_up(const Program& program) {
         checks_.poison();
     }
     restore_unused_map();
-    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+    compute_.wait();
 }
 
 void GpuRank::stamp(const GpuEvent& event, const GpuStream& stream) const {
@@ -367,15 +360,14 @@ void GpuRank::copy_back(std::int32_t gradient) {
 }
 
 void GpuRank::pack(std::int32_t bucket) {
-    const BucketChunks& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
-    launch_pack(compute_.get(), chunks_.as<Chunk>() + chunks.begin, chunks.count,
-                wire_dtype(bucket), arranged_.buckets[static_cast<std::size_t>(bucket)].dtype,
-                mean_factor());
+    const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
+    launch_pack(compute_.get(), chunks.data(), chunks.count(), wire_dtype(bucket),
+                arranged_.buckets[static_cast<std::size_t>(bucket)].dtype, mean_factor());
 }
 
 void GpuRank::unpack(std::int32_t bucket) {
-    const BucketChunks& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
-    launch_unpack(compute_.get(), chunks_.as<Chunk>() + chunks.begin, chunks.count,
+    const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
+    launch_unpack(compute_.get(), chunks.data(), chunks.count(),
                   arranged_.buckets[static_cast<std::size_t>(bucket)].dtype, wire_dtype(bucket),
                   1.0);
 }
@@ -668,7 +660,7 @@ ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations
     std::deque<Timed> operations;
     GpuEvent origin(Timing::on);
     origin.record(compute_);
-    check_gpu(cudaStreamSynchronize(compute_.get()), "cudaStreamSynchronize");
+    compute_.wait();
     GpuEvent before(Timing::on);
     before.record(compute_);
     std::vector<Interval> reduced;

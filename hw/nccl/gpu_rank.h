@@ -106,14 +106,9 @@ class GpuRank : public RankDevice {
     std::vector<DeviceMemory> module_buffers_;  // and where it is copied to
     DeviceMemory ones_;                         // one float32 per parameter
     DeviceMemory unused_map_;
-    DeviceMemory scratch_;  // what stamps are timed with
-    BucketPlan arranged_;   // what the buffers are laid out for
-    struct BucketChunks {   // of the table below
-        std::int64_t begin = 0;
-        std::int64_t count = 0;
-    };
-    std::vector<BucketChunks> bucket_chunks_;
-    DeviceMemory chunks_;  // gradients and their places in what travels, bucket by bucket
+    DeviceMemory scratch_;                   // what stamps are timed with
+    BucketPlan arranged_;                    // what the buffers are laid out for
+    std::vector<ChunkTable> bucket_chunks_;  // gradients and their places in what travels
     Step step_;
     // Plans that have run as they are, by whether they communicated; only then are they captured.
     std::vector<std::pair<BucketPlan, Communicate>> warm_;

@@ -24,6 +24,10 @@ bool GpuStream::is_idle() const {
     return true;
 }
 
+void GpuStream::wait() const {
+    check_gpu(cudaStreamSynchronize(get()), "cudaStreamSynchronize");
+}
+
 GpuEvent::GpuEvent(Timing timing) {
     cudaEvent_t event = nullptr;
     check_gpu(cudaEventCreateWithFlags(

@@ -20,6 +20,8 @@ class GpuStream {
     [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
     // Has everything on it ended? Throws GpuError if something failed.
     [[nodiscard]] bool is_idle() const;
+    // Until it is idle, however long that takes: for work that waits for no other rank.
+    void wait() const;
 
   private:
     struct Deleter {

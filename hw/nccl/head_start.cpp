@@ -50,13 +50,13 @@ Duration time_of_a_stamp(const GpuStream& stream, HeadStart& head_start,
             }
             end.record(stream);
         }
-        check_gpu(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+        stream.wait();
         head_start.check();
         return between(begin, end);
     };
     launch_copy(stream.get(), memory.at(word_bytes), DType::float32, memory.at(0), DType::float32,
                 word_bytes / 4, 1.0);  // loads the kernel
-    check_gpu(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    stream.wait();
     std::vector<Duration> differences;
     for (int round = 0; round < 9; ++round) {
         const Duration without = timed(false);

@@ -7,7 +7,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <vector>
 
 #include "sim/dtype.h"
 #include "sim/scenario.h"
@@ -26,16 +25,6 @@ struct Chunk {
 // So large that a warp's reads overlap, so small that a bucket of 25 MiB is shared out evenly among
 // the multiprocessors.
 constexpr std::int64_t chunk_elements = 2048;
-
-struct TensorPlace {
-    std::byte* tensor = nullptr;
-    std::byte* place = nullptr;
-    std::int64_t numel = 0;
-    std::int64_t tensor_index = 0;
-};
-
-// Tensor after tensor, each cut into chunks.
-std::vector<Chunk> chunks_of(const std::vector<TensorPlace>& tensors);
 
 // Multi-tensor pack: place[i] = factor * tensor[i], cast; unpack: tensor[i] = factor * place[i].
 // One launch for all tensors. `chunks` in device memory.

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "hw/elements.h"
+#include "hw/nccl/chunk_table.h"
 #include "hw/nccl/device_memory.h"
 #include "hw/nccl/gpu_stream.h"
 #include "hw/nccl/kernels.h"
@@ -22,7 +22,7 @@ namespace {
 using Bytes_ = std::vector<std::byte>;
 
 void wait_for(const GpuStream& stream) {
-    check_gpu(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    stream.wait();
 }
 
 Bytes_ contents(const DeviceMemory& memory) {
@@ -104,8 +104,7 @@ struct PackedTensors {
     std::vector<Bytes_> values = {};
     std::vector<DeviceMemory> tensors = {};
     DeviceMemory bucket = DeviceMemory();
-    DeviceMemory table = DeviceMemory();
-    std::int64_t chunks = 0;
+    ChunkTable chunks = ChunkTable();
 
     void make() {
         std::int64_t elements = 0;
@@ -127,10 +126,7 @@ struct PackedTensors {
                               .tensor_index = static_cast<std::int64_t>(i)});
             offset += sizes[i];
         }
-        const std::vector<Chunk> all = chunks_of(places);
-        chunks = static_cast<std::int64_t>(all.size());
-        table = DeviceMemory(static_cast<std::int64_t>(all.size() * sizeof(Chunk)));
-        table.write(std::span<const Chunk>(all));
+        chunks = ChunkTable(places);
     }
 
     [[nodiscard]] Bytes_ expected_bucket(double factor) const {
@@ -159,14 +155,14 @@ TEST_CASE(
                 PackedTensors packed{sizes, tensor_dtype, place_dtype};
                 packed.make();
                 const double factor = 0.25;
-                launch_pack(stream.get(), packed.table.as<Chunk>(), packed.chunks, place_dtype,
+                launch_pack(stream.get(), packed.chunks.data(), packed.chunks.count(), place_dtype,
                             tensor_dtype, factor);
                 wait_for(stream);
                 INFO(name_of(tensor_dtype) << " to " << name_of(place_dtype) << ragged);
                 const Bytes_ bucket = contents(packed.bucket);
                 CHECK(first_difference(bucket, packed.expected_bucket(factor)) == -1);
-                launch_unpack(stream.get(), packed.table.as<Chunk>(), packed.chunks, tensor_dtype,
-                              place_dtype, 3.0);
+                launch_unpack(stream.get(), packed.chunks.data(), packed.chunks.count(),
+                              tensor_dtype, place_dtype, 3.0);
                 wait_for(stream);
                 std::int64_t offset = 0;
                 for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -214,10 +210,8 @@ TEST_CASE("an outer product is written, or added to what is there, in every dtyp
             for (int j = 0; j < columns; ++j) {
                 pattern.push_back(static_cast<float>(1 + j % 8));
             }
-            DeviceMemory device_rows(static_cast<std::int64_t>(rows.size() * sizeof(float)));
-            device_rows.write(std::span<const float>(rows));
-            DeviceMemory device_pattern(static_cast<std::int64_t>(pattern.size() * sizeof(float)));
-            device_pattern.write(std::span<const float>(pattern));
+            const DeviceMemory device_rows = DeviceMemory::of(rows);
+            const DeviceMemory device_pattern = DeviceMemory::of(pattern);
             const Bytes_ before = random_elements(count, dtype, 5);
             DeviceMemory to(static_cast<std::int64_t>(before.size()));
             upload(to, before);
@@ -295,15 +289,12 @@ TEST_CASE("an optimizer keeps its moments for every parameter", "[kernels]") {
                               .numel = size});
             offset += size;
         }
-        const std::vector<Chunk> chunks = chunks_of(places);
-        DeviceMemory table(static_cast<std::int64_t>(chunks.size() * sizeof(Chunk)));
-        table.write(std::span<const Chunk>(chunks));
+        const ChunkTable chunks(places);
         const OptimizerState state{.first_moments = moments.as<float>(),
                                    .second_moments = moments.as<float>() + all,
                                    .parameters = parameters.as<float>()};
         for (int step = 0; step < 2; ++step) {
-            launch_optimizer(stream.get(), table.as<Chunk>(),
-                             static_cast<std::int64_t>(chunks.size()), DType::float32, optimizer,
+            launch_optimizer(stream.get(), chunks.data(), chunks.count(), DType::float32, optimizer,
                              state);
         }
         wait_for(stream);
@@ -337,10 +328,8 @@ TEST_CASE("a check finds the first wrong element of each tensor, and what is no 
     constexpr std::int64_t numel = 10'000;
     const std::vector<float> rows(numel / columns, 2.0F);
     const std::vector<float> pattern(columns, 3.0F);
-    DeviceMemory device_rows(static_cast<std::int64_t>(rows.size() * 4));
-    device_rows.write(std::span<const float>(rows));
-    DeviceMemory device_pattern(static_cast<std::int64_t>(pattern.size() * 4));
-    device_pattern.write(std::span<const float>(pattern));
+    const DeviceMemory device_rows = DeviceMemory::of(rows);
+    const DeviceMemory device_pattern = DeviceMemory::of(pattern);
     // Expected 2 x 3 x 0.5 = 3 everywhere. Tensor 0 is right, 1 wrong twice, 2 holds a NaN last, 3
     // is off by less than its tolerance.
     std::vector<std::vector<float>> values(4, std::vector<float>(numel, 3.0F));
@@ -352,27 +341,22 @@ TEST_CASE("a check finds the first wrong element of each tensor, and what is no 
     std::vector<TensorPlace> places;
     for (const std::vector<float>& tensor : values) {
         tensors.emplace_back(4 * numel);
-        tensors.back().write(std::span<const float>(tensor));
+        tensors.back().write(tensor);
         places.push_back({.tensor = tensors.back().at(0),
                           .numel = numel,
                           .tensor_index = static_cast<std::int64_t>(places.size())});
     }
-    const std::vector<Chunk> chunks = chunks_of(places);
-    DeviceMemory table(static_cast<std::int64_t>(chunks.size() * sizeof(Chunk)));
-    table.write(std::span<const Chunk>(chunks));
+    const ChunkTable chunks(places);
     const std::vector<ExpectedProduct> expected(4, {.rows = device_rows.as<float>(),
                                                     .pattern = device_pattern.as<float>(),
                                                     .columns = columns,
                                                     .factor = 0.5,
                                                     .tolerance = 1e-3});
-    DeviceMemory device_expected(static_cast<std::int64_t>(sizeof(ExpectedProduct) * 4));
-    device_expected.write(std::span<const ExpectedProduct>(expected));
+    const DeviceMemory device_expected = DeviceMemory::of(expected);
     std::vector<CheckResult> results(4);
-    DeviceMemory device_results(static_cast<std::int64_t>(sizeof(CheckResult) * 4));
-    device_results.write(std::span<const CheckResult>(results));
-    launch_check(stream.get(), table.as<Chunk>(), static_cast<std::int64_t>(chunks.size()),
-                 DType::float32, device_expected.as<ExpectedProduct>(),
-                 device_results.as<CheckResult>());
+    const DeviceMemory device_results = DeviceMemory::of(results);
+    launch_check(stream.get(), chunks.data(), chunks.count(), DType::float32,
+                 device_expected.as<ExpectedProduct>(), device_results.as<CheckResult>());
     wait_for(stream);
     device_results.copy_out(results.data(), 0, device_results.size_bytes());
     const auto difference = [&](std::size_t i) {
