@@ -22,6 +22,7 @@
 #include "cli/option_values.h"
 #include "cli/progress.h"
 #include "cli/rank_job.h"
+#include "cli/result_table.h"
 #include "cli/scenario_document.h"
 #include "hw/environment.h"
 #include "hw/measurer.h"
@@ -43,22 +44,6 @@ examples:
 Each operation is measured by itself, and so is what the host takes to launch it; from these the step is predicted, and
 compared with steps that ran freely. The fitted device is the roofline that explains all operations best.
 )";
-
-enum class ComputeFormat : std::uint8_t { text, csv, json };
-constexpr std::array all_compute_formats{ComputeFormat::text, ComputeFormat::csv,
-                                         ComputeFormat::json};
-
-std::string_view name_of(ComputeFormat format) {
-    switch (format) {
-        case ComputeFormat::text:
-            return "text";
-        case ComputeFormat::csv:
-            return "csv";
-        case ComputeFormat::json:
-            return "json";
-    }
-    return {};
-}
 
 po::options_description described_options() {
     po::options_description options("options", 100);
@@ -246,15 +231,15 @@ int run_bench_compute(const std::vector<std::string>& arguments) {
     }
     const std::int64_t rounds = whole_number(values, "rounds", {1, 100'000});
     const auto format =
-        choice_named(values["format"].as<std::string>(), all_compute_formats, "--format");
+        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
     scenario.group.ranks = 1;
     scenario.group.ranks_per_node = 1;
     const Measured measured = measure_compute(backend, scenario, rounds);
     const ComputeComparison comparison = compare_compute(measured.records, scenario);
     const std::string hardware = hardware_of(measured.environment);
     const Arithmetic arithmetic = workload->arithmetic;
-    write_output("-", format == ComputeFormat::text ? text_report(comparison, arithmetic, hardware)
-                      : format == ComputeFormat::csv
+    write_output("-", format == TableFormat::text ? text_report(comparison, arithmetic, hardware)
+                      : format == TableFormat::csv
                           ? csv_report(comparison)
                           : json_report(comparison, arithmetic, hardware, backend.libraries()));
     return exit_done;

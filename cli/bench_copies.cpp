@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
+#include "cli/result_table.h"
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "hw/copy_bench.h"
@@ -39,21 +40,6 @@ A bucket holds equal gradients. GB/s counts what is read and what is written, as
 share is that of the plain copy measured in the same rounds. Half of the plain copy's GB/s is a link file's or device's
 copy_gb_per_s, which counts payload.
 )";
-
-enum class CopyFormat : std::uint8_t { text, csv, json };
-constexpr std::array all_copy_formats{CopyFormat::text, CopyFormat::csv, CopyFormat::json};
-
-std::string_view name_of(CopyFormat format) {
-    switch (format) {
-        case CopyFormat::text:
-            return "text";
-        case CopyFormat::csv:
-            return "csv";
-        case CopyFormat::json:
-            return "json";
-    }
-    return {};
-}
 
 po::options_description described_options() {
     const auto text = [](const char* standard) {
@@ -195,7 +181,7 @@ int run_bench_copies(const std::vector<std::string>& arguments) {
     const std::vector<CopyCase> cases = requested_cases(values);
     const std::int64_t rounds = whole_number(values, "rounds", {1, 100'000});
     const auto format =
-        choice_named(values["format"].as<std::string>(), all_copy_formats, "--format");
+        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
     const std::unique_ptr<CopyBench> bench = backend.copies();
     std::vector<Row> rows;
     for (const CopyCase& copy_case : cases) {
@@ -206,8 +192,8 @@ int run_bench_copies(const std::vector<std::string>& arguments) {
     environment.machine = read_environment();
     environment.gpu = backend.first_gpu();
     const std::string hardware = hardware_of(environment);
-    write_output("-", format == CopyFormat::text ? text_report(rows, hardware)
-                      : format == CopyFormat::csv
+    write_output("-", format == TableFormat::text ? text_report(rows, hardware)
+                      : format == TableFormat::csv
                           ? csv_report(rows)
                           : json_report(rows, hardware, backend.libraries()));
     return exit_done;

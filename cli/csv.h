@@ -1,0 +1,37 @@
+// A CSV file that a user names, read as lines of named values.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bucketwise {
+
+class CsvFile {
+  public:
+    // The first line names the columns. Empty lines and lines that begin with # are skipped. Throws
+    // InputError that names the line: one without a value per column, a column named twice, none.
+    static CsvFile read(const std::string& path);
+    static CsvFile parse(const std::string& text, const std::string& path);
+
+    [[nodiscard]] std::size_t rows() const { return rows_.size(); }
+    [[nodiscard]] bool has_column(std::string_view name) const;
+
+    // Throw InputError when there is no such column, and number() when the value is no number.
+    [[nodiscard]] const std::string& text(std::size_t row, std::string_view column) const;
+    [[nodiscard]] double number(std::size_t row, std::string_view column) const;
+
+  private:
+    struct Row {
+        std::size_t line = 0;
+        std::vector<std::string> values;
+    };
+    [[nodiscard]] std::string place(const Row& row) const;
+
+    std::string path_;
+    std::vector<std::string> columns_;
+    std::vector<Row> rows_;
+};
+
+}  // namespace bucketwise

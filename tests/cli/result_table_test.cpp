@@ -1,0 +1,76 @@
+#include "cli/result_table.h"
+
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/csv.h"
+#include "sim/error.h"
+#include "sim/json_input.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+ResultTable example() {
+    return {.title = "two strategies",
+            .columns = {{.key = "strategy", .heading = "strategy"},
+                        {.key = "step_ms", .heading = "step\n(ms)", .decimals = 2},
+                        {.key = "buckets", .heading = "buckets"},
+                        {.key = "samples", .heading = "", .in_text = false}},
+            .rows = {{std::string("naive"), 12.3456, std::int64_t{7}, std::int64_t{9}},
+                     {std::string("a, \"b\""), std::monostate{}, std::int64_t{1000},
+                      std::numeric_limits<double>::quiet_NaN()}},
+            .notes = {"one note"}};
+}
+
+TEST_CASE("a table as text is aligned, names to the left, numbers to the right") {
+    CHECK(render(example(), TableFormat::text, {}) ==
+          "two strategies\n\n"
+          "             step\n"
+          "  strategy   (ms)  buckets\n"
+          "  naive     12.35        7\n"
+          "  a, \"b\"        -     1000\n"
+          "\none note\n");
+}
+
+TEST_CASE("a table as CSV keeps every digit and can be read back") {
+    const std::string csv = render(example(), TableFormat::csv, {});
+    CHECK(csv ==
+          "strategy,step_ms,buckets,samples\n"
+          "naive,12.3456,7,9\n"
+          "\"a, \"\"b\"\"\",,1000,\n");
+    const CsvFile file = CsvFile::parse(csv, "table.csv");
+    REQUIRE(file.rows() == 2);
+    CHECK(file.text(1, "strategy") == "a, \"b\"");
+    CHECK(file.number(0, "step_ms") == 12.3456);
+}
+
+TEST_CASE("a table as JSON leaves out what is missing, and says what was run") {
+    const Json document =
+        parse_json(render(example(), TableFormat::json, {{"backend", "gloo"}}), "table.json");
+    CHECK(document["backend"] == "gloo");
+    CHECK(document["rows"][0]["step_ms"] == 12.3456);
+    CHECK(!document["rows"][1].contains("step_ms"));
+    CHECK(document["notes"][0] == "one note");
+}
+
+TEST_CASE("a CSV file that is none is refused by line") {
+    const auto message = [](const std::string& text) -> std::string {
+        try {
+            const CsvFile file = CsvFile::parse(text, "f.csv");
+            static_cast<void>(file.number(0, "a"));
+        } catch (const InputError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    CHECK(message("") == "f.csv: expected a line with the names of columns, got none");
+    CHECK(message("# x\n\na,a\n") == "f.csv:3: expected each column once, got \"a\" twice");
+    CHECK(message("a,b\n1,2\n3\n") == "f.csv:3: expected 2 values, got 1");
+    CHECK(message("b\n1\n") == "f.csv: expected a column \"a\", got b");
+    CHECK(message("a\r\nten\r\n") == "f.csv:2: expected a number of a, got \"ten\"");
+}
+
+}  // namespace
+}  // namespace bucketwise
