@@ -262,6 +262,9 @@ Json device_json(const Device& device) {
         {"memory_bandwidth_gb_per_s", static_cast<double>(device.memory_bandwidth.count) / 1e9},
         {"launch_us", to_us(device.launch)},
         {"host_is_device", device.host_is_device}};
+    if (device.copy_launch) {
+        json["copy_launch_us"] = to_us(*device.copy_launch);
+    }
     if (device.graph_launch > Duration{0}) {
         json["graph_launch_us"] = to_us(device.graph_launch);
     }

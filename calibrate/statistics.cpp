@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -17,6 +18,24 @@ double quantile(std::vector<double> samples, double q) {
     const auto below = static_cast<std::size_t>(std::floor(at));
     const std::size_t above = std::min(below + 1, samples.size() - 1);
     return std::lerp(samples[below], samples[above], at - std::floor(at));
+}
+
+double mean(const std::vector<double>& samples) {
+    invariant(!samples.empty(), "a mean of samples");
+    return std::accumulate(samples.begin(), samples.end(), 0.0) /
+           static_cast<double>(samples.size());
+}
+
+double standard_deviation(const std::vector<double>& samples) {
+    if (samples.size() < 2) {
+        return 0;
+    }
+    const double center = mean(samples);
+    const double squares =
+        std::accumulate(samples.begin(), samples.end(), 0.0, [center](double sum, double sample) {
+            return sum + (sample - center) * (sample - center);
+        });
+    return std::sqrt(squares / static_cast<double>(samples.size() - 1));
 }
 
 double median(std::vector<double> samples) {

@@ -8,6 +8,11 @@ namespace bucketwise {
 // The value below which the share `q` of the samples lies, linearly between neighbours (numpy's
 // default, type 7 of Hyndman and Fan 1996). Precondition (asserted): samples, 0 <= q <= 1.
 double quantile(std::vector<double> samples, double q);
+double mean(const std::vector<double>& samples);  // precondition (asserted): samples
+
+// Of the samples, as numpy's std(ddof=1); 0 of a single one.
+double standard_deviation(const std::vector<double>& samples);
+
 double median(std::vector<double> samples);
 
 // Interquartile range by the median: how far samples lie apart, robustly.

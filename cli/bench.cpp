@@ -17,11 +17,16 @@ struct Bench {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Bench, 3> benches{{
+constexpr std::array<Bench, 6> benches{{
     {"allreduce", "time, memory and exactness of all-reduces, by algorithm, size and ranks",
      run_bench_allreduce},
+    {"bucketed", "bucket sizes by sequence lengths and batch sizes (CS336)", run_bench_bucketed},
+    {"compare-ddp", "DistributedDataParallel beside Python reductions (PyTorch's ddp/compare)",
+     run_bench_compare_ddp},
     {"compute", "one rank's step without communication, predicted and measured, layer by layer",
      run_bench_compute},
+    {"ddp-strategies", "naive, flat and overlapped synchronisation (CS336)",
+     run_bench_ddp_strategies},
     {"copies", "what packing gradients into a bucket costs beside a plain copy", run_bench_copies},
 }};
 
@@ -29,7 +34,7 @@ std::string usage() {
     std::string text =
         "usage: bucketwise bench WHAT [OPTIONS]\n\nMeasures on real ranks.\n\nwhat:\n";
     for (const Bench& bench : benches) {
-        text += fmt::format("  {:<10} {}\n", bench.name, bench.summary);
+        text += fmt::format("  {:<14} {}\n", bench.name, bench.summary);
     }
     return text + "\n  bucketwise bench WHAT --help   its options and examples\n";
 }

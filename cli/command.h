@@ -31,6 +31,9 @@ int run_bench(const std::vector<std::string>& arguments);
 // bucketwise bench allreduce and its like, likewise.
 int run_bench_allreduce(const std::vector<std::string>& arguments);
 int run_bench_compute(const std::vector<std::string>& arguments);
+int run_bench_bucketed(const std::vector<std::string>& arguments);
+int run_bench_compare_ddp(const std::vector<std::string>& arguments);
+int run_bench_ddp_strategies(const std::vector<std::string>& arguments);
 int run_bench_copies(const std::vector<std::string>& arguments);
 
 }  // namespace bucketwise

@@ -151,6 +151,7 @@ StepInput replay_input(const Scenario& scenario) {
     if (!input.copy_bandwidth) {
         input.copy_bandwidth = bandwidth_from_gb_per_s(1);
     }
+    input.step.optimizer_launch = Duration{0};  // real launches take what they take
     if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
         input.step.optimizer = std::max(input.step.optimizer, Duration{1});
     }

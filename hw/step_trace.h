@@ -19,6 +19,9 @@ struct Interval {
 struct StepTrace {
     std::vector<Interval> instructions;  // parallel to Program::instructions
     std::vector<Interval> collectives;   // parallel to Program::collectives
+    // When the host issued each instruction, parallel to Program::instructions; empty: the host
+    // runs them itself, at the times above.
+    std::vector<Interval> host = {};
     // Of RankDevice::run_each(): host time to launch each instruction, parallel to
     // Program::instructions; else empty.
     std::vector<Duration> launches = {};
@@ -31,6 +34,10 @@ struct MeasuredStep {
     Duration backward{0};
     Duration optimizer{0};
     Duration waiting{0};  // of these, blocked until a collective had ended
+    // Of backward: in the call that finishes synchronisation. On the device, from the end of what
+    // backward and its hooks left there; and on the host, which may run ahead of it.
+    Duration finishing{0};
+    Duration finishing_host{0};
     bool operator==(const MeasuredStep&) const = default;
     [[nodiscard]] Duration step() const { return forward + backward + optimizer; }
 };

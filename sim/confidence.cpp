@@ -3,42 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
-#include <random>
 #include <utility>
 
 #include "sim/invariant.h"
 #include "sim/step_parts.h"
+#include "sim/varied_steps.h"
 
 namespace bucketwise {
 namespace {
 
 constexpr std::size_t draws = 200;
-constexpr double tail = 0.025;           // on each side of an interval
-constexpr double seldom = 0.05;          // of the draws
-constexpr double furthest_sigmas = 4.0;  // of any normal deviate
-
-// Standard normal deviates, the same with every standard library (Box and Muller 1958).
-class Normal {
-  public:
-    explicit Normal(std::uint64_t seed) : bits_(seed) {}
-
-    double operator()() {
-        constexpr double two_pi = 6.283185307179586;
-        const double radius = std::sqrt(-2 * std::log(uniform()));
-        const double deviate = radius * std::cos(two_pi * uniform());
-        return std::clamp(deviate, -furthest_sigmas, furthest_sigmas);
-    }
-
-  private:
-    // Above 0, up to 1.
-    double uniform() {
-        constexpr unsigned unused_bits = 11;
-        return (static_cast<double>(bits_() >> unused_bits) + 1) * 0x1.0p-53;
-    }
-
-    std::mt19937_64 bits_;
-};
+constexpr double tail = 0.025;   // on each side of an interval
+constexpr double seldom = 0.05;  // of the draws
 
 void draw_segment(Segment& segment, Normal& normal) {
     const double first = normal();
@@ -81,30 +57,6 @@ void draw_link(LinkParameters& link, Normal& normal) {
     }
     for (LinkParameters& tier : link.tiers) {
         draw_link(tier, normal);
-    }
-}
-
-void scale_computing(StepInput& input, double factor) {
-    for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
-        for (TimedOperation& operation : *pass) {
-            operation.device = scaled(operation.device, factor);
-        }
-    }
-    input.step.optimizer = scaled(input.step.optimizer, factor);
-}
-
-void vary_operations(StepInput& input, const Variation& variation, Normal& normal) {
-    scale_computing(input, 1 + variation.compute_spread * normal());
-    for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
-        for (TimedOperation& operation : *pass) {
-            operation.device = scaled(operation.device, 1 + variation.operation_spread * normal());
-        }
-    }
-}
-
-void vary_collectives(Program& program, const Variation& variation, Normal& normal) {
-    for (Collective& collective : program.collectives) {
-        collective.time = scaled(collective.time, 1 + variation.collective_spread * normal());
     }
 }
 

@@ -31,10 +31,13 @@ struct Device {
     double compute_efficiency = 1.0;  // share of the peak rate that matrix products reach, (0, 1]
     double memory_efficiency = 1.0;   // share of the peak bandwidth that passes reach, (0, 1]
     Duration launch{0};               // host time to launch one operation
-    bool host_is_device = false;      // a CPU: the thread that launches also computes
-    Duration graph_launch{0};         // host time to launch a whole step as one CUDA graph
+    // The same of one copy or cast, which is always a single launch; none: as of an operation.
+    std::optional<Duration> copy_launch = {};
+    bool host_is_device = false;  // a CPU: the thread that launches also computes
+    Duration graph_launch{0};     // host time to launch a whole step as one CUDA graph
     bool operator==(const Device&) const = default;
 
+    [[nodiscard]] Duration time_to_launch_copy() const { return copy_launch.value_or(launch); }
     [[nodiscard]] double peak(Arithmetic arithmetic) const {
         return peak_tflop_per_s[static_cast<std::size_t>(arithmetic)];
     }

@@ -38,7 +38,7 @@ Device read_device(const JsonPlace& place) {
     const JsonObject object(
         place,
         {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s", "compute_efficiency",
-         "memory_efficiency", "launch_us", "graph_launch_us", "host_is_device"});
+         "memory_efficiency", "launch_us", "copy_launch_us", "graph_launch_us", "host_is_device"});
     const bool overrides = object.has("preset");
     Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
     if (!overrides || object.has("name")) {
@@ -58,6 +58,9 @@ Device read_device(const JsonPlace& place) {
     }
     if (const auto launch = object.find("launch_us")) {
         device.launch = read_duration_us(*launch);
+    }
+    if (const auto launch = object.find("copy_launch_us")) {
+        device.copy_launch = read_duration_us(*launch);
     }
     if (const auto host_is_device = object.find("host_is_device")) {
         device.host_is_device = read_boolean(*host_is_device);

@@ -169,6 +169,9 @@ class Engine {
         state.issued = true;
         const Duration begin = host_is_device_ ? std::max(state.host, state.frontier) : state.host;
         state.host = begin + instruction.host;
+        if (instruction.finishing && !host_is_device_) {
+            state.times.finishing_host += instruction.host;
+        }
         if (instruction.host > Duration{0}) {
             record(rank, Track::host, state.next, begin, state.host);
         }
@@ -180,7 +183,12 @@ class Engine {
         // follows.
         if (instruction.kind != InstructionKind::launch || host_is_device_) {
             state.frontier = now_;
-            phase_time(state.times, instruction.phase) += now_ - state.accounted;
+            const Duration passed = now_ - state.accounted;
+            phase_time(state.times, instruction.phase) += passed;
+            if (instruction.finishing) {
+                state.times.finishing += passed;
+                state.times.finishing_host += host_is_device_ ? passed : Duration{0};
+            }
             state.accounted = now_;
         }
         ++state.next;

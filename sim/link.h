@@ -92,6 +92,7 @@ struct LinkParameters {
     std::vector<LinkParameters> tiers;  // hierarchical: {intra-node, inter-node}; else empty
     Duration launch{0};      // part of every collective's time on the communication stream
     Duration host_issue{0};  // host time to issue one collective
+    Duration host_wait{0};   // host time to wait for one, where waiting does not block the host
     // Empty: none. All segments have ctas, groups by rising number of them, or none has.
     std::vector<InterferenceSegment> interference;
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective

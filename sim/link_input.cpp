@@ -57,7 +57,7 @@ class LinkReader {
 
     LinkParameters read_inline(const JsonPlace& place) {
         const JsonObject object(
-            place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "host_issue_us",
+            place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "host_issue_us", "host_wait_us",
                     "interference", "ctas", "copy_gb_per_s", "provenance"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
@@ -100,6 +100,7 @@ class LinkReader {
     // What the hierarchical link does not say itself it takes from its tiers, the costlier of both.
     static void inherit(LinkParameters& link, const LinkParameters& tier) {
         link.host_issue = std::max(link.host_issue, tier.host_issue);
+        link.host_wait = std::max(link.host_wait, tier.host_wait);
         link.interference = costlier_interference(link, tier);
         if (tier.copy_bandwidth) {
             link.copy_bandwidth =
@@ -190,6 +191,9 @@ class LinkReader {
         }
         if (const auto host_issue = object.find("host_issue_us")) {
             link.host_issue = read_duration_us(*host_issue);
+        }
+        if (const auto host_wait = object.find("host_wait_us")) {
+            link.host_wait = read_duration_us(*host_wait);
         }
         if (const auto copy = object.find("copy_gb_per_s")) {
             link.copy_bandwidth = read_bandwidth_gb_per_s(*copy);

@@ -112,6 +112,9 @@ Json link_json(const LinkParameters& link) {
     if (link.host_issue > Duration{0}) {
         json["host_issue_us"] = to_us(link.host_issue);
     }
+    if (link.host_wait > Duration{0}) {
+        json["host_wait_us"] = to_us(link.host_wait);
+    }
     if (link.interference.size() == 1) {
         json["interference"] = interference_json(link.interference.front());
     } else if (!link.interference.empty()) {

@@ -64,17 +64,21 @@ class Builder {
 
     void closing() {
         backward();
+        finishing_ = true;
         if (sync_.communicates) {
+            if (sync_.policy.launch == LaunchRule::after_backward) {
+                launch_all_buckets();
+            }
             finish_buckets();
         }
-        if (input_.step.optimizer > Duration{0}) {
-            add({InstructionKind::optimizer, Phase::optimizer, 0, {}, input_.step.optimizer});
-        }
+        finishing_ = false;
+        optimizer();
     }
 
   private:
     void add(const Instruction& instruction) {
         program_.instructions.push_back(instruction);
+        program_.instructions.back().finishing = finishing_;
         if (input_.step.graph_launch) {
             program_.instructions.back().host =
                 std::exchange(launches_graph_, false) ? *input_.step.graph_launch : Duration{0};
@@ -96,11 +100,31 @@ class Builder {
                 gradient_is_ready(workload_.readiness[ready++]);
             }
         }
-        if (sync_.communicates && sync_.policy.launch == LaunchRule::after_backward) {
-            for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
-                launch_bucket(bucket);
-            }
+    }
+
+    void launch_all_buckets() {
+        for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
+            launch_bucket(bucket);
         }
+    }
+
+    // n updates of equal host and device time, each no earlier than it is launched, end as these
+    // two do: when the device has run all n since it was free, or the last one since it was
+    // launched.
+    void optimizer() {
+        const Duration device = input_.step.optimizer;
+        const Duration host = input_.step.optimizer_launch;
+        if (device <= Duration{0} && host <= Duration{0}) {
+            return;
+        }
+        if (host <= Duration{0}) {
+            return add({InstructionKind::optimizer, Phase::optimizer, 0, {}, device});
+        }
+        const auto updates = std::max<std::int64_t>(std::ssize(workload_.gradients), 1);
+        add({InstructionKind::optimizer, Phase::optimizer, 0, host / updates,
+             device - device / updates});
+        add({InstructionKind::optimizer, Phase::optimizer, 1, host - host / updates,
+             device / updates});
     }
 
     void count_missing_gradients() {
@@ -118,9 +142,8 @@ class Builder {
         if (!sync_.communicates) {
             return;
         }
-        if (sync_.copies_in && !sync_.fused_copies) {
-            const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
-            add_copy(InstructionKind::copy_in, gradient, size);
+        if (!sync_.copies_at_launch) {
+            copy_in(gradient);
         }
         const std::size_t bucket = bucket_of_[static_cast<std::size_t>(gradient)];
         if (--missing_[bucket] > 0) {
@@ -162,7 +185,19 @@ class Builder {
                              : b.size;
     }
 
+    void copy_in(std::int32_t gradient) {
+        if (sync_.copies_in && !sync_.fused_copies) {
+            const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
+            add_copy(InstructionKind::copy_in, gradient, size);
+        }
+    }
+
     void launch_bucket(std::size_t bucket) {
+        if (sync_.copies_at_launch) {
+            for (const std::int32_t gradient : plan_.buckets[bucket].gradients) {
+                copy_in(gradient);
+            }
+        }
         if (sync_.fused_copies) {
             add_bucket_copy(InstructionKind::pack, bucket);
         } else if (casts(bucket)) {
@@ -187,7 +222,7 @@ class Builder {
             const BufferGroup& group = workload_.buffer_groups[i];
             const std::int32_t collective =
                 launch(CollectiveKind::broadcast, Phase::forward, group.size, std::nullopt);
-            add({InstructionKind::wait, Phase::forward, collective, {}, {}});
+            add({InstructionKind::wait, Phase::forward, collective, input_.link.host_wait, {}});
             if (input_.copy_bandwidth) {
                 add({InstructionKind::copy_buffers, Phase::forward, static_cast<std::int32_t>(i),
                      group.tensors * workload_.copy_launch,
@@ -207,7 +242,11 @@ class Builder {
             if (collective.kind != CollectiveKind::all_reduce) {
                 continue;
             }
-            add({InstructionKind::wait, Phase::backward, static_cast<std::int32_t>(i), {}, {}});
+            add({InstructionKind::wait,
+                 Phase::backward,
+                 static_cast<std::int32_t>(i),
+                 input_.link.host_wait,
+                 {}});
             if (collective.bucket) {
                 finish_bucket(static_cast<std::size_t>(*collective.bucket));
             }
@@ -238,6 +277,7 @@ class Builder {
     std::vector<std::size_t> missing_;    // by bucket: gradients not yet ready
     std::size_t next_in_order_ = 0;
     bool launches_graph_ = false;  // with the next instruction
+    bool finishing_ = false;
 };
 
 }  // namespace

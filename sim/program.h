@@ -30,7 +30,7 @@ enum class InstructionKind : std::uint8_t {
     cast_up,       // subject: bucket; comm hook
     unpack,        // subject: bucket; the hook's cast and all its copies back, in one launch
     copy_back,     // subject: gradient
-    optimizer
+    optimizer      // subject: part, from 0; where launching takes the host time there are two
 };
 
 // Moves bytes, and nothing else.
@@ -49,6 +49,9 @@ struct Instruction {
     std::int32_t subject = 0;
     Duration host{0};    // host time to issue it
     Duration device{0};  // undisturbed time on the compute stream; zero for launch and wait
+    // Part of the call that finishes synchronisation, after backward and its hooks: DDP's finalize,
+    // CS336's finish_gradient_synchronization.
+    bool finishing = false;
     bool operator==(const Instruction&) const = default;
 };
 
@@ -71,6 +74,8 @@ struct Program {
 struct StepSettings {
     std::int64_t accumulation = 1;  // micro-steps; only the last one synchronises (no_sync)
     Duration optimizer{0};
+    // Host time to launch the optimizer, evenly over its updates, one per gradient.
+    Duration optimizer_launch{0};
     // Host time to launch the whole step as one CUDA graph: the first instruction's, and all others
     // are issued for free. None: each instruction is issued on its own.
     std::optional<Duration> graph_launch = {};

@@ -364,7 +364,8 @@ const Device* device_of(const Scenario& scenario) {
 }
 
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
-    const JsonObject object(place, {"accumulation", "optimizer_ms", "optimizer", "cuda_graph"});
+    const JsonObject object(
+        place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_launch_ms", "cuda_graph"});
     object.exclusive("optimizer_ms", "optimizer");
     StepRequest step;
     if (const auto accumulation = object.find("accumulation")) {
@@ -379,9 +380,16 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
             optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
         }
     }
+    const Device* device = device_of(scenario);
+    if (const auto launch = object.find("optimizer_launch_ms")) {
+        step.optimizer_launch = read_duration_ms(*launch);
+        if (device != nullptr && device->host_is_device) {
+            launch->fail("no launches with a device that is its own host (host_is_device)",
+                         "a time for them");
+        }
+    }
     if (const auto graph = object.find("cuda_graph")) {
         step.cuda_graph = read_boolean(*graph);
-        const Device* device = device_of(scenario);
         if (step.cuda_graph && device != nullptr && device->host_is_device) {
             graph->fail("no CUDA graph with a device that is its own host (host_is_device)",
                         "true");
@@ -449,7 +457,7 @@ Workload timed_workload(const GradientWorkload& workload) {
     Workload result =
         workload_from_readiness(workload.gradients, workload.forward, workload.backward);
     if (workload.device) {
-        result.copy_launch = workload.device->launch;
+        result.copy_launch = workload.device->time_to_launch_copy();
         result.host_is_device = workload.device->host_is_device;
     }
     return result;
@@ -507,6 +515,7 @@ StepInput step_input(const Scenario& scenario) {
     }
     input.variation = scenario.variation;
     input.step.accumulation = scenario.step.accumulation;
+    input.step.optimizer_launch = scenario.step.optimizer_launch;
     input.step.optimizer = optimizer_time(scenario.step, input.workload, device);
     if (scenario.step.cuda_graph) {
         input.step.graph_launch = device != nullptr ? device->graph_launch : Duration{0};

@@ -8,6 +8,7 @@ struct Preset {
     Order order;
     LaunchRule launch;
     bool copies;
+    bool copies_at_launch = false;  // CS336 concatenates a bucket's gradients when it goes out
 };
 
 Preset preset_of(Strategy strategy) {
@@ -16,11 +17,11 @@ Preset preset_of(Strategy strategy) {
         case Strategy::naive:
             return {Closing::per_gradient, Order::forward, LaunchRule::after_backward, false};
         case Strategy::flat:
-            return {Closing::single, Order::forward, LaunchRule::after_backward, true};
+            return {Closing::single, Order::forward, LaunchRule::after_backward, true, true};
         case Strategy::overlap:
             return {Closing::per_gradient, Order::readiness, LaunchRule::as_filled, false};
         case Strategy::bucketed:
-            return {Closing::strict, Order::reverse, LaunchRule::as_filled, true};
+            return {Closing::strict, Order::reverse, LaunchRule::as_filled, true, true};
         case Strategy::ddp:
             return {Closing::overshoot, Order::readiness, LaunchRule::in_order, true};
         case Strategy::ddp_first_iteration:
@@ -107,6 +108,7 @@ SyncSettings settings_for(const SyncRequest& request) {
     }
     settings.reduces_unused_map = ddp && request.find_unused_parameters;
     settings.copies_in = preset.copies;
+    settings.copies_at_launch = preset.copies_at_launch;
     settings.copies_back = preset.copies && !request.views;
     settings.fused_copies = request.fused_copies && settings.copies_in;
     settings.comm_hook = request.comm_hook;

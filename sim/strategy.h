@@ -73,8 +73,9 @@ struct SyncRequest {
 struct SyncSettings {
     bool communicates = true;
     PlanPolicy policy;
-    bool copies_in = false;     // into the bucket; with views this is the division in place
-    bool copies_back = false;   // out of the bucket, after its all-reduce
+    bool copies_in = false;         // into the bucket; with views this is the division in place
+    bool copies_at_launch = false;  // those in: of a whole bucket when it goes out, not one by one
+    bool copies_back = false;       // out of the bucket, after its all-reduce
     bool fused_copies = false;  // a bucket's copies are one launch each way, with the hook's casts
     CommHook comm_hook = CommHook::none;
     bool broadcasts_buffers = false;  // at the start of forward

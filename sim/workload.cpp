@@ -196,7 +196,7 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing) {
     Workload workload;
     workload.host_is_device = timing.device.host_is_device;
-    workload.copy_launch = timing.device.launch;
+    workload.copy_launch = timing.device.time_to_launch_copy();
     for (const Parameter& parameter : model.parameters) {
         workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false});
     }

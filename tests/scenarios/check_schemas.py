@@ -30,9 +30,9 @@ MINIMAL = {"name": "two gradients",
            "sync": {"strategy": "ddp", "bucket_cap_mib": 25}}
 PEAKS = {"float32": 67, "tfloat32": 494, "float16": 989, "bfloat16": 989, "float64": 34}
 DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_bandwidth_gb_per_s": 3350,
-          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "graph_launch_us": 10,
+          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "copy_launch_us": 4, "graph_launch_us": 10,
           "host_is_device": False}
-FULL_LINK = {**SLOW, "launch_us": 5, "host_issue_us": 3, "copy_gb_per_s": 100,
+FULL_LINK = {**SLOW, "launch_us": 5, "host_issue_us": 3, "host_wait_us": 1, "copy_gb_per_s": 100,
              "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2},
              "provenance": {"backend": "nccl", "ranks": 2, "smallest_message_bytes": 1,
                             "largest_message_bytes": 1 << 30, "hardware": "two", "versions": "1", "date": "2026-01-01",
@@ -59,7 +59,7 @@ DOCUMENTS = json.loads(json.dumps({
                  "comm_hook": "bf16",
                  "pytorch_version": "2.4", "find_unused_parameters": False, "broadcast_buffers": True,
                  "closing": "overshoot", "order": "readiness", "launch": "in_order"},
-        "step": {"accumulation": 2, "optimizer": "adam", "cuda_graph": True}},
+        "step": {"accumulation": 2, "optimizer": "adam", "optimizer_launch_ms": 1, "cuda_graph": True}},
     "shape": {
         "name": "shape",
         "workload": {"model": {"family": "gpt2", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2,
