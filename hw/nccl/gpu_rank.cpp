@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <deque>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "hw/gradient_pattern.h"
+#include "hw/nccl/contention.h"
 #include "sim/invariant.h"
 
 namespace bucketwise {
@@ -579,34 +579,6 @@ std::vector<Duration> GpuRank::repeat(const Message& message, std::int64_t itera
 
 namespace {
 
-// How far the host may be ahead of the GPU on each stream.
-constexpr std::size_t most_ahead = 32;
-
-// Events that are used again once they have been read.
-class EventPool {
-  public:
-    GpuEvent take() {
-        if (free_.empty()) {
-            return GpuEvent(Timing::on);
-        }
-        GpuEvent event = std::move(free_.back());
-        free_.pop_back();
-        return event;
-    }
-    void give_back(GpuEvent event) { free_.push_back(std::move(event)); }
-
-  private:
-    std::vector<GpuEvent> free_;
-};
-
-// An operation of backward, or an all-reduce, between two events.
-struct Timed {
-    std::size_t index = 0;
-    GpuEvent begin{Timing::on};
-    GpuEvent end{Timing::on};
-    bool starved = false;  // the GPU had nothing to do when it came
-};
-
 // Every operation of backward, once.
 Program program_of_backward(std::size_t operations) {
     Program program;
@@ -655,86 +627,17 @@ std::vector<Duration> GpuRank::backward_alone() {
 ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations,
                                  const std::vector<Duration>& alone) {
     messages_.prepare(message);
-    EventPool pool;
-    std::deque<Timed> all_reduces;
-    std::deque<Timed> operations;
-    GpuEvent origin(Timing::on);
-    origin.record(compute_);
-    compute_.wait();
-    GpuEvent before(Timing::on);
-    before.record(compute_);
-    std::vector<Interval> reduced;
-    struct Ran {
-        std::size_t operation = 0;
-        Interval interval;
-    };
-    std::vector<Ran> ran;
-    std::int64_t launched = 0;
-    std::size_t next = 0;
-    PatientWait wait(communicators_.with_ctas(message.ctas));
-    while (std::ssize(reduced) < iterations) {
-        while (launched < iterations && all_reduces.size() < most_ahead) {
-            Timed timed{.begin = pool.take(), .end = pool.take()};
-            timed.begin.record(messages_.stream());
-            messages_.launch(message);
-            timed.end.record(messages_.stream());
-            all_reduces.push_back(std::move(timed));
-            ++launched;
-        }
-        while (operations.size() < most_ahead) {
-            Timed timed{.index = next, .begin = std::move(before), .end = pool.take()};
-            kernels_.backward(static_cast<std::int32_t>(next), 1.0F, false);
-            timed.end.record(compute_);
-            // What began while it was being launched waited for the host, not for the GPU.
-            timed.starved = timed.begin.has_happened();
-            before = pool.take();
-            before.record(compute_);
-            operations.push_back(std::move(timed));
-            next = (next + 1) % alone.size();
-        }
-        wait.until(
-            [&] {
-                return all_reduces.front().end.has_happened() ||
-                       operations.front().end.has_happened();
-            },
-            "contention");
-        while (!all_reduces.empty() && all_reduces.front().end.has_happened()) {
-            Timed& timed = all_reduces.front();
-            reduced.push_back({between(origin, timed.begin), between(origin, timed.end)});
-            pool.give_back(std::move(timed.begin));
-            pool.give_back(std::move(timed.end));
-            all_reduces.pop_front();
-        }
-        while (!operations.empty() && operations.front().end.has_happened()) {
-            Timed& timed = operations.front();
-            ran.push_back(
-                {timed.index, {between(origin, timed.begin), between(origin, timed.end)}});
-            pool.give_back(std::move(timed.begin));
-            pool.give_back(std::move(timed.end));
-            operations.pop_front();
-        }
+    const Load all_reduces{messages_.stream(), [&](std::size_t) { messages_.launch(message); }};
+    const Load backward{compute_, [&](std::size_t operation) {
+                            kernels_.backward(static_cast<std::int32_t>(operation), 1.0F, false);
+                        }};
+    OperationsAlone operations{.times = alone};
+    for (const KernelCall& call : kernel_plan_.backward) {
+        operations.are_products.push_back(call.product.has_value());
     }
-    wait.until([&] { return compute_.is_idle() && messages_.stream().is_idle(); }, "contention");
-    ContentionTrace trace;
-    trace.products = Disturbance{};
-    for (const Interval& interval : reduced) {
-        trace.times.push_back(interval.length());
-    }
-    for (const Ran& operation : ran) {
-        if (operation.interval.begin >= reduced.front().begin &&
-            operation.interval.end <= reduced.back().end) {
-            const Disturbance disturbance{
-                std::max(Duration{1}, operation.interval.length() - stamp_time_),
-                alone[operation.operation]};
-            trace.compute.disturbed += disturbance.disturbed;
-            trace.compute.alone += disturbance.alone;
-            if (kernel_plan_.backward[operation.operation].product) {
-                trace.products->disturbed += disturbance.disturbed;
-                trace.products->alone += disturbance.alone;
-            }
-        }
-    }
-    return trace;
+    const RanTogether ran = run_together(communicators_.with_ctas(message.ctas), all_reduces,
+                                         iterations, backward, alone.size());
+    return contention_of(ran, operations, stamp_time_);
 }
 
 }  // namespace bucketwise
