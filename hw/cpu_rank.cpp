@@ -73,18 +73,6 @@ StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const B
     return trace;
 }
 
-void CpuRank::forward(std::int32_t operation) {
-    kernels_.forward(operation);
-}
-
-void CpuRank::backward(std::int32_t operation, float value, bool accumulate) {
-    kernels_.backward(operation, value, accumulate);
-}
-
-void CpuRank::optimizer() {
-    kernels_.optimizer();
-}
-
 void CpuRank::copy_in(std::int32_t index) {
     const Gradient& g = gradient(index);
     copy_scaled(buffers_.place_in_bucket(index), buffers_.gradient(index), g.numel, g.dtype,

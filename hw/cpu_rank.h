@@ -38,10 +38,9 @@ class CpuRank : public ReplayRank {
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
   private:
+    PlannedKernels& kernels() override { return kernels_; }
     void lay_out() override;
     void copy_buffers(std::int32_t group) override;
-    void forward(std::int32_t operation) override;
-    void backward(std::int32_t operation, float value, bool accumulate) override;
     void copy_in(std::int32_t index) override;
     void pack(std::int32_t index) override;
     void cast_down(std::int32_t index) override;
@@ -50,7 +49,6 @@ class CpuRank : public ReplayRank {
     void cast_up(std::int32_t index) override;
     void unpack(std::int32_t index) override;
     void copy_back(std::int32_t index) override;
-    void optimizer() override;
     void warm_up_backward() override;
     std::vector<Duration> time_backward() override;
 

@@ -38,9 +38,9 @@ void ReplayRank::execute(const Instruction& instruction) {
         case InstructionKind::copy_buffers:
             return copy_buffers(instruction.subject);
         case InstructionKind::forward:
-            return forward(instruction.subject);
+            return kernels().forward(instruction.subject);
         case InstructionKind::backward:
-            return run_backward(instruction.subject);
+            return backward(instruction.subject);
         case InstructionKind::copy_in:
             return copy_in(instruction.subject);
         case InstructionKind::pack:
@@ -58,15 +58,15 @@ void ReplayRank::execute(const Instruction& instruction) {
         case InstructionKind::copy_back:
             return copy_back(instruction.subject);
         case InstructionKind::optimizer:
-            return optimizer();
+            return kernels().optimizer();
     }
 }
 
 // The last operation of backward ends a micro-step.
-void ReplayRank::run_backward(std::int32_t operation) {
+void ReplayRank::backward(std::int32_t operation) {
     const float value =
         value_scale_ * static_cast<float>(rank_value(rank_, step_.number, step_.micro_step));
-    backward(operation, value, step_.micro_step > 0);
+    kernels().backward(operation, value, step_.micro_step > 0);
     if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
         ++step_.micro_step;
     }

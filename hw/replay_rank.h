@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hw/kernel_plan.h"
+#include "hw/planned_kernels.h"
 #include "hw/rank_device.h"
 #include "hw/replay_rules.h"
 #include "sim/plan.h"
@@ -67,14 +68,12 @@ class ReplayRank : public RankDevice {
     void check_unused_map(std::span<const float> map, StepCheck& check) const;
 
   private:
+    [[nodiscard]] virtual PlannedKernels& kernels() = 0;
     // The buckets of plan() in the buffers' memory. What they held is lost.
     virtual void lay_out() = 0;
 
-    // Instructions, by their subjects.
+    // Instructions that do not only compute, by their subjects.
     virtual void copy_buffers(std::int32_t group) = 0;
-    virtual void forward(std::int32_t operation) = 0;
-    // `value` multiplies the gradients' known values; `accumulate` adds to earlier micro-steps'.
-    virtual void backward(std::int32_t operation, float value, bool accumulate) = 0;
     virtual void copy_in(std::int32_t gradient) = 0;
     virtual void pack(std::int32_t bucket) = 0;
     virtual void cast_down(std::int32_t bucket) = 0;
@@ -83,13 +82,12 @@ class ReplayRank : public RankDevice {
     virtual void cast_up(std::int32_t bucket) = 0;
     virtual void unpack(std::int32_t bucket) = 0;
     virtual void copy_back(std::int32_t gradient) = 0;
-    virtual void optimizer() = 0;
 
     // Every operation of backward, once. What the second returns: the time of each.
     virtual void warm_up_backward() = 0;
     virtual std::vector<Duration> time_backward() = 0;
 
-    void run_backward(std::int32_t operation);
+    void backward(std::int32_t operation);
 
     Workload workload_;
     int rank_;

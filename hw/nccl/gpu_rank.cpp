@@ -260,18 +260,6 @@ void GpuRank::stamp(const GpuEvent& event, const GpuStream& stream) const {
     }
 }
 
-void GpuRank::forward(std::int32_t operation) {
-    kernels_.forward(operation);
-}
-
-void GpuRank::backward(std::int32_t operation, float value, bool accumulate) {
-    kernels_.backward(operation, value, accumulate);
-}
-
-void GpuRank::optimizer() {
-    kernels_.optimizer();
-}
-
 // Gradients that live in their buckets are divided there, if anything is to be done.
 void GpuRank::copy_in(std::int32_t index) {
     const Gradient& g = gradient(index);
