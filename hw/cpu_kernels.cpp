@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <Eigen/Core>
@@ -11,6 +12,7 @@
 #include "hw/blas.h"
 #include "hw/elements.h"
 #include "hw/gradient_pattern.h"
+#include "hw/upper_median.h"
 
 namespace bucketwise {
 namespace {
@@ -42,8 +44,7 @@ double median_seconds(int repetitions, int times, const Function& function) {
         }
         samples.push_back(seconds_since(begin) / times);
     }
-    std::nth_element(samples.begin(), samples.begin() + repetitions / 2, samples.end());
-    return samples[static_cast<std::size_t>(repetitions / 2)];
+    return upper_median(std::move(samples));
 }
 
 // Grows to hold at least `floats`.

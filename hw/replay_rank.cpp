@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "hw/gradient_pattern.h"
+#include "hw/upper_median.h"
 
 namespace bucketwise {
 
@@ -130,9 +132,7 @@ std::vector<Duration> ReplayRank::backward_alone() {
     }
     std::vector<Duration> medians;
     for (std::vector<Duration>& of_operation : samples) {
-        const auto middle = of_operation.begin() + std::ssize(of_operation) / 2;
-        std::nth_element(of_operation.begin(), middle, of_operation.end());
-        medians.push_back(*middle);
+        medians.push_back(upper_median(std::move(of_operation)));
     }
     return medians;
 }

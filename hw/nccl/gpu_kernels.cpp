@@ -4,8 +4,10 @@
 #include <cmath>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "hw/gradient_pattern.h"
+#include "hw/upper_median.h"
 
 namespace bucketwise {
 namespace {
@@ -98,14 +100,13 @@ GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
                        const GpuStream& stream)
     : PlannedKernels(plan, gradients, optimizer),
       buffers_(buffers),
-      operand_(operand_dtype(arithmetic)),
       arithmetic_(arithmetic),
       stream_(stream),
       products_(stream, arithmetic) {
     Room room;
     for (const auto* calls : {&plan.forward, &plan.backward}) {
         for (const KernelCall& call : *calls) {
-            room.add(call, element_size(operand_).count);
+            room.add(call, element_size(operand()).count);
         }
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -163,8 +164,12 @@ void GpuKernels::reserve(const Room& room) {
     sink_ = DeviceMemory(float_bytes * filler_threads);
 }
 
+DType GpuKernels::operand() const {
+    return operand_dtype(arithmetic_);
+}
+
 std::int64_t GpuKernels::operand_bytes(std::int64_t elements) const {
-    return elements * element_size(operand_).count;
+    return elements * element_size(operand()).count;
 }
 
 std::int64_t GpuKernels::memory_bytes() const {
@@ -190,7 +195,7 @@ void GpuKernels::fill_with(const DeviceMemory& random, const DeviceMemory& memor
     const std::int64_t element_bytes = operand_bytes(1);
     const std::int64_t elements = memory.size_bytes() / element_bytes;
     for (std::int64_t begin = 0; begin < elements; begin += random_elements) {
-        launch_copy(stream_.get(), memory.at(begin * element_bytes), operand_, random.at(0),
+        launch_copy(stream_.get(), memory.at(begin * element_bytes), operand(), random.at(0),
                     DType::float32, std::min(random_elements, elements - begin), 1.0);
     }
     stream_.wait();
@@ -200,7 +205,7 @@ void GpuKernels::set_outer_product(const DeviceMemory& memory, const std::vector
                                    const std::vector<float>& columns) {
     const DeviceMemory device_rows = DeviceMemory::of(rows);
     const DeviceMemory device_columns = DeviceMemory::of(columns);
-    launch_outer_product(stream_.get(), memory.at(0), operand_,
+    launch_outer_product(stream_.get(), memory.at(0), operand(),
                          memory.size_bytes() / operand_bytes(1),
                          {.rows = device_rows.as<float>(),
                           .pattern = device_columns.as<float>(),
@@ -237,9 +242,7 @@ Duration GpuKernels::timed(const Run& launch) const {
         stream_.wait();
         samples.push_back(between(begin, end));
     }
-    const auto middle = samples.begin() + times / 2;
-    std::nth_element(samples.begin(), middle, samples.end());
-    return *middle;
+    return upper_median(std::move(samples));
 }
 
 void GpuKernels::calibrate() {
@@ -298,7 +301,7 @@ void GpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool a
     const std::byte* a = left_.at(p.k).at(0);
     const std::byte* c = result_gradients_.at({p.n, p.m % 2 != 0}).at(0);
     if (!call.weight_gradient) {
-        products_.weight_gradient(p, a, c, result_.at(0), operand_, 1, 0);
+        products_.weight_gradient(p, a, c, result_.at(0), operand(), 1, 0);
         return;
     }
     const Gradient& written = gradient(*call.weight_gradient);
@@ -309,7 +312,7 @@ void GpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool a
     }
     // Into the wider one of both dtypes, and from there into the gradient: its values are those of
     // the pattern, so that a second pass over it can accumulate too.
-    const DType wide = operand_ == DType::float64 ? DType::float64 : DType::float32;
+    const DType wide = operand() == DType::float64 ? DType::float64 : DType::float32;
     products_.weight_gradient(p, a, c, result_.at(0), wide, double{scale}, 0);
     if (accumulate) {
         write({*call.weight_gradient, GradientWrite::pattern}, scale, true);
@@ -321,9 +324,9 @@ void GpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool a
 // Two tensors read, one written, as an activation's backward does.
 void GpuKernels::pass_over(std::int64_t elements) {
     const std::int64_t half_bytes = streamed_.size_bytes() / 2;
-    const std::int64_t most = half_bytes / element_size(operand_).count;
+    const std::int64_t most = half_bytes / element_size(operand()).count;
     for (std::int64_t left = elements / 3; left > 0; left -= most) {
-        launch_element_wise(stream_.get(), streamed_.at(half_bytes), streamed_.at(0), operand_,
+        launch_element_wise(stream_.get(), streamed_.at(half_bytes), streamed_.at(0), operand(),
                             std::min(left, most));
     }
 }

@@ -64,6 +64,7 @@ class GpuKernels : public PlannedKernels {
     void fill(Duration duration) override;
     void update(Optimizer optimizer) override;
     [[nodiscard]] const std::byte* right_factor(const KernelCall& call) const;
+    [[nodiscard]] DType operand() const;
     [[nodiscard]] std::int64_t operand_bytes(std::int64_t elements) const;
     // Median of several launches, by events.
     [[nodiscard]] Duration timed(const Run& launch) const;
@@ -75,7 +76,6 @@ class GpuKernels : public PlannedKernels {
                            const std::vector<float>& columns);
 
     GpuGradientBuffers& buffers_;
-    DType operand_;
     Arithmetic arithmetic_;
     const GpuStream& stream_;
     MatrixProducts products_;
