@@ -134,11 +134,6 @@ std::string link_name(const MeasuredRun& run) {
     return fmt::format("{} {}, measured", run.transport.backend, where);
 }
 
-bool has_device(const Scenario& scenario) {
-    return std::visit([](const auto& workload) { return workload.device.has_value(); },
-                      scenario.workload);
-}
-
 std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
     std::vector<double> samples;
     for (const MeasuredRun& run : runs) {
@@ -186,7 +181,8 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
         device.launch = result.compute->launch->time;
         device.host_is_device = false;
     }
-    if (!result.device && result.compute && result.compute->launch && !has_device(*scenario)) {
+    if (!result.device && result.compute && result.compute->launch &&
+        device_of(*scenario) == nullptr) {
         result.warnings.emplace_back(
             "the scenario has no device, and none could be fitted: what launching takes is not in "
             "the calibrated scenario");
@@ -362,12 +358,13 @@ Json fit_json(const Calibration& calibration) {
     }
     Json slowdowns = Json::array();
     for (const InterferencePoint& point : calibration.interference.points) {
-        slowdowns.push_back({{"bytes", point.size.count},
-                             {"rounds", point.rounds},
-                             {"compute_slowdown", point.compute_slowdown},
-                             {"compute_standard_error", point.compute_error},
-                             {"communication_slowdown", point.communication_slowdown},
-                             {"communication_standard_error", point.communication_error}});
+        slowdowns.push_back({{"bytes", point.size.count}, {"rounds", point.rounds}});
+        if (point.compute) {
+            slowdowns.back()["compute_slowdown"] = point.compute->factor;
+            slowdowns.back()["compute_standard_error"] = point.compute->error;
+        }
+        slowdowns.back()["communication_slowdown"] = point.communication.factor;
+        slowdowns.back()["communication_standard_error"] = point.communication.error;
         const auto add = [&](const char* key, const auto& value) {
             if (value) {
                 slowdowns.back()[key] = *value;

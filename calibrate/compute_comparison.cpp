@@ -41,25 +41,12 @@ std::vector<Duration> durations(const std::vector<double>& us) {
     return result;
 }
 
-std::optional<HostCost> launch_cost(const Records& records) {
-    std::vector<double> samples;
+std::vector<const ComputeRecord*> pointers_to(const Records& records) {
+    std::vector<const ComputeRecord*> pointers;
     for (const ComputeRecord& record : records) {
-        samples.insert(samples.end(), record.forward_launches_us.begin(),
-                       record.forward_launches_us.end());
-        samples.insert(samples.end(), record.backward_launches_us.begin(),
-                       record.backward_launches_us.end());
+        pointers.push_back(&record);
     }
-    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
-}
-
-std::optional<HostCost> graph_launch_cost(const Records& records) {
-    std::vector<double> samples;
-    for (const ComputeRecord& record : records) {
-        if (record.graph_launch_us) {
-            samples.push_back(*record.graph_launch_us);
-        }
-    }
-    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+    return pointers;
 }
 
 // The scenario with the operations as they were measured one by one, and with what launching took.
@@ -118,8 +105,8 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
     invariant(std::holds_alternative<ModelWorkload>(scenario.workload),
               "the operations are a model's");
     ComputeComparison comparison;
-    comparison.launch = launch_cost(records);
-    comparison.graph_launch = graph_launch_cost(records);
+    comparison.launch = launch_cost(pointers_to(records));
+    comparison.graph_launch = graph_launch_cost(pointers_to(records));
     const Scenario measured = with_operations(scenario, records, comparison);
     const StepInput input = step_input(measured);
     const Program program = build_program(input, settings_for(measured.sync), {});

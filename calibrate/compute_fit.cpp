@@ -182,27 +182,6 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input
         1e6));
 }
 
-void set_launches(const std::vector<Round>& rounds, ComputeFit& fit) {
-    std::vector<double> launches;
-    std::vector<double> graph_launches;
-    for (const Round& round : rounds) {
-        for (const ComputeRecord* record : round) {
-            for (const auto* pass : {&record->forward_launches_us, &record->backward_launches_us}) {
-                launches.insert(launches.end(), pass->begin(), pass->end());
-            }
-            if (record->graph_launch_us) {
-                graph_launches.push_back(*record->graph_launch_us);
-            }
-        }
-    }
-    if (!launches.empty()) {
-        fit.launch = host_cost(launches);
-    }
-    if (!graph_launches.empty()) {
-        fit.graph_launch = host_cost(graph_launches);
-    }
-}
-
 // Of operations on their own: what is left once the whole step's variation is taken out. Those
 // that take a two hundredth of the step or more; shorter ones vary most and matter least.
 double operation_spread(const std::vector<Round>& rounds) {
@@ -285,6 +264,26 @@ HostCost host_cost(const std::vector<double>& samples_us) {
     return {.time = duration_from_us(median(samples_us)), .spread = spread(samples_us)};
 }
 
+std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records) {
+    std::vector<double> samples;
+    for (const ComputeRecord* record : records) {
+        for (const auto* pass : {&record->forward_launches_us, &record->backward_launches_us}) {
+            samples.insert(samples.end(), pass->begin(), pass->end());
+        }
+    }
+    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+}
+
+std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*>& records) {
+    std::vector<double> samples;
+    for (const ComputeRecord* record : records) {
+        if (record->graph_launch_us) {
+            samples.push_back(*record->graph_launch_us);
+        }
+    }
+    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+}
+
 std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario) {
     ComputeFit fit;
     const StepInput input = step_input(scenario);
@@ -298,7 +297,12 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
         }
     }
     fit.rounds = rounds.size();
-    set_launches(rounds, fit);
+    std::vector<const ComputeRecord*> records;
+    for (const Round& round : rounds) {
+        records.insert(records.end(), round.begin(), round.end());
+    }
+    fit.launch = launch_cost(records);
+    fit.graph_launch = graph_launch_cost(records);
     set_operations(rounds, input.step.accumulation, fit);
     set_readiness(input.workload, fit);
     fit.optimizer =

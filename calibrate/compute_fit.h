@@ -24,6 +24,11 @@ struct HostCost {
 // Precondition (asserted): samples.
 HostCost host_cost(const std::vector<double>& samples_us);
 
+// Of every operation of every record; nothing if none was launched by itself.
+std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records);
+// Of every record's step as one CUDA graph; nothing if none ran as one.
+std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*>& records);
+
 struct ComputeFit {
     // Of a micro-step. Operation i ends when, in the median round, the last rank has finished it:
     // an all-reduce waits for that one. Scaled so that all micro-steps together, with what the host

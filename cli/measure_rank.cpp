@@ -17,6 +17,7 @@
 #include "hw/backend.h"
 #include "hw/launcher.h"
 #include "hw/measurer.h"
+#include "sim/hash.h"
 
 namespace bucketwise {
 namespace {
@@ -59,13 +60,9 @@ std::string label_of(const Item& item) {
     return {};
 }
 
-// 64 bits that differ when texts do (Fowler, Noll and Vo's hash, 1a).
+// 64 bits that differ when texts do.
 std::int64_t fingerprint(std::string_view text) {
-    std::uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const char c : text) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
-    return static_cast<std::int64_t>(hash);
+    return static_cast<std::int64_t>(fnv_hash(text));
 }
 
 // What all ranks of a run must agree in.

@@ -71,7 +71,7 @@ part() {
     return "$status"
 }
 
-say "$(date --utc +%Y-%m-%dT%H:%M:%SZ)  $("$bucketwise" --version)"
+say "$(date --utc +%Y-%m-%dT%H:%M:%SZ)  $("$bucketwise" --version | head --lines=1)"
 part nvidia_smi 20 nvidia-smi
 part nvidia_smi_query 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit,mig.mode.current,compute_mode --format=csv
 gpus=$(nvidia-smi --list-gpus 2> /dev/null | grep --count '^GPU')

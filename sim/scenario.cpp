@@ -357,12 +357,6 @@ SyncRequest read_sync(const JsonPlace& place) {
     return sync;
 }
 
-const Device* device_of(const Scenario& scenario) {
-    return std::visit(
-        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; },
-        scenario.workload);
-}
-
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     const JsonObject object(
         place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_launch_ms", "cuda_graph"});
@@ -500,6 +494,12 @@ Model model_of(const ModelWorkload& workload) {
         return make_transformer(std::string(name_of(shape->family)), *shape, workload.input);
     }
     return make_model(std::get<std::string>(workload.model), workload.input);
+}
+
+const Device* device_of(const Scenario& scenario) {
+    return std::visit(
+        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; },
+        scenario.workload);
 }
 
 StepInput step_input(const Scenario& scenario) {

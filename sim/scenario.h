@@ -73,6 +73,9 @@ Scenario parse_scenario(const Json& document, const std::string& file, const Fil
 // The model behind a model workload, built.
 Model model_of(const ModelWorkload& workload);
 
+// What the scenario's workload runs on; null: only its times are known.
+const Device* device_of(const Scenario& scenario);
+
 // Turns a scenario into what the simulator runs.
 StepInput step_input(const Scenario& scenario);
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "hw/nccl/gpu_check.h"
+#include "sim/hash.h"
 
 namespace bucketwise {
 namespace {
@@ -84,12 +85,8 @@ std::string describe_gpu(int gpu) {
         driver % 1000 / 10, attribute_of(gpu, cudaDevAttrMpsEnabled) != 0 ? ", through MPS" : "");
 }
 
-// Fowler, Noll and Vo's hash, 1a.
 std::int64_t gpu_fingerprint(int gpu) {
-    std::uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const char c : machine_id() + " " + bus_id_of(gpu)) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
+    const std::uint64_t hash = fnv_hash(machine_id() + " " + bus_id_of(gpu));
     return static_cast<std::int64_t>((hash ^ (hash >> 53U)) & exact_in_double);
 }
 

@@ -23,7 +23,8 @@ int visible_gpus();
 // Such as "NVIDIA H200, 141 GB, 132 multiprocessors, compute capability 9.0, driver for CUDA 13.0".
 std::string describe_gpu(int gpu);
 
-// Ranks of which GPU? Equal numbers are one GPU. Of the current device and this machine.
+// Of GPU number `gpu` of this process: a number, below 2^53, that is the same for all ranks of one
+// physical GPU and differs between GPUs, also those of other machines. Throws GpuError.
 std::int64_t gpu_fingerprint(int gpu);
 
 // The first two ranks of equal fingerprints, which are by rank; none: all differ.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "hw/nccl/kernels.h"
+#include "hw/upper_median.h"
 
 namespace bucketwise {
 
@@ -62,8 +64,8 @@ Duration time_of_a_stamp(const GpuStream& stream, HeadStart& head_start,
         const Duration without = timed(false);
         differences.push_back(timed(true) - without);
     }
-    std::nth_element(differences.begin(), differences.begin() + 4, differences.end());
-    return std::max(Duration{0}, differences[4] / static_cast<std::int64_t>(count));
+    return std::max(Duration{0},
+                    upper_median(std::move(differences)) / static_cast<std::int64_t>(count));
 }
 
 }  // namespace bucketwise

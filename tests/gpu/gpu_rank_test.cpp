@@ -1,85 +1,61 @@
 // Every strategy on GPUs: the instruction list that is simulated, replayed on streams.
-#include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "hw/measurer.h"
 #include "hw/nccl/gpu_rank.h"
-#include "sim/program.h"
 #include "sim/scenario.h"
 #include "tests/catch.h"
 #include "tests/gpu/gpu_ranks.h"
-#include "tests/hw/small_scenario.h"
+#include "tests/hw/replayed_scenarios.h"
 
 namespace bucketwise {
 namespace {
 
+using testing::check_all_right;
 using testing::contains;
+using testing::model_of_test;
 using testing::on_gpus;
 using testing::Outcome;
 using testing::possible_ranks;
+using testing::Replayed;
+using testing::ReplayedScenario;
 using testing::small_scenario;
 
-struct Replayed {
-    std::string wrong;
-    double largest_difference = 0;
-    std::vector<StepTrace> traces;
-    Program program;
-};
-
-// Three steps, each checked: gradients of one step must not survive into the next.
-Replayed replay_on(Communicators& communicators, const Scenario& scenario) {
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-    Replayed result;
-    result.program = build_program(input, sync, plan);
-    GpuRank device(scenario, input.workload, sync, communicators);
-    device.calibrate();
-    for (std::int64_t step = 0; step < 3; ++step) {
-        result.traces.push_back(device.run(result.program, sync, plan, step, Communicate::yes));
-        const StepCheck check = device.check();
-        result.wrong += check.wrong;
-        result.largest_difference = std::max(result.largest_difference, check.largest_difference);
-    }
-    return result;
-}
-
-std::string label_of(const Scenario& scenario) {
-    return std::string(name_of(scenario.sync.strategy)) + ", hook " +
-           std::string(name_of(scenario.sync.comm_hook)) + ", views " +
-           std::to_string(scenario.sync.views) + ", graph " +
-           std::to_string(scenario.step.cuda_graph) + ", accumulation " +
-           std::to_string(scenario.step.accumulation) + ": ";
-}
-
+// What each scenario leaves on each rank.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<Outcome> outcomes = on_gpus(ranks, [&](Communicators& communicators,
-                                                             ControlGroup&, int rank) {
-        for (const Scenario& scenario : scenarios) {
-            results[static_cast<std::size_t>(rank)].push_back(replay_on(communicators, scenario));
-        }
-    });
+    const std::vector<Outcome> outcomes =
+        on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
+            for (const Scenario& scenario : scenarios) {
+                const ReplayedScenario replayed(scenario);
+                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
+                device.calibrate();
+                results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
+            }
+        });
     CHECK(testing::first_reason(outcomes).empty());
     return results;
 }
 
-void check_all_right(int ranks, const std::vector<Scenario>& scenarios) {
-    for (const std::vector<Replayed>& of_rank : replay_all(ranks, scenarios)) {
-        REQUIRE(of_rank.size() == scenarios.size());
-        for (std::size_t i = 0; i < scenarios.size(); ++i) {
-            CHECK(label_of(scenarios[i]) + of_rank[i].wrong == label_of(scenarios[i]));
-        }
-    }
+void replay_and_check(int ranks, const std::vector<Scenario>& scenarios) {
+    INFO(ranks << " ranks");
+    check_all_right(scenarios, replay_all(ranks, scenarios));
 }
 
-ModelWorkload& model_of_test(Scenario& scenario) {
-    return std::get<ModelWorkload>(scenario.workload);
+// Runs act(replayed scenario, device, rank) on as many GPUs as the small scenario has ranks.
+template <typename Act>
+void on_devices(const Scenario& scenario, const Act& act) {
+    const ReplayedScenario replayed(scenario);
+    const std::vector<Outcome> outcomes =
+        on_gpus(static_cast<int>(scenario.group.ranks),
+                [&](Communicators& communicators, ControlGroup&, int rank) {
+                    GpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
+                                   communicators);
+                    act(replayed, device, rank);
+                });
+    INFO(scenario.group.ranks << " ranks");
+    CHECK(testing::first_reason(outcomes).empty());
 }
 
 // Sanitizers take their time.
@@ -88,36 +64,18 @@ constexpr bool is_thorough = BUCKETWISE_TEST_SHARE == 1;
 TEST_CASE("every strategy leaves the exact mean on every GPU") {
     for (const int ranks :
          possible_ranks(is_thorough ? std::vector{1, 2, 3, 8} : std::vector{1, 3})) {
-        std::vector<Scenario> scenarios;
-        for (const Strategy strategy : all_strategies) {
-            if (strategy != Strategy::none) {
-                scenarios.push_back(small_scenario(ranks));
-                scenarios.back().sync.strategy = strategy;
-            }
-        }
-        INFO(ranks << " ranks");
-        check_all_right(ranks, scenarios);
+        replay_and_check(ranks, testing::with_every_strategy(ranks));
     }
 }
 
 TEST_CASE("views, hooks, accumulation, graphs and the map of unused parameters keep the mean") {
     for (const int ranks : possible_ranks(is_thorough ? std::vector{1, 2} : std::vector{2})) {
-        std::vector<Scenario> scenarios;
-        for (const bool views : {false, true}) {
-            for (const CommHook hook : {CommHook::none, CommHook::fp16, CommHook::bf16}) {
-                for (const std::int64_t accumulation : {1, 3}) {
-                    Scenario& scenario = scenarios.emplace_back(small_scenario(ranks));
-                    scenario.sync.views = views;
-                    scenario.sync.comm_hook = hook;
-                    scenario.sync.find_unused_parameters = views;
-                    scenario.sync.fused_copies = accumulation == 3;
-                    scenario.step.accumulation = accumulation;
-                    scenario.step.optimizer = Optimizer::adam;
-                    scenario.step.cuda_graph = hook == CommHook::none || accumulation == 3;
-                }
-            }
+        std::vector<Scenario> scenarios = testing::with_every_way_of_ddp(ranks);
+        for (Scenario& scenario : scenarios) {
+            scenario.step.cuda_graph =
+                scenario.sync.comm_hook == CommHook::none || scenario.step.accumulation == 3;
         }
-        check_all_right(ranks, scenarios);
+        replay_and_check(ranks, scenarios);
     }
 }
 
@@ -135,38 +93,24 @@ TEST_CASE("gradients of every dtype are computed in every arithmetic and reduced
                 scenarios.back().step.accumulation = arithmetic == Arithmetic::bfloat16 ? 2 : 1;
             }
         }
-        check_all_right(ranks, scenarios);
+        replay_and_check(ranks, scenarios);
     }
 }
 
 TEST_CASE("a network with batch normalisation broadcasts its buffers between GPUs") {
     for (const int ranks : possible_ranks(is_thorough ? std::vector{1, 2} : std::vector{2})) {
-        Scenario scenario = small_scenario(ranks);
-        model_of_test(scenario).model = "resnet18";
-        model_of_test(scenario).input = {.batch = 1, .image_size = 32};
-        scenario.sync.bucket_cap = Bytes{8 * bytes_per_mib};
+        const Scenario scenario = testing::with_batch_normalisation(ranks);
         for (const std::vector<Replayed>& of_rank : replay_all(ranks, {scenario})) {
             CHECK(of_rank.at(0).wrong.empty());
-            CHECK(of_rank.at(0).traces.at(0).collectives.size() >= 6);
+            CHECK(of_rank.at(0).traces.at(0).collectives.size() >=
+                  testing::fewest_collectives_of_batch_normalisation);
         }
     }
 }
 
 TEST_CASE("gradients of which only the readiness is known are reduced between GPUs") {
     for (const int ranks : possible_ranks({1, 2})) {
-        Scenario scenario = small_scenario(ranks);
-        GradientWorkload workload;
-        workload.forward = duration_from_ms(0.1);
-        workload.backward = duration_from_ms(0.5);
-        for (int i = 0; i < 5; ++i) {
-            workload.gradients.push_back({{.name = "g" + std::to_string(i),
-                                           .numel = 1 + 3000 * i,
-                                           .dtype = i == 3 ? DType::float64 : DType::float32},
-                                          duration_from_ms(0.1 * i)});
-        }
-        scenario.workload = workload;
-        scenario.step.optimizer = duration_from_ms(0.1);
-        check_all_right(ranks, {scenario});
+        replay_and_check(ranks, {testing::with_gradients_only(ranks)});
     }
 }
 
@@ -205,10 +149,10 @@ TEST_CASE("a trace of a GPU's step is in order, with and without a graph") {
             Scenario scenario = small_scenario(ranks);
             scenario.step.cuda_graph = cuda_graph;
             scenario.step.optimizer = Optimizer::sgd_momentum;
+            const Program program = ReplayedScenario(scenario).program;
             for (const std::vector<Replayed>& of_rank : replay_all(ranks, {scenario})) {
-                const Replayed& replayed = of_rank.at(0);
-                for (const StepTrace& trace : replayed.traces) {
-                    check_order(replayed.program, trace);
+                for (const StepTrace& trace : of_rank.at(0).traces) {
+                    check_order(program, trace);
                     CHECK(trace.launches.empty());
                     CHECK(trace.graph_launch.has_value() == cuda_graph);
                 }
@@ -218,35 +162,27 @@ TEST_CASE("a trace of a GPU's step is in order, with and without a graph") {
 }
 
 TEST_CASE("each instruction by itself takes time where it computes, and none where it does not") {
-    const std::vector<Outcome> outcomes =
-        on_gpus(1, [](Communicators& communicators, ControlGroup&, int) {
-            const Scenario scenario = small_scenario(1);
-            const StepInput input = replay_input(scenario);
-            const SyncSettings sync = settings_for(scenario.sync);
-            const BucketPlan plan =
-                make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-            const Program program = build_program(input, sync, plan);
-            GpuRank device(scenario, input.workload, sync, communicators);
-            device.calibrate();
-            device.run(program, sync, plan, 0, Communicate::for_free);
-            const std::optional<StepTrace> each = device.run_each(program, sync, plan, 1);
-            if (!each || each->instructions.size() != program.instructions.size() ||
-                each->launches.size() != program.instructions.size()) {
-                throw std::runtime_error("no interval for each instruction");
+    on_devices(small_scenario(1), [](const ReplayedScenario& replayed, GpuRank& device, int) {
+        const std::vector<Instruction>& all = replayed.program.instructions;
+        device.calibrate();
+        replayed.run_on(device, 0, Communicate::for_free);
+        const std::optional<StepTrace> each =
+            device.run_each(replayed.program, replayed.sync, replayed.plan, 1);
+        if (!each || each->instructions.size() != all.size() ||
+            each->launches.size() != all.size()) {
+            throw std::runtime_error("no interval for each instruction");
+        }
+        Duration busy{0};
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            busy += each->instructions[i].length();
+            if (!is_compute(all[i].kind) && each->instructions[i].length() != Duration{0}) {
+                throw std::runtime_error("a launch or a wait keeps the device busy");
             }
-            Duration busy{0};
-            for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-                busy += each->instructions[i].length();
-                if (!is_compute(program.instructions[i].kind) &&
-                    each->instructions[i].length() != Duration{0}) {
-                    throw std::runtime_error("a launch or a wait keeps the device busy");
-                }
-            }
-            if (busy <= Duration{0} || busy != each->instructions.back().end) {
-                throw std::runtime_error("the intervals do not follow each other");
-            }
-        });
-    CHECK(testing::first_reason(outcomes).empty());
+        }
+        if (busy <= Duration{0} || busy != each->instructions.back().end) {
+            throw std::runtime_error("the intervals do not follow each other");
+        }
+    });
 }
 
 // --- all-reduces alone, and beside backward ------------------------------------------------------
@@ -277,29 +213,24 @@ TEST_CASE("isolated all-reduces of every dtype have the exact sum, timed one by 
 
 TEST_CASE("contention tells matrix products from other operations, and counts what overlaps") {
     for (const int ranks : possible_ranks({1, 2})) {
-        const std::vector<Outcome> outcomes = on_gpus(ranks, [&](Communicators& communicators,
-                                                                 ControlGroup&, int) {
-            const Scenario scenario = small_scenario(ranks);
-            const StepInput input = replay_input(scenario);
-            GpuRank device(scenario, input.workload, settings_for(scenario.sync), communicators);
-            device.calibrate();
-            const std::vector<Duration> alone = device.backward_alone();
-            if (alone.size() != input.workload.backward.size()) {
-                throw std::runtime_error("not every operation was timed");
-            }
-            for (const std::optional<std::int64_t>& ctas :
-                 {std::optional<std::int64_t>{}, std::optional<std::int64_t>{2}}) {
-                const ContentionTrace trace =
-                    device.contend({Bytes{1 << 20}, DType::float32, ctas}, 60, alone);
-                if (trace.times.size() != 60 || !trace.products ||
-                    trace.products->alone > trace.compute.alone ||
-                    trace.products->disturbed > trace.compute.disturbed) {
-                    throw std::runtime_error("contention counts wrongly");
-                }
-            }
-        });
-        INFO(ranks << " ranks");
-        CHECK(testing::first_reason(outcomes).empty());
+        on_devices(small_scenario(ranks),
+                   [](const ReplayedScenario& replayed, GpuRank& device, int) {
+                       device.calibrate();
+                       const std::vector<Duration> alone = device.backward_alone();
+                       if (alone.size() != replayed.input.workload.backward.size()) {
+                           throw std::runtime_error("not every operation was timed");
+                       }
+                       for (const std::optional<std::int64_t>& ctas :
+                            {std::optional<std::int64_t>{}, std::optional<std::int64_t>{2}}) {
+                           const ContentionTrace trace =
+                               device.contend({Bytes{1 << 20}, DType::float32, ctas}, 60, alone);
+                           if (trace.times.size() != 60 || !trace.products ||
+                               trace.products->alone > trace.compute.alone ||
+                               trace.products->disturbed > trace.compute.disturbed) {
+                               throw std::runtime_error("contention counts wrongly");
+                           }
+                       }
+                   });
     }
 }
 
@@ -310,19 +241,11 @@ TEST_CASE("a gradient that nobody reduced is found by name") {
     // whose values differ that is not the mean.
     for (const int ranks : possible_ranks({2})) {
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
-        const std::vector<Outcome> outcomes =
-            on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
-                const Scenario scenario = small_scenario(ranks);
-                const StepInput input = replay_input(scenario);
-                const SyncSettings sync = settings_for(scenario.sync);
-                const BucketPlan plan =
-                    make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-                const Program program = build_program(input, sync, plan);
-                GpuRank device(scenario, input.workload, sync, communicators);
-                device.run(program, sync, plan, 0, Communicate::for_free);
-                wrong[static_cast<std::size_t>(rank)] = device.check().wrong;
-            });
-        CHECK(testing::first_reason(outcomes).empty());
+        on_devices(small_scenario(ranks),
+                   [&](const ReplayedScenario& replayed, GpuRank& device, int rank) {
+                       replayed.run_on(device, 0, Communicate::for_free);
+                       wrong[static_cast<std::size_t>(rank)] = device.check().wrong;
+                   });
         for (const std::string& text : wrong) {
             CHECK(contains(text, "gradient "));
             CHECK(contains(text, "expected the mean"));
@@ -379,16 +302,12 @@ TEST_CASE("a step that fails as a graph ends, although its abort waits for the g
                                             std::nullopt);
                 Scenario scenario = small_scenario(ranks);
                 scenario.step.cuda_graph = true;
-                const StepInput input = replay_input(scenario);
-                const SyncSettings sync = settings_for(scenario.sync);
-                const BucketPlan plan =
-                    make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-                const Program program = build_program(input, sync, plan);
-                GpuRank device(scenario, input.workload, sync, communicators);
-                device.run(program, sync, plan, 0, Communicate::yes);
+                const ReplayedScenario replayed(scenario);
+                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
+                replayed.run_on(device, 0);
                 GpuMessages messages(communicators);
                 if (rank == 0) {
-                    device.run(program, sync, plan, 1, Communicate::yes);
+                    replayed.run_on(device, 1);
                 } else {
                     messages.meet();  // as rank 0 does before its step, and nothing after
                 }

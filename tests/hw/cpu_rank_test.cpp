@@ -2,91 +2,49 @@
 // several ranks of this process.
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "hw/cpu_rank.h"
-#include "hw/measurer.h"
-#include "sim/program.h"
 #include "sim/scenario.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
-#include "tests/hw/small_scenario.h"
+#include "tests/hw/replayed_scenarios.h"
 
 namespace bucketwise {
 namespace {
 
+using testing::check_all_right;
 using testing::on_ranks;
 using testing::Outcome;
+using testing::Replayed;
+using testing::ReplayedScenario;
 using testing::small_scenario;
-
-struct Replayed {
-    std::string wrong;
-    double largest_difference = 0;
-    std::size_t collectives = 0;
-};
-
-// Three steps, each checked: gradients of one step must not survive into the next.
-Replayed replay_on(Communicator& communicator, const Scenario& scenario) {
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-    const Program program = build_program(input, sync, plan);
-    CpuRank device(scenario, input.workload, sync, communicator);
-    Replayed result;
-    for (std::int64_t step = 0; step < 3; ++step) {
-        const StepTrace trace = device.run(program, sync, plan, step, Communicate::yes);
-        const StepCheck check = device.check();
-        result.wrong += check.wrong;
-        result.largest_difference = std::max(result.largest_difference, check.largest_difference);
-        result.collectives = trace.collectives.size();
-    }
-    return result;
-}
-
-std::string label_of(const Scenario& scenario) {
-    return std::string(name_of(scenario.sync.strategy)) + ", hook " +
-           std::string(name_of(scenario.sync.comm_hook)) + ", views " +
-           std::to_string(scenario.sync.views) + ", accumulation " +
-           std::to_string(scenario.step.accumulation) + ": ";
-}
 
 // By rank, what each scenario left, one after the other on the same connections.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<Outcome> outcomes = on_ranks(ranks, [&](GlooConnection& connection,
-                                                              int rank) {
-        Communicator& communicator = connection.communicator(AllReduceImplementation::library);
-        for (const Scenario& scenario : scenarios) {
-            results[static_cast<std::size_t>(rank)].push_back(replay_on(communicator, scenario));
-        }
-    });
+    const std::vector<Outcome> outcomes =
+        on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+            Communicator& communicator = connection.communicator(AllReduceImplementation::library);
+            for (const Scenario& scenario : scenarios) {
+                const ReplayedScenario replayed(scenario);
+                CpuRank device(scenario, replayed.input.workload, replayed.sync, communicator);
+                results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
+            }
+        });
     CHECK(testing::first_reason(outcomes).empty());
     return results;
 }
 
-void check_all_right(int ranks, const std::vector<Scenario>& scenarios) {
-    for (const std::vector<Replayed>& of_rank : replay_all(ranks, scenarios)) {
-        REQUIRE(of_rank.size() == scenarios.size());
-        for (std::size_t i = 0; i < scenarios.size(); ++i) {
-            CHECK(label_of(scenarios[i]) + of_rank[i].wrong == label_of(scenarios[i]));
-        }
-    }
+void replay_and_check(int ranks, const std::vector<Scenario>& scenarios) {
+    INFO(ranks << " ranks");
+    check_all_right(scenarios, replay_all(ranks, scenarios));
 }
 
 TEST_CASE("every strategy leaves the exact mean on every rank") {
     for (const int ranks : {1, 2, 3, 4, 8}) {
-        std::vector<Scenario> scenarios;
-        for (const Strategy strategy : all_strategies) {
-            if (strategy != Strategy::none) {
-                scenarios.push_back(small_scenario(ranks));
-                scenarios.back().sync.strategy = strategy;
-            }
-        }
-        INFO(ranks << " ranks");
-        check_all_right(ranks, scenarios);
+        replay_and_check(ranks, testing::with_every_strategy(ranks));
     }
 }
 
@@ -100,21 +58,7 @@ TEST_CASE("with 2, 4 and 8 ranks every mean of small integers is exact in float3
 
 TEST_CASE("views, hooks, accumulation and the map of unused parameters keep the mean") {
     for (const int ranks : {2, 3}) {
-        std::vector<Scenario> scenarios;
-        for (const bool views : {false, true}) {
-            for (const CommHook hook : {CommHook::none, CommHook::fp16, CommHook::bf16}) {
-                for (const std::int64_t accumulation : {1, 3}) {
-                    Scenario& scenario = scenarios.emplace_back(small_scenario(ranks));
-                    scenario.sync.views = views;
-                    scenario.sync.comm_hook = hook;
-                    scenario.sync.find_unused_parameters = views;
-                    scenario.sync.fused_copies = accumulation == 3;
-                    scenario.step.accumulation = accumulation;
-                    scenario.step.optimizer = Optimizer::adam;
-                }
-            }
-        }
-        check_all_right(ranks, scenarios);
+        replay_and_check(ranks, testing::with_every_way_of_ddp(ranks));
     }
 }
 
@@ -128,7 +72,7 @@ TEST_CASE("hooks and accumulation keep the mean under the other strategies too")
         scenario.step.accumulation = 2;
         scenario.step.optimizer = Optimizer::sgd_momentum;
     }
-    check_all_right(2, scenarios);
+    replay_and_check(2, scenarios);
 }
 
 TEST_CASE("gradients of every dtype are reduced") {
@@ -136,37 +80,20 @@ TEST_CASE("gradients of every dtype are reduced") {
     for (const DType dtype : all_dtypes) {
         std::get<ModelWorkload>(scenarios.emplace_back(small_scenario(2)).workload).dtype = dtype;
     }
-    check_all_right(2, scenarios);
+    replay_and_check(2, scenarios);
 }
 
 TEST_CASE("a network with batch normalisation broadcasts its buffers and keeps the mean") {
-    Scenario scenario = small_scenario(2);
-    ModelWorkload workload = std::get<ModelWorkload>(scenario.workload);
-    workload.model = "resnet18";
-    workload.input = {.batch = 1, .image_size = 32};
-    scenario.workload = workload;
-    scenario.sync.bucket_cap = Bytes{8 * bytes_per_mib};
+    const Scenario scenario = testing::with_batch_normalisation(2);
     for (const std::vector<Replayed>& of_rank : replay_all(2, {scenario})) {
         CHECK(of_rank.at(0).wrong.empty());
-        // Floats and counters are broadcast apart, then four or more buckets.
-        CHECK(of_rank.at(0).collectives >= 6);
+        CHECK(of_rank.at(0).traces.at(0).collectives.size() >=
+              testing::fewest_collectives_of_batch_normalisation);
     }
 }
 
 TEST_CASE("gradients of which only the readiness is known are reduced") {
-    Scenario scenario = small_scenario(2);
-    GradientWorkload workload;
-    workload.forward = duration_from_ms(0.1);
-    workload.backward = duration_from_ms(0.5);
-    for (int i = 0; i < 5; ++i) {
-        workload.gradients.push_back({{.name = "g" + std::to_string(i),
-                                       .numel = 1 + 3000 * i,
-                                       .dtype = i == 3 ? DType::float64 : DType::float32},
-                                      duration_from_ms(0.1 * i)});
-    }
-    scenario.workload = workload;
-    scenario.step.optimizer = duration_from_ms(0.1);
-    check_all_right(2, {scenario});
+    replay_and_check(2, {testing::with_gradients_only(2)});
 }
 
 // --- wrong sums are seen
@@ -205,14 +132,10 @@ class PretendingCommunicator : public Communicator {
 };
 
 std::string what_is_wrong(PretendingCommunicator::Fault fault) {
-    const Scenario scenario = small_scenario(1);
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+    const ReplayedScenario replayed(small_scenario(1));
     PretendingCommunicator communicator(fault);
-    CpuRank device(scenario, input.workload, sync, communicator);
-    device.run(build_program(input, sync, plan), sync, plan, 0, Communicate::yes);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
+    replayed.run_on(device, 0);
     return device.check().wrong;
 }
 
@@ -228,17 +151,12 @@ TEST_CASE("a sum that is not the mean is seen, and named by gradient and element
 }
 
 TEST_CASE("gradients left over from the step before are seen") {
-    const Scenario scenario = small_scenario(1);
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+    const ReplayedScenario replayed(small_scenario(1));
     PretendingCommunicator communicator(PretendingCommunicator::Fault::none);
-    CpuRank device(scenario, input.workload, sync, communicator);
-    const Program program = build_program(input, sync, plan);
-    device.run(program, sync, plan, 0, Communicate::yes);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
+    replayed.run_on(device, 0);
     // A step that computes nothing leaves the buffers as they are.
-    device.run(Program{}, sync, plan, 1, Communicate::yes);
+    device.run(Program{}, replayed.sync, replayed.plan, 1, Communicate::yes);
     CHECK_FALSE(device.check().wrong.empty());
 }
 
@@ -246,18 +164,13 @@ TEST_CASE("gradients left over from the step before are seen") {
 // ------------------------------------------------------------------------------
 
 TEST_CASE("a trace holds every instruction in order and no collective before its launch") {
-    const Scenario scenario = small_scenario(2);
+    const ReplayedScenario replayed(small_scenario(2));
+    const Program& program = replayed.program;
     std::array<StepTrace, 2> traces;
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-    const Program program = build_program(input, sync, plan);
     const std::vector<Outcome> outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
-        CpuRank device(scenario, input.workload, sync,
+        CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
                        connection.communicator(AllReduceImplementation::ring));
-        traces[static_cast<std::size_t>(rank)] =
-            device.run(program, sync, plan, 0, Communicate::yes);
+        traces[static_cast<std::size_t>(rank)] = replayed.run_on(device, 0);
     });
     REQUIRE(testing::first_reason(outcomes).empty());
     for (const StepTrace& trace : traces) {
@@ -291,15 +204,14 @@ TEST_CASE("a trace holds every instruction in order and no collective before its
 TEST_CASE("gradients that live in buckets have places of their own before any bucket is sent") {
     Scenario scenario = small_scenario(1);
     scenario.sync.views = true;
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
-    SyncRequest none;
-    none.strategy = Strategy::none;
+    const ReplayedScenario replayed(scenario);
+    scenario.sync = {};
+    scenario.sync.strategy = Strategy::none;
+    const ReplayedScenario computing(scenario);
     PretendingCommunicator communicator(PretendingCommunicator::Fault::none);
-    CpuRank device(scenario, input.workload, sync, communicator);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
     // A step without buckets, as compute alone is measured: with one rank its gradients are means.
-    device.run(build_program(input, settings_for(none), {}), settings_for(none), {}, 0,
-               Communicate::for_free);
+    device.run(computing.program, computing.sync, {}, 0, Communicate::for_free);
     CHECK(device.check().wrong.empty());
 }
 
@@ -308,31 +220,24 @@ TEST_CASE("a float16 sum over many micro-steps does not overflow") {
     std::get<ModelWorkload>(scenario.workload).dtype = DType::float16;
     scenario.sync.strategy = Strategy::overlap;
     scenario.step.accumulation = 130;
-    check_all_right(2, {scenario});
+    replay_and_check(2, {scenario});
 }
 
 TEST_CASE("free communication runs every instruction and no collective") {
-    const Scenario scenario = small_scenario(1);
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+    const ReplayedScenario replayed(small_scenario(1));
     // Would be seen as wrong if it ran.
     PretendingCommunicator communicator(PretendingCommunicator::Fault::forgets_a_rank);
-    CpuRank device(scenario, input.workload, sync, communicator);
-    const StepTrace trace =
-        device.run(build_program(input, sync, plan), sync, plan, 0, Communicate::for_free);
-    CHECK(trace.collectives.size() == plan.buckets.size());
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
+    const StepTrace trace = replayed.run_on(device, 0, Communicate::for_free);
+    CHECK(trace.collectives.size() == replayed.plan.buckets.size());
     CHECK(device.check().wrong.empty());
 }
 
 TEST_CASE("contention reports operations that ran while all-reduces did") {
-    const Scenario scenario = small_scenario(2);
+    const ReplayedScenario replayed(small_scenario(2));
     std::array<ContentionTrace, 2> traces;
-    const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
     const std::vector<Outcome> outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
-        CpuRank device(scenario, input.workload, sync,
+        CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
                        connection.communicator(AllReduceImplementation::library));
         const std::vector<Duration> alone = device.backward_alone();
         traces[static_cast<std::size_t>(rank)] =
