@@ -55,7 +55,8 @@ LinkParameters read_link_file(const std::string& path) {
 
 SimulatedAlgorithm with_link(const std::string& name, LinkParameters link) {
     const std::string& backend = link.provenance.backend;
-    return {name, std::move(link), backend.empty() || backend == "gloo"};
+    const bool over_gloo = backend.empty() || backend == "gloo";
+    return {name, std::move(link), over_gloo};
 }
 
 // One collective that is issued in no time, and waited for.

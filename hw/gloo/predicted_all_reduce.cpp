@@ -96,6 +96,12 @@ class BlockSum {
     alignas(std::max_align_t) std::array<std::byte, 8 * block_elements> addend_{};
 };
 
+// The rank that adds its part of chunk `chunk` after `added` others have. Precondition: added < p.
+int adding_rank(AllReduceImplementation implementation, int chunk, int added, int p) {
+    return implementation == AllReduceImplementation::library ? (chunk - 1 - added + 2 * p) % p
+                                                              : (chunk + added) % p;
+}
+
 }  // namespace
 
 Bytes all_reduce_scratch(AllReduceImplementation implementation, std::int64_t elements, DType dtype,
@@ -119,7 +125,6 @@ Bytes all_reduce_scratch(AllReduceImplementation implementation, std::int64_t el
 double all_reduce_difference(AllReduceImplementation implementation, std::int64_t elements,
                              DType dtype, std::int64_t ranks) {
     const int p = static_cast<int>(ranks);
-    const int direction = implementation == AllReduceImplementation::library ? -1 : 1;
     BlockSum block(dtype, p);
     double largest = 0;
     for (int chunk = 0; chunk < p; ++chunk) {
@@ -127,9 +132,9 @@ double all_reduce_difference(AllReduceImplementation implementation, std::int64_
         for (std::int64_t done = 0; done < stretch.elements; done += block_elements) {
             largest = std::max(
                 largest,
-                block.largest_difference(stretch.first + done,
-                                         std::min(block_elements, stretch.elements - done),
-                                         [&](int i) { return (chunk + direction * i + p) % p; }));
+                block.largest_difference(
+                    stretch.first + done, std::min(block_elements, stretch.elements - done),
+                    [&](int i) { return adding_rank(implementation, chunk, i, p); }));
         }
     }
     return largest / static_cast<double>(ranks);

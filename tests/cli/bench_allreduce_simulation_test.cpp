@@ -51,7 +51,8 @@ TEST_CASE("simulated times are the formula's for every algorithm, up to 4,096 ra
             " --ranks 1,2,4096 --simulated-ranks 1000000 --bytes 1MB --format json");
     REQUIRE(result.exit_code == 0);
     std::map<std::pair<std::int64_t, std::string>, double> seconds;
-    for (const json& row : json::parse(result.output)["rows"]) {
+    const json document = json::parse(result.output);
+    for (const json& row : document["rows"]) {
         CHECK(row["bytes"] == 1'000'000);
         CHECK_FALSE(row.contains("time_s"));  // nothing was measured
         seconds[{row["world_size"], row["algorithm"]}] = row["simulated_time_s"];
@@ -82,7 +83,8 @@ TEST_CASE("simulated memory is the process, the message and what each algorithm 
     REQUIRE(result.exit_code == 0);
     std::map<std::string, double> added;
     std::map<std::string, double> whole;
-    for (const json& row : json::parse(result.output)["rows"]) {
+    const json document = json::parse(result.output);
+    for (const json& row : document["rows"]) {
         added[row["algorithm"]] = row["simulated_added_memory_kib"].get<double>() / 1024;
         whole[row["algorithm"]] = row["simulated_memory_kib"].get<double>() / 1024;
     }
