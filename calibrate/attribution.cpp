@@ -122,7 +122,8 @@ bool is_latency_bound(const StepInput& input, Bytes size) {
     const Segment& segment = segment_for(input.link, size);
     const WireCost cost =
         wire_cost(CollectiveKind::all_reduce, input.link.algorithm, input.group.ranks);
-    return input.link.launch + cost.steps * segment.latency >
+    return input.link.launch + input.link.meeting + cost.steps * segment.latency +
+               cost.messages * input.link.message >
            transfer_time(size, segment.bandwidth, cost.wire);
 }
 

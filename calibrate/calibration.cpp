@@ -196,6 +196,7 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
     link.algorithm = algorithm_of(first);
     link.segments = result.link_fit.segments;
     link.launch = result.link_fit.launch;
+    link.message = result.link_fit.message;
     link.host_issue = result.host_issue ? result.host_issue->time : Duration{0};
     link.interference = result.interference.segments;
     link.ctas = result.interference.ctas;

@@ -40,6 +40,10 @@ std::string link_text(const Calibration& calibration) {
         text += fmt::format("  launch {:.2f} ± {:.2f} us, whatever the number of ranks\n",
                             to_us(link.launch), calibration.link_fit.launch_standard_error_us);
     }
+    if (link.message > Duration{0}) {
+        text += fmt::format("  each message takes its sender {:.2f} ± {:.2f} us\n",
+                            to_us(link.message), calibration.link_fit.message_standard_error_us);
+    }
     if (calibration.host_issue) {
         text +=
             fmt::format("  issuing one takes the host {}\n", host_text(*calibration.host_issue));

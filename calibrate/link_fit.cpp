@@ -25,10 +25,19 @@ constexpr std::size_t fewest_sizes_per_segment = 3;
 constexpr double model_error = 0.01;  // a straight line is no better than that
 constexpr double largest_gb_per_s = 1e6;
 
-// A point as the regression sees it: time = launch + steps latency + megabytes / rate.
+// What all segments have in common.
+enum class Common : std::uint8_t {
+    nothing,
+    launch,  // differs from latency in what it does as steps become more
+    message  // where steps do not, but messages do
+};
+
+// A point as the regression sees it: time = (1 or messages) common + steps latency + megabytes /
+// rate.
 struct Observation {
     LinkPoint point;
     double steps = 0;
+    double messages = 0;
     double wire_megabytes = 0;
     double sigma_us = 0;
     std::size_t size_index = 0;  // among the distinct sizes
@@ -48,12 +57,28 @@ std::vector<Observation> observations_of(Algorithm algorithm,
         observations.push_back(
             {.point = point,
              .steps = static_cast<double>(cost.steps),
+             .messages = static_cast<double>(cost.messages),
              .wire_megabytes = share * static_cast<double>(point.size.count) / 1e6,
              .sigma_us = std::max(point.standard_error_us, model_error * point.median_us),
              .size_index =
                  static_cast<std::size_t>(std::distance(sizes.begin(), sizes.find(point.size)))});
     }
     return observations;
+}
+
+Common common_of(const std::vector<Observation>& observations) {
+    const auto varies = [&](double Observation::*count) {
+        return std::any_of(observations.begin(), observations.end(), [&](const Observation& o) {
+            return o.*count != observations.front().*count;
+        });
+    };
+    return varies(&Observation::steps)      ? Common::launch
+           : varies(&Observation::messages) ? Common::message
+                                            : Common::nothing;
+}
+
+double count_of(Common common, const Observation& observation) {
+    return common == Common::message ? observation.messages : 1.0;
 }
 
 // Ends of segments: each segment serves the distinct sizes from the end of the one before.
@@ -65,20 +90,20 @@ std::size_t segment_of(const Segmentation& ends, std::size_t size_index) {
 }
 
 struct Regression {
-    NonNegativeSolution solution;  // launch (if fitted), then latency and 1 / rate by segment
-    bool fits_launch = false;
+    NonNegativeSolution solution;  // what is common, then latency and 1 / rate by segment
+    Common common = Common::nothing;
     double chi_squared = 0;
 
     [[nodiscard]] Index column(std::size_t segment) const {
-        return (fits_launch ? 1 : 0) + 2 * static_cast<Index>(segment);
+        return (common != Common::nothing ? 1 : 0) + 2 * static_cast<Index>(segment);
     }
-    [[nodiscard]] double launch_us() const { return fits_launch ? solution.x[0] : 0; }
+    [[nodiscard]] double common_us() const { return common != Common::nothing ? solution.x[0] : 0; }
 };
 
 Regression regress(const std::vector<Observation>& observations, const Segmentation& ends,
-                   bool fit_launch) {
+                   Common common) {
     Regression regression;
-    regression.fits_launch = fit_launch;
+    regression.common = common;
     const auto rows = static_cast<Index>(observations.size());
     const Index columns = regression.column(ends.size());
     Eigen::MatrixXd a = Eigen::MatrixXd::Zero(rows, columns);
@@ -86,8 +111,8 @@ Regression regress(const std::vector<Observation>& observations, const Segmentat
     for (Index row = 0; row < rows; ++row) {
         const Observation& o = observations[static_cast<std::size_t>(row)];
         const Index column = regression.column(segment_of(ends, o.size_index));
-        if (fit_launch) {
-            a(row, 0) = 1 / o.sigma_us;
+        if (common != Common::nothing) {
+            a(row, 0) = count_of(common, o) / o.sigma_us;
         }
         a(row, column) = o.steps / o.sigma_us;
         a(row, column + 1) = o.wire_megabytes / o.sigma_us;
@@ -106,10 +131,10 @@ std::size_t count_sizes(const std::vector<Observation>& observations) {
     return sizes;
 }
 
-// cost[first][last]: chi squared of one segment for the sizes from first to last, `launch_us`
+// cost[first][last]: chi squared of one segment for the sizes from first to last, what is common
 // known.
 std::vector<std::vector<double>> segment_costs(const std::vector<Observation>& observations,
-                                               double launch_us) {
+                                               Common common, double common_us) {
     const std::size_t sizes = count_sizes(observations);
     std::vector<std::vector<double>> costs(sizes, std::vector<double>(sizes, 0.0));
     for (std::size_t first = 0; first < sizes; ++first) {
@@ -117,12 +142,13 @@ std::vector<std::vector<double>> segment_costs(const std::vector<Observation>& o
             std::vector<Observation> within;
             for (Observation o : observations) {
                 if (first <= o.size_index && o.size_index <= last) {
-                    o.point.median_us = std::max(o.point.median_us - launch_us, 0.0);
+                    o.point.median_us =
+                        std::max(o.point.median_us - count_of(common, o) * common_us, 0.0);
                     o.size_index = 0;
                     within.push_back(o);
                 }
             }
-            costs[first][last] = regress(within, {1}, false).chi_squared;
+            costs[first][last] = regress(within, {1}, Common::nothing).chi_squared;
         }
     }
     return costs;
@@ -166,10 +192,11 @@ double information_criterion(double chi_squared, std::size_t points, std::size_t
     return n * std::log(std::max(chi_squared / n, 1.0)) + parameters * std::log(n);
 }
 
-Segmentation choose_segmentation(const std::vector<Observation>& observations, double launch_us) {
+Segmentation choose_segmentation(const std::vector<Observation>& observations, Common common,
+                                 double common_us) {
     const std::size_t sizes = count_sizes(observations);
     const std::size_t fewest_sizes = std::min(fewest_sizes_per_segment, sizes);
-    const std::vector<std::vector<double>> costs = segment_costs(observations, launch_us);
+    const std::vector<std::vector<double>> costs = segment_costs(observations, common, common_us);
     const std::size_t most = std::clamp<std::size_t>(sizes / fewest_sizes, 1, most_segments);
     Segmentation chosen;
     double least = std::numeric_limits<double>::infinity();
@@ -195,15 +222,16 @@ struct Segmented {
     Regression regression;
 };
 
-Segmented fit_observations(const std::vector<Observation>& observations, bool fit_launch) {
+Segmented fit_observations(const std::vector<Observation>& observations, Common common) {
     Segmented fit;
-    // Segments need the launch cost and the launch cost needs segments.
-    constexpr int rounds = 4;
-    double launch_us = 0;
-    for (int round = 0; round < (fit_launch ? rounds : 1); ++round) {
-        fit.ends = choose_segmentation(observations, launch_us);
-        fit.regression = regress(observations, fit.ends, fit_launch);
-        launch_us = fit.regression.launch_us();
+    // Segments need what is common and what is common needs segments.
+    constexpr int most_rounds = 4;
+    const int rounds = common == Common::nothing ? 1 : most_rounds;
+    double common_us = 0;
+    for (int round = 0; round < rounds; ++round) {
+        fit.ends = choose_segmentation(observations, common, common_us);
+        fit.regression = regress(observations, fit.ends, common);
+        common_us = fit.regression.common_us();
     }
     return fit;
 }
@@ -224,21 +252,22 @@ std::vector<Observation> without(const std::vector<Observation>& observations, s
 
 double fitted_us(const Observation& o, const Segmentation& ends, const Regression& regression) {
     const Index column = regression.column(segment_of(ends, o.size_index));
-    return regression.launch_us() + o.steps * regression.solution.x[column] +
+    return count_of(regression.common, o) * regression.common_us() +
+           o.steps * regression.solution.x[column] +
            o.wire_megabytes * regression.solution.x[column + 1];
 }
 
 // The point without which the others agree by far better, if there is one. A change of segments
 // looks different: several neighbours are off.
 std::optional<std::size_t> find_outlier(const std::vector<Observation>& observations,
-                                        Algorithm algorithm, bool fit_launch) {
+                                        Algorithm algorithm, Common common) {
     constexpr std::size_t fewest_points = 8;
     constexpr double left_over = 0.2;  // of chi squared
     constexpr double far = 0.15;       // of the point's time
     if (observations.size() < fewest_points || count_sizes(observations) < fewest_points - 1) {
         return std::nullopt;
     }
-    const Segmented all = fit_observations(observations, fit_launch);
+    const Segmented all = fit_observations(observations, common);
     const auto count = static_cast<double>(observations.size());
     if (all.regression.chi_squared < 2 * count) {
         return std::nullopt;
@@ -252,7 +281,7 @@ std::optional<std::size_t> find_outlier(const std::vector<Observation>& observat
             continue;
         }
         const std::vector<Observation> others = without(observations, i, algorithm);
-        const double chi_squared = fit_observations(others, fit_launch).regression.chi_squared;
+        const double chi_squared = fit_observations(others, common).regression.chi_squared;
         if (chi_squared < least) {
             least = chi_squared;
             outlier = i;
@@ -357,6 +386,7 @@ LinkResidual residual_of(const LinkFit& fit, Algorithm algorithm, const LinkPoin
     link.algorithm = algorithm;
     link.segments = fit.segments;
     link.launch = fit.launch;
+    link.message = fit.message;
     LinkResidual residual{.point = point, .dropped = dropped};
     residual.fitted_us = to_us(
         collective_time(CollectiveKind::all_reduce, point.size, {point.ranks, point.ranks}, link));
@@ -416,6 +446,22 @@ void check_points(const std::vector<LinkPoint>& points, const std::string& file)
     }
 }
 
+void set_common(LinkFit& fit, const Regression& regression, std::size_t points) {
+    if (regression.common == Common::nothing) {
+        return;
+    }
+    const double error = std::sqrt(
+        std::max(error_scale(regression, points) * regression.solution.covariance(0, 0), 0.0));
+    const Duration time = duration_from_us(regression.common_us());
+    if (regression.common == Common::launch) {
+        fit.launch = time;
+        fit.launch_standard_error_us = error;
+    } else {
+        fit.message = time;
+        fit.message_standard_error_us = error;
+    }
+}
+
 }  // namespace
 
 LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file) {
@@ -424,30 +470,21 @@ LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::
     std::sort(points.begin(), points.end(),
               [&](const auto& a, const auto& b) { return order(a) < order(b); });
     std::vector<Observation> observations = observations_of(algorithm, points);
-    // A launch cost differs from latency in what it does as steps become more.
-    const bool several_rank_counts =
-        std::any_of(observations.begin(), observations.end(),
-                    [&](const Observation& o) { return o.steps != observations.front().steps; });
+    const Common common = common_of(observations);
     std::vector<LinkPoint> dropped;
     const std::size_t most_dropped = points.size() / 10 + (points.size() >= 8 ? 1 : 0);
     while (dropped.size() < most_dropped) {
-        const auto outlier = find_outlier(observations, algorithm, several_rank_counts);
+        const auto outlier = find_outlier(observations, algorithm, common);
         if (!outlier) {
             break;
         }
         dropped.push_back(observations[*outlier].point);
         observations = without(observations, *outlier, algorithm);
     }
-    const Segmented segmented = fit_observations(observations, several_rank_counts);
+    const Segmented segmented = fit_observations(observations, common);
     LinkFit fit;
     fit.segments = segments_from(segmented, observations, algorithm);
-    if (several_rank_counts) {
-        fit.launch = duration_from_us(segmented.regression.launch_us());
-        fit.launch_standard_error_us =
-            std::sqrt(std::max(error_scale(segmented.regression, observations.size()) *
-                                   segmented.regression.solution.covariance(0, 0),
-                               0.0));
-    }
+    set_common(fit, segmented.regression, observations.size());
     for (const LinkPoint& point : points) {
         const bool is_dropped = std::find(dropped.begin(), dropped.end(), point) != dropped.end();
         fit.residuals.push_back(residual_of(fit, algorithm, point, is_dropped));

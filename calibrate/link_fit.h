@@ -3,6 +3,8 @@
 // In terms of the algorithm's steps and bytes on the wire (sim/collective.h), so that what is
 // fitted on 2 ranks predicts 4:
 //   time = launch + steps(ranks) x latency + wire(ranks) x bytes / bandwidth
+// or, where steps do not grow with the ranks but messages do, as in a direct exchange,
+//   time = steps x latency + messages(ranks) x message + wire(ranks) x bytes / bandwidth
 // Latency and bandwidth are those of a segment of message sizes. How many segments there are and
 // where they meet follows from the data: the best segmentation into 1, 2, ... segments by dynamic
 // programming, and among these the least Bayesian information criterion (Schwarz 1978).
@@ -42,6 +44,8 @@ struct LinkFit {
     std::vector<Segment> segments;  // with standard errors
     Duration launch{0};             // 0 unless two numbers of ranks tell it from latency
     double launch_standard_error_us = 0;
+    Duration message{0};  // 0 unless several numbers of ranks differ in messages, but not in steps
+    double message_standard_error_us = 0;
     std::vector<LinkResidual> residuals;  // by ranks and size
     std::vector<std::string> warnings;    // one sentence each, without an end
     bool operator==(const LinkFit&) const = default;

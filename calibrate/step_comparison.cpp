@@ -207,7 +207,7 @@ void scale_bandwidth(LinkParameters& link, std::int64_t factor) {
 }
 
 void remove_latency(LinkParameters& link) {
-    link.launch = Duration{0};
+    link.launch = link.meeting = link.message = Duration{0};
     for (Segment& segment : link.segments) {
         segment.latency = Duration{0};
     }

@@ -1,5 +1,6 @@
 // bucketwise bench allreduce: the time, memory and exactness of all-reduces on real ranks, for
-// several algorithms, sizes and numbers of ranks.
+// several algorithms, sizes and numbers of ranks; what a link says they are; and what others
+// published.
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -10,7 +11,7 @@
 
 #include "cli/bench_allreduce_options.h"
 #include "cli/bench_allreduce_rank.h"
-#include "cli/bench_allreduce_report.h"
+#include "cli/bench_allreduce_result.h"
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/measurement_file.h"
@@ -60,7 +61,7 @@ int run_launcher(const BenchAllReduceOptions& options, const std::vector<std::st
     const std::optional<std::string> failure = launch_worlds(options, arguments, file);
     // What was measured before a failure still counts.
     drop_torn_line(file);
-    write_output("-", bench_allreduce_report(read_measurements(file).records, options.format));
+    write_output("-", bench_allreduce_result(options, read_measurements(file).records));
     if (failure) {
         throw std::runtime_error(*failure);
     }
@@ -74,6 +75,12 @@ int run_bench_allreduce(const std::vector<std::string>& arguments) {
     const std::optional<BenchAllReduceOptions> options =
         bench_allreduce_options(arguments, identity);
     if (!options) {
+        return exit_done;
+    }
+    if (!options->measure) {
+        if (!identity || identity->rank == 0) {
+            write_output("-", bench_allreduce_result(*options, {}));
+        }
         return exit_done;
     }
     return identity ? run_bench_allreduce_rank(*options, *identity)

@@ -10,6 +10,7 @@
 #include "cli/backends.h"
 #include "cli/command.h"
 #include "cli/option_values.h"
+#include "cli/published_allreduce.h"
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "hw/environment.h"
@@ -29,11 +30,25 @@ examples:
   bucketwise bench allreduce --ranks 2,4 --link-rate 1gbit --bytes 1MB,10MB -o allreduce.jsonl
   bucketwise bench allreduce --ranks 4 --algorithms library --bytes 8B,1KiB,1MiB --format nccl-tests
   torchrun --no-python --nproc-per-node 2 bucketwise bench allreduce --store /tmp/meeting
+  bucketwise bench allreduce --simulate --link link.json --ranks 2,64,4096 --bytes 1MiB,64MiB
+  bucketwise bench allreduce --simulate --backend gloo --link link.json --ranks 2,4,8 --simulated-ranks 64,4096
+  bucketwise bench allreduce --simulate --link scenarios/links/gloo_cs336.json --algorithms library \
+    --published scenarios/published/cs336_allreduce.csv
 
 A time is that of the slowest rank. Every sum is checked, element by element. Each algorithm runs in processes of its
 own, so that their peak memory is its own too; where torchrun, mpirun or srun started them, they run one algorithm after
 another, and the peak includes the algorithms before. Ranks meet as those of bucketwise measure do.
+
+Simulated are the time, from the link; the memory that messages and their summing add, from how each algorithm works
+over Gloo; and the difference from the exact mean, from the order in which it adds. With --published and neither
+--ranks nor --bytes, what is in the file is simulated, or measured.
 )";
+
+constexpr std::array simulated_names{
+    std::string_view("library"), std::string_view("ring"), std::string_view("direct"),
+    std::string_view("recursive_halving_doubling"), std::string_view("double_binary_tree")};
+
+constexpr std::int64_t most_simulated_ranks = 1'000'000;
 
 constexpr std::array all_implementations{AllReduceImplementation::library,
                                          AllReduceImplementation::ring,
@@ -49,7 +64,8 @@ po::options_description described_options() {
     options.add_options()  //
         ("algorithms", po::value<std::string>(),
          "who sums: the library's own all-reduce, or, with gloo, our ring or direct one; default: "
-         "all that the backend has")                                                       //
+         "all that the backend has. Where nothing is measured also recursive_halving_doubling and "
+         "double_binary_tree")                                                             //
         ("ranks", po::value<std::string>(), "how many ranks, each in turn; default: 2,4")  //
         ("bytes", text("1kB,10kB,100kB,1MB,10MB,100MB"), "sizes of the message")           //
         ("dtype", text("float32"), "float32, float16, bfloat16 or float64")                //
@@ -59,7 +75,20 @@ po::options_description described_options() {
          "all-reduces back to back in each round; default: 1 of a large message to 20 of a "
          "small")                                                       //
         ("seed", text("1"), "of the order of sizes within each round")  //
-        ("format", text("text"), "text, csv or nccl-tests")             //
+        ("format", text("text"), "text, csv, json or nccl-tests")       //
+        ("simulate",
+         "simulate too, or, without --backend, only: then no rank is started")  //
+        ("link", po::value<std::string>(),
+         "with --simulate: the link file, whose algorithm is replaced by each of --algorithms but "
+         "library, or one file for each")  //
+        ("simulated-ranks", po::value<std::string>(),
+         "with --simulate: numbers of ranks besides those of --ranks, up to 1000000")  //
+        ("process-memory", po::value<std::string>(),
+         "with --simulate: what a rank's process has in memory before any message, where nothing "
+         "is measured")  //
+        ("published", po::value<std::string>(),
+         "CSV file with published times and memory to print beside ours; its rows of the backend "
+         "or the link")  //
         ("output,o", po::value<std::string>(),
          "new file for every sample, one JSON object per line");
     add_backend_options(options);
@@ -98,10 +127,10 @@ std::vector<AllReduceImplementation> requested_algorithms(const po::variables_ma
     return algorithms;
 }
 
-std::vector<int> requested_ranks(const po::variables_map& values,
+std::vector<int> requested_ranks(const po::variables_map& values, bool measure,
                                  const std::optional<RankIdentity>& identity) {
     const bool fixed = identity && !is_own_rank(identity);
-    const std::int64_t most = fixed ? 1'000'000 : most_ranks_here;
+    const std::int64_t most = fixed || !measure ? most_simulated_ranks : most_ranks_here;
     std::vector<int> ranks = fixed ? std::vector{identity->ranks} : std::vector{2, 4};
     if (values.count("ranks") != 0) {
         const std::string& text = values["ranks"].as<std::string>();
@@ -132,6 +161,124 @@ std::vector<Bytes> requested_sizes(const std::string& text, DType dtype) {
         }
     }
     return sizes;
+}
+
+// --- what to simulate, and beside what ---
+
+void check_simulation_options(const po::variables_map& values) {
+    if (values.count("simulate") == 0) {
+        for (const char* option : {"link", "simulated-ranks", "process-memory"}) {
+            if (values.count(option) != 0) {
+                throw UsageError{fmt::format("bench allreduce: --{} is for --simulate", option)};
+            }
+        }
+    } else if (values.count("link") == 0) {
+        throw UsageError{"bench allreduce: --simulate needs a --link FILE"};
+    }
+    const bool compares = values.count("simulate") != 0 || values.count("published") != 0;
+    if (compares && values["format"].as<std::string>() == name_of(BenchFormat::nccl_tests)) {
+        throw UsageError{
+            "bench allreduce: nccl-tests' columns hold what was measured, and nothing beside it"};
+    }
+}
+
+std::vector<std::string> simulated_algorithms(const po::variables_map& values,
+                                              const BenchAllReduceOptions& options) {
+    std::vector<std::string> names;
+    if (options.measure) {
+        for (const AllReduceImplementation implementation : options.algorithms) {
+            names.emplace_back(name_of(implementation));
+        }
+        return names;
+    }
+    const std::string text = text_or_empty(values, "algorithms");
+    for (const std::string& name : split_at_commas(text.empty() ? "library,ring,direct" : text)) {
+        if (std::find(simulated_names.begin(), simulated_names.end(), name) ==
+            simulated_names.end()) {
+            throw InputError("--algorithms", "",
+                             fmt::format("one of {}", fmt::join(simulated_names, ", ")),
+                             "\"" + name + "\"");
+        }
+        if (std::find(names.begin(), names.end(), name) == names.end()) {
+            names.push_back(name);
+        }
+    }
+    return names;
+}
+
+SimulationRequest requested_simulation(const po::variables_map& values,
+                                       const BenchAllReduceOptions& options) {
+    SimulationRequest request;
+    request.algorithms = read_simulated_algorithms(values["link"].as<std::string>(),
+                                                   simulated_algorithms(values, options));
+    if (values.count("process-memory") != 0) {
+        request.process_memory =
+            parse_size(values["process-memory"].as<std::string>(), "--process-memory");
+    }
+    return request;
+}
+
+std::vector<std::int64_t> requested_simulated_ranks(const po::variables_map& values,
+                                                    const std::vector<int>& measured) {
+    std::vector<std::int64_t> ranks(measured.begin(), measured.end());
+    const std::string text = text_or_empty(values, "simulated-ranks");
+    if (!text.empty()) {
+        for (const std::string& part : split_at_commas(text)) {
+            ranks.push_back(whole_number(part, "--simulated-ranks", {1, most_simulated_ranks}));
+        }
+    }
+    return rising(ranks);
+}
+
+// Rows of what is measured or simulated here.
+std::vector<PublishedAllReduce> requested_published(const po::variables_map& values,
+                                                    const BenchAllReduceOptions& options) {
+    std::string backend(options.backend->name());
+    if (!options.measure && options.simulation) {
+        const std::string& of_link = options.simulation->algorithms.front().link.provenance.backend;
+        backend = of_link.empty() ? backend : of_link;
+    }
+    return read_published_all_reduces(values["published"].as<std::string>(), options.dtype,
+                                      backend);
+}
+
+// Without --ranks and --bytes those that were published are what is asked for.
+void follow_published(const po::variables_map& values, BenchAllReduceOptions& options) {
+    if (values.count("ranks") == 0) {
+        options.ranks.clear();
+        for (const PublishedAllReduce& row : options.published) {
+            if (options.measure && row.place.ranks > most_ranks_here) {
+                throw InputError("--published", "",
+                                 fmt::format("at most {} ranks to measure", most_ranks_here),
+                                 fmt::format("{}", row.place.ranks));
+            }
+            options.ranks.push_back(static_cast<int>(row.place.ranks));
+        }
+        options.ranks = rising(options.ranks);
+    }
+    if (values["bytes"].defaulted()) {
+        options.sizes.clear();
+        for (const PublishedAllReduce& row : options.published) {
+            options.sizes.push_back(row.place.size);
+        }
+        options.sizes = rising(options.sizes);
+    }
+}
+
+void request_comparison(const po::variables_map& values,
+                        const std::optional<RankIdentity>& identity,
+                        BenchAllReduceOptions& options) {
+    if (values.count("simulate") != 0 && !is_own_rank(identity)) {
+        options.simulation = requested_simulation(values, options);
+    }
+    if (values.count("published") != 0) {
+        options.published = requested_published(values, options);
+        const bool fixed = identity && !is_own_rank(identity);
+        if (!fixed) {
+            follow_published(values, options);
+        }
+    }
+    options.simulated_ranks = requested_simulated_ranks(values, options.ranks);
 }
 
 // --- patience ------------------------------------------------------------------------------------
@@ -187,10 +334,14 @@ std::optional<BenchAllReduceOptions> bench_allreduce_options(
     BenchAllReduceOptions options;
     options.command = {"bucketwise", "bench", "allreduce"};
     options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+    check_simulation_options(values);
     options.backend = &requested_backend(values);
     options.request = backend_request(values);
-    options.algorithms = requested_algorithms(values, *options.backend, options.request);
-    options.ranks = requested_ranks(values, identity);
+    options.measure = values.count("simulate") == 0 || !values["backend"].defaulted();
+    if (options.measure) {
+        options.algorithms = requested_algorithms(values, *options.backend, options.request);
+    }
+    options.ranks = requested_ranks(values, options.measure, identity);
     options.dtype = choice_named(values["dtype"].as<std::string>(), all_dtypes, "--dtype");
     options.sizes = requested_sizes(values["bytes"].as<std::string>(), options.dtype);
     options.rounds = whole_number(values, "rounds", {1, 1'000'000});
@@ -201,6 +352,7 @@ std::optional<BenchAllReduceOptions> bench_allreduce_options(
         static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
     options.format = choice_named(values["format"].as<std::string>(), all_formats, "--format");
     options.output = text_or_empty(values, "output");
+    request_comparison(values, identity, options);
     options.network = requested_network(values, options, identity);
     return options;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/bench_allreduce_report.h"
+#include "cli/bench_allreduce_simulation.h"
 #include "cli/rank_job.h"
 #include "hw/backend.h"
 #include "hw/rank_identity.h"
@@ -21,8 +22,9 @@ struct BenchAllReduceOptions {
     const Backend* backend = nullptr;
     BackendRequest request;            // but who sums
     std::vector<std::string> command;  // as typed, for the record
+    bool measure = true;               // else nothing is started
     std::vector<AllReduceImplementation> algorithms;
-    std::vector<int> ranks;    // rising
+    std::vector<int> ranks;    // to measure; rising
     std::vector<Bytes> sizes;  // rising
     DType dtype = DType::float32;
     std::int64_t rounds = 0;
@@ -31,6 +33,11 @@ struct BenchAllReduceOptions {
     JobNetwork network;
     BenchFormat format = BenchFormat::text;
     std::string output;  // empty: records are not kept
+
+    // Of the process that prints; empty in ranks that it starts.
+    std::optional<SimulationRequest> simulation = {};
+    std::vector<std::int64_t> simulated_ranks = {};  // rising
+    std::vector<PublishedAllReduce> published = {};
 };
 
 // Nothing when help was asked for and printed. `identity`: who this process is, if a launcher

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/bench_allreduce_result.h"
 #include "cli/files.h"
 #include "cli/measurement_file.h"
 #include "cli/option_values.h"
@@ -57,6 +58,7 @@ class AllReduceWorld {
 
     // Calls `keep` on rank 0.
     void run(const KeepRecord& keep) {
+        meet_in_memory();
         for (const Bytes size : options_.sizes) {
             first_sums_.push_back(sum_once(size));
         }
@@ -74,6 +76,7 @@ class AllReduceWorld {
     struct FirstSum {
         double largest_difference = 0;
         std::int64_t peak_memory_bytes = 0;
+        std::int64_t memory_before_bytes = 0;  // of the rank with that peak
     };
 
     // Worlds do not share a store's keys.
@@ -96,6 +99,14 @@ class AllReduceWorld {
         total_ = items * algorithms * static_cast<std::int64_t>(options_.ranks.size());
     }
 
+    // Code, stacks and connections that any all-reduce needs come into memory with the first, of
+    // one element; what is added later is the messages and their summing.
+    void meet_in_memory() {
+        connection_->control().barrier();
+        static_cast<void>(messages_->all_reduce({element_size(options_.dtype), options_.dtype}, 1));
+        memory_before_bytes_ = messages_->peak_memory_bytes();
+    }
+
     // Warms up, and checks every element of the sum: once per size, because that takes longer than
     // summing where ranks share cores. Sizes come here in rising order, so that the peak of memory
     // so far belongs to this one.
@@ -107,13 +118,17 @@ class AllReduceWorld {
             throw WrongSum(trace.wrong);
         }
         const std::array own{trace.largest_difference,
-                             static_cast<double>(messages_->peak_memory_bytes())};
+                             static_cast<double>(messages_->peak_memory_bytes()),
+                             static_cast<double>(memory_before_bytes_)};
         const std::vector<double> all = connection_->control().gather_to_first(own);
         FirstSum first;
         for (std::size_t i = 0; i < all.size(); i += own.size()) {
             first.largest_difference = std::max(first.largest_difference, all[i]);
-            first.peak_memory_bytes =
-                std::max(first.peak_memory_bytes, static_cast<std::int64_t>(all[i + 1]));
+            if (const auto peak = static_cast<std::int64_t>(all[i + 1]);
+                peak > first.peak_memory_bytes) {
+                first.peak_memory_bytes = peak;
+                first.memory_before_bytes = static_cast<std::int64_t>(all[i + 2]);
+            }
         }
         return first;
     }
@@ -132,7 +147,8 @@ class AllReduceWorld {
                                  .round = round,
                                  .samples_us = std::move(samples),
                                  .largest_difference = first_sums_[item].largest_difference,
-                                 .peak_memory_bytes = first_sums_[item].peak_memory_bytes});
+                                 .peak_memory_bytes = first_sums_[item].peak_memory_bytes,
+                                 .memory_before_bytes = first_sums_[item].memory_before_bytes});
         }
         ++done_;
     }
@@ -158,6 +174,7 @@ class AllReduceWorld {
     ShowProgress show_progress_;
     Schedule schedule_;
     std::vector<FirstSum> first_sums_;  // by item
+    std::int64_t memory_before_bytes_ = 0;
     std::int64_t done_ = 0;
     std::int64_t total_ = 0;
     std::unique_ptr<RankConnection> connection_;
@@ -227,7 +244,7 @@ void run_all(const BenchAllReduceOptions& options, const RankIdentity& identity)
         }
     }
     if (identity.rank == 0) {
-        write_output("-", bench_allreduce_report(records, options.format));
+        write_output("-", bench_allreduce_result(options, records));
     }
 }
 

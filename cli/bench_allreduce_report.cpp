@@ -2,152 +2,143 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "calibrate/statistics.h"
+#include "cli/result_table.h"
 #include "cli/size.h"
+#include "hw/environment.h"
 #include "sim/dtype.h"
-#include "sim/units.h"
 
 namespace bucketwise {
 namespace {
 
-// All rounds of one size, algorithm and number of ranks.
-struct Row {
-    Transport transport;
-    std::string algorithm;  // as --algorithms names it
-    Bytes size;
-    DType dtype = DType::float32;
-    std::vector<double> samples_us;
-    double median_us = 0;
-    double largest_difference = 0;
-    std::int64_t peak_memory_bytes = 0;
+constexpr double bytes_per_kib = 1024;
+
+using CellOf = std::function<Cell(const AllReduceRow&)>;
+
+struct RowColumn {
+    Column column;
+    CellOf cell;
+    bool always = false;  // else left out where no row has it
 };
 
-std::string algorithm_of(const Transport& transport) {
-    return transport.implementation == "library" ? transport.implementation : transport.algorithm;
+template <typename Value>
+Cell cell_of(const std::optional<Value>& value, double factor = 1) {
+    return value ? Cell(static_cast<double>(*value) * factor) : Cell();
 }
 
-// Worlds in the order they ran; within each, by size.
-std::vector<Row> rows_of(const std::vector<Measurement>& records) {
-    std::vector<Transport> worlds;
-    std::map<std::pair<std::size_t, Bytes>, Row> rows;
-    for (const Measurement& measurement : records) {
-        const auto* record = std::get_if<AllReduceRecord>(&measurement);
-        if (record == nullptr) {
-            continue;
+// Of what was measured, or nothing.
+template <typename Function>
+CellOf measured(const Function& function) {
+    return [function](const AllReduceRow& row) -> Cell {
+        return row.measured ? Cell(function(row, *row.measured)) : Cell();
+    };
+}
+
+template <typename Value>
+CellOf simulated(std::optional<Value> SimulatedAllReduce::*value, double factor = 1) {
+    return [value, factor](const AllReduceRow& row) {
+        return row.simulated ? cell_of((*row.simulated).*value, factor) : Cell();
+    };
+}
+
+CellOf published(std::optional<double> PublishedAllReduce::*value, double factor = 1) {
+    return [value, factor](const AllReduceRow& row) {
+        return row.published ? cell_of((*row.published).*value, factor) : Cell();
+    };
+}
+
+// --- the values of a row that two columns or more need ---
+
+std::optional<double> measured_us(const AllReduceRow& row) {
+    return row.measured ? std::optional(row.measured->median_us) : std::nullopt;
+}
+std::optional<double> simulated_us(const AllReduceRow& row) {
+    return row.simulated ? std::optional(row.simulated->time_us) : std::nullopt;
+}
+std::optional<double> published_us(const AllReduceRow& row) {
+    return row.published && row.published->time_s ? std::optional(*row.published->time_s * 1e6)
+                                                  : std::nullopt;
+}
+
+std::optional<double> measured_peak(const AllReduceRow& row) {
+    return row.measured ? std::optional(static_cast<double>(row.measured->peak_memory_bytes))
+                        : std::nullopt;
+}
+std::optional<double> measured_added(const AllReduceRow& row) {
+    return row.measured && row.measured->memory_before_bytes
+               ? std::optional(static_cast<double>(row.measured->peak_memory_bytes -
+                                                   *row.measured->memory_before_bytes))
+               : std::nullopt;
+}
+// What the process had before is measured, and what a message adds simulated.
+std::optional<double> simulated_peak(const AllReduceRow& row) {
+    if (!row.simulated || !row.simulated->added_memory_bytes) {
+        return std::nullopt;
+    }
+    if (row.measured && row.measured->memory_before_bytes) {
+        return static_cast<double>(*row.measured->memory_before_bytes +
+                                   *row.simulated->added_memory_bytes);
+    }
+    return row.simulated->peak_memory_bytes
+               ? std::optional(static_cast<double>(*row.simulated->peak_memory_bytes))
+               : std::nullopt;
+}
+std::optional<double> published_peak(const AllReduceRow& row) {
+    return row.published && row.published->peak_memory_kib
+               ? std::optional(*row.published->peak_memory_kib * bytes_per_kib)
+               : std::nullopt;
+}
+
+using ValueOf = std::optional<double> (*)(const AllReduceRow&);
+
+std::optional<double> error_of(const AllReduceRow& row, ValueOf value, ValueOf truth) {
+    const std::optional<double> one = value(row);
+    const std::optional<double> other = truth(row);
+    return one && other && *other > 0 ? std::optional(*one / *other - 1) : std::nullopt;
+}
+
+CellOf error(ValueOf value, ValueOf truth, double factor) {
+    return [value, truth, factor](const AllReduceRow& row) {
+        return cell_of(error_of(row, value, truth), factor);
+    };
+}
+
+CellOf scaled_value(ValueOf value, double factor) {
+    return [value, factor](const AllReduceRow& row) { return cell_of(value(row), factor); };
+}
+
+// --- columns of both tables ---
+
+ResultTable table_of(const std::vector<RowColumn>& columns, const std::vector<AllReduceRow>& rows) {
+    ResultTable table;
+    table.rows.resize(rows.size());
+    for (const RowColumn& column : columns) {
+        std::vector<Cell> cells;
+        cells.reserve(rows.size());
+        for (const AllReduceRow& row : rows) {
+            cells.push_back(column.cell(row));
         }
-        const auto world = std::find(worlds.begin(), worlds.end(), record->transport);
-        const auto number = static_cast<std::size_t>(world - worlds.begin());
-        if (world == worlds.end()) {
-            worlds.push_back(record->transport);
-        }
-        Row& row = rows[{number, record->size}];
-        row.transport = record->transport;
-        row.algorithm = algorithm_of(record->transport);
-        row.size = record->size;
-        row.dtype = record->dtype;
-        row.samples_us.insert(row.samples_us.end(), record->samples_us.begin(),
-                              record->samples_us.end());
-        row.largest_difference = std::max(row.largest_difference, record->largest_difference);
-        row.peak_memory_bytes = std::max(row.peak_memory_bytes, record->peak_memory_bytes);
-    }
-    std::vector<Row> list;
-    for (auto& [key, row] : rows) {
-        row.median_us = median(row.samples_us);
-        list.push_back(std::move(row));
-    }
-    return list;
-}
-
-const EnvironmentRecord* environment_of(const std::vector<Measurement>& records) {
-    for (const Measurement& record : records) {
-        if (const auto* environment = std::get_if<EnvironmentRecord>(&record)) {
-            return environment;
+        const bool filled = std::any_of(cells.begin(), cells.end(), [](const Cell& cell) {
+            return !std::holds_alternative<std::monostate>(cell);
+        });
+        if (filled || column.always) {
+            table.columns.push_back(column.column);
+            for (std::size_t i = 0; i < rows.size(); ++i) {
+                table.rows[i].push_back(std::move(cells[i]));
+            }
         }
     }
-    return nullptr;
+    return table;
 }
-
-double algorithm_gb_per_s(const Row& row) {
-    return row.median_us > 0 ? static_cast<double>(row.size.count) / row.median_us / 1e3 : 0.0;
-}
-
-// 2(p-1)/p of the message crosses each rank's link in a ring and in a direct all-reduce, as
-// nccl-tests counts its bus bandwidth.
-double bus_gb_per_s(const Row& row) {
-    const auto ranks = static_cast<double>(row.transport.ranks);
-    return 2 * (ranks - 1) / ranks * algorithm_gb_per_s(row);
-}
-
-// --- text ----------------------------------------------------------------------------------------
-
-std::string versus_library(const Row& row, const std::vector<Row>& rows) {
-    for (const Row& other : rows) {
-        if (other.algorithm == "library" && other.size == row.size &&
-            other.transport.ranks == row.transport.ranks && other.median_us > 0) {
-            return fmt::format("{:.2f}", row.median_us / other.median_us);
-        }
-    }
-    return "-";
-}
-
-// A single rank moves nothing.
-std::string bandwidth_text(const Row& row, double gb_per_s) {
-    return row.transport.ranks == 1 ? "-" : fmt::format("{:.3f}", gb_per_s);
-}
-
-std::string text_row(const Row& row, const std::vector<Row>& rows) {
-    return fmt::format(
-        "  {:>10}  {:<9}  {:>7}  {:>10.1f}  {:>10.1f}  {:>8}  {:>8}  {:>12}  {:>9.1f}  {:>10.2g}\n",
-        message_text(row.size), row.algorithm, row.samples_us.size(), row.median_us,
-        quantile(row.samples_us, 0.9), bandwidth_text(row, algorithm_gb_per_s(row)),
-        bandwidth_text(row, bus_gb_per_s(row)), versus_library(row, rows),
-        to_mib({row.peak_memory_bytes}), row.largest_difference);
-}
-
-std::string text_heading(std::int64_t ranks) {
-    return fmt::format(
-        "\n{} {}\n  {:>10}  {:<9}  {:>7}  {:>10}  {:>10}  {:>8}  {:>8}  {:>12}  {:>9}  {:>10}\n",
-        ranks, ranks == 1 ? "rank" : "ranks", "message", "algorithm", "samples", "median us",
-        "p90 us", "alg GB/s", "bus GB/s", "time/library", "peak MiB", "difference");
-}
-
-// By ranks, then by size, so that algorithms stand one below the other.
-std::vector<Row> by_size(std::vector<Row> rows) {
-    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-        return std::pair(a.transport.ranks, a.size) < std::pair(b.transport.ranks, b.size);
-    });
-    return rows;
-}
-
-std::string text_report(const std::vector<Measurement>& records) {
-    const std::vector<Row> rows = by_size(rows_of(records));
-    std::string text;
-    if (const EnvironmentRecord* e = environment_of(records); e != nullptr && !rows.empty()) {
-        text = fmt::format(
-            "{} all-reduce over {}{}; {}\n"
-            "times of the slowest rank; the rank with most memory; the element furthest from the "
-            "exact mean\n",
-            name_of(rows.front().dtype), e->libraries,
-            e->link_rate.empty() ? "" : " at " + e->link_rate, hardware_of(*e));
-    }
-    std::int64_t ranks = 0;
-    for (const Row& row : rows) {
-        if (row.transport.ranks != ranks) {
-            ranks = row.transport.ranks;
-            text += text_heading(ranks);
-        }
-        text += text_row(row, rows);
-    }
-    return text;
-}
-
-// --- CSV -----------------------------------------------------------------------------------------
 
 // Of the samples, as numpy's std(ddof=1); 0 of a single one.
 double standard_deviation(const std::vector<double>& samples) {
@@ -163,136 +154,229 @@ double standard_deviation(const std::vector<double>& samples) {
     return std::sqrt(squares / (count - 1));
 }
 
-std::string csv_report(const std::vector<Measurement>& records) {
-    std::string text =
-        "world_size,tensor_elements,bytes,dtype,algorithm,time_s,std_s,min_s,max_s,"
-        "max_memory_kib,difference,backend\n";
-    for (const Row& row : by_size(rows_of(records))) {
-        const auto [least, most] =
-            std::minmax_element(row.samples_us.begin(), row.samples_us.end());
-        text += fmt::format("{},{},{},{},{},{:.9g},{:.9g},{:.9g},{:.9g},{},{:.9g},{}\n",
-                            row.transport.ranks, row.size.count / element_size(row.dtype).count,
-                            row.size.count, name_of(row.dtype), row.algorithm, row.median_us / 1e6,
-                            standard_deviation(row.samples_us) / 1e6, *least / 1e6, *most / 1e6,
-                            row.peak_memory_bytes / 1024, row.largest_difference,
-                            row.transport.backend);
+// --- text ---
+
+CellOf versus_library(const std::vector<AllReduceRow>& rows) {
+    return measured([&rows](const AllReduceRow& row, const MeasuredAllReduce& own) -> Cell {
+        for (const AllReduceRow& other : rows) {
+            if (other.place.algorithm == "library" && other.place.size == row.place.size &&
+                other.place.ranks == row.place.ranks && other.measured &&
+                other.measured->median_us > 0) {
+                return own.median_us / other.measured->median_us;
+            }
+        }
+        return {};
+    });
+}
+
+// A single rank moves nothing.
+CellOf bandwidth(double (*gb_per_s)(const AllReduceRow&)) {
+    return measured([gb_per_s](const AllReduceRow& row, const MeasuredAllReduce&) -> Cell {
+        return row.place.ranks == 1 ? Cell() : Cell(gb_per_s(row));
+    });
+}
+
+constexpr double mib = 1.0 / bytes_per_mib;
+constexpr double percent = 100;
+
+std::vector<RowColumn> measured_text_columns(const std::vector<AllReduceRow>& rows) {
+    return {{{"", "samples"}, measured([](const auto&, const MeasuredAllReduce& m) {
+                 return static_cast<std::int64_t>(m.samples_us.size());
+             })},
+            {{"", "median us", 1}, scaled_value(measured_us, 1)},
+            {{"", "p90 us", 1}, measured([](const auto&, const MeasuredAllReduce& m) {
+                 return quantile(m.samples_us, 0.9);
+             })},
+            {{"", "alg GB/s", 3}, bandwidth(algorithm_gb_per_s)},
+            {{"", "bus GB/s", 3}, bandwidth(bus_gb_per_s)},
+            {{"", "time/\nlibrary", 2}, versus_library(rows)},
+            {{"", "peak MiB", 1}, scaled_value(measured_peak, mib)},
+            {{"", "added MiB", 2}, scaled_value(measured_added, mib)},
+            {{"", "difference", -2}, measured([](const auto&, const MeasuredAllReduce& m) {
+                 return m.largest_difference;
+             })}};
+}
+
+std::vector<RowColumn> simulated_text_columns() {
+    return {
+        {{"", "simulated\nus", 1}, scaled_value(simulated_us, 1)},
+        {{"", "to measured\n%", 1}, error(simulated_us, measured_us, percent)},
+        {{"", "simulated\npeak MiB", 1}, scaled_value(simulated_peak, mib)},
+        {{"", "to measured\n%", 2}, error(simulated_peak, measured_peak, percent)},
+        {{"", "simulated\nadded MiB", 2}, simulated(&SimulatedAllReduce::added_memory_bytes, mib)},
+        {{"", "simulated\ndifference", -2}, simulated(&SimulatedAllReduce::largest_difference)}};
+}
+
+std::vector<RowColumn> published_text_columns() {
+    return {
+        {{"", "published\nus", 1}, scaled_value(published_us, 1)},
+        {{"", "+- us", 1}, published(&PublishedAllReduce::std_s, 1e6)},
+        {{"", "simulated to\npublished %", 1}, error(simulated_us, published_us, percent)},
+        {{"", "measured to\npublished %", 1}, error(measured_us, published_us, percent)},
+        {{"", "published\npeak MiB", 1}, scaled_value(published_peak, mib)},
+        {{"", "simulated to\npublished %", 2}, error(simulated_peak, published_peak, percent)},
+        {{"", "published\ndifference", -2}, published(&PublishedAllReduce::largest_difference)}};
+}
+
+void append(std::vector<RowColumn>& columns, std::vector<RowColumn> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(columns));
+}
+
+std::string title_of(const AllReduceReport& report, const std::vector<AllReduceRow>& rows) {
+    const std::string dtype = rows.empty() ? "" : std::string(name_of(rows.front().dtype)) + " ";
+    const EnvironmentRecord* e = report.environment;
+    if (e == nullptr) {
+        return dtype + "all-reduce, simulated";
     }
-    return text;
+    return fmt::format(
+        "{}all-reduce over {}{}; {}\n"
+        "times of the slowest rank; the rank with most memory, and what messages and summing added "
+        "to it;\nthe element furthest from the exact mean",
+        dtype, e->libraries, e->link_rate.empty() ? "" : " at " + e->link_rate, hardware_of(*e));
 }
 
-// --- nccl-tests ----------------------------------------------------------------------------------
+std::string text_report(const AllReduceReport& report, const std::vector<AllReduceRow>& rows) {
+    std::vector<RowColumn> columns{
+        {{"", "ranks"}, [](const AllReduceRow& row) { return Cell(row.place.ranks); }, true},
+        {{"", "message"},
+         [](const AllReduceRow& row) { return Cell(message_text(row.place.size)); },
+         true},
+        {{"", "algorithm"},
+         [](const AllReduceRow& row) { return Cell(row.place.algorithm); },
+         true}};
+    append(columns, measured_text_columns(rows));
+    append(columns, simulated_text_columns());
+    append(columns, published_text_columns());
+    ResultTable table = table_of(columns, rows);
+    table.title = title_of(report, rows);
+    table.notes = report.links;
+    table.notes.insert(table.notes.end(), report.notes.begin(), report.notes.end());
+    return render(table, TableFormat::text, Json::object());
+}
 
-std::string_view nccl_type(DType dtype) {
-    switch (dtype) {
-        case DType::float32:
-            return "float";
-        case DType::float16:
-            return "half";
-        case DType::bfloat16:
-            return "bfloat16";
-        case DType::float64:
-            return "double";
+// --- CSV and JSON ---
+
+std::vector<RowColumn> first_data_columns() {
+    return {
+        {{"world_size", ""}, [](const AllReduceRow& row) { return Cell(row.place.ranks); }, true},
+        {{"tensor_elements", ""},
+         [](const AllReduceRow& row) {
+             return Cell(row.place.size.count / element_size(row.dtype).count);
+         },
+         true},
+        {{"bytes", ""}, [](const AllReduceRow& row) { return Cell(row.place.size.count); }, true},
+        {{"dtype", ""},
+         [](const AllReduceRow& row) { return Cell(std::string(name_of(row.dtype))); },
+         true},
+        {{"algorithm", ""},
+         [](const AllReduceRow& row) { return Cell(row.place.algorithm); },
+         true}};
+}
+
+std::vector<RowColumn> measured_data_columns() {
+    const auto seconds = [](const auto& statistic) {
+        return measured([statistic](const auto&, const MeasuredAllReduce& m) {
+            return statistic(m.samples_us) / 1e6;
+        });
+    };
+    return {
+        {{"time_s", ""}, scaled_value(measured_us, 1e-6)},
+        {{"std_s", ""}, seconds(standard_deviation)},
+        {{"min_s", ""}, seconds([](const std::vector<double>& samples) {
+             return *std::min_element(samples.begin(), samples.end());
+         })},
+        {{"max_s", ""}, seconds([](const std::vector<double>& samples) {
+             return *std::max_element(samples.begin(), samples.end());
+         })},
+        {{"max_memory_kib", ""}, measured([](const auto&, const MeasuredAllReduce& m) {
+             return m.peak_memory_bytes / 1024;
+         })},
+        {{"difference", ""},
+         measured([](const auto&, const MeasuredAllReduce& m) { return m.largest_difference; })},
+        {{"backend", ""},
+         measured([](const auto&, const MeasuredAllReduce& m) { return m.transport.backend; })}};
+}
+
+// Errors are shares: 0.01 is 1 % too much.
+std::vector<RowColumn> compared_data_columns() {
+    constexpr double kib = 1 / bytes_per_kib;
+    return {{{"added_memory_kib", ""}, scaled_value(measured_added, kib)},
+            {{"simulated_time_s", ""}, scaled_value(simulated_us, 1e-6)},
+            {{"simulated_time_error", ""}, error(simulated_us, measured_us, 1)},
+            {{"simulated_added_memory_kib", ""},
+             simulated(&SimulatedAllReduce::added_memory_bytes, kib)},
+            {{"simulated_memory_kib", ""}, scaled_value(simulated_peak, kib)},
+            {{"simulated_memory_error", ""}, error(simulated_peak, measured_peak, 1)},
+            {{"simulated_difference", ""}, simulated(&SimulatedAllReduce::largest_difference)},
+            {{"published_time_s", ""}, published(&PublishedAllReduce::time_s)},
+            {{"published_std_s", ""}, published(&PublishedAllReduce::std_s)},
+            {{"published_memory_kib", ""}, published(&PublishedAllReduce::peak_memory_kib)},
+            {{"published_difference", ""}, published(&PublishedAllReduce::largest_difference)},
+            {{"simulated_to_published_time", ""}, error(simulated_us, published_us, 1)},
+            {{"measured_to_published_time", ""}, error(measured_us, published_us, 1)},
+            {{"simulated_to_published_memory", ""}, error(simulated_peak, published_peak, 1)}};
+}
+
+Json head_of(const AllReduceReport& report) {
+    Json head{{"command", report.command}, {"date", utc_now()}};
+    if (const EnvironmentRecord* e = report.environment) {
+        head["hardware"] = hardware_of(*e);
+        head["libraries"] = e->libraries;
+        head["link_rate"] = e->link_rate.empty() ? Json(nullptr) : Json(e->link_rate);
+        head["date"] = e->date;
     }
-    return {};
-}
-
-// nccl-tests: seven columns, with fewer decimals the larger the number is.
-std::string nccl_time(double us) {
-    return us >= 10'000 ? fmt::format("{:7.0f}", us)
-           : us >= 100  ? fmt::format("{:7.1f}", us)
-                        : fmt::format("{:7.2f}", us);
-}
-
-// We sum in place only. nccl-tests always measures both ways, so it has no sign for a time that
-// is missing (its N/A is one of #wrong alone), and most of who reads its tables read the left half
-// as numbers. So both halves show the one measurement, and the block says so above the table.
-std::string nccl_row(const Row& row) {
-    const std::string half = fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", nccl_time(row.median_us),
-                                         algorithm_gb_per_s(row), bus_gb_per_s(row), 0);
-    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.size.count,
-                       row.size.count / element_size(row.dtype).count, nccl_type(row.dtype), "sum",
-                       -1, half, half);
-}
-
-// "step: 2(factor)" if each size is so many times the one before; nccl-tests has no lists.
-std::string nccl_step(const std::vector<Row>& block) {
-    if (block.size() < 2) {
-        return "0(list)";
+    if (!report.links.empty()) {
+        head["links"] = report.links;
     }
-    const std::int64_t factor = block[1].size.count / block[0].size.count;
-    for (std::size_t i = 1; i < block.size(); ++i) {
-        if (block[i].size.count != factor * block[i - 1].size.count) {
-            return "0(list)";
+    return head;
+}
+
+std::string data_report(const AllReduceReport& report, const std::vector<AllReduceRow>& rows,
+                        TableFormat format) {
+    std::vector<RowColumn> columns = first_data_columns();
+    append(columns, measured_data_columns());
+    // Readers of the CSV count on the columns above, where nothing is compared.
+    const bool compared = std::any_of(rows.begin(), rows.end(), [](const AllReduceRow& row) {
+        return row.simulated || row.published;
+    });
+    if (compared || format == TableFormat::json) {
+        append(columns, compared_data_columns());
+    }
+    ResultTable table = table_of(columns, rows);
+    table.notes = report.notes;
+    return render(table, format, head_of(report));
+}
+
+// --- how far off ---
+
+std::vector<std::string> error_notes(const std::vector<AllReduceRow>& rows) {
+    struct Comparison {
+        const char* what;
+        ValueOf value;
+        ValueOf truth;
+    };
+    std::vector<std::string> notes;
+    for (const auto& [what, value, truth] :
+         {Comparison{"time, simulated to measured", simulated_us, measured_us},
+          Comparison{"time, simulated to published", simulated_us, published_us},
+          Comparison{"memory, simulated to measured", simulated_peak, measured_peak},
+          Comparison{"memory, simulated to published", simulated_peak, published_peak}}) {
+        double sum = 0;
+        double most = 0;
+        int count = 0;
+        for (const AllReduceRow& row : rows) {
+            if (const std::optional<double> off = error_of(row, value, truth)) {
+                sum += std::abs(*off);
+                most = std::max(most, std::abs(*off));
+                ++count;
+            }
+        }
+        if (count > 0) {
+            notes.push_back(fmt::format("{}: {:.2f} % off on average, {:.2f} % at most ({} rows)",
+                                        what, percent * sum / count, percent * most, count));
         }
     }
-    return fmt::format("{}(factor)", factor);
-}
-
-std::string nccl_devices(const EnvironmentRecord& environment, std::int64_t ranks) {
-    std::string text = "# Using devices\n";
-    const bool on_gpu = !environment.gpu.empty();
-    const bool shared = environment.transport.shared_gpu;
-    const std::int64_t per_host = (ranks + environment.hosts - 1) / environment.hosts;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        // Process ids and bus ids, which a CPU has none of, are not in the records.
-        text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}\n", rank, 0,
-                            fmt::format("host{:02}", rank / per_host), shared ? 0 : rank % per_host,
-                            on_gpu ? "[gpu] " + environment.gpu.substr(0, environment.gpu.find(','))
-                                   : "[cpu] " + environment.machine.cpu);
-    }
-    return text + "#\n";
-}
-
-std::string nccl_heading() {
-    constexpr std::string_view form =
-        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6} {:>6}  {:>7}  {:>6}  {:>6} "
-        "{:>6}\n";
-    return fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {}\n", "", "", "", "", "",
-                       "         out-of-place                       in-place          ") +
-           fmt::format(form, "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
-                       "#wrong", "time", "algbw", "busbw", "#wrong") +
-           fmt::format(form, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "",
-                       "(us)", "(GB/s)", "(GB/s)", "");
-}
-
-std::string nccl_block(const EnvironmentRecord& environment, const std::vector<Row>& block) {
-    const Row& first = block.front();
-    std::string text = fmt::format(
-        "# bucketwise {}: {} {} all-reduce over {}, {} ranks; medians of the slowest rank, summed "
-        "in place; both halves of a row show that one measurement\n"
-        "# Collective test starting: all_reduce_perf\n"
-        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: 1 iters: {} agg iters: "
-        "1 validation: 1 graph: 0\n#\n",
-        environment.version, first.transport.implementation, first.transport.algorithm,
-        environment.libraries, first.transport.ranks, first.size.count, block.back().size.count,
-        nccl_step(block), first.samples_us.size());
-    text += nccl_devices(environment, first.transport.ranks) + nccl_heading();
-    double sum = 0;
-    for (const Row& row : block) {
-        text += nccl_row(row);
-        sum += bus_gb_per_s(row);
-    }
-    // A wrong sum would have failed the run.
-    return text + fmt::format(
-                      "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {:.6g} \n#\n"
-                      "# Collective test concluded: all_reduce_perf\n#\n",
-                      sum / static_cast<double>(block.size()));
-}
-
-std::string nccl_tests_report(const std::vector<Measurement>& records) {
-    const EnvironmentRecord* environment = environment_of(records);
-    const std::vector<Row> rows = rows_of(records);
-    std::string text;
-    for (std::size_t begin = 0; environment != nullptr && begin < rows.size();) {
-        std::vector<Row> block;
-        for (; begin < rows.size() &&
-               (block.empty() || rows[begin].transport == block.front().transport);
-             ++begin) {
-            block.push_back(rows[begin]);
-        }
-        text += nccl_block(*environment, block);
-    }
-    return text;
+    return notes;
 }
 
 }  // namespace
@@ -303,6 +387,8 @@ std::string_view name_of(BenchFormat format) {
             return "text";
         case BenchFormat::csv:
             return "csv";
+        case BenchFormat::json:
+            return "json";
         case BenchFormat::nccl_tests:
             return "nccl-tests";
     }
@@ -324,16 +410,43 @@ std::string message_text(Bytes size) {
     return fmt::format("{}{}", number, unit);
 }
 
-std::string bench_allreduce_report(const std::vector<Measurement>& records, BenchFormat format) {
-    switch (format) {
-        case BenchFormat::text:
-            return text_report(records);
-        case BenchFormat::csv:
-            return csv_report(records);
-        case BenchFormat::nccl_tests:
-            return nccl_tests_report(records);
+const EnvironmentRecord* environment_of(const std::vector<Measurement>& records) {
+    for (const Measurement& record : records) {
+        if (const auto* environment = std::get_if<EnvironmentRecord>(&record)) {
+            return environment;
+        }
     }
-    return {};
+    return nullptr;
+}
+
+double algorithm_gb_per_s(const AllReduceRow& row) {
+    return row.measured->median_us > 0
+               ? static_cast<double>(row.place.size.count) / row.measured->median_us / 1e3
+               : 0.0;
+}
+
+double bus_gb_per_s(const AllReduceRow& row) {
+    const auto ranks = static_cast<double>(row.place.ranks);
+    return 2 * (ranks - 1) / ranks * algorithm_gb_per_s(row);
+}
+
+std::string bench_allreduce_report(const AllReduceReport& report,
+                                   const std::vector<AllReduceRow>& rows, BenchFormat format) {
+    if (format == BenchFormat::nccl_tests) {
+        return nccl_tests_report(report.environment, rows);
+    }
+    const std::vector<AllReduceRow> sorted = by_size(rows);
+    AllReduceReport full = report;
+    const std::vector<std::string> errors = error_notes(sorted);
+    full.notes.insert(full.notes.end(), errors.begin(), errors.end());
+    switch (format) {
+        case BenchFormat::csv:
+            return data_report(full, sorted, TableFormat::csv);
+        case BenchFormat::json:
+            return data_report(full, sorted, TableFormat::json);
+        default:
+            return text_report(full, sorted);
+    }
 }
 
 }  // namespace bucketwise

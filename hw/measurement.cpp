@@ -79,6 +79,9 @@ Json json_of(const AllReduceRecord& record) {
     if (!record.issue_us.empty()) {
         json["issue_us"] = record.issue_us;
     }
+    if (record.memory_before_bytes) {
+        json["memory_before_bytes"] = *record.memory_before_bytes;
+    }
     return json;
 }
 
@@ -302,9 +305,10 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
 }
 
 AllReduceRecord read_all_reduce(const JsonPlace& place) {
-    const JsonObject object(place, {"kind", "backend", "algorithm", "implementation", "ranks",
-                                    "bytes", "dtype", "round", "samples_us", "largest_difference",
-                                    "peak_memory_bytes", "shared_gpu", "ctas", "issue_us"});
+    const JsonObject object(
+        place, {"kind", "backend", "algorithm", "implementation", "ranks", "bytes", "dtype",
+                "round", "samples_us", "largest_difference", "peak_memory_bytes", "shared_gpu",
+                "ctas", "issue_us", "memory_before_bytes"});
     AllReduceRecord record{
         .transport = read_transport(object),
         .size = {read_integer(object.at("bytes"), 0, most)},
@@ -314,6 +318,9 @@ AllReduceRecord read_all_reduce(const JsonPlace& place) {
         .largest_difference = read_finite(object.at("largest_difference")),
         .peak_memory_bytes = read_integer(object.at("peak_memory_bytes"), 0, most)};
     record.issue_us = read_times_beside(object, "issue_us", record.samples_us, "samples_us");
+    if (const auto before = object.find("memory_before_bytes")) {
+        record.memory_before_bytes = read_integer(*before, 0, most);
+    }
     return record;
 }
 

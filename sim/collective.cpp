@@ -20,15 +20,16 @@ std::int64_t floor_power_of_two(std::int64_t p) {
 // is a reduce-scatter and an all-gather. The broadcast is a pipelined chain (NCCL).
 //   steps: all-reduce 2(p-1); reduce-scatter, all-gather, broadcast p-1
 //   bytes on the wire: 2(p-1)/p n; (p-1)/p n; broadcast n
+//   messages: one in each step
 WireCost ring(CollectiveKind kind, std::int64_t p) {
     switch (kind) {
         case CollectiveKind::all_reduce:
-            return {2 * (p - 1), {2 * (p - 1), p}};
+            return {2 * (p - 1), {2 * (p - 1), p}, 2 * (p - 1)};
         case CollectiveKind::broadcast:
-            return {p - 1, {1, 1}};
+            return {p - 1, {1, 1}, p - 1};
         case CollectiveKind::all_gather:
         case CollectiveKind::reduce_scatter:
-            return {p - 1, {p - 1, p}};
+            return {p - 1, {p - 1, p}, p - 1};
     }
     return {};
 }
@@ -38,15 +39,16 @@ WireCost ring(CollectiveKind kind, std::int64_t p) {
 // straight to rank i, all at once, reduces its own and sends the result to all.
 //   steps: all-reduce 2; the others 1 (the p-1 sends of a round share one latency)
 //   bytes on the wire: 2(p-1)/p n; (p-1)/p n; broadcast (p-1) n, all from the root
+//   messages: p-1 in each step, which is what makes it grow with p
 WireCost direct(CollectiveKind kind, std::int64_t p) {
     switch (kind) {
         case CollectiveKind::all_reduce:
-            return {2, {2 * (p - 1), p}};
+            return {2, {2 * (p - 1), p}, 2 * (p - 1)};
         case CollectiveKind::broadcast:
-            return {1, {p - 1, 1}};
+            return {1, {p - 1, 1}, p - 1};
         case CollectiveKind::all_gather:
         case CollectiveKind::reduce_scatter:
-            return {1, {p - 1, p}};
+            return {1, {p - 1, p}, p - 1};
     }
     return {};
 }
@@ -58,18 +60,20 @@ WireCost direct(CollectiveKind kind, std::int64_t p) {
 //   steps: all-reduce 2 log2 q, + 2 if q < p; reduce-scatter log2 q, + 2 if q < p; others ceil(log2
 //   p) bytes on the wire: 2(q-1)/q n, + 2n if q < p; (q-1)/q n, + n + n/p if q < p;
 //                      all-gather (p-1)/p n; broadcast ceil(log2 p) n
+//   messages: one in each step
 WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
     const std::int64_t q = floor_power_of_two(p);
     const std::int64_t folds = q < p ? 1 : 0;
+    const auto cost = [](std::int64_t steps, Share wire) { return WireCost{steps, wire, steps}; };
     switch (kind) {
         case CollectiveKind::all_reduce:
-            return {2 * ceil_log2(q) + 2 * folds, {2 * (q - 1) + 2 * folds * q, q}};
+            return cost(2 * ceil_log2(q) + 2 * folds, {2 * (q - 1) + 2 * folds * q, q});
         case CollectiveKind::reduce_scatter:
-            return {ceil_log2(q) + 2 * folds, {(q - 1) * p + folds * (p * q + q), q * p}};
+            return cost(ceil_log2(q) + 2 * folds, {(q - 1) * p + folds * (p * q + q), q * p});
         case CollectiveKind::all_gather:
-            return {ceil_log2(p), {p - 1, p}};
+            return cost(ceil_log2(p), {p - 1, p});
         case CollectiveKind::broadcast:
-            return {ceil_log2(p), {ceil_log2(p), 1}};
+            return cost(ceil_log2(p), {ceil_log2(p), 1});
     }
     return {};
 }
@@ -81,12 +85,14 @@ WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
 //   steps: all-reduce 2 ceil(log2 p); broadcast ceil(log2 p); others as the ring
 //   bytes on the wire: all-reduce 2n (up n/2 twice, down n/2 to two children); broadcast n; as the
 //   ring
+//   messages: one in each step up, two in each step down, of which the second reaches the deeper
+//   child; as the ring
 WireCost double_binary_tree(CollectiveKind kind, std::int64_t p) {
     switch (kind) {
         case CollectiveKind::all_reduce:
-            return {2 * ceil_log2(p), {2, 1}};
+            return {2 * ceil_log2(p), {2, 1}, 3 * ceil_log2(p)};
         case CollectiveKind::broadcast:
-            return {ceil_log2(p), {1, 1}};
+            return {ceil_log2(p), {1, 1}, 2 * ceil_log2(p)};
         case CollectiveKind::all_gather:
         case CollectiveKind::reduce_scatter:
             return ring(kind, p);
@@ -100,8 +106,8 @@ Duration flat_time(CollectiveKind kind, Bytes n, std::int64_t ranks, const LinkP
         return link.launch;
     }
     const Segment& segment = segment_for(link, n);
-    return link.launch + cost.steps * segment.latency +
-           transfer_time(n, segment.bandwidth, cost.wire);
+    return link.launch + link.meeting + cost.steps * segment.latency +
+           cost.messages * link.message + transfer_time(n, segment.bandwidth, cost.wire);
 }
 
 Bytes divided(Bytes n, std::int64_t parts) {

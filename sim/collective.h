@@ -1,5 +1,9 @@
-// What a collective costs: per algorithm, the number of sequential steps and the bytes each rank
-// puts on the wire. time = launch + steps x latency + bytes on the wire / bandwidth.
+// What a collective costs: per algorithm, the number of sequential steps, the messages sent in them
+// and the bytes each rank puts on the wire.
+//   time = launch + meeting + steps x latency + messages x message + bytes on the wire / bandwidth
+// Latency is what all messages of one step share, on their way at once; `message` is what each of
+// them takes of its sender (o and g of LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995). Where
+// every step sends one message only their sum counts, and `message` may stay 0.
 //
 // n is the whole buffer: the reduced tensor of an all-reduce, the gathered one of an all-gather,
 // the tensor to be scattered of a reduce-scatter. p is the number of ranks. One rank takes no
@@ -26,13 +30,14 @@ struct RankGroup {
 };
 
 struct WireCost {
-    std::int64_t steps = 0;  // sequential messages, each paying the link's latency
-    Share wire{0, 1};        // bytes sent by the busiest rank, as a share of n
+    std::int64_t steps = 0;     // one after another, each paying the link's latency
+    Share wire{0, 1};           // bytes sent by the busiest rank, as a share of n
+    std::int64_t messages = 0;  // sent one after another on the longest way through the steps
     bool operator==(const WireCost&) const = default;
 };
 
-// Steps and wire share on p equal ranks. Precondition (asserted): ranks >= 1 and the algorithm is
-// not hierarchical, which spans two links and so has no single pair.
+// Steps, wire share and messages on p equal ranks. Precondition (asserted): ranks >= 1 and the
+// algorithm is not hierarchical, which spans two links and so has no single pair.
 WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks);
 
 // Time of one collective alone on the link. Precondition (asserted): a hierarchical link has two

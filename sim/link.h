@@ -91,6 +91,8 @@ struct LinkParameters {
     std::vector<Segment> segments;      // at least one, unless hierarchical
     std::vector<LinkParameters> tiers;  // hierarchical: {intra-node, inter-node}; else empty
     Duration launch{0};      // part of every collective's time on the communication stream
+    Duration meeting{0};     // once besides, where there is a rank to wait for
+    Duration message{0};     // sending one message, while the sender can send no other
     Duration host_issue{0};  // host time to issue one collective
     Duration host_wait{0};   // host time to wait for one, where waiting does not block the host
     // Empty: none. All segments have ctas, groups by rising number of them, or none has.

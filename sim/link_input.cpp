@@ -57,8 +57,9 @@ class LinkReader {
 
     LinkParameters read_inline(const JsonPlace& place) {
         const JsonObject object(
-            place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "host_issue_us", "host_wait_us",
-                    "interference", "ctas", "copy_gb_per_s", "provenance"});
+            place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "meeting_us",
+                    "message_us", "host_issue_us", "host_wait_us", "interference", "ctas",
+                    "copy_gb_per_s", "provenance"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
         link.algorithm = read_choice(object.at("algorithm"), all_algorithms);
@@ -67,12 +68,22 @@ class LinkReader {
         } else {
             refuse_tiers(object);
             read_segments(object.at("segments"), link);
+            read_messages(object, link);
         }
         read_costs(object, link);
         if (const auto provenance = object.find("provenance")) {
             link.provenance = read_provenance(*provenance);
         }
         return link;
+    }
+
+    static void read_messages(const JsonObject& object, LinkParameters& link) {
+        if (const auto meeting = object.find("meeting_us")) {
+            link.meeting = read_duration_us(*meeting);
+        }
+        if (const auto message = object.find("message_us")) {
+            link.message = read_duration_us(*message);
+        }
     }
 
     static void refuse_tiers(const JsonObject& object) {
@@ -86,6 +97,12 @@ class LinkReader {
     void read_tiers(const JsonObject& object, LinkParameters& link) {
         if (const auto segments = object.find("segments")) {
             segments->fail("segments in the tiers of a hierarchical link", "some beside them");
+        }
+        for (const std::string_view key : {"meeting_us", "message_us"}) {
+            if (const auto cost = object.find(key)) {
+                cost->fail(fmt::format("{} in the tiers of a hierarchical link", key),
+                           "one beside them");
+            }
         }
         for (const std::string_view key : {"intra", "inter"}) {
             LinkParameters tier = read(object.at(key));

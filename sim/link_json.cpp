@@ -109,6 +109,12 @@ Json link_json(const LinkParameters& link) {
     if (link.launch > Duration{0}) {
         json["launch_us"] = to_us(link.launch);
     }
+    if (link.meeting > Duration{0}) {
+        json["meeting_us"] = to_us(link.meeting);
+    }
+    if (link.message > Duration{0}) {
+        json["message_us"] = to_us(link.message);
+    }
     if (link.host_issue > Duration{0}) {
         json["host_issue_us"] = to_us(link.host_issue);
     }

@@ -65,6 +65,30 @@ TEST_CASE("without noise the link that made the points comes back") {
     CHECK(fit.warnings.empty());
 }
 
+TEST_CASE("several numbers of ranks tell a direct exchange's messages from its latency") {
+    std::mt19937 random(3);
+    LinkParameters link = ring({segment(std::nullopt, 200, 1.25)});
+    link.algorithm = Algorithm::direct;
+    link.message = duration_from_us(12);
+    const LinkFit fit =
+        fit_link(Algorithm::direct, points_of(link, {2, 4, 8}, 12, 0.01, random), "m.jsonl");
+    CHECK(to_us(fit.message) == Approx(12).epsilon(0.05));
+    CHECK(fit.message_standard_error_us > 0);
+    CHECK(fit.message_standard_error_us < 0.6);  // 5 % of it
+    CHECK(to_us(fit.segments[0].latency) == Approx(200).epsilon(0.05));
+    CHECK(fit.launch == Duration{0});  // of what does not grow with ranks, latency is all
+    // Extrapolated: 64 ranks send 126 messages instead of 14.
+    LinkParameters fitted = link;
+    fitted.segments = fit.segments;
+    fitted.message = fit.message;
+    CHECK(exact_us(fitted, 64, {4096}) == Approx(exact_us(link, 64, {4096})).epsilon(0.05));
+    // One number of ranks: nothing tells the two apart, and their sum is called latency.
+    const LinkFit one =
+        fit_link(Algorithm::direct, points_of(link, {4}, 12, 0.0, random), "m.jsonl");
+    CHECK(one.message == Duration{0});
+    CHECK(to_us(one.segments[0].latency) == Approx(200 + 12 * 3));
+}
+
 TEST_CASE("a fit at 2 ranks predicts 4 and 8, as it is made of steps and bytes on the wire") {
     std::mt19937 random(2);
     const LinkParameters link = ring({segment(Bytes{60'000}, 30, 0.4), segment({}, 90, 1.0)});

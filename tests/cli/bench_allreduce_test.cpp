@@ -142,17 +142,18 @@ TEST_CASE("the text compares algorithms with the library, size by size") {
     REQUIRE(table.exit_code == 0);
     std::vector<Cells> rows;
     for (const std::string& line : lines_of(table.output)) {
-        if (line.rfind("   ", 0) == 0) {
+        if (line.find("  1kB  ") != line.npos || line.find("  1KiB  ") != line.npos) {
             rows.push_back(cells_of(line, ' '));
         }
     }
-    REQUIRE(rows.size() == 5);  // the heading too
-    for (std::size_t i = 1; i < rows.size(); ++i) {
-        REQUIRE(rows[i].size() == 10);
-        CHECK(rows[i][0] == (i < 3 ? "1kB" : "1KiB"));
-        CHECK(rows[i][1] == (i % 2 == 1 ? "direct" : "library"));
-        CHECK(rows[i][2] == "20");
-        CHECK((i % 2 == 1 || rows[i][7] == "1.00"));
+    REQUIRE(rows.size() == 4);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        REQUIRE(rows[i].size() == 12);
+        CHECK(rows[i][0] == "2");
+        CHECK(rows[i][1] == (i < 2 ? "1kB" : "1KiB"));
+        CHECK(rows[i][2] == (i % 2 == 0 ? "direct" : "library"));
+        CHECK(rows[i][3] == "20");
+        CHECK((i % 2 == 0 || rows[i][8] == "1.00"));
     }
 }
 

@@ -63,6 +63,7 @@ TEST_CASE("reduce-scatter and all-gather are the two halves of an all-reduce") {
             const WireCost first = wire_cost(CollectiveKind::reduce_scatter, algorithm, p);
             const WireCost second = wire_cost(CollectiveKind::all_gather, algorithm, p);
             CHECK(first.steps + second.steps == whole.steps);
+            CHECK(first.messages + second.messages == whole.messages);
             CHECK((first.wire.numerator + second.wire.numerator) * whole.wire.denominator ==
                   whole.wire.numerator * first.wire.denominator);
         }
@@ -78,6 +79,44 @@ TEST_CASE("no all-reduce moves less than the lower bound of 2(p-1)/p") {
             CHECK(wire.numerator * p >= 2 * (p - 1) * wire.denominator);
         }
     }
+}
+
+TEST_CASE("what a message takes of its sender is paid for each, and a meeting once") {
+    const auto us_with = [](Algorithm algorithm, CollectiveKind kind, std::int64_t ranks) {
+        LinkParameters link = link_of(algorithm);
+        const Duration before = collective_time(kind, {8000}, {ranks, ranks}, link);
+        link.meeting = duration_from_us(100);
+        link.message = duration_from_us(1);
+        return to_us(collective_time(kind, {8000}, {ranks, ranks}, link) - before);
+    };
+    constexpr auto all_reduce = CollectiveKind::all_reduce;
+    // p = 8: 100 for the meeting. Direct: 7 messages in each of 2 steps; ring: 1 in each of 14.
+    CHECK(us_with(Algorithm::direct, all_reduce, 8) == Approx(100 + 14));
+    CHECK(us_with(Algorithm::ring, all_reduce, 8) == Approx(100 + 14));
+    // p = 6: 4 steps of halving and doubling, 2 of folding.
+    CHECK(us_with(Algorithm::recursive_halving_doubling, all_reduce, 6) == Approx(100 + 6));
+    // p = 5: 3 levels, 1 message up and 2 down at each.
+    CHECK(us_with(Algorithm::double_binary_tree, all_reduce, 5) == Approx(100 + 9));
+    CHECK(us_with(Algorithm::double_binary_tree, CollectiveKind::broadcast, 5) == Approx(100 + 6));
+    CHECK(us_with(Algorithm::direct, CollectiveKind::broadcast, 8) == Approx(100 + 7));
+    CHECK(us_with(Algorithm::ring, CollectiveKind::all_gather, 8) == Approx(100 + 7));
+    // Nobody to meet, nothing to send.
+    CHECK(us_with(Algorithm::direct, all_reduce, 1) == 0);
+}
+
+TEST_CASE("a direct exchange grows with the ranks only by its messages, a ring by its steps too") {
+    LinkParameters link = link_of(Algorithm::direct);
+    link.message = duration_from_us(1);
+    const auto time = [&](Algorithm algorithm, std::int64_t ranks) {
+        link.algorithm = algorithm;
+        return to_us(collective_time(CollectiveKind::all_reduce, {0}, {ranks, ranks}, link));
+    };
+    // Two ranks: both are one exchange to and fro, 3 + 2 x (10 + 1) us.
+    CHECK(time(Algorithm::direct, 2) == Approx(25));
+    CHECK(time(Algorithm::ring, 2) == Approx(25));
+    // 4,096 ranks: 3 + 2 x 10 + 8,190 x 1 = 8,213 us and 3 + 8,190 x 11 = 90,093 us.
+    CHECK(time(Algorithm::direct, 4096) == Approx(8213));
+    CHECK(time(Algorithm::ring, 4096) == Approx(90093));
 }
 
 TEST_CASE("one rank takes no steps and only pays the launch") {

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Draws what `bucketwise bench allreduce --format json` printed: time by number of ranks, a panel per message.
+
+usage: all_reduce.py RESULT.json PICTURE
+
+Reads RESULT.json and writes PICTURE.svg and PICTURE.png. Lines are simulated, dots are measured medians with their
+range, open diamonds are published. Needs matplotlib.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import plot  # palette, style and how a picture is saved
+
+import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+COLOURS = {"library": plot.GREY, "ring": plot.BLUE, "direct": plot.VERMILION,
+           "recursive_halving_doubling": plot.GREEN, "double_binary_tree": plot.PURPLE}
+MOST_PANELS = 4
+
+
+def size_text(count):
+    for unit, size in (("GiB", 2 ** 30), ("MiB", 2 ** 20), ("KiB", 2 ** 10)):
+        if count >= size:
+            return f"{count / size:g} {unit}"
+    return f"{count} B"
+
+
+def panels_of(rows):
+    """Messages to draw, from the smallest to the largest: at most MOST_PANELS, evenly chosen."""
+    sizes = sorted({row["bytes"] for row in rows})
+    if len(sizes) <= MOST_PANELS:
+        return sizes
+    return [sizes[round(i * (len(sizes) - 1) / (MOST_PANELS - 1))] for i in range(MOST_PANELS)]
+
+
+def of_key(rows, key):
+    return sorted((row for row in rows if key in row), key=lambda row: row["world_size"])
+
+
+def draw_algorithm(axes, rows, colour):
+    simulated = of_key(rows, "simulated_time_s")
+    axes.plot([r["world_size"] for r in simulated], [1e3 * r["simulated_time_s"] for r in simulated], color=colour)
+    measured = of_key(rows, "time_s")
+    medians = [1e3 * r["time_s"] for r in measured]
+    spread = [[m - 1e3 * r["min_s"] for m, r in zip(medians, measured)],
+              [1e3 * r["max_s"] - m for m, r in zip(medians, measured)]]
+    axes.errorbar([r["world_size"] for r in measured], medians, yerr=spread, color=colour, linestyle="none",
+                  marker="o", markersize=4, elinewidth=0.8, alpha=0.85)
+    published = of_key(rows, "published_time_s")
+    axes.plot([r["world_size"] for r in published], [1e3 * r["published_time_s"] for r in published], color=colour,
+              linestyle="none", marker="D", markersize=5, markerfacecolor="none")
+
+
+def rank_axis(axes, rows):
+    ranks = sorted({row["world_size"] for row in rows})
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    powers = [2 ** i for i in range(21) if ranks[0] <= 2 ** i <= ranks[-1]]
+    axes.set_xticks(powers[::max(1, len(powers) // 6)])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel("ranks")
+
+
+def legend_of(axes, algorithms, rows):
+    handles = [Line2D([], [], color=COLOURS[a], label=a.replace("_", " ")) for a in algorithms]
+    kinds = (("simulated_time_s", {"linestyle": "-"}, "simulated"),
+             ("time_s", {"linestyle": "none", "marker": "o", "markersize": 4}, "measured, median and range"),
+             ("published_time_s", {"linestyle": "none", "marker": "D", "markerfacecolor": "none"}, "published"))
+    handles += [Line2D([], [], color="#444444", label=label, **style) for key, style, label in kinds
+                if of_key(rows, key)]
+    axes.legend(handles=handles, fontsize=8.5, loc="upper left", bbox_to_anchor=(1.02, 1.0))
+
+
+def draw(document):
+    rows = [row for row in document["rows"] if row["algorithm"] in COLOURS]
+    sizes = panels_of(rows)
+    algorithms = [a for a in COLOURS if any(row["algorithm"] == a for row in rows)]
+    figure, panels = plt.subplots(1, len(sizes), sharey=True, squeeze=False, figsize=(2.4 + 2.6 * len(sizes), 3.8))
+    for axes, size in zip(panels[0], sizes):
+        of_size = [row for row in rows if row["bytes"] == size]
+        for algorithm in algorithms:
+            draw_algorithm(axes, [row for row in of_size if row["algorithm"] == algorithm], COLOURS[algorithm])
+        rank_axis(axes, of_size)
+        axes.set_title(size_text(size))
+    panels[0][0].set_ylabel("all-reduce, ms (logarithmic)")
+    legend_of(panels[0][-1], algorithms, rows)
+    return figure
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit("usage: all_reduce.py RESULT.json PICTURE")
+    document = json.loads(Path(sys.argv[1]).read_text())
+    if not document["rows"]:
+        sys.exit("all_reduce.py: the result has no rows")
+    picture = Path(sys.argv[2])
+    machine = "; ".join(filter(None, [document.get("hardware"), document.get("libraries"), *document.get("links", [])]))
+    plot.save(draw(document), {"machine": machine}, picture.parent, picture.name)
+
+
+if __name__ == "__main__":
+    main()
