@@ -35,9 +35,12 @@ std::vector<std::int64_t> memory_on_its_device(const BenchTrainingOptions& optio
 int simulate_training(const BenchTrainingOptions& options) {
     std::vector<TrainedImplementation> results;
     for (const TrainingImplementation implementation : options.implementations) {
+        const TrainingTime time =
+            predict_training(options.task_of(implementation), options.scenario);
         results.push_back(
             {.implementation = implementation,
-             .simulated = predict_training(options.task_of(implementation), options.scenario),
+             .simulated = time,
+             .simulated_full_step = time.full_step,
              .simulated_memory_bytes = memory_on_its_device(options, implementation)});
     }
     write_output(

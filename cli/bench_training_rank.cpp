@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -27,22 +29,19 @@ namespace {
 
 using ShowProgress = std::function<void(const std::string&)>;
 
-constexpr std::int64_t timing_repetitions = 7;
+constexpr std::int64_t timing_repetitions = 10;
 
 double seconds(Duration time) {
     return to_us(time) * 1e-6;
 }
 
-Duration duration(double us) {
-    return duration_from_us(us);
+void append(const std::vector<double>& more, std::vector<double>& all) {
+    all.insert(all.end(), more.begin(), more.end());
 }
 
-double median_us(const std::vector<Duration>& times) {
-    std::vector<double> us;
-    for (const Duration time : times) {
-        us.push_back(to_us(time));
-    }
-    return us.empty() ? 0 : median(us);
+// A hook halves it.
+std::int64_t bytes_on_wire(const Bucket& bucket, CommHook hook) {
+    return hook == CommHook::none ? bucket.size.count : bucket.size.count / 2;
 }
 
 DType wire_dtype(CommHook hook) {
@@ -53,28 +52,39 @@ DType wire_dtype(CommHook hook) {
 
 // --- timing by itself ---
 
-// Sums of repeated measurements, each of them the same list of numbers on every rank.
-class MeanOverRanks {
-  public:
-    explicit MeanOverRanks(ControlGroup& control) : control_(control) {}
+// A sum is predicted from means, a median from medians: an interruption now and then moves the one
+// and not the other.
+enum class Statistic : std::uint8_t { mean, median };
 
-    // Collective. The mean over ranks on rank 0; elsewhere this rank's own.
-    std::vector<double> operator()(const std::vector<double>& own) const {
-        const std::vector<double> all = control_.gather_to_first(own);
-        if (all.empty()) {
-            return own;
-        }
-        std::vector<double> mean(own.size(), 0);
-        const double ranks = control_.ranks();
-        for (std::size_t i = 0; i < all.size(); ++i) {
-            mean[i % own.size()] += all[i] / ranks;
-        }
-        return mean;
+double reduced(const std::vector<double>& samples, Statistic statistic) {
+    if (samples.empty()) {
+        return 0;
     }
+    return statistic == Statistic::median ? median(samples)
+                                          : std::accumulate(samples.begin(), samples.end(), 0.0) /
+                                                static_cast<double>(samples.size());
+}
 
-  private:
-    ControlGroup& control_;
-};
+std::vector<double> microseconds(const std::vector<Duration>& times) {
+    std::vector<double> us;
+    for (const Duration time : times) {
+        us.push_back(to_us(time));
+    }
+    return us;
+}
+
+// Collective. The mean over ranks on rank 0; elsewhere this rank's own.
+std::vector<double> mean_over_ranks(ControlGroup& control, const std::vector<double>& own) {
+    const std::vector<double> all = control.gather_to_first(own);
+    if (all.empty()) {
+        return own;
+    }
+    std::vector<double> mean(own.size(), 0);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        mean[i % own.size()] += all[i] / control.ranks();
+    }
+    return mean;
+}
 
 std::vector<double> as_numbers(const TrainingTimes& times) {
     std::vector<double> numbers;
@@ -93,14 +103,14 @@ void set_numbers(const std::vector<double>& numbers, TrainingTimes& times) {
     auto next = numbers.begin();
     for (auto* operations : {&times.forward, &times.backward}) {
         for (OperationTime& time : *operations) {
-            time.device = duration(*next++);
-            time.host = duration(*next++);
+            time.device = duration_from_us(*next++);
+            time.host = duration_from_us(*next++);
         }
     }
-    times.optimizer.device = duration(*next++);
-    times.optimizer.host = duration(*next++);
-    times.copies = duration(*next++);
-    times.copy_launches = duration(*next++);
+    times.optimizer.device = duration_from_us(*next++);
+    times.optimizer.host = duration_from_us(*next++);
+    times.copies = duration_from_us(*next++);
+    times.copy_launches = duration_from_us(*next++);
 }
 
 // --- one implementation ---
@@ -123,56 +133,53 @@ class ImplementationOnRank {
     [[nodiscard]] TrainingImplementation implementation() const { return implementation_; }
     [[nodiscard]] const TrainingTask& task() const { return task_; }
     [[nodiscard]] Trainer& trainer() { return trainer_; }
-    TrainingMeasurement& measured() { return measured_; }
     [[nodiscard]] const TrainedSoFar& so_far() const { return so_far_; }
 
-    // Collective. What was measured before counts as much. Parameters are those of the seed then.
+    // Collective. Adds to what was measured before; parameters are those of the seed then.
     void time_operations() {
-        const MeanOverRanks mean(control_);
         for (const auto& kind : micro_step_kinds(task_.schedule)) {
             control_.barrier();
-            TrainingTimes times =
+            const std::vector<TrainingTimes> times =
                 trainer_.time_operations(kind.first, kind.second, timing_repetitions);
-            std::vector<double> numbers = mean(as_numbers(times));
-            const auto before = measured_.operations.find(kind);
-            if (before != measured_.operations.end()) {
-                const std::vector<double> earlier = as_numbers(before->second);
-                for (std::size_t i = 0; i < numbers.size(); ++i) {
-                    numbers[i] = (numbers[i] + earlier[i]) / 2;
-                }
-            }
-            set_numbers(numbers, times);
-            measured_.operations[kind] = times;
+            samples_[kind].insert(samples_[kind].end(), times.begin(), times.end());
         }
     }
 
     // Collective. How computing and the all-reduces of this plan's largest bucket slow each other.
     void time_contention() {
-        Bytes largest;
-        for (const Bucket& bucket : trainer_.plan().buckets) {
-            largest = std::max(largest, bucket.size);
-        }
         constexpr std::int64_t iterations = 20;
         control_.barrier();
-        const double alone_us = median_us(trainer_.backward_alone(iterations));
+        append(microseconds(trainer_.backward_alone(iterations)), backward_alone_us_);
         control_.barrier();
-        const ContentionTimes times = trainer_.contend(largest.count / 4, iterations);
-        const std::vector<double> slowed = MeanOverRanks(control_)(
-            {alone_us, times.passes.empty() ? alone_us : median_us(times.passes),
-             median_us(times.all_reduces)});
-        if (slowed[0] > 0) {
-            measured_.compute_slowdown = std::max(1.0, slowed[1] / slowed[0]);
-        }
-        contended_us_ = slowed[2];
-        contended_bytes_ = largest.count;
+        const ContentionTimes times = trainer_.contend(largest_bucket().count / 4, iterations);
+        append(microseconds(times.passes), backward_disturbed_us_);
+        append(microseconds(times.all_reduces), all_reduces_disturbed_us_);
     }
 
-    // Once all-reduces have been timed alone.
-    void compare_contention() {
-        const auto alone = measured_.all_reduces.find(contended_bytes_);
-        if (alone != measured_.all_reduces.end() && alone->second > Duration{0}) {
-            measured_.communication_slowdown = std::max(1.0, contended_us_ / to_us(alone->second));
+    // Collective. `all_reduces_us`: by bytes, on rank 0, where alone the result means something.
+    TrainingMeasurement measured(const std::map<std::int64_t, std::vector<double>>& all_reduces_us,
+                                 Statistic statistic) {
+        TrainingMeasurement measured;
+        for (const auto& [kind, samples] : samples_) {
+            measured.operations[kind] = operation_times(samples, statistic);
         }
+        for (const Bucket& bucket : trainer_.plan().buckets) {
+            const std::int64_t bytes = bytes_on_wire(bucket, task_.sync.comm_hook);
+            measured.all_reduces[bytes] =
+                duration_from_us(reduced(all_reduces_us.at(bytes), statistic));
+        }
+        const std::vector<double> slowed =
+            mean_over_ranks(control_, {reduced(backward_alone_us_, statistic),
+                                       reduced(backward_disturbed_us_, statistic),
+                                       reduced(all_reduces_disturbed_us_, statistic)});
+        const std::int64_t bytes = largest_bucket().count;
+        const auto alone = all_reduces_us.find(bytes);
+        const double alone_us =
+            alone == all_reduces_us.end() ? 0 : reduced(alone->second, statistic);
+        // None where all-reduces are over before a pass is.
+        measured.compute_slowdown = slowed[0] > 0 ? std::max(1.0, slowed[1] / slowed[0]) : 1.0;
+        measured.communication_slowdown = alone_us > 0 ? std::max(1.0, slowed[2] / alone_us) : 1.0;
+        return measured;
     }
 
     // Collective.
@@ -226,14 +233,40 @@ class ImplementationOnRank {
     void set_workspace(std::int64_t bytes) { workspace_bytes_ = bytes; }
 
   private:
+    [[nodiscard]] Bytes largest_bucket() const {
+        Bytes largest;
+        for (const Bucket& bucket : trainer_.plan().buckets) {
+            largest = std::max(largest, bucket.size);
+        }
+        return largest;
+    }
+
+    TrainingTimes operation_times(const std::vector<TrainingTimes>& samples, Statistic statistic) {
+        TrainingTimes times = samples.front();
+        std::vector<std::vector<double>> by_number(as_numbers(times).size());
+        for (const TrainingTimes& sample : samples) {
+            const std::vector<double> numbers = as_numbers(sample);
+            for (std::size_t i = 0; i < numbers.size(); ++i) {
+                by_number[i].push_back(numbers[i]);
+            }
+        }
+        std::vector<double> own;
+        for (const std::vector<double>& of_number : by_number) {
+            own.push_back(reduced(of_number, statistic));
+        }
+        set_numbers(mean_over_ranks(control_, own), times);
+        return times;
+    }
+
     TrainingImplementation implementation_;
     TrainingTask task_;
     ControlGroup& control_;
     Trainer trainer_;
-    TrainingMeasurement measured_;
+    std::map<std::pair<std::int64_t, bool>, std::vector<TrainingTimes>> samples_;
+    std::vector<double> backward_alone_us_;
+    std::vector<double> backward_disturbed_us_;
+    std::vector<double> all_reduces_disturbed_us_;
     TrainedSoFar so_far_;
-    double contended_us_ = 0;
-    std::int64_t contended_bytes_ = 0;
     std::int64_t workspace_bytes_ = 0;
 };
 
@@ -285,7 +318,7 @@ class TrainingJob {
             const SyncSettings sync = settings_for(options_.sync_of(implementation));
             for (const Bucket& bucket :
                  make_plan(workload.gradients, workload.readiness, sync.policy).buckets) {
-                sizes.insert(hook == CommHook::none ? bucket.size.count : bucket.size.count / 2);
+                sizes.insert(bytes_on_wire(bucket, hook));
             }
         }
         const std::unique_ptr<MessageDevice> messages = connection_->messages();
@@ -298,9 +331,8 @@ class TrainingJob {
             if (!trace.wrong.empty()) {
                 throw WrongSum(trace.wrong);
             }
-            const std::vector<double> slowest = slowest_us(control(), trace.times);
-            all_reduces_[size] = duration(slowest.empty() ? 0 : median(slowest));
-            issue_ = std::max(issue_, duration(median_us(trace.issue)));
+            append(slowest_us(control(), trace.times), all_reduces_us_[size]);
+            append(microseconds(trace.issue), issue_us_);
         }
     }
 
@@ -309,9 +341,7 @@ class TrainingJob {
             show_(fmt::format("{} {} timing each operation of {}", steps_done_, total_steps(),
                               name_of(implementation->implementation())));
             implementation->time_operations();
-            if (steps_done_ == 0) {
-                implementation->time_contention();
-            }
+            implementation->time_contention();
         }
     }
 
@@ -339,18 +369,15 @@ class TrainingJob {
     void add_predictions(std::vector<TrainedImplementation>& results) {
         for (std::size_t i = 0; i < results.size(); ++i) {
             ImplementationOnRank& implementation = *implementations_[i];
-            TrainingMeasurement& measured = implementation.measured();
-            for (const Bucket& bucket : implementation.trainer().plan().buckets) {
-                const std::int64_t bytes = options_.scenario.sync.comm_hook == CommHook::none
-                                               ? bucket.size.count
-                                               : bucket.size.count / 2;
-                measured.all_reduces[bytes] = all_reduces_.at(bytes);
-            }
-            measured.issue = issue_;
-            measured.host_is_device = device_->host_is_device();
-            implementation.compare_contention();
-            results[i].simulated = predict_training(implementation.task(),
-                                                    implementation.trainer().workload(), measured);
+            const auto predicted = [&](Statistic statistic) {
+                TrainingMeasurement measured = implementation.measured(all_reduces_us_, statistic);
+                measured.issue = duration_from_us(reduced(issue_us_, statistic));
+                measured.host_is_device = device_->host_is_device();
+                return predict_training(implementation.task(), implementation.trainer().workload(),
+                                        measured);
+            };
+            results[i].simulated = predicted(Statistic::mean);
+            results[i].simulated_full_step = predicted(Statistic::median).full_step;
             results[i].simulated_memory_bytes = simulated_memory(
                 options_, results[i].implementation, Bytes{device_->alignment_bytes()},
                 Bytes{device_->workspace_bytes()});
@@ -366,8 +393,8 @@ class TrainingJob {
     const BenchTrainingOptions& options_;
     ShowProgress show_;
     ImageData data_;
-    std::map<std::int64_t, Duration> all_reduces_;  // by bytes
-    Duration issue_{0};
+    std::map<std::int64_t, std::vector<double>> all_reduces_us_;  // by bytes, on rank 0
+    std::vector<double> issue_us_;
     std::int64_t steps_done_ = 0;
     std::unique_ptr<RankConnection> connection_;
     std::unique_ptr<TrainingDevice> device_;

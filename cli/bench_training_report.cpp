@@ -107,7 +107,7 @@ std::vector<Cell> cells_of(const BenchTrainingOptions& options, const TrainedImp
                            std::size_t rank) {
     const double simulated_s =
         seconds(result.simulated.epoch()) * static_cast<double>(options.epochs);
-    const double simulated_step_s = seconds(result.simulated.full_step);
+    const double simulated_step_s = seconds(result.simulated_full_step);
     const std::int64_t simulated_bytes = result.simulated_memory_bytes[rank];
     std::vector<Cell> cells{std::string(name_of(result.implementation)),
                             std::string(name_of(options.sync_of(result.implementation).strategy)),

@@ -24,6 +24,8 @@ struct TrainedRank {
 struct TrainedImplementation {
     TrainingImplementation implementation = TrainingImplementation::ddp;
     TrainingTime simulated;
+    // The median of full steps; of an undisturbed machine the same as `simulated` says.
+    Duration simulated_full_step{0};
     std::vector<std::int64_t> simulated_memory_bytes = {};  // by rank
     // What ran; empty: nothing did.
     std::vector<TrainedRank> ranks = {};

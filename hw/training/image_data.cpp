@@ -6,12 +6,30 @@
 namespace bucketwise {
 namespace {
 
-// In 1/256. With some hundred pixels classes are told apart well but not perfectly; with many more
-// they become easy.
+// Prototypes are uniform, so two of them lie about sqrt(2 pixels / 3) of this apart.
 constexpr std::int64_t prototype_range = 128;
-constexpr std::int64_t noise_range = 128;
+// Three uniform terms: the deviation of their sum is the range of each.
 constexpr int noise_terms = 3;
-constexpr float pixel_unit = 1.0F / 256.0F;
+// Times the root of the number of pixels, as the distance of two prototypes is: half of that is two
+// deviations of the noise along it.
+constexpr std::int64_t noise_factor = 26;
+
+std::int64_t noise_range(std::int64_t pixels) {
+    std::int64_t root = 1;
+    while ((root + 1) * (root + 1) <= pixels) {
+        ++root;
+    }
+    return noise_factor * root;
+}
+
+// The power of two above the noise, so that pixels are about 1.
+float pixel_unit(std::int64_t noise) {
+    std::int64_t power = 1;
+    while (power <= noise) {
+        power *= 2;
+    }
+    return 1.0F / static_cast<float>(power);
+}
 
 // From -range to range.
 std::int64_t around_zero(SeededNumbers& numbers, std::int64_t range) {
@@ -22,6 +40,8 @@ LabelledImages make_images(const std::vector<std::int64_t>& prototypes,
                            const ImageDataRequest& request, std::int64_t count,
                            SeededNumbers& numbers) {
     LabelledImages images;
+    const std::int64_t noise = noise_range(request.pixels);
+    const float unit = pixel_unit(noise);
     images.pixels.reserve(static_cast<std::size_t>(count * request.pixels));
     images.labels.reserve(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) {
@@ -31,9 +51,9 @@ LabelledImages make_images(const std::vector<std::int64_t>& prototypes,
             std::int64_t value =
                 prototypes[static_cast<std::size_t>(label * request.pixels + pixel)];
             for (int term = 0; term < noise_terms; ++term) {
-                value += around_zero(numbers, noise_range);
+                value += around_zero(numbers, noise);
             }
-            images.pixels.push_back(static_cast<float>(value) * pixel_unit);
+            images.pixels.push_back(static_cast<float>(value) * unit);
         }
     }
     return images;

@@ -1,6 +1,6 @@
 // Generated images to learn from: every class has a prototype, every sample is its class's
-// prototype and noise. All of it is made of whole numbers, so it is the same on every rank and
-// platform.
+// prototype and so much noise that classes are told apart well but not perfectly. All of it is made
+// of whole numbers, so it is the same on every rank and platform.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct ImageDataRequest {
 };
 
 struct LabelledImages {
-    std::vector<float> pixels;  // image after image; multiples of 1/256 between -2 and 2
+    std::vector<float> pixels;  // image after image; whole numbers by a power of two, about 1
     std::vector<std::int32_t> labels;
 
     [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }

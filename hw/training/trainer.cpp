@@ -32,23 +32,6 @@ BucketPlan layout_plan(const Workload& workload, const SyncSettings& sync) {
     return make_plan(workload.gradients, workload.readiness, sync.policy);
 }
 
-Duration median(std::vector<Duration> times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    return *middle;
-}
-
-OperationTime median_of(const std::vector<std::vector<OperationTime>>& repetitions,
-                        std::size_t act) {
-    std::vector<Duration> device;
-    std::vector<Duration> host;
-    for (const std::vector<OperationTime>& times : repetitions) {
-        device.push_back(times[act].device);
-        host.push_back(times[act].host);
-    }
-    return {median(device), median(host)};
-}
-
 // Uniform from -1 to 1, in steps of 2^-23.
 float uniform(SeededNumbers& numbers) {
     constexpr std::int64_t half = std::int64_t{1} << 23;
@@ -445,34 +428,30 @@ void Trainer::prepare_alone(std::int64_t rows, bool accumulates) {
     running_.program = &programs_.front();
 }
 
-TrainingTimes Trainer::time_operations(std::int64_t rows, bool accumulates,
-                                       std::int64_t repetitions) {
+std::vector<TrainingTimes> Trainer::time_operations(std::int64_t rows, bool accumulates,
+                                                    std::int64_t repetitions) {
     std::vector<Instruction> instructions;
+    std::vector<TrainingDevice::Act> acts;
     for (const Instruction& instruction : programs_.front().instructions) {
         if (is_compute(instruction.kind)) {
             instructions.push_back(instruction);
+            acts.emplace_back([this, instruction] { execute(instruction); });
         }
     }
-    std::vector<TrainingDevice::Act> acts;
-    acts.reserve(instructions.size());
-    for (const Instruction& instruction : instructions) {
-        acts.emplace_back([this, instruction] { execute(instruction); });
-    }
-    std::vector<std::vector<OperationTime>> samples;
+    std::vector<TrainingTimes> all;
     begin_epoch(0);
-    for (std::int64_t i = -1; i < repetitions; ++i) {
+    for (std::int64_t repetition = -1; repetition < repetitions; ++repetition) {
         prepare_alone(rows, accumulates);
-        std::vector<OperationTime> times = device_.time_each(acts);
-        if (i >= 0) {  // the one before warms up
-            samples.push_back(std::move(times));
+        const std::vector<OperationTime> times = device_.time_each(acts);
+        if (repetition >= 0) {  // the one before warms up
+            TrainingTimes& sorted = all.emplace_back();
+            for (std::size_t i = 0; i < instructions.size(); ++i) {
+                add_time(instructions[i], times[i], sorted);
+            }
         }
-    }
-    TrainingTimes times;
-    for (std::size_t i = 0; i < instructions.size(); ++i) {
-        add_time(instructions[i], median_of(samples, i), times);
     }
     reset();
-    return times;
+    return all;
 }
 
 void Trainer::add_time(const Instruction& instruction, const OperationTime& time,

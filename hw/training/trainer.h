@@ -43,7 +43,7 @@ struct SampleResults {
     bool operator==(const SampleResults&) const = default;
 };
 
-// What one micro-step's instructions take by themselves, median over repetitions.
+// What one micro-step's instructions take by themselves.
 struct TrainingTimes {
     std::vector<OperationTime> forward;   // the batch's gathering, then the model's operations
     std::vector<OperationTime> backward;  // as Workload::backward
@@ -86,7 +86,8 @@ class Trainer {
     // communicating, takes. `rows`: 1 to the schedule's batch. `accumulates`: adds to the gradients
     // that are there, as all micro-steps of a step but the first do. What was trained is gone, here
     // and below.
-    TrainingTimes time_operations(std::int64_t rows, bool accumulates, std::int64_t repetitions);
+    std::vector<TrainingTimes> time_operations(std::int64_t rows, bool accumulates,
+                                               std::int64_t repetitions);
     // A backward pass of a full micro-step, over and over beside all-reduces of `elements`.
     ContentionTimes contend(std::int64_t elements, std::int64_t iterations);
     // That pass alone.
