@@ -11,7 +11,6 @@
 #include "cli/bench_training_rank.h"
 #include "cli/bench_training_report.h"
 #include "cli/command.h"
-#include "cli/csv.h"
 #include "cli/files.h"
 #include "cli/progress.h"
 #include "cli/rank_job.h"
@@ -50,9 +49,7 @@ int simulate_training(const BenchTrainingOptions& options) {
 }
 
 int run_launcher(const BenchTrainingOptions& options, const std::vector<std::string>& arguments) {
-    if (!options.published.empty()) {
-        static_cast<void>(CsvFile::read(options.published));  // fails now rather than at the end
-    }
+    check_published(options.published);  // fails now rather than at the end
     const TemporaryFolder folder;
     const std::string file = folder.path() + "/report";
     JobRequest request;

@@ -33,6 +33,10 @@ struct TrainedImplementation {
     double accuracy = 0;              // on the test images, at the end
 };
 
+// Throws InputError for a file of published results that the report could not print; none for an
+// empty name.
+void check_published(const std::string& file);
+
 // `about`: where it ran, for people; `head`: for programs. Throws InputError for a file of
 // published results that cannot be read.
 std::string bench_training_report(const BenchTrainingOptions& options,
