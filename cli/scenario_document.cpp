@@ -23,6 +23,11 @@ void add_scenario_options(po::options_description& options) {
 
 Json read_scenario_document(const po::variables_map& values, const std::string& file) {
     Json document = parse_json(read_text_file(file), file);
+    change_document(values, file, document);
+    return document;
+}
+
+void change_document(const po::variables_map& values, const std::string& file, Json& document) {
     if (values.count("link") != 0) {
         const std::string link = values["link"].as<std::string>();
         static_cast<void>(read_text_file(link));  // so that the message names the option's own file
@@ -39,7 +44,6 @@ Json read_scenario_document(const po::variables_map& values, const std::string& 
             apply_override(document, assignment);
         }
     }
-    return document;
 }
 
 po::variables_map parse_with_positional(const std::vector<std::string>& arguments,

@@ -17,6 +17,10 @@ void add_scenario_options(boost::program_options::options_description& options);
 Json read_scenario_document(const boost::program_options::variables_map& values,
                             const std::string& file);
 
+// Applies them to a document that is no file's.
+void change_document(const boost::program_options::variables_map& values, const std::string& file,
+                     Json& document);
+
 struct PositionalArgument {
     const char* option = "";  // among the options
     int most = 1;             // -1: any number

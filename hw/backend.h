@@ -15,6 +15,7 @@
 #include "hw/meeting_point.h"
 #include "hw/rank_device.h"
 #include "hw/rank_identity.h"
+#include "hw/training/training_device.h"
 #include "sim/scenario.h"
 
 namespace bucketwise {
@@ -48,6 +49,9 @@ class RankConnection {
 
     // One that only all-reduces. Collective.
     [[nodiscard]] virtual std::unique_ptr<MessageDevice> messages() = 0;
+
+    // One that trains. Collective.
+    [[nodiscard]] virtual std::unique_ptr<TrainingDevice> training() = 0;
 };
 
 class Backend {

@@ -123,4 +123,13 @@ Model make_transformer(std::string name, const TransformerShape& shape, const Mo
     return {};
 }
 
+Model make_mlp(const MlpShape& shape, const ModelInput& input) {
+    invariant(input.batch >= 1, "batch >= 1");
+    invariant(shape.layers.size() >= 2, "a width of samples and one of classes");
+    for (const std::int64_t width : shape.layers) {
+        invariant(width >= 1, "width >= 1");
+    }
+    return models::make_mlp("mlp", shape, input);
+}
+
 }  // namespace bucketwise

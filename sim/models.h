@@ -27,6 +27,13 @@ struct TransformerShape {
     bool operator==(const TransformerShape&) const = default;
 };
 
+// A multilayer perceptron that classifies: linear layers with biases, ReLU between them, and
+// softmax cross-entropy.
+struct MlpShape {
+    std::vector<std::int64_t> layers;  // widths: of a sample, of each hidden layer, classes
+    bool operator==(const MlpShape&) const = default;
+};
+
 // What one rank feeds the model in one forward pass.
 struct ModelInput {
     std::int64_t batch = 0;            // samples per rank: images or sequences
@@ -45,5 +52,7 @@ std::optional<TransformerShape> transformer_shape(std::string_view name);
 // transformer, image_size >= 32 for a vision model.
 Model make_model(std::string_view name, const ModelInput& input);
 Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input);
+// Precondition (asserted): at least two widths, none below 1, and batch >= 1.
+Model make_mlp(const MlpShape& shape, const ModelInput& input);
 
 }  // namespace bucketwise

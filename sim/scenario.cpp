@@ -20,6 +20,7 @@ constexpr std::size_t most_gradients = 100'000;
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::int64_t most_layers = 4096;
+constexpr std::int64_t most_width = 1 << 18;
 constexpr std::int64_t most_hidden = 1 << 15;
 constexpr std::int64_t most_feed_forward = 1 << 18;
 constexpr std::int64_t most_heads = 1 << 10;
@@ -31,9 +32,18 @@ constexpr std::int64_t most_pixels = 1 << 12;
 constexpr std::int64_t most_micro_steps = 10'000;
 constexpr std::size_t most_operations = 1'000'000;
 
-constexpr std::array<TransformerFamily, 4> all_families{
-    TransformerFamily::gpt2, TransformerFamily::bert, TransformerFamily::llama,
-    TransformerFamily::cs336};
+// A name of a family of shapes: the transformers', and that of a multilayer perceptron.
+struct ShapeFamily {
+    std::optional<TransformerFamily> transformer = {};  // none: a multilayer perceptron
+};
+std::string_view name_of(const ShapeFamily& family) {
+    return family.transformer ? name_of(*family.transformer) : "mlp";
+}
+constexpr std::array<ShapeFamily, 5> all_families{{{TransformerFamily::gpt2},
+                                                   {TransformerFamily::bert},
+                                                   {TransformerFamily::llama},
+                                                   {TransformerFamily::cs336},
+                                                   {}}};
 constexpr std::array<CommHook, 3> all_hooks{CommHook::none, CommHook::fp16, CommHook::bf16};
 constexpr std::array<Closing, 4> all_closings{Closing::overshoot, Closing::strict,
                                               Closing::per_gradient, Closing::single};
@@ -43,11 +53,33 @@ constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, Launc
 constexpr std::array<Optimizer, 3> all_optimizers{Optimizer::sgd, Optimizer::sgd_momentum,
                                                   Optimizer::adam};
 
-TransformerShape read_shape(const JsonPlace& place) {
+using ModelChoice = std::variant<std::string, TransformerShape, MlpShape>;
+
+bool is_mlp(const JsonPlace& place) {
+    const auto family = place.value->find("family");
+    return family != place.value->end() && *family == "mlp";
+}
+
+MlpShape read_mlp_shape(const JsonPlace& place) {
+    const JsonObject object(place, {"family", "layers"});
+    static_cast<void>(read_choice(object.at("family"), all_families));
+    MlpShape shape;
+    const JsonPlace layers = object.at("layers");
+    for (const JsonPlace& width : read_array(layers, static_cast<std::size_t>(most_layers))) {
+        shape.layers.push_back(read_integer(width, 1, most_width));
+    }
+    if (shape.layers.size() < 2) {
+        layers.fail("the width of a sample, of each hidden layer, and the number of classes",
+                    "one number");
+    }
+    return shape;
+}
+
+TransformerShape read_transformer_shape(const JsonPlace& place) {
     const JsonObject object(
         place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context"});
     TransformerShape shape;
-    shape.family = read_choice(object.at("family"), all_families);
+    shape.family = *read_choice(object.at("family"), all_families).transformer;
     shape.layers = read_integer(object.at("layers"), 1, most_layers);
     shape.hidden = read_integer(object.at("hidden"), 1, most_hidden);
     shape.feed_forward = read_integer(object.at("feed_forward"), 1, most_feed_forward);
@@ -61,25 +93,26 @@ TransformerShape read_shape(const JsonPlace& place) {
     return shape;
 }
 
-std::variant<std::string, TransformerShape> read_model(const JsonPlace& place) {
+ModelChoice read_model(const JsonPlace& place) {
     if (place.value->is_object()) {
-        return read_shape(place);
+        return is_mlp(place) ? ModelChoice(read_mlp_shape(place)) : read_transformer_shape(place);
     }
     const std::vector<std::string_view>& names = model_names();
     if (!place.value->is_string() ||
         std::find(names.begin(), names.end(), place.value->get_ref<const std::string&>()) ==
             names.end()) {
-        place.fail(fmt::format("a model ({}) or an object with a transformer's shape",
-                               fmt::join(names, ", ")));
+        place.fail(
+            fmt::format("a model ({}) or an object with the shape of one", fmt::join(names, ", ")));
     }
     return place.value->get<std::string>();
 }
 
-std::optional<TransformerShape> shape_of(const std::variant<std::string, TransformerShape>& model) {
+std::optional<TransformerShape> shape_of(const ModelChoice& model) {
     if (const auto* shape = std::get_if<TransformerShape>(&model)) {
         return *shape;
     }
-    return transformer_shape(std::get<std::string>(model));
+    const auto* name = std::get_if<std::string>(&model);
+    return name == nullptr ? std::nullopt : transformer_shape(*name);
 }
 
 void refuse(const JsonObject& object, std::string_view key, std::string_view why) {
@@ -88,10 +121,14 @@ void refuse(const JsonObject& object, std::string_view key, std::string_view why
     }
 }
 
-ModelInput read_model_input(const JsonObject& object,
-                            const std::optional<TransformerShape>& shape) {
+ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) {
     ModelInput input;
-    if (shape) {
+    const std::optional<TransformerShape> shape = shape_of(model);
+    if (std::holds_alternative<MlpShape>(model)) {
+        refuse(object, "sequence_length", "for a multilayer perceptron");
+        refuse(object, "image_size", "for a multilayer perceptron");
+        input.batch = read_integer(object.at("batch"), 1, most_images);
+    } else if (shape) {
         refuse(object, "image_size", "for a transformer");
         const JsonPlace length = object.at("sequence_length");
         input.sequence_length = read_integer(length, 1, most_sequence);
@@ -199,7 +236,7 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
                 "forward_ms", "backward_ms", "forward_operations_us", "backward_operations_us"});
     ModelWorkload workload;
     workload.model = read_model(object.at("model"));
-    workload.input = read_model_input(object, shape_of(workload.model));
+    workload.input = read_model_input(object, workload.model);
     if (const auto dtype = object.find("dtype")) {
         workload.dtype = read_choice(*dtype, all_dtypes);
     }
@@ -492,6 +529,9 @@ Scenario parse_scenario(const Json& document, const std::string& file,
 Model model_of(const ModelWorkload& workload) {
     if (const auto* shape = std::get_if<TransformerShape>(&workload.model)) {
         return make_transformer(std::string(name_of(shape->family)), *shape, workload.input);
+    }
+    if (const auto* shape = std::get_if<MlpShape>(&workload.model)) {
+        return make_mlp(*shape, workload.input);
     }
     return make_model(std::get<std::string>(workload.model), workload.input);
 }

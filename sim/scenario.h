@@ -21,9 +21,9 @@
 
 namespace bucketwise {
 
-// A model that ships, or a transformer of the user's own shape.
+// A model that ships, or one of the user's own shape.
 struct ModelWorkload {
-    std::variant<std::string, TransformerShape> model;
+    std::variant<std::string, TransformerShape, MlpShape> model;
     ModelInput input;
     DType dtype = DType::float32;                 // of parameters and gradients
     Arithmetic arithmetic = Arithmetic::float32;  // of the matrix products

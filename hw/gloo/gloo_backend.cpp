@@ -5,6 +5,7 @@
 #include "hw/cpu_rank.h"
 #include "hw/gloo/connection.h"
 #include "hw/isolated_all_reduce.h"
+#include "hw/training/cpu_training_device.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -27,6 +28,10 @@ class GlooRank : public RankConnection {
 
     std::unique_ptr<MessageDevice> messages() override {
         return std::make_unique<CpuMessages>(connection_.communicator(implementation_));
+    }
+
+    std::unique_ptr<TrainingDevice> training() override {
+        return std::make_unique<CpuTrainingDevice>(connection_.communicator(implementation_));
     }
 
   private:

@@ -15,6 +15,7 @@
 #include "hw/nccl/gpu_copy_bench.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_rank.h"
+#include "hw/nccl/gpu_training_device.h"
 #include "hw/nccl/matrix_products.h"
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/share_gpu.h"
@@ -65,6 +66,10 @@ class NcclRank : public RankConnection {
 
     std::unique_ptr<MessageDevice> messages() override {
         return std::make_unique<GpuMessages>(communicators_);
+    }
+
+    std::unique_ptr<TrainingDevice> training() override {
+        return std::make_unique<GpuTrainingDevice>(communicators_);
     }
 
   private:

@@ -59,6 +59,7 @@ struct Linear {
     bool bias = true;
     bool weight_is_in_out = false;  // Hugging Face's Conv1D stores [in, out], nn.Linear [out, in]
     std::string weight = {};        // another module's parameter, where the two are tied
+    bool input_gradient = true;     // false where the input is the samples themselves
 };
 
 struct Embedding {
@@ -235,6 +236,9 @@ inline void ModelBuilder::linear(const std::string& name, const Linear& layer) {
         operation.parameters.push_back(parameter(name + ".bias", {layer.out}));
     }
     operation.parameters.push_back(weight);
+    if (!layer.input_gradient) {
+        operation.input_gradient = {};
+    }
 }
 
 // The gradient is dense: zeros everywhere, then the rows are read and added. A tied table also
@@ -347,6 +351,7 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
 Model make_bert(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_cs336(std::string name, const TransformerShape& shape, const ModelInput& input);
+Model make_mlp(std::string name, const MlpShape& shape, const ModelInput& input);
 Model make_llama_like(std::string name, const TransformerShape& shape, const ModelInput& input,
                       const LlamaNames& names);
 

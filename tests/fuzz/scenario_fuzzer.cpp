@@ -44,6 +44,9 @@ bool is_small(const ModelWorkload& workload) {
     if (shape != nullptr) {
         return shape->layers <= most_layers;
     }
+    if (const auto* mlp = std::get_if<MlpShape>(&workload.model)) {
+        return static_cast<std::int64_t>(mlp->layers.size()) <= most_layers;
+    }
     const auto shipped = transformer_shape(std::get<std::string>(workload.model));
     return !shipped || shipped->layers <= most_layers;
 }

@@ -16,7 +16,8 @@ import tempfile
 # simulates.
 SHARED_WITH_HW = {f"sim/{name}.h" for name in (
     "collective", "device", "device_input", "dtype", "error", "hash", "invariant", "json", "json_input", "link",
-    "link_input", "model", "models", "plan", "program", "scenario", "strategy", "timeline", "units", "workload")}
+    "link_input", "model", "models", "plan", "program", "scenario", "strategy", "timeline", "training_schedule", "units",
+    "workload")}
 ENGINE = "sim/engine.h"
 # What measurements look like as records; not how they are taken.
 RECORDS_OF_HW = re.compile(r"hw/(environment|measurement|record)\w*\.h")

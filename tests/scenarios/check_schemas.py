@@ -83,6 +83,11 @@ DOCUMENTS = json.loads(json.dumps({
         "workload": {"model": "resnet18", "batch": 2, "image_size": 64, "forward_ms": 1, "backward_ms": 2},
         "cluster": {"ranks": 2, "link": BY_CTAS_LINK},
         "sync": {"strategy": "bucketed"}},
+    "mlp": {
+        "name": "mlp",
+        "workload": {"model": {"family": "mlp", "layers": [8, 4, 2]}, "batch": 2, "device": "A100"},
+        "cluster": {"ranks": 2, "link": SLOW},
+        "sync": {"strategy": "ddp"}},
     "gradients": {
         **MINIMAL,
         "workload": {**MINIMAL["workload"],

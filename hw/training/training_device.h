@@ -1,0 +1,163 @@
+// What a training run needs from a backend: memory, the passes of a multilayer perceptron, and
+// all-reduces that run beside them. Each is one class in the backend's target.
+//
+// What computes is put behind what was put there before, on one compute stream; all-reduces run one
+// after another on a stream of their own, each once what was computed before its launch is done.
+// Nothing is certain to have happened before finish() or download() return.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "hw/training/training_bodies.h"
+#include "sim/dtype.h"
+#include "sim/model.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+// Bytes of all tensors, as torch.cuda.max_memory_allocated() counts them.
+struct MemoryCount {
+    std::int64_t current = 0;
+    std::int64_t peak = 0;
+
+    void add(std::int64_t bytes) {
+        current += bytes;
+        peak = current > peak ? current : peak;
+    }
+};
+
+// A block of the device's memory, zeroed at first. What it counts towards must outlive it.
+class TensorMemory {
+  public:
+    TensorMemory() = default;
+    TensorMemory(std::shared_ptr<std::byte> data, std::int64_t size_bytes, MemoryCount& count)
+        : data_(std::move(data)), size_bytes_(size_bytes), count_(&count) {
+        count.add(size_bytes);
+    }
+    ~TensorMemory() {
+        if (count_ != nullptr) {
+            count_->add(-size_bytes_);
+        }
+    }
+    TensorMemory(TensorMemory&& other) noexcept { swap(other); }
+    TensorMemory& operator=(TensorMemory&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+
+    [[nodiscard]] std::byte* at(std::int64_t offset_bytes) const {
+        return data_.get() + offset_bytes;
+    }
+    template <typename T>
+    [[nodiscard]] T* as() const {
+        return reinterpret_cast<T*>(data_.get());
+    }
+    [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
+
+  private:
+    void swap(TensorMemory& other) {
+        std::swap(data_, other.data_);
+        std::swap(size_bytes_, other.size_bytes_);
+        std::swap(count_, other.count_);
+    }
+
+    std::shared_ptr<std::byte> data_;
+    std::int64_t size_bytes_ = 0;
+    MemoryCount* count_ = nullptr;
+};
+
+// What the device is busy with, and what the host takes to launch it; none where they are the same.
+struct OperationTime {
+    Duration device{0};
+    Duration host{0};
+    bool operator==(const OperationTime&) const = default;
+};
+
+// All-reduces back to back while a pass runs over and over.
+struct ContentionTimes {
+    std::vector<Duration> all_reduces;
+    std::vector<Duration> passes;  // that ran from begin to end while all-reduces did
+};
+
+// Linear layers are products c[m,n] = a[m,k] b[k,n] (sim/model.h), all matrices row-major, b the
+// weight. Rows may be none, everything else is not.
+class TrainingDevice {
+  public:
+    using Act = std::function<void()>;
+    using Ticket = std::size_t;
+
+    virtual ~TrainingDevice() = default;
+    TrainingDevice() = default;
+    TrainingDevice(const TrainingDevice&) = delete;
+    TrainingDevice& operator=(const TrainingDevice&) = delete;
+
+    [[nodiscard]] virtual int rank() const = 0;
+    [[nodiscard]] virtual int ranks() const = 0;
+    // Whether the thread that launches also computes.
+    [[nodiscard]] virtual bool host_is_device() const = 0;
+
+    // --- memory ---
+
+    // Throws std::bad_alloc.
+    [[nodiscard]] TensorMemory allocate(std::int64_t bytes, MemoryCount& count) {
+        return {raw_memory(bytes), bytes, count};
+    }
+    // At which tensors that share a block start.
+    [[nodiscard]] virtual std::int64_t alignment_bytes() const = 0;
+    // What its libraries take besides tensors.
+    [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
+    // From the host, there when it returns; to the host, after all that was put before.
+    virtual void upload(void* to, const void* from, std::int64_t bytes) = 0;
+    virtual void download(void* to, const void* from, std::int64_t bytes) = 0;
+
+    // --- computing ---
+
+    virtual void gather(const GatherCall& call) = 0;
+    // c = a b + bias
+    virtual void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
+                        float* c) = 0;
+    // a = c b^T
+    virtual void linear_input_gradient(const MatrixProduct& p, const float* c, const float* b,
+                                       float* a) = 0;
+    // b = a^T c and bias = the sums of c's columns, or += where `accumulate`; also without rows.
+    virtual void linear_weight_gradient(const MatrixProduct& p, const float* a, const float* c,
+                                        float* b, float* bias, bool accumulate) = 0;
+    virtual void relu(float* x, std::int64_t count) = 0;
+    virtual void relu_gradient(float* gradient, const float* activation, std::int64_t count) = 0;
+    virtual void cross_entropy(const CrossEntropyCall& call) = 0;
+    virtual void sgd(const SgdCall& call) = 0;
+    // to[i] = factor * from[i]; `to` may be `from`.
+    virtual void copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
+                             std::int64_t count, double factor) = 0;
+
+    // --- communicating ---
+
+    // Returns once all ranks have called it.
+    virtual void meet() = 0;
+    // In place; the mean divides by the number of ranks after summing.
+    enum class Reduction : std::uint8_t { sum, mean };
+    virtual Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
+                              Reduction reduction) = 0;
+    // What is put on the compute stream from now on comes after it.
+    virtual void wait_for(Ticket ticket) = 0;
+    // Returns once everything has ended, and forgets all tickets. Throws PeerFailure.
+    virtual void finish() = 0;
+
+    // --- measuring ---
+
+    // Runs each in turn, none waiting for its launch, nothing communicated.
+    virtual std::vector<OperationTime> time_each(const std::vector<Act>& acts) = 0;
+    // `data` holds `elements` floats, zeros, which stay zeros. All ranks set out together.
+    virtual ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+                                    const Act& pass) = 0;
+
+  protected:
+    [[nodiscard]] virtual std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) = 0;
+};
+
+}  // namespace bucketwise
