@@ -151,7 +151,7 @@ class ImplementationOnRank {
         control_.barrier();
         append(microseconds(trainer_.backward_alone(iterations)), backward_alone_us_);
         control_.barrier();
-        const ContentionTimes times = trainer_.contend(largest_bucket().count / 4, iterations);
+        const ContentionTimes times = trainer_.contend(largest_message_bytes() / 4, iterations);
         append(microseconds(times.passes), backward_disturbed_us_);
         append(microseconds(times.all_reduces), all_reduces_disturbed_us_);
     }
@@ -168,15 +168,14 @@ class ImplementationOnRank {
             measured.all_reduces[bytes] =
                 duration_from_us(reduced(all_reduces_us.at(bytes), statistic));
         }
-        const std::vector<double> slowed =
-            mean_over_ranks(control_, {reduced(backward_alone_us_, statistic),
-                                       reduced(backward_disturbed_us_, statistic),
-                                       reduced(all_reduces_disturbed_us_, statistic)});
-        const std::int64_t bytes = largest_bucket().count;
-        const auto alone = all_reduces_us.find(bytes);
-        const double alone_us =
-            alone == all_reduces_us.end() ? 0 : reduced(alone->second, statistic);
-        // None where all-reduces are over before a pass is.
+        const double pass_us = reduced(backward_alone_us_, statistic);
+        // As alone where all-reduces are over before a pass is.
+        const std::vector<double> slowed = mean_over_ranks(
+            control_,
+            {pass_us,
+             backward_disturbed_us_.empty() ? pass_us : reduced(backward_disturbed_us_, statistic),
+             reduced(all_reduces_disturbed_us_, statistic)});
+        const double alone_us = reduced(all_reduces_us.at(largest_message_bytes()), statistic);
         measured.compute_slowdown = slowed[0] > 0 ? std::max(1.0, slowed[1] / slowed[0]) : 1.0;
         measured.communication_slowdown = alone_us > 0 ? std::max(1.0, slowed[2] / alone_us) : 1.0;
         return measured;
@@ -233,10 +232,10 @@ class ImplementationOnRank {
     void set_workspace(std::int64_t bytes) { workspace_bytes_ = bytes; }
 
   private:
-    [[nodiscard]] Bytes largest_bucket() const {
-        Bytes largest;
+    [[nodiscard]] std::int64_t largest_message_bytes() const {
+        std::int64_t largest = 0;
         for (const Bucket& bucket : trainer_.plan().buckets) {
-            largest = std::max(largest, bucket.size);
+            largest = std::max(largest, bytes_on_wire(bucket, task_.sync.comm_hook));
         }
         return largest;
     }

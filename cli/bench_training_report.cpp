@@ -183,7 +183,7 @@ std::string ratio_note(const TrainedImplementation& reference, const TrainedImpl
 }
 
 std::string memory_note(const TrainedImplementation& reference, const TrainedImplementation& ddp,
-                        const PublishedRows& published) {
+                        const PublishedRows& published, std::int64_t gradient_bytes) {
     std::string text =
         fmt::format("memory of ddp less reference, rank 0: simulated {} bytes",
                     ddp.simulated_memory_bytes[0] - reference.simulated_memory_bytes[0]);
@@ -197,6 +197,7 @@ std::string memory_note(const TrainedImplementation& reference, const TrainedImp
                             rows.at(TrainingImplementation::ddp).most_bytes -
                                 rows.at(TrainingImplementation::reference).most_bytes);
     }
+    text += fmt::format("; a copy of all gradients is {} bytes", gradient_bytes);
     return text;
 }
 
@@ -208,7 +209,8 @@ std::vector<std::string> notes_of(const BenchTrainingOptions& options,
     const auto* reference = find(results, TrainingImplementation::reference);
     if (ddp != nullptr && reference != nullptr) {
         notes.push_back(ratio_note(*reference, *ddp, published));
-        notes.push_back(memory_note(*reference, *ddp, published));
+        notes.push_back(memory_note(*reference, *ddp, published,
+                                    step_input(options.scenario).workload.gradient_bytes().count));
     }
     if (!published.empty()) {
         notes.emplace_back(

@@ -1,7 +1,8 @@
 // `bucketwise bench training` as its users meet it.
 #include <algorithm>
 #include <cmath>
-#include <sstream>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -117,6 +118,13 @@ TEST_CASE("published results stand beside ours, with what can be compared and wh
     CHECK(contains(notes, "another model"));
 }
 
+std::ptrdiff_t threads_of(const ProcessId& process) {
+    std::error_code ended;
+    const std::filesystem::directory_iterator threads(
+        "/proc/" + std::to_string(process.number) + "/task", ended);
+    return ended ? 0 : std::distance(begin(threads), end(threads));
+}
+
 TEST_CASE("a rank that is killed while training is named, and no rank is left") {
     Process launcher(
         bench({"--ranks", "3", "--epochs", "100000", "--layers", "64,64", "--samples", "512"}));
@@ -124,6 +132,12 @@ TEST_CASE("a rank that is killed while training is named, and no rank is left") 
         [&] { return children_of(launcher.pid()).size() == 3 || launcher.has_ended(); }));
     const std::vector<ProcessId> ranks = children_of(launcher.pid());
     REQUIRE(ranks.size() == 3);
+    // One thread computes, one communicates, one is Gloo's: they are connected.
+    REQUIRE(wait_until([&] {
+        return launcher.has_ended() ||
+               std::all_of(ranks.begin(), ranks.end(),
+                           [](const ProcessId& rank) { return threads_of(rank) >= 3; });
+    }));
     const auto victim = std::find_if(ranks.begin(), ranks.end(), [](const ProcessId& rank) {
         return variable_of(rank, "RANK") == "1";
     });
