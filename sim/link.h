@@ -12,6 +12,9 @@
 
 namespace bucketwise {
 
+// Of one machine, that ranks share.
+constexpr std::int64_t most_processors = 65536;
+
 // Thread blocks that a collective may use on a GPU.
 constexpr std::int64_t most_thread_blocks = 1024;
 
@@ -94,6 +97,8 @@ struct LinkParameters {
     Duration meeting{0};     // once besides, where there is a rank to wait for
     Duration message{0};     // sending one message, while the sender can send no other
     Duration host_issue{0};  // host time to issue one collective
+    // Of the one machine on which all ranks run and send by copying; none: each has its own.
+    std::optional<std::int64_t> processors = {};
     // Empty: none. All segments have ctas, groups by rising number of them, or none has.
     std::vector<InterferenceSegment> interference;
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
