@@ -83,6 +83,10 @@ po::options_description described_options() {
          "library, or one file for each")  //
         ("simulated-ranks", po::value<std::string>(),
          "with --simulate: numbers of ranks besides those of --ranks, up to 1000000")  //
+        ("processors", po::value<std::string>(),
+         "with --simulate: of the one machine on which all ranks run, whatever the link says; "
+         "where "
+         "they are fewer than ranks, ranks take turns on them")  //
         ("process-memory", po::value<std::string>(),
          "with --simulate: what a rank's process has in memory before any message, where nothing "
          "is measured")  //
@@ -167,7 +171,7 @@ std::vector<Bytes> requested_sizes(const std::string& text, DType dtype) {
 
 void check_simulation_options(const po::variables_map& values) {
     if (values.count("simulate") == 0) {
-        for (const char* option : {"link", "simulated-ranks", "process-memory"}) {
+        for (const char* option : {"link", "simulated-ranks", "processors", "process-memory"}) {
             if (values.count(option) != 0) {
                 throw UsageError{fmt::format("bench allreduce: --{} is for --simulate", option)};
             }
@@ -211,6 +215,12 @@ SimulationRequest requested_simulation(const po::variables_map& values,
     SimulationRequest request;
     request.algorithms = read_simulated_algorithms(values["link"].as<std::string>(),
                                                    simulated_algorithms(values, options));
+    if (values.count("processors") != 0) {
+        for (SimulatedAlgorithm& algorithm : request.algorithms) {
+            algorithm.link.processors = whole_number(values["processors"].as<std::string>(),
+                                                     "--processors", {1, most_processors});
+        }
+    }
     if (values.count("process-memory") != 0) {
         request.process_memory =
             parse_size(values["process-memory"].as<std::string>(), "--process-memory");

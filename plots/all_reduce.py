@@ -15,7 +15,7 @@ import plot  # palette, style and how a picture is saved
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
 
 COLOURS = {"library": plot.GREY, "ring": plot.BLUE, "direct": plot.VERMILION,
            "recursive_halving_doubling": plot.GREEN, "double_binary_tree": plot.PURPLE}
@@ -30,11 +30,14 @@ def size_text(count):
 
 
 def panels_of(rows):
-    """Messages to draw, from the smallest to the largest: at most MOST_PANELS, evenly chosen."""
+    """Title and rows of each panel: a message each, at most MOST_PANELS of them, evenly chosen; all of them in one
+    where none was summed on two numbers of ranks."""
     sizes = sorted({row["bytes"] for row in rows})
-    if len(sizes) <= MOST_PANELS:
-        return sizes
-    return [sizes[round(i * (len(sizes) - 1) / (MOST_PANELS - 1))] for i in range(MOST_PANELS)]
+    if len({(row["bytes"], row["world_size"]) for row in rows}) == len(sizes) > 1:
+        return [(f"{size_text(sizes[0])} to {size_text(sizes[-1])}", rows)]
+    if len(sizes) > MOST_PANELS:
+        sizes = [sizes[round(i * (len(sizes) - 1) / (MOST_PANELS - 1))] for i in range(MOST_PANELS)]
+    return [(size_text(size), [row for row in rows if row["bytes"] == size]) for size in sizes]
 
 
 def of_key(rows, key):
@@ -43,7 +46,8 @@ def of_key(rows, key):
 
 def draw_algorithm(axes, rows, colour):
     simulated = of_key(rows, "simulated_time_s")
-    axes.plot([r["world_size"] for r in simulated], [1e3 * r["simulated_time_s"] for r in simulated], color=colour)
+    axes.plot([r["world_size"] for r in simulated], [1e3 * r["simulated_time_s"] for r in simulated], color=colour,
+              marker=".", markersize=3)
     measured = of_key(rows, "time_s")
     medians = [1e3 * r["time_s"] for r in measured]
     spread = [[m - 1e3 * r["min_s"] for m, r in zip(medians, measured)],
@@ -60,10 +64,11 @@ def rank_axis(axes, rows):
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     powers = [2 ** i for i in range(21) if ranks[0] <= 2 ** i <= ranks[-1]]
-    axes.set_xticks(powers[::max(1, len(powers) // 6)])
+    axes.set_xticks(powers[::-(-len(powers) // 5)])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
     axes.set_xlabel("ranks")
 
 
@@ -79,15 +84,14 @@ def legend_of(axes, algorithms, rows):
 
 def draw(document):
     rows = [row for row in document["rows"] if row["algorithm"] in COLOURS]
-    sizes = panels_of(rows)
+    drawn = panels_of(rows)
     algorithms = [a for a in COLOURS if any(row["algorithm"] == a for row in rows)]
-    figure, panels = plt.subplots(1, len(sizes), sharey=True, squeeze=False, figsize=(2.4 + 2.6 * len(sizes), 3.8))
-    for axes, size in zip(panels[0], sizes):
-        of_size = [row for row in rows if row["bytes"] == size]
+    figure, panels = plt.subplots(1, len(drawn), sharey=True, squeeze=False, figsize=(2.4 + 2.6 * len(drawn), 3.8))
+    for axes, (title, shown) in zip(panels[0], drawn):
         for algorithm in algorithms:
-            draw_algorithm(axes, [row for row in of_size if row["algorithm"] == algorithm], COLOURS[algorithm])
-        rank_axis(axes, of_size)
-        axes.set_title(size_text(size))
+            draw_algorithm(axes, [row for row in shown if row["algorithm"] == algorithm], COLOURS[algorithm])
+        rank_axis(axes, shown)
+        axes.set_title(title)
     panels[0][0].set_ylabel("all-reduce, ms (logarithmic)")
     legend_of(panels[0][-1], algorithms, rows)
     return figure

@@ -100,14 +100,21 @@ WireCost double_binary_tree(CollectiveKind kind, std::int64_t p) {
     return {};
 }
 
+// Ranks that take turns on each processor.
+std::int64_t turns_ppm(const LinkParameters& link, std::int64_t ranks) {
+    return link.processors ? std::max(undisturbed_ppm, undisturbed_ppm * ranks / *link.processors)
+                           : undisturbed_ppm;
+}
+
 Duration flat_time(CollectiveKind kind, Bytes n, std::int64_t ranks, const LinkParameters& link) {
     const WireCost cost = wire_cost(kind, link.algorithm, ranks);
     if (cost.steps == 0) {
         return link.launch;
     }
     const Segment& segment = segment_for(link, n);
-    return link.launch + link.meeting + cost.steps * segment.latency +
-           cost.messages * link.message + transfer_time(n, segment.bandwidth, cost.wire);
+    const Duration moving = cost.steps * segment.latency + cost.messages * link.message +
+                            transfer_time(n, segment.bandwidth, cost.wire);
+    return link.launch + link.meeting + stretched(moving, turns_ppm(link, ranks));
 }
 
 Bytes divided(Bytes n, std::int64_t parts) {

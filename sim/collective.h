@@ -5,6 +5,9 @@
 // them takes of its sender (o and g of LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995). Where
 // every step sends one message only their sum counts, and `message` may stay 0.
 //
+// Where all ranks share the processors of one machine, steps, messages and bytes are work of these,
+// and with more ranks than processors all of it takes ranks / processors times as long.
+//
 // n is the whole buffer: the reduced tensor of an all-reduce, the gathered one of an all-gather,
 // the tensor to be scattered of a reduce-scatter. p is the number of ranks. One rank takes no
 // steps. The functions per algorithm are in collective.cpp, each documented by its two lines.

@@ -12,6 +12,9 @@
 
 namespace bucketwise {
 
+// Of one machine, that ranks share.
+constexpr std::int64_t most_processors = 65536;
+
 // Thread blocks that a collective may use on a GPU.
 constexpr std::int64_t most_thread_blocks = 1024;
 
@@ -95,6 +98,8 @@ struct LinkParameters {
     Duration message{0};     // sending one message, while the sender can send no other
     Duration host_issue{0};  // host time to issue one collective
     Duration host_wait{0};   // host time to wait for one, where waiting does not block the host
+    // Of the one machine on which all ranks run and send by copying; none: each has its own.
+    std::optional<std::int64_t> processors = {};
     // Empty: none. All segments have ctas, groups by rising number of them, or none has.
     std::vector<InterferenceSegment> interference;
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective

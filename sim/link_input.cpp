@@ -58,8 +58,8 @@ class LinkReader {
     LinkParameters read_inline(const JsonPlace& place) {
         const JsonObject object(
             place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "meeting_us",
-                    "message_us", "host_issue_us", "host_wait_us", "interference", "ctas",
-                    "copy_gb_per_s", "provenance"});
+                    "message_us", "processors", "host_issue_us", "host_wait_us", "interference",
+                    "ctas", "copy_gb_per_s", "provenance"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
         link.algorithm = read_choice(object.at("algorithm"), all_algorithms);
@@ -84,6 +84,9 @@ class LinkReader {
         if (const auto message = object.find("message_us")) {
             link.message = read_duration_us(*message);
         }
+        if (const auto processors = object.find("processors")) {
+            link.processors = read_integer(*processors, 1, most_processors);
+        }
     }
 
     static void refuse_tiers(const JsonObject& object) {
@@ -98,7 +101,7 @@ class LinkReader {
         if (const auto segments = object.find("segments")) {
             segments->fail("segments in the tiers of a hierarchical link", "some beside them");
         }
-        for (const std::string_view key : {"meeting_us", "message_us"}) {
+        for (const std::string_view key : {"meeting_us", "message_us", "processors"}) {
             if (const auto cost = object.find(key)) {
                 cost->fail(fmt::format("{} in the tiers of a hierarchical link", key),
                            "one beside them");

@@ -115,6 +115,9 @@ Json link_json(const LinkParameters& link) {
     if (link.message > Duration{0}) {
         json["message_us"] = to_us(link.message);
     }
+    if (link.processors) {
+        json["processors"] = *link.processors;
+    }
     if (link.host_issue > Duration{0}) {
         json["host_issue_us"] = to_us(link.host_issue);
     }

@@ -75,6 +75,18 @@ TEST_CASE("simulated times are the formula's for every algorithm, up to 4,096 ra
     CHECK(us(1'000'000, "double_binary_tree") == Approx(5 + 40 * 10 + 60 * 2 + 2000));
 }
 
+TEST_CASE("ranks of one machine share the processors that --processors says") {
+    const TestFolder folder;
+    write_file(folder.file("link.json"), plain_link);
+    const Run result = run("--simulate --link '" + folder.file("link.json") +
+                           "' --algorithms ring --processors 2 --ranks 2,8 --bytes 1MB "
+                           "--format csv");
+    REQUIRE(result.exit_code == 0);
+    // 8 ranks: 5 + 8/2 x (14 x 12 + 1.75 x 1000 us) = 7677 us. 2 ranks: 1029 us, as without.
+    CHECK(result.output.find("2,250000,1000000,float32,ring,0.001029,") != std::string::npos);
+    CHECK(result.output.find("8,250000,1000000,float32,ring,0.007677,") != std::string::npos);
+}
+
 TEST_CASE("simulated memory is the process, the message and what each algorithm receives into") {
     const TestFolder folder;
     write_file(folder.file("link.json"), plain_link);
@@ -198,6 +210,8 @@ TEST_CASE("a wrong simulation or table is one line and exit code 2") {
           link + "--simulated-ranks 4,",
           link + "--process-memory 0",
           link + "--process-memory lots",
+          link + "--processors 0",
+          std::string("--processors 2"),
           link + "--algorithms tree",
           link + "--algorithms hierarchical",
           link + "--format nccl-tests",

@@ -32,8 +32,8 @@ PEAKS = {"float32": 67, "tfloat32": 494, "float16": 989, "bfloat16": 989, "float
 DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_bandwidth_gb_per_s": 3350,
           "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "copy_launch_us": 4, "graph_launch_us": 10,
           "host_is_device": False}
-FULL_LINK = {**SLOW, "launch_us": 5, "meeting_us": 2, "message_us": 1, "host_issue_us": 3, "host_wait_us": 1,
-             "copy_gb_per_s": 100,
+FULL_LINK = {**SLOW, "launch_us": 5, "meeting_us": 2, "message_us": 1, "processors": 4, "host_issue_us": 3,
+             "host_wait_us": 1, "copy_gb_per_s": 100,
              "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2},
              "provenance": {"backend": "nccl", "ranks": 2, "smallest_message_bytes": 1,
                             "largest_message_bytes": 1 << 30, "hardware": "two", "versions": "1", "date": "2026-01-01",
@@ -361,6 +361,8 @@ def invalid_values():
     yield "/cluster/link/segments", [], True
     yield "/cluster/link", {**tier, "message_us": 1}, True
     yield "/cluster/link/message_us", -1, True
+    yield "/cluster/link/processors", 0, True
+    yield "/cluster/link", {**tier, "processors": 4}, True
     yield "/cluster/link/segments/0/up_to_bytes", 0, True
     yield "/cluster/link/segments/1/up_to_bytes", 1 << 30, False
     yield "/cluster/link/segments/1/bandwidth_gb_per_s", 0, True

@@ -104,6 +104,20 @@ TEST_CASE("what a message takes of its sender is paid for each, and a meeting on
     CHECK(us_with(Algorithm::direct, all_reduce, 1) == 0);
 }
 
+TEST_CASE("ranks that share the processors of one machine take turns on them") {
+    LinkParameters link = link_of(Algorithm::ring);
+    link.meeting = duration_from_us(100);
+    link.processors = 4;
+    const auto time = [&](std::int64_t ranks) {
+        return to_us(collective_time(CollectiveKind::all_reduce, {4000}, {ranks, ranks}, link));
+    };
+    // As many ranks as processors: 3 + 100 + 6 x 20 + 3 = 226 us, as without.
+    CHECK(time(4) == Approx(226));
+    // 6 ranks: 10 x 20 + 10/6 x 2 = 203.333 us take 6/4 times as long, launch and meeting do not.
+    CHECK(time(6) == Approx(103 + 305));
+    CHECK(time(1) == Approx(3));
+}
+
 TEST_CASE("a direct exchange grows with the ranks only by its messages, a ring by its steps too") {
     LinkParameters link = link_of(Algorithm::direct);
     link.message = duration_from_us(1);
