@@ -359,12 +359,13 @@ Json fit_json(const Calibration& calibration) {
     }
     Json slowdowns = Json::array();
     for (const InterferencePoint& point : calibration.interference.points) {
-        slowdowns.push_back({{"bytes", point.size.count},
-                             {"rounds", point.rounds},
-                             {"compute_slowdown", point.compute_slowdown},
-                             {"compute_standard_error", point.compute_error},
-                             {"communication_slowdown", point.communication_slowdown},
-                             {"communication_standard_error", point.communication_error}});
+        slowdowns.push_back({{"bytes", point.size.count}, {"rounds", point.rounds}});
+        if (point.compute) {
+            slowdowns.back()["compute_slowdown"] = point.compute->factor;
+            slowdowns.back()["compute_standard_error"] = point.compute->error;
+        }
+        slowdowns.back()["communication_slowdown"] = point.communication.factor;
+        slowdowns.back()["communication_standard_error"] = point.communication.error;
         const auto add = [&](const char* key, const auto& value) {
             if (value) {
                 slowdowns.back()[key] = *value;

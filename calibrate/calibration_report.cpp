@@ -72,6 +72,10 @@ std::string apart_text(const SlowdownsApart& apart) {
     return text;
 }
 
+std::string slowdown_text(const MeasuredSlowdown& slowdown) {
+    return fmt::format("{:.3f} ± {:.3f}", slowdown.factor, slowdown.error);
+}
+
 std::string interference_text(const InterferenceFit& fit) {
     if (fit.points.empty()) {
         return "";
@@ -79,11 +83,10 @@ std::string interference_text(const InterferenceFit& fit) {
     std::string text =
         fmt::format("\n  both at once, times longer than alone ({})\n", interference_kind(fit));
     for (const InterferencePoint& point : fit.points) {
-        text += fmt::format(
-            "  {:>12} bytes{}  compute {:.3f} ± {:.3f}  all-reduce {:.3f} ± {:.3f}{}\n",
-            point.size.count, point.ctas ? fmt::format("  {:>3} CTAs", *point.ctas) : "",
-            point.compute_slowdown, point.compute_error, point.communication_slowdown,
-            point.communication_error, apart_text(point.apart));
+        text += fmt::format("  {:>12} bytes{}  compute {}  all-reduce {}{}\n", point.size.count,
+                            point.ctas ? fmt::format("  {:>3} CTAs", *point.ctas) : "",
+                            point.compute ? slowdown_text(*point.compute) : "?",
+                            slowdown_text(point.communication), apart_text(point.apart));
     }
     if (fit.ctas) {
         text += fmt::format("  taken for collectives of {} CTAs\n", *fit.ctas);

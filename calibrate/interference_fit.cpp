@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "calibrate/statistics.h"
 
@@ -61,7 +62,7 @@ std::map<Bytes, Factors> factors_by_size(const Records& records) {
         const ContentionRecord& record = *one;
         Factors& factors = by_size[record.size];
         add_apart(record, factors);
-        // Of all ranks together. Where no operation fitted in, there is nothing to compare.
+        // Of all ranks together. Where no operation counted, there is nothing to compare.
         const double alone = sum(record.compute_alone_us);
         if (alone > 0) {
             factors.compute.push_back(sum(record.compute_disturbed_us) / alone);
@@ -73,16 +74,17 @@ std::map<Bytes, Factors> factors_by_size(const Records& records) {
     return by_size;
 }
 
+MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
+    return {median(factors), std::max(standard_error_of_median(factors), least_error)};
+}
+
 InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Factors& factors) {
     InterferencePoint point{.ctas = ctas, .size = size};
     point.apart = {factors.products.slowdown(), factors.rest.slowdown()};
     if (!factors.compute.empty()) {
-        point.compute_slowdown = median(factors.compute);
-        point.compute_error = std::max(standard_error_of_median(factors.compute), least_error);
+        point.compute = slowdown_of(factors.compute);
     }
-    point.communication_slowdown = median(factors.communication);
-    point.communication_error =
-        std::max(standard_error_of_median(factors.communication), least_error);
+    point.communication = slowdown_of(factors.communication);
     point.rounds = factors.communication.size();
     return point;
 }
@@ -91,51 +93,49 @@ std::int64_t to_ppm(double slowdown) {
     return std::llround(1e6 * std::clamp(slowdown, 1.0, largest_slowdown));
 }
 
-InterferenceSegment segment_of(double compute, double compute_error, double communication,
-                               double communication_error) {
-    return {.slowdown = {to_ppm(compute), to_ppm(communication)},
-            .errors = InterferenceErrors{std::min(compute_error, largest_slowdown),
-                                         std::min(communication_error, largest_slowdown)}};
+InterferenceSegment segment_of(const MeasuredSlowdown& compute,
+                               const MeasuredSlowdown& communication) {
+    return {.slowdown = {to_ppm(compute.factor), to_ppm(communication.factor)},
+            .errors = InterferenceErrors{std::min(compute.error, largest_slowdown),
+                                         std::min(communication.error, largest_slowdown)}};
 }
 
 // Weighted by the errors, which lie further apart than they should by `chi_squared`.
 struct Mean {
-    double value = 0;
-    double error = 0;
+    MeasuredSlowdown slowdown;
     double chi_squared = 0;
 };
 
-template <typename Value, typename Error>
-Mean weighted_mean(const std::vector<InterferencePoint>& points, Value value, Error error) {
+// Of none: 1, without error.
+Mean weighted_mean(const std::vector<MeasuredSlowdown>& slowdowns) {
+    if (slowdowns.empty()) {
+        return {};
+    }
     double weights = 0;
     double weighted = 0;
-    for (const InterferencePoint& point : points) {
-        const double weight = 1 / (error(point) * error(point));
+    for (const MeasuredSlowdown& one : slowdowns) {
+        const double weight = 1 / (one.error * one.error);
         weights += weight;
-        weighted += weight * value(point);
+        weighted += weight * one.factor;
     }
-    Mean mean{.value = weighted / weights, .error = 1 / std::sqrt(weights)};
-    for (const InterferencePoint& point : points) {
-        const double off = (value(point) - mean.value) / error(point);
+    Mean mean{.slowdown = {weighted / weights, 1 / std::sqrt(weights)}};
+    for (const MeasuredSlowdown& one : slowdowns) {
+        const double off = (one.factor - mean.slowdown.factor) / one.error;
         mean.chi_squared += off * off;
     }
-    const auto freedom = std::max<std::size_t>(points.size() - 1, 1);
-    mean.error *= std::sqrt(std::max(mean.chi_squared / static_cast<double>(freedom), 1.0));
+    const auto freedom = std::max<std::size_t>(slowdowns.size() - 1, 1);
+    mean.slowdown.error *=
+        std::sqrt(std::max(mean.chi_squared / static_cast<double>(freedom), 1.0));
     return mean;
 }
 
 // `compute`: of all sizes, for those that no operation was short enough for.
 std::vector<InterferenceSegment> segments_by_size(const std::vector<InterferencePoint>& points,
-                                                  const Mean& compute) {
+                                                  const MeasuredSlowdown& compute) {
     std::vector<InterferenceSegment> segments;
     for (std::size_t i = 0; i < points.size(); ++i) {
-        InterferencePoint point = points[i];
-        if (point.compute_error == 0) {
-            point.compute_slowdown = compute.value;
-            point.compute_error = compute.error;
-        }
-        segments.push_back(segment_of(point.compute_slowdown, point.compute_error,
-                                      point.communication_slowdown, point.communication_error));
+        const InterferencePoint& point = points[i];
+        segments.push_back(segment_of(point.compute.value_or(compute), point.communication));
         if (i + 1 < points.size()) {
             const double middle = std::sqrt(static_cast<double>(point.size.count) *
                                             static_cast<double>(points[i + 1].size.count));
@@ -156,30 +156,33 @@ std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const
 // Of points with as many thread blocks.
 std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
                                              std::size_t most_segments) {
-    std::vector<InterferencePoint> with_compute;
-    std::copy_if(points.begin(), points.end(), std::back_inserter(with_compute),
-                 [](const InterferencePoint& point) { return point.compute_error > 0; });
-    const Mean communication =
-        weighted_mean(points, std::mem_fn(&InterferencePoint::communication_slowdown),
-                      std::mem_fn(&InterferencePoint::communication_error));
-    const Mean compute =
-        with_compute.empty()
-            ? Mean{.value = 1}
-            : weighted_mean(with_compute, std::mem_fn(&InterferencePoint::compute_slowdown),
-                            std::mem_fn(&InterferencePoint::compute_error));
+    std::vector<MeasuredSlowdown> of_compute;
+    std::vector<MeasuredSlowdown> of_communication;
+    for (const InterferencePoint& point : points) {
+        if (point.compute) {
+            of_compute.push_back(*point.compute);
+        }
+        of_communication.push_back(point.communication);
+    }
+    const Mean compute = weighted_mean(of_compute);
+    const Mean communication = weighted_mean(of_communication);
     // Two factors are free in the one case, two per size in the other, which then fits exactly.
     const auto n = static_cast<double>(points.size());
     const double gain = communication.chi_squared + compute.chi_squared;
     const bool size_matters =
         gain > 2 * (n - 1) * std::log(2 * n) && points.size() <= most_segments;
     std::vector<InterferenceSegment> segments =
-        size_matters ? segments_by_size(points, compute)
-                     : std::vector{segment_of(compute.value, compute.error, communication.value,
-                                              communication.error)};
+        size_matters ? segments_by_size(points, compute.slowdown)
+                     : std::vector{segment_of(compute.slowdown, communication.slowdown)};
     for (InterferenceSegment& segment : segments) {
         segment.ctas = points.front().ctas;
     }
     return segments;
+}
+
+bool says_nothing_of_computing(const std::vector<InterferencePoint>& points) {
+    return std::none_of(points.begin(), points.end(),
+                        [](const InterferencePoint& point) { return point.compute.has_value(); });
 }
 
 }  // namespace
@@ -207,6 +210,12 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
     for (const auto& [number, of_number] : by_ctas) {
         const std::vector<InterferencePoint> points = points_of(number, of_number);
         const std::vector<InterferenceSegment> segments = segments_of(points, most);
+        if (says_nothing_of_computing(points)) {
+            fit.warnings.push_back(fmt::format(
+                "no operation of backward ran wholly while all-reduces{} did, launched ahead: they "
+                "are taken not to slow computing",
+                number ? fmt::format(" of {} CTAs", *number) : ""));
+        }
         fit.points.insert(fit.points.end(), points.begin(), points.end());
         fit.segments.insert(fit.segments.end(), segments.begin(), segments.end());
     }

@@ -20,15 +20,19 @@ struct SlowdownsApart {
     bool operator==(const SlowdownsApart&) const = default;
 };
 
-// What was measured with messages of one size and one number of thread blocks: factors, and their
-// standard errors over rounds.
+// A factor, and its standard error over rounds.
+struct MeasuredSlowdown {
+    double factor = 1;
+    double error = 0;
+    bool operator==(const MeasuredSlowdown&) const = default;
+};
+
+// What was measured with messages of one size and one number of thread blocks.
 struct InterferencePoint {
     std::optional<std::int64_t> ctas = {};  // none: the library's choice
     Bytes size;
-    double compute_slowdown = 1;
-    double compute_error = 0;
-    double communication_slowdown = 1;
-    double communication_error = 0;
+    std::optional<MeasuredSlowdown> compute = {};  // none: no operation counted in any round
+    MeasuredSlowdown communication = {};
     std::size_t rounds = 0;
     SlowdownsApart apart = {};
     bool operator==(const InterferencePoint&) const = default;
@@ -50,6 +54,9 @@ struct InterferenceFit {
 // A collective is slowed by the mean of its disturbed samples over the median of those alone: the
 // link's cost is one of medians, and what waits for a processor is seldom but long, so that a
 // median would hide it.
+//
+// Ranks and rounds in which no operation counted say nothing of computing. A size without any takes
+// the factor of the others; if there are none, computing is taken not to be slowed, with a warning.
 //
 // Records with a number of thread blocks are fitted by that number. The link then uses `ctas`, as
 // the steps did, or if these left it to the library the largest number measured. Where only some

@@ -64,10 +64,8 @@ std::string kernel_libraries() {
 
 CpuKernels::CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
                        GradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer)
-    : plan_(plan),
-      gradients_(gradients),
+    : PlannedKernels(plan, gradients, optimizer),
       buffers_(buffers),
-      optimizer_(optimizer),
       pattern_(column_values(widest_pattern)) {
     compute_on_one_blas_thread();
     std::int64_t parameter_floats = 0;
@@ -75,7 +73,7 @@ CpuKernels::CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
         parameter_offset_.push_back(parameter_floats);
         parameter_floats += gradient.numel;
     }
-    const auto* kind = std::get_if<Optimizer>(&optimizer_);
+    const Optimizer* kind = optimizer_kind();
     const bool has_products = std::any_of(plan.forward.begin(), plan.forward.end(),
                                           [](const KernelCall& call) { return call.weight; });
     if (has_products || kind != nullptr) {
@@ -84,7 +82,7 @@ CpuKernels::CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
     if (kind != nullptr && *kind != Optimizer::sgd) {
         grow(moments_, parameter_floats * (*kind == Optimizer::adam ? 2 : 1));
     }
-    for (const auto* calls : {&plan_.forward, &plan_.backward}) {
+    for (const auto* calls : {&plan.forward, &plan.backward}) {
         for (const KernelCall& call : *calls) {
             reserve(call);
         }
@@ -122,57 +120,9 @@ void CpuKernels::calibrate() {
         Out(data + 2 * area, filler_edge, filler_edge).noalias() =
             In(data, filler_edge, filler_edge) * In(data + area, filler_edge, filler_edge);
     });
-    const auto largest =
-        std::max_element(gradients_.begin(), gradients_.end(),
-                         [](const Gradient& a, const Gradient& b) { return a.size() < b.size(); });
-    if (largest != gradients_.end()) {
-        const GradientPass pass{static_cast<std::int32_t>(largest - gradients_.begin()),
-                                GradientWrite::pattern};
-        seconds_per_written_byte_ = median_seconds(5, 1, [&] { write(pass, 1.0F, false); }) /
-                                    static_cast<double>(largest->size().count);
-    }
+    calibrate_writing(
+        [](const Run& write) { return duration_from_us(1e6 * median_seconds(5, 1, write)); });
     seconds_per_filler_unit_ = unit;
-}
-
-void CpuKernels::forward(std::int32_t operation) {
-    run(plan_.forward[static_cast<std::size_t>(operation)]);
-}
-
-void CpuKernels::backward(std::int32_t operation, float rank_value, bool accumulate) {
-    const KernelCall& call = plan_.backward[static_cast<std::size_t>(operation)];
-    if (call.product && call.pass == Pass::weight_gradient) {
-        const float scale =
-            call.weight_gradient ? scale_of(*call.weight_gradient, rank_value) : 1.0F;
-        multiply_for_weight(call, scale, accumulate);
-    } else {
-        run(call);
-    }
-    for (const GradientPass& pass : call.gradients) {
-        write(pass, scale_of(pass.gradient, rank_value), accumulate);
-    }
-}
-
-float CpuKernels::scale_of(std::int32_t gradient, float rank_value) const {
-    return static_cast<float>(gradient_factor(gradient)) * rank_value;
-}
-
-void CpuKernels::run(const KernelCall& call) {
-    if (call.product) {
-        multiply(call);
-    }
-    stream(call.streamed_elements);
-    if (call.filler > Duration{0}) {
-        const double written = seconds_per_written_byte_ * static_cast<double>(written_bytes(call));
-        fill(std::max(Duration{0}, call.filler - duration_from_us(written * 1e6)));
-    }
-}
-
-std::int64_t CpuKernels::written_bytes(const KernelCall& call) const {
-    std::int64_t bytes = 0;
-    for (const GradientPass& pass : call.gradients) {
-        bytes += gradients_[static_cast<std::size_t>(pass.gradient)].size().count;
-    }
-    return bytes;
 }
 
 const float* CpuKernels::right_factor(const KernelCall& call) {
@@ -199,8 +149,7 @@ void CpuKernels::multiply(const KernelCall& call) {
 void CpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool accumulate) {
     const MatrixProduct& p = *call.product;
     const bool in_place =
-        call.weight_gradient &&
-        gradients_[static_cast<std::size_t>(*call.weight_gradient)].dtype == DType::float32;
+        call.weight_gradient && gradient(*call.weight_gradient).dtype == DType::float32;
     float* to = in_place ? reinterpret_cast<float*>(buffers_.gradient(*call.weight_gradient))
                          : result_.floats();
     for (std::int64_t i = 0; i < p.count; ++i) {
@@ -214,14 +163,14 @@ void CpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool a
         }
     }
     if (call.weight_gradient && !in_place) {
-        const auto index = static_cast<std::size_t>(*call.weight_gradient);
-        store_scaled(buffers_.gradient(*call.weight_gradient), gradients_[index].dtype, to,
-                     gradients_[index].numel, 1.0F, accumulate);
+        const Gradient& written = gradient(*call.weight_gradient);
+        store_scaled(buffers_.gradient(*call.weight_gradient), written.dtype, to, written.numel,
+                     1.0F, accumulate);
     }
 }
 
 // Two tensors read, one written, as an activation's backward does.
-void CpuKernels::stream(std::int64_t elements) {
+void CpuKernels::pass_over(std::int64_t elements) {
     const std::int64_t floats =
         std::min(streamed_.size_bytes() / float_bytes / 2, std::int64_t{most_streamed_floats});
     float* x = streamed_.floats();
@@ -235,17 +184,16 @@ void CpuKernels::stream(std::int64_t elements) {
 }
 
 void CpuKernels::write(const GradientPass& pass, float scale, bool accumulate) {
-    const auto index = static_cast<std::size_t>(pass.gradient);
-    const Gradient& gradient = gradients_[index];
+    const Gradient& written = gradient(pass.gradient);
     std::byte* data = buffers_.gradient(pass.gradient);
     if (pass.write == GradientWrite::again) {
-        cast_scaled(data, gradient.dtype, data, gradient.dtype, gradient.numel, 1.0);
+        cast_scaled(data, written.dtype, data, written.dtype, written.numel, 1.0);
         return;
     }
-    const std::int64_t columns = plan_.columns[index];
-    for (std::int64_t begin = 0; begin < gradient.numel; begin += columns) {
-        const std::int64_t count = std::min(columns, gradient.numel - begin);
-        store_scaled(data + begin * element_size(gradient.dtype).count, gradient.dtype,
+    const std::int64_t columns = plan().columns[static_cast<std::size_t>(pass.gradient)];
+    for (std::int64_t begin = 0; begin < written.numel; begin += columns) {
+        const std::int64_t count = std::min(columns, written.numel - begin);
+        store_scaled(data + begin * element_size(written.dtype).count, written.dtype,
                      pattern_.data(), count, scale * static_cast<float>(row_value(begin / columns)),
                      accumulate);
     }
@@ -265,40 +213,36 @@ void CpuKernels::fill(Duration duration) {
     }
 }
 
-void CpuKernels::optimizer() {
-    if (const auto* duration = std::get_if<Duration>(&optimizer_)) {
-        fill(*duration);
-        return;
-    }
-    for (std::size_t i = 0; i < gradients_.size(); ++i) {
-        update(static_cast<std::int32_t>(i));
+void CpuKernels::update(Optimizer optimizer) {
+    for (std::size_t i = 0; i < gradients().size(); ++i) {
+        update_parameter(optimizer, static_cast<std::int32_t>(i));
     }
 }
 
 // The arithmetic is that of the optimizer; the rate is zero in effect, so that a long measurement
 // ends with the parameters it began with.
-void CpuKernels::update(std::int32_t gradient) {
-    const auto index = static_cast<std::size_t>(gradient);
-    const std::int64_t numel = gradients_[index].numel;
+void CpuKernels::update_parameter(Optimizer optimizer, std::int32_t index) {
+    const DType dtype = gradient(index).dtype;
+    const std::int64_t numel = gradient(index).numel;
+    const std::int64_t offset = parameter_offset_[static_cast<std::size_t>(index)];
     constexpr float rate = 1e-30F;
-    float* parameter = parameters_.floats() + parameter_offset_[index];
+    float* parameter = parameters_.floats() + offset;
     std::array<float, 4096> block{};
     for (std::int64_t begin = 0; begin < numel; begin += std::int64_t{block.size()}) {
         const std::int64_t count = std::min(std::int64_t{block.size()}, numel - begin);
-        const DType dtype = gradients_[index].dtype;
         cast_scaled(block.data(), DType::float32,
-                    buffers_.gradient(gradient) + begin * element_size(dtype).count, dtype, count,
+                    buffers_.gradient(index) + begin * element_size(dtype).count, dtype, count,
                     1.0);
         float* p = parameter + begin;
         const float* g = block.data();
-        switch (std::get<Optimizer>(optimizer_)) {
+        switch (optimizer) {
             case Optimizer::sgd:
                 for (std::int64_t i = 0; i < count; ++i) {
                     p[i] -= rate * g[i];
                 }
                 break;
             case Optimizer::sgd_momentum: {
-                float* m = moments_.floats() + parameter_offset_[index] + begin;
+                float* m = moments_.floats() + offset + begin;
                 for (std::int64_t i = 0; i < count; ++i) {
                     m[i] = 0.9F * m[i] + g[i];
                     p[i] -= rate * m[i];
@@ -306,7 +250,7 @@ void CpuKernels::update(std::int32_t gradient) {
                 break;
             }
             case Optimizer::adam: {
-                float* m = moments_.floats() + 2 * parameter_offset_[index] + begin;
+                float* m = moments_.floats() + 2 * offset + begin;
                 float* v = m + numel;
                 for (std::int64_t i = 0; i < count; ++i) {
                     m[i] = 0.9F * m[i] + 0.1F * g[i];

@@ -6,9 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "hw/arena.h"
 #include "hw/gradient_buffers.h"
 #include "hw/kernel_plan.h"
+#include "hw/planned_kernels.h"
 #include "sim/scenario.h"
 #include "sim/workload.h"
 
@@ -24,39 +23,26 @@ namespace bucketwise {
 // Such as "Eigen 3.4.0 (SSE, SSE2)".
 std::string kernel_libraries();
 
-class CpuKernels {
+class CpuKernels : public PlannedKernels {
   public:
     // `plan`, `gradients` and `buffers` are kept by reference.
     CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
                GradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer);
 
-    // Measures how long the filler's unit and writing a gradient take, so that fill() and the
-    // passes of gradients with given times last as long as they should. Takes some 50 ms.
-    void calibrate();
-
-    void forward(std::int32_t operation);
-    // `rank_value` multiplies the known values of the gradients; `accumulate` adds to what earlier
-    // micro-steps left.
-    void backward(std::int32_t operation, float rank_value, bool accumulate);
-    void optimizer();
+    void calibrate() override;
 
   private:
-    void run(const KernelCall& call);
-    void multiply(const KernelCall& call);
-    void multiply_for_weight(const KernelCall& call, float scale, bool accumulate);
-    void stream(std::int64_t elements);
-    void write(const GradientPass& pass, float scale, bool accumulate);
-    void fill(Duration duration);
-    void update(std::int32_t gradient);
+    void multiply(const KernelCall& call) override;
+    void multiply_for_weight(const KernelCall& call, float scale, bool accumulate) override;
+    void pass_over(std::int64_t elements) override;
+    void write(const GradientPass& pass, float scale, bool accumulate) override;
+    void fill(Duration duration) override;
+    void update(Optimizer optimizer) override;
+    void update_parameter(Optimizer optimizer, std::int32_t index);
     void reserve(const KernelCall& call);
-    [[nodiscard]] float scale_of(std::int32_t gradient, float rank_value) const;
     [[nodiscard]] const float* right_factor(const KernelCall& call);
-    [[nodiscard]] std::int64_t written_bytes(const KernelCall& call) const;
 
-    const KernelPlan& plan_;
-    const std::vector<Gradient>& gradients_;
     GradientBuffers& buffers_;
-    std::variant<Duration, Optimizer> optimizer_;
 
     std::map<std::int64_t, Arena> left_;              // by k: activations, rows of row_value
     std::map<std::int64_t, Arena> result_gradients_;  // by n: column_value in the first row
@@ -68,7 +54,6 @@ class CpuKernels {
     std::vector<std::int64_t> parameter_offset_;
     std::vector<float> pattern_;  // column_value of as many columns as any pattern has
     double seconds_per_filler_unit_ = 0;
-    double seconds_per_written_byte_ = 0;
 };
 
 }  // namespace bucketwise

@@ -12,13 +12,12 @@
 #include "hw/cpu_kernels.h"
 #include "hw/gradient_buffers.h"
 #include "hw/isolated_all_reduce.h"
-#include "hw/kernel_plan.h"
-#include "hw/rank_device.h"
+#include "hw/replay_rank.h"
 #include "sim/scenario.h"
 
 namespace bucketwise {
 
-class CpuRank : public RankDevice {
+class CpuRank : public ReplayRank {
   public:
     // `communicator` is kept by reference and used by one other thread. `workload` is the
     // scenario's; `sync` decides where gradients live. Throws std::bad_alloc.
@@ -34,55 +33,41 @@ class CpuRank : public RankDevice {
     AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
-    std::vector<Duration> backward_alone() override;
     ContentionTrace contend(const Message& message, std::int64_t iterations,
                             const std::vector<Duration>& alone) override;
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
   private:
-    // The step in progress.
-    struct Step {
-        const Program* program = nullptr;
-        SyncSettings sync;
-        const BucketPlan* plan = nullptr;
-        std::int64_t number = 0;
-        std::int64_t micro_step = 0;
-        Communicate communicate = Communicate::yes;
-        std::vector<CommunicationThread::Ticket> tickets;  // by collective
-    };
+    PlannedKernels& kernels() override { return kernels_; }
+    void lay_out() override;
+    void copy_buffers(std::int32_t group) override;
+    void copy_in(std::int32_t index) override;
+    void pack(std::int32_t index) override;
+    void cast_down(std::int32_t index) override;
+    void launch(std::int32_t collective) override;
+    void wait_for(std::int32_t collective) override;
+    void cast_up(std::int32_t index) override;
+    void unpack(std::int32_t index) override;
+    void copy_back(std::int32_t index) override;
+    void warm_up_backward() override;
+    std::vector<Duration> time_backward() override;
 
-    void arrange(const BucketPlan& plan);
-    void execute(const Instruction& instruction);
-    void forward(std::int32_t operation);
-    void backward(std::int32_t operation);
-    void copy_in(std::int32_t gradient);
-    void copy_back(std::int32_t gradient);
-    void pack(std::int32_t bucket);
-    void unpack(std::int32_t bucket);
-    void cast_down(std::int32_t bucket);
-    void cast_up(std::int32_t bucket);
-    void copy_buffers(std::int32_t group);
-    void launch(std::int32_t collective);
-    [[nodiscard]] CommunicationThread::Job job_of(std::int32_t collective);
-    [[nodiscard]] bool casts(std::int32_t bucket) const;
-    [[nodiscard]] DType wire_dtype() const;
-    [[nodiscard]] std::int64_t numel_of(const Bucket& bucket) const;
-    [[nodiscard]] double mean_factor() const;
+    [[nodiscard]] bool is_free() const;
+    [[nodiscard]] CommunicationThread::Job job_of(const BufferBroadcast& moved);
+    [[nodiscard]] CommunicationThread::Job job_of(const UnusedMapSum& moved);
+    [[nodiscard]] CommunicationThread::Job job_of(const BucketReduction& moved);
+    // Of the gradient, in what of its bucket travels.
+    [[nodiscard]] std::byte* place_on_the_wire(std::int32_t bucket, std::int32_t gradient);
 
-    Workload workload_;
-    std::int64_t accumulation_;
-    float value_scale_;  // of the gradients' known values, a power of two
-    KernelPlan kernel_plan_;
     GradientBuffers buffers_;
     CpuKernels kernels_;
     Communicator& communicator_;
-    std::vector<Arena> broadcast_;       // by buffer group: what travels
-    std::vector<Arena> module_buffers_;  // and where it is copied to
-    Arena unused_map_;                   // one float32 per parameter, all ones
-    IsolatedAllReduce messages_;         // uses thread_
-    BucketPlan arranged_;                // what the buffers are laid out for
-    Step step_;
-    CommunicationThread thread_;  // last, so that it ends first
+    std::vector<Arena> broadcast_;                      // by buffer group: what travels
+    std::vector<Arena> module_buffers_;                 // and where it is copied to
+    Arena unused_map_;                                  // one float32 per parameter, all ones
+    IsolatedAllReduce messages_;                        // uses thread_
+    std::vector<CommunicationThread::Ticket> tickets_;  // of the step in progress, by collective
+    CommunicationThread thread_;                        // last, so that it ends first
 };
 
 }  // namespace bucketwise

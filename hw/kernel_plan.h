@@ -27,13 +27,13 @@ struct GradientPass {
 
 struct KernelCall {
     Pass pass = Pass::forward;
-    std::optional<MatrixProduct> product;
+    std::optional<MatrixProduct> product = {};
     // The parameter that is the product's right factor; none: an activation, as in attention.
-    std::optional<std::int32_t> weight;
+    std::optional<std::int32_t> weight = {};
     // The gradient that the product computes; none: its result is not a parameter's.
-    std::optional<std::int32_t> weight_gradient;
+    std::optional<std::int32_t> weight_gradient = {};
     std::int64_t streamed_elements = 0;  // read + written by an element-wise pass
-    std::vector<GradientPass> gradients;
+    std::vector<GradientPass> gradients = {};
     Duration filler{0};  // for operations of which only the time is known
     bool operator==(const KernelCall&) const = default;
 };

@@ -97,8 +97,10 @@ struct ContentionRecord {
     std::int64_t round = 0;
     std::vector<double> allreduce_alone_us;  // of the slowest rank, one per repetition
     std::vector<double> allreduce_disturbed_us;
-    std::vector<double> compute_alone_us;      // by rank: the operations that ran while
-    std::vector<double> compute_disturbed_us;  // all-reduces did, and the same ones alone
+    // By rank: the operations that ran while all-reduces did, and the same ones alone. Both zero:
+    // none of that rank's counted, so it says nothing.
+    std::vector<double> compute_alone_us;
+    std::vector<double> compute_disturbed_us;
     // By rank: of these operations, those that are matrix products; empty: not told apart.
     std::vector<double> products_alone_us = {};
     std::vector<double> products_disturbed_us = {};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hw/isolated_all_reduce.h"
+#include "hw/replay_rules.h"
 #include "sim/invariant.h"
 
 namespace bucketwise {
@@ -171,12 +172,7 @@ DType wire_dtype(const Scenario& scenario, const Workload& workload) {
         bytes[static_cast<std::size_t>(gradient.dtype)] += gradient.size().count;
     }
     const auto most = std::max_element(bytes.begin(), bytes.end());
-    const auto dtype = static_cast<DType>(most - bytes.begin());
-    const CommHook hook = scenario.sync.comm_hook;
-    if (hook == CommHook::none || element_size(dtype) <= element_size(DType::float16)) {
-        return dtype;
-    }
-    return hook == CommHook::fp16 ? DType::float16 : DType::bfloat16;
+    return wire_dtype(scenario.sync.comm_hook, static_cast<DType>(most - bytes.begin()));
 }
 
 Measurer::Measurer(const Scenario& scenario, const StepInput& input, Transport transport,

@@ -57,7 +57,8 @@ class MessageDevice {
     [[nodiscard]] virtual std::int64_t peak_memory_bytes() const = 0;
 };
 
-// What operations took while all-reduces were running, and the same ones alone.
+// What operations took while all-reduces were running, and the same ones alone. Both zero: there
+// were none.
 struct Disturbance {
     Duration disturbed{0};
     Duration alone{0};

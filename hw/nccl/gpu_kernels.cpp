@@ -96,10 +96,8 @@ GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
                        GpuGradientBuffers& buffers,
                        const std::variant<Duration, Optimizer>& optimizer, Arithmetic arithmetic,
                        const GpuStream& stream)
-    : plan_(plan),
-      gradients_(gradients),
+    : PlannedKernels(plan, gradients, optimizer),
       buffers_(buffers),
-      optimizer_(optimizer),
       operand_(operand_dtype(arithmetic)),
       arithmetic_(arithmetic),
       stream_(stream),
@@ -116,7 +114,7 @@ GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& grad
         grow(room.rows, (gradients[i].numel + columns - 1) / columns);
     }
     reserve(room);
-    if (const auto* kind = std::get_if<Optimizer>(&optimizer_)) {
+    if (const Optimizer* kind = optimizer_kind()) {
         std::int64_t elements = 0;
         for (const Gradient& gradient : gradients) {
             parameter_offset_.push_back(elements);
@@ -141,14 +139,14 @@ void GpuKernels::reserve(const Room& room) {
         set_outer_product(gradient, gradient_signs(elements / n, m_is_odd), column_values(n));
     }
     right_ = DeviceMemory(operand_bytes(room.right));
-    weight_offset_.resize(gradients_.size(), 0);
+    weight_offset_.resize(gradients().size(), 0);
     std::int64_t weights_bytes = 0;
     for (const std::int32_t weight : room.weights) {
         const auto index = static_cast<std::size_t>(weight);
         weight_offset_[index] = weights_bytes;
         constexpr std::int64_t alignment = DeviceMemory::alignment_bytes;
         weights_bytes +=
-            (operand_bytes(gradients_[index].numel) + alignment - 1) / alignment * alignment;
+            (operand_bytes(gradients()[index].numel) + alignment - 1) / alignment * alignment;
     }
     weights_ = DeviceMemory(weights_bytes);
     result_ = DeviceMemory(room.result_bytes);
@@ -213,22 +211,22 @@ void GpuKernels::set_outer_product(const DeviceMemory& memory, const std::vector
 
 void GpuKernels::arrange() {
     updates_.clear();
-    if (!std::holds_alternative<Optimizer>(optimizer_)) {
+    if (optimizer_kind() == nullptr) {
         return;
     }
     std::vector<TensorPlace> tensors;
-    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    for (std::size_t i = 0; i < gradients().size(); ++i) {
         tensors.push_back({.tensor = buffers_.gradient(static_cast<std::int32_t>(i)),
                            .place = parameters_.at(float_bytes * parameter_offset_[i]),
-                           .numel = gradients_[i].numel});
+                           .numel = gradients()[i].numel});
     }
-    updates_ = tables_by_dtype(gradients_, tensors);
+    updates_ = tables_by_dtype(gradients(), tensors);
 }
 
 // --- calibration ---
 
-template <typename Launch>
-Duration GpuKernels::timed(int times, const Launch& launch) {
+Duration GpuKernels::timed(const Run& launch) const {
+    constexpr int times = 9;
     std::vector<Duration> samples;
     const GpuEvent begin(Timing::on);
     const GpuEvent end(Timing::on);
@@ -245,12 +243,11 @@ Duration GpuKernels::timed(int times, const Launch& launch) {
 }
 
 void GpuKernels::calibrate() {
-    constexpr int times = 9;
     constexpr std::int64_t least_work = 256;
     constexpr std::int64_t most_work = std::int64_t{1} << 24U;
     const Duration long_enough = duration_from_us(300);
     const auto filler_time = [&](std::int64_t work) {
-        return timed(times, [&] { launch_filler(stream_.get(), sink_.as<float>(), work); });
+        return timed([&] { launch_filler(stream_.get(), sink_.as<float>(), work); });
     };
     std::int64_t work = least_work;
     Duration much = filler_time(work);  // wakes the clocks up
@@ -267,16 +264,7 @@ void GpuKernels::calibrate() {
     filler_launch_ = std::max(
         Duration{0},
         much - Duration{std::llround(picoseconds_per_filler_work_ * static_cast<double>(work))});
-    const auto largest =
-        std::max_element(gradients_.begin(), gradients_.end(),
-                         [](const Gradient& a, const Gradient& b) { return a.size() < b.size(); });
-    if (largest != gradients_.end()) {
-        const GradientPass pass{static_cast<std::int32_t>(largest - gradients_.begin()),
-                                GradientWrite::pattern};
-        picoseconds_per_written_byte_ =
-            static_cast<double>(timed(times, [&] { write(pass, 1.0F, false); }).count()) /
-            static_cast<double>(largest->size().count);
-    }
+    calibrate_writing([&](const Run& write) { return timed(write); });
 }
 
 void GpuKernels::fill(Duration duration) {
@@ -289,48 +277,6 @@ void GpuKernels::fill(Duration duration) {
 }
 
 // --- operations ---
-
-void GpuKernels::forward(std::int32_t operation) {
-    run(plan_.forward[static_cast<std::size_t>(operation)]);
-}
-
-void GpuKernels::backward(std::int32_t operation, float rank_value, bool accumulate) {
-    const KernelCall& call = plan_.backward[static_cast<std::size_t>(operation)];
-    if (call.product && call.pass == Pass::weight_gradient) {
-        const float scale =
-            call.weight_gradient ? scale_of(*call.weight_gradient, rank_value) : 1.0F;
-        multiply_for_weight(call, scale, accumulate);
-    } else {
-        run(call);
-    }
-    for (const GradientPass& pass : call.gradients) {
-        write(pass, scale_of(pass.gradient, rank_value), accumulate);
-    }
-}
-
-float GpuKernels::scale_of(std::int32_t gradient, float rank_value) const {
-    return static_cast<float>(gradient_factor(gradient)) * rank_value;
-}
-
-void GpuKernels::run(const KernelCall& call) {
-    if (call.product) {
-        multiply(call);
-    }
-    pass_over(call.streamed_elements);
-    if (call.filler > Duration{0}) {
-        const double written =
-            picoseconds_per_written_byte_ * static_cast<double>(written_bytes(call));
-        fill(std::max(Duration{0}, call.filler - Duration{std::llround(written)}));
-    }
-}
-
-std::int64_t GpuKernels::written_bytes(const KernelCall& call) const {
-    std::int64_t bytes = 0;
-    for (const GradientPass& pass : call.gradients) {
-        bytes += gradients_[static_cast<std::size_t>(pass.gradient)].size().count;
-    }
-    return bytes;
-}
 
 const std::byte* GpuKernels::right_factor(const KernelCall& call) const {
     return call.weight ? weights_.at(weight_offset_[static_cast<std::size_t>(*call.weight)])
@@ -355,10 +301,10 @@ void GpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool a
         products_.weight_gradient(p, a, c, result_.at(0), operand_, 1, 0);
         return;
     }
-    const Gradient& gradient = gradients_[static_cast<std::size_t>(*call.weight_gradient)];
+    const Gradient& written = gradient(*call.weight_gradient);
     std::byte* to = buffers_.gradient(*call.weight_gradient);
-    if (can_write(arithmetic_, gradient.dtype)) {
-        products_.weight_gradient(p, a, c, to, gradient.dtype, double{scale}, accumulate ? 1 : 0);
+    if (can_write(arithmetic_, written.dtype)) {
+        products_.weight_gradient(p, a, c, to, written.dtype, double{scale}, accumulate ? 1 : 0);
         return;
     }
     // Into the wider one of both dtypes, and from there into the gradient: its values are those of
@@ -368,7 +314,7 @@ void GpuKernels::multiply_for_weight(const KernelCall& call, float scale, bool a
     if (accumulate) {
         write({*call.weight_gradient, GradientWrite::pattern}, scale, true);
     } else {
-        launch_copy(stream_.get(), to, gradient.dtype, result_.at(0), wide, gradient.numel, 1.0);
+        launch_copy(stream_.get(), to, written.dtype, result_.at(0), wide, written.numel, 1.0);
     }
 }
 
@@ -383,35 +329,30 @@ void GpuKernels::pass_over(std::int64_t elements) {
 }
 
 void GpuKernels::write(const GradientPass& pass, float scale, bool accumulate) {
-    const auto index = static_cast<std::size_t>(pass.gradient);
-    const Gradient& gradient = gradients_[index];
+    const Gradient& written = gradient(pass.gradient);
     std::byte* data = buffers_.gradient(pass.gradient);
     if (pass.write == GradientWrite::again) {
-        launch_copy(stream_.get(), data, gradient.dtype, data, gradient.dtype, gradient.numel, 1.0);
+        launch_copy(stream_.get(), data, written.dtype, data, written.dtype, written.numel, 1.0);
         return;
     }
-    launch_outer_product(stream_.get(), data, gradient.dtype, gradient.numel,
+    launch_outer_product(stream_.get(), data, written.dtype, written.numel,
                          {.rows = patterns_.rows.as<float>(),
                           .pattern = patterns_.columns.as<float>(),
-                          .columns = plan_.columns[index],
+                          .columns = plan().columns[static_cast<std::size_t>(pass.gradient)],
                           .factor = scale},
                          accumulate);
 }
 
-void GpuKernels::optimizer() {
-    if (const auto* duration = std::get_if<Duration>(&optimizer_)) {
-        fill(*duration);
-        return;
-    }
+void GpuKernels::update(Optimizer optimizer) {
     const std::int64_t elements = parameters_.size_bytes() / float_bytes;
-    const bool is_adam = std::get<Optimizer>(optimizer_) == Optimizer::adam;
+    const bool is_adam = optimizer == Optimizer::adam;
     const OptimizerState state{
         .first_moments = moments_.as<float>(),
         .second_moments = is_adam ? moments_.as<float>() + elements : nullptr,
         .parameters = parameters_.as<float>()};
     for (const GradientsOfDType& updates : updates_) {
         launch_optimizer(stream_.get(), updates.chunks.data(), updates.chunks.count(),
-                         updates.dtype, std::get<Optimizer>(optimizer_), state);
+                         updates.dtype, optimizer, state);
     }
 }
 

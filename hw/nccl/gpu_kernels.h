@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -27,6 +26,7 @@
 #include "hw/nccl/gpu_stream.h"
 #include "hw/nccl/kernels.h"
 #include "hw/nccl/matrix_products.h"
+#include "hw/planned_kernels.h"
 #include "sim/device.h"
 #include "sim/scenario.h"
 #include "sim/workload.h"
@@ -41,41 +41,32 @@ struct PatternTables {
     DeviceMemory columns;  // column_value(0), ...
 };
 
-class GpuKernels {
+class GpuKernels : public PlannedKernels {
   public:
     // `plan`, `gradients`, `buffers` and `stream` are kept by reference.
     GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
                GpuGradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer,
                Arithmetic arithmetic, const GpuStream& stream);
 
-    // Measures how long the filler and writing a gradient take, some 100 ms.
-    void calibrate();
+    void calibrate() override;
 
     // The buffers have been laid out anew.
     void arrange();
-
-    // As CpuKernels'.
-    void forward(std::int32_t operation);
-    void backward(std::int32_t operation, float rank_value, bool accumulate);
-    void optimizer();
 
     [[nodiscard]] const PatternTables& patterns() const { return patterns_; }
     [[nodiscard]] std::int64_t memory_bytes() const;
 
   private:
-    void run(const KernelCall& call);
-    void multiply(const KernelCall& call);
-    void multiply_for_weight(const KernelCall& call, float scale, bool accumulate);
-    void pass_over(std::int64_t elements);
-    void write(const GradientPass& pass, float scale, bool accumulate);
-    void fill(Duration duration);
-    [[nodiscard]] float scale_of(std::int32_t gradient, float rank_value) const;
+    void multiply(const KernelCall& call) override;
+    void multiply_for_weight(const KernelCall& call, float scale, bool accumulate) override;
+    void pass_over(std::int64_t elements) override;
+    void write(const GradientPass& pass, float scale, bool accumulate) override;
+    void fill(Duration duration) override;
+    void update(Optimizer optimizer) override;
     [[nodiscard]] const std::byte* right_factor(const KernelCall& call) const;
-    [[nodiscard]] std::int64_t written_bytes(const KernelCall& call) const;
     [[nodiscard]] std::int64_t operand_bytes(std::int64_t elements) const;
-    // Median of `times` launches, by events.
-    template <typename Launch>
-    Duration timed(int times, const Launch& launch);
+    // Median of several launches, by events.
+    [[nodiscard]] Duration timed(const Run& launch) const;
 
     struct Room;  // how much memory of which kind all operations need
     void reserve(const Room& room);
@@ -83,10 +74,7 @@ class GpuKernels {
     void set_outer_product(const DeviceMemory& memory, const std::vector<float>& rows,
                            const std::vector<float>& columns);
 
-    const KernelPlan& plan_;
-    const std::vector<Gradient>& gradients_;
     GpuGradientBuffers& buffers_;
-    std::variant<Duration, Optimizer> optimizer_;
     DType operand_;
     Arithmetic arithmetic_;
     const GpuStream& stream_;
@@ -110,7 +98,6 @@ class GpuKernels {
 
     Duration filler_launch_{0};
     double picoseconds_per_filler_work_ = 0;
-    double picoseconds_per_written_byte_ = 0;
 };
 
 }  // namespace bucketwise

@@ -1,17 +1,12 @@
 #include "hw/nccl/gpu_rank.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <deque>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
-#include <fmt/format.h>
-
-#include "hw/gradient_pattern.h"
-#include "sim/invariant.h"
+#include "hw/nccl/contention.h"
 
 namespace bucketwise {
 namespace {
@@ -21,17 +16,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t float_bytes = 4;
 constexpr std::int64_t scratch_word_bytes = 16;
 
-DType dtype_of(CommHook hook) {
-    return hook == CommHook::bf16 ? DType::bfloat16 : DType::float16;
-}
-
 Arithmetic arithmetic_of(const Scenario& scenario) {
     const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
     return workload == nullptr ? Arithmetic::float32 : workload->arithmetic;
-}
-
-std::int64_t numel_of(const Bucket& bucket) {
-    return bucket.size.count / element_size(bucket.dtype).count;
 }
 
 // Which instructions run() stamps: those before and at a wait, and the last of each phase.
@@ -52,13 +39,17 @@ std::vector<bool> stamped(const Program& program) {
 // Ends a capture that something went wrong in, so that the stream can be used, or destroyed.
 class Capture {
   public:
-    explicit Capture(const GpuStream& stream) : stream_(stream) {
+    // `is_going_on` is true until its end.
+    Capture(const GpuStream& stream, bool& is_going_on)
+        : stream_(stream), is_going_on_(is_going_on) {
         // What other threads do meanwhile is not part of it.
         check_gpu(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
                   "cudaStreamBeginCapture");
+        is_going_on_ = true;
     }
     ~Capture() {
-        if (!ended_) {
+        if (is_going_on_) {
+            is_going_on_ = false;
             cudaGraph_t graph = nullptr;
             cudaStreamEndCapture(stream_.get(), &graph);
             if (graph != nullptr) {
@@ -70,7 +61,7 @@ class Capture {
     Capture& operator=(const Capture&) = delete;
 
     cudaGraph_t end() {
-        ended_ = true;
+        is_going_on_ = false;
         cudaGraph_t graph = nullptr;
         check_gpu(cudaStreamEndCapture(stream_.get(), &graph), "cudaStreamEndCapture");
         return graph;
@@ -78,7 +69,7 @@ class Capture {
 
   private:
     const GpuStream& stream_;
-    bool ended_ = false;
+    bool& is_going_on_;
 };
 
 struct GraphDeleter {
@@ -98,28 +89,24 @@ ExecutableGraph executable(const Graph& graph) {
 
 GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
                  Communicators& communicators)
-    : workload_(workload),
-      accumulation_(scenario.step.accumulation),
+    : ReplayRank(scenario, workload, sync, communicators.of_steps().rank(),
+                 communicators.of_steps().ranks()),
       as_graph_(scenario.step.cuda_graph),
-      comm_hook_(sync.comm_hook),
-      value_scale_(scale_within_float16(communicators.of_steps().ranks(), accumulation_)),
       communicators_(communicators),
-      kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
       messages_(communicators),
-      buffers_(workload_.gradients, sync),
-      kernels_(kernel_plan_, workload_.gradients, buffers_, scenario.step.optimizer,
+      buffers_(this->workload().gradients, sync),
+      kernels_(kernel_plan(), this->workload().gradients, buffers_, scenario.step.optimizer,
                arithmetic_of(scenario), compute_),
-      checks_(kernel_plan_, workload_.gradients, buffers_, kernels_.patterns(), compute_),
-      ones_(float_bytes * static_cast<std::int64_t>(workload_.gradients.size())),
+      checks_(kernel_plan(), this->workload().gradients, buffers_, kernels_.patterns(), compute_),
+      ones_(float_bytes * static_cast<std::int64_t>(workload.gradients.size())),
       unused_map_(ones_.size_bytes()),
       scratch_(2 * scratch_word_bytes) {
-    for (const BufferGroup& group : workload_.buffer_groups) {
+    for (const BufferGroup& group : workload.buffer_groups) {
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
     }
-    ones_.write(std::vector<float>(workload_.gradients.size(), 1.0F));
-    // Gradients that live in buckets need a place also before the first step, and without buckets.
-    arrange(make_plan(workload_.gradients, workload_.readiness, sync.policy));
+    ones_.write(std::vector<float>(workload.gradients.size(), 1.0F));
+    GpuRank::lay_out();
 }
 
 // Memory that a collective still uses must not go, and cudaFree would wait for it for ever.
@@ -130,9 +117,8 @@ GpuRank::~GpuRank() {
     }
 }
 
-void GpuRank::arrange(const BucketPlan& plan) {
-    arranged_ = plan;
-    buffers_.arrange(plan);
+void GpuRank::lay_out() {
+    buffers_.arrange(plan());
     kernels_.arrange();
     checks_.arrange();
     arrange_chunks();
@@ -140,14 +126,14 @@ void GpuRank::arrange(const BucketPlan& plan) {
 
 void GpuRank::arrange_chunks() {
     bucket_chunks_.clear();
-    for (std::size_t i = 0; i < arranged_.buckets.size(); ++i) {
+    for (std::size_t i = 0; i < plan().buckets.size(); ++i) {
+        const bool is_cast = casts(static_cast<std::int32_t>(i));
         std::vector<TensorPlace> tensors;
-        for (const std::int32_t index : arranged_.buckets[i].gradients) {
-            tensors.push_back(
-                {.tensor = buffers_.gradient(index),
-                 .place = casts(static_cast<std::int32_t>(i)) ? buffers_.compressed_place(index)
-                                                              : buffers_.place_in_bucket(index),
-                 .numel = workload_.gradients[static_cast<std::size_t>(index)].numel});
+        for (const std::int32_t index : plan().buckets[i].gradients) {
+            tensors.push_back({.tensor = buffers_.gradient(index),
+                               .place = is_cast ? buffers_.compressed_place(index)
+                                                : buffers_.place_in_bucket(index),
+                               .numel = gradient(index).numel});
         }
         bucket_chunks_.emplace_back(tensors);
     }
@@ -171,18 +157,10 @@ std::int64_t GpuRank::peak_memory_bytes() const {
 
 // --- a step ---
 
-void GpuRank::begin_step(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
-                         std::int64_t step, Communicate communicate) {
-    if (!plan.buckets.empty() && !(arranged_ == plan)) {
-        arrange(plan);
-    }
-    step_ = {.program = &program,
-             .sync = sync,
-             .plan = &arranged_,
-             .number = step,
-             .communicate = communicate};
-    reserve_events(program);
-    if (communicate == Communicate::yes) {
+// Everything that a step needs and that is no part of it, on a GPU that is idle afterwards.
+void GpuRank::prepare_step() {
+    reserve_events(*step().program);
+    if (step().communicate == Communicate::yes) {
         checks_.poison();
     }
     restore_unused_map();
@@ -210,6 +188,7 @@ void GpuRank::reserve_events(const Program& program) {
 StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                        std::int64_t step, Communicate communicate) {
     begin_step(program, sync, plan, step, communicate);
+    prepare_step();
     StepTrace trace;
     if (as_graph_) {
         issue_as_graph(program, trace);
@@ -240,15 +219,13 @@ void GpuRank::issue(const Program& program) {
 // how long launching and running it takes.
 void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
     warm_up(program);
-    step_.is_captured = true;
-    Capture capture(compute_);
+    Capture capture(compute_, is_captured_);
     issue(program);
     const Graph graph(capture.end());
-    step_.is_captured = false;
     const ExecutableGraph instance = executable(graph);
     check_gpu(cudaGraphUpload(instance.get(), compute_.get()), "cudaGraphUpload");
     compute_.wait();
-    if (step_.communicate == Communicate::yes) {
+    if (step().communicate == Communicate::yes) {
         messages_.meet();
     }
     start_.record(compute_);
@@ -262,7 +239,7 @@ void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
 // NCCL connects, and the driver loads kernels, when something is first launched; neither may happen
 // while a stream is captured.
 void GpuRank::warm_up(const Program& program) {
-    const std::pair<BucketPlan, Communicate> now{arranged_, step_.communicate};
+    const std::pair<BucketPlan, Communicate> now{plan(), step().communicate};
     if (std::find(warm_.begin(), warm_.end(), now) != warm_.end()) {
         return;
     }
@@ -270,118 +247,58 @@ void GpuRank::warm_up(const Program& program) {
     issue(program);
     end_.record(compute_);
     finish(program);
-    step_.micro_step = 0;
+    begin_step_again();
     warm_.push_back(now);
-    if (step_.communicate == Communicate::yes) {
-        checks_.poison();
-    }
-    restore_unused_map();
-    compute_.wait();
+    prepare_step();
 }
 
 void GpuRank::stamp(const GpuEvent& event, const GpuStream& stream) const {
-    if (step_.is_captured) {
+    if (is_captured_) {
         event.record_in_graph(stream);
     } else {
         event.record(stream);
     }
 }
 
-void GpuRank::execute(const Instruction& instruction) {
-    switch (instruction.kind) {
-        case InstructionKind::copy_buffers:
-            return copy_buffers(instruction.subject);
-        case InstructionKind::forward:
-            return kernels_.forward(instruction.subject);
-        case InstructionKind::backward:
-            return backward(instruction.subject);
-        case InstructionKind::copy_in:
-            return copy_in(instruction.subject);
-        case InstructionKind::pack:
-            return pack(instruction.subject);
-        case InstructionKind::cast_down:
-            return cast_down(instruction.subject);
-        case InstructionKind::launch:
-            return launch(instruction.subject);
-        case InstructionKind::wait:
-            return wait_for(instruction.subject);
-        case InstructionKind::cast_up:
-            return cast_up(instruction.subject);
-        case InstructionKind::unpack:
-            return unpack(instruction.subject);
-        case InstructionKind::copy_back:
-            return copy_back(instruction.subject);
-        case InstructionKind::optimizer:
-            return kernels_.optimizer();
+// Gradients that live in their buckets are divided there, if anything is to be done.
+void GpuRank::copy_in(std::int32_t index) {
+    const Gradient& g = gradient(index);
+    const double factor = step().rules.copy_in_factor(g.dtype);
+    const std::byte* from = buffers_.gradient(index);
+    std::byte* to = buffers_.place_in_bucket(index);
+    if (from != to || !step().rules.casts(g.dtype)) {
+        launch_copy(compute_.get(), to, g.dtype, from, g.dtype, g.numel, factor);
     }
 }
 
-// The last operation of backward ends a micro-step.
-void GpuRank::backward(std::int32_t operation) {
-    const float value = value_scale_ * static_cast<float>(rank_value(
-                                           communicator().rank(), step_.number, step_.micro_step));
-    kernels_.backward(operation, value, step_.micro_step > 0);
-    if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
-        ++step_.micro_step;
-    }
+void GpuRank::copy_back(std::int32_t index) {
+    const Gradient& g = gradient(index);
+    launch_copy(compute_.get(), buffers_.gradient(index), g.dtype, buffers_.place_in_bucket(index),
+                g.dtype, g.numel, 1.0);
 }
 
-double GpuRank::mean_factor() const {
-    return 1.0 / communicators_.of_steps().ranks();
+void GpuRank::pack(std::int32_t index) {
+    const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
+    launch_pack(compute_.get(), chunks.data(), chunks.count(), wire_dtype_of(index),
+                bucket(index).dtype, step().rules.mean_factor());
 }
 
-bool GpuRank::casts(std::int32_t bucket) const {
-    const DType dtype = arranged_.buckets[static_cast<std::size_t>(bucket)].dtype;
-    return comm_hook_ != CommHook::none && element_size(dtype) > Bytes{2};
+void GpuRank::unpack(std::int32_t index) {
+    const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
+    launch_unpack(compute_.get(), chunks.data(), chunks.count(), bucket(index).dtype,
+                  wire_dtype_of(index), 1.0);
 }
 
-DType GpuRank::wire_dtype(std::int32_t bucket) const {
-    return casts(bucket) ? dtype_of(comm_hook_)
-                         : arranged_.buckets[static_cast<std::size_t>(bucket)].dtype;
+void GpuRank::cast_down(std::int32_t index) {
+    const Bucket& b = bucket(index);
+    launch_copy(compute_.get(), buffers_.compressed(index), wire_dtype_of(index),
+                buffers_.bucket(index), b.dtype, numel_of(b), step().rules.mean_factor());
 }
 
-// DDP divides on the way into the bucket; a hook divides when it casts.
-void GpuRank::copy_in(std::int32_t gradient) {
-    const Gradient& g = workload_.gradients[static_cast<std::size_t>(gradient)];
-    const bool hook_divides =
-        step_.sync.comm_hook != CommHook::none && element_size(g.dtype) > Bytes{2};
-    const std::byte* from = buffers_.gradient(gradient);
-    std::byte* to = buffers_.place_in_bucket(gradient);
-    if (from != to || !hook_divides) {
-        launch_copy(compute_.get(), to, g.dtype, from, g.dtype, g.numel,
-                    hook_divides ? 1.0 : mean_factor());
-    }
-}
-
-void GpuRank::copy_back(std::int32_t gradient) {
-    const Gradient& g = workload_.gradients[static_cast<std::size_t>(gradient)];
-    launch_copy(compute_.get(), buffers_.gradient(gradient), g.dtype,
-                buffers_.place_in_bucket(gradient), g.dtype, g.numel, 1.0);
-}
-
-void GpuRank::pack(std::int32_t bucket) {
-    const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
-    launch_pack(compute_.get(), chunks.data(), chunks.count(), wire_dtype(bucket),
-                arranged_.buckets[static_cast<std::size_t>(bucket)].dtype, mean_factor());
-}
-
-void GpuRank::unpack(std::int32_t bucket) {
-    const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(bucket)];
-    launch_unpack(compute_.get(), chunks.data(), chunks.count(),
-                  arranged_.buckets[static_cast<std::size_t>(bucket)].dtype, wire_dtype(bucket),
-                  1.0);
-}
-
-void GpuRank::cast_down(std::int32_t bucket) {
-    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
-    launch_copy(compute_.get(), buffers_.compressed(bucket), wire_dtype(bucket),
-                buffers_.bucket(bucket), b.dtype, numel_of(b), mean_factor());
-}
-
-void GpuRank::cast_up(std::int32_t bucket) {
-    const Bucket& b = step_.plan->buckets[static_cast<std::size_t>(bucket)];
-    launch_copy(compute_.get(), buffers_.bucket(bucket), b.dtype, buffers_.compressed(bucket),
-                wire_dtype(bucket), numel_of(b), 1.0);
+void GpuRank::cast_up(std::int32_t index) {
+    const Bucket& b = bucket(index);
+    launch_copy(compute_.get(), buffers_.bucket(index), b.dtype, buffers_.compressed(index),
+                wire_dtype_of(index), numel_of(b), 1.0);
 }
 
 void GpuRank::copy_buffers(std::int32_t group) {
@@ -398,33 +315,29 @@ void GpuRank::launch(std::int32_t collective) {
     events.launched.record(compute_);
     events.launched.hold_up(messages_.stream());
     stamp(events.begin, messages_.stream());
-    if (step_.communicate == Communicate::yes) {
-        put_collective(collective);
+    if (step().communicate == Communicate::yes) {
+        std::visit([&](const auto& moved) { put(moved); }, movement(collective));
     }
     stamp(events.end, messages_.stream());
     events.done.record(messages_.stream());
 }
 
-void GpuRank::put_collective(std::int32_t collective) {
-    const Collective& c = step_.program->collectives[static_cast<std::size_t>(collective)];
-    const GpuStream& stream = messages_.stream();
-    if (c.kind == CollectiveKind::broadcast) {
-        // Broadcasts open a step, one per buffer group in order.
-        std::byte* data = broadcast_[static_cast<std::size_t>(collective)].at(0);
-        return communicator().broadcast_from_first(data, c.bytes, stream);
-    }
-    invariant(c.kind == CollectiveKind::all_reduce, "a step broadcasts and all-reduces");
-    if (!c.bucket) {
-        return communicator().all_reduce(unused_map_.at(0), c.bytes.count / float_bytes,
-                                         DType::float32, Reduction::sum, stream);
-    }
-    const Bucket& bucket = step_.plan->buckets[static_cast<std::size_t>(*c.bucket)];
-    const bool compressed = casts(*c.bucket);
-    std::byte* data = compressed ? buffers_.compressed(*c.bucket) : buffers_.bucket(*c.bucket);
-    // Where no copy divides, NCCL does.
-    const bool averages = !step_.sync.copies_in && !compressed;
-    communicator().all_reduce(data, numel_of(bucket), wire_dtype(*c.bucket),
-                              averages ? Reduction::mean : Reduction::sum, stream);
+void GpuRank::put(const BufferBroadcast& moved) {
+    communicator().broadcast_from_first(broadcast_[static_cast<std::size_t>(moved.group)].at(0),
+                                        moved.size, messages_.stream());
+}
+
+void GpuRank::put(const UnusedMapSum& moved) {
+    communicator().all_reduce(unused_map_.at(0), moved.elements, DType::float32, Reduction::sum,
+                              messages_.stream());
+}
+
+// Where no copy divides, NCCL does.
+void GpuRank::put(const BucketReduction& moved) {
+    communicator().all_reduce(
+        moved.casts ? buffers_.compressed(moved.bucket) : buffers_.bucket(moved.bucket),
+        moved.elements, moved.dtype, moved.averages ? Reduction::mean : Reduction::sum,
+        messages_.stream());
 }
 
 void GpuRank::wait_for(std::int32_t collective) {
@@ -492,12 +405,13 @@ std::size_t GpuRank::launches_of(const Instruction& instruction) const {
         return operation_and_stamp;
     }
     return operation_and_stamp +
-           kernel_plan_.backward[static_cast<std::size_t>(instruction.subject)].gradients.size();
+           kernel_plan().backward[static_cast<std::size_t>(instruction.subject)].gradients.size();
 }
 
 std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSettings& sync,
                                            const BucketPlan& plan, std::int64_t step) {
     begin_step(program, sync, plan, step, Communicate::for_free);
+    prepare_step();
     StepTrace trace;
     trace.collectives.resize(program.collectives.size());
     Duration now{0};
@@ -543,25 +457,11 @@ std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSet
 // --- checking ---
 
 StepCheck GpuRank::check() {
-    const int ranks = communicator().ranks();
-    std::vector<double> tolerances;
-    for (const Gradient& gradient : workload_.gradients) {
-        const bool hooked =
-            step_.sync.comm_hook != CommHook::none && element_size(gradient.dtype) > Bytes{2};
-        tolerances.push_back(rounding_tolerance(
-            ranks, accumulation_, hooked ? dtype_of(step_.sync.comm_hook) : gradient.dtype));
-    }
-    StepCheck check = checks_.check(
-        double{value_scale_} * mean_rank_value(ranks, step_.number, accumulation_), tolerances);
-    if (step_.sync.reduces_unused_map) {
-        std::vector<float> map(workload_.gradients.size());
+    StepCheck check = checks_.check(exact_mean(), tolerances());
+    if (step().reduces_unused_map) {
+        std::vector<float> map(workload().gradients.size());
         unused_map_.copy_out(map.data(), 0, unused_map_.size_bytes());
-        for (std::size_t i = 0; i < map.size(); ++i) {
-            if (map[i] != static_cast<float>(ranks) && check.wrong.empty()) {
-                check.wrong = fmt::format("map of used parameters, element {}: expected {}, got {}",
-                                          i, ranks, map[i]);
-            }
-        }
+        check_unused_map(map, check);
     }
     return check;
 }
@@ -579,34 +479,6 @@ std::vector<Duration> GpuRank::repeat(const Message& message, std::int64_t itera
 
 namespace {
 
-// How far the host may be ahead of the GPU on each stream.
-constexpr std::size_t most_ahead = 32;
-
-// Events that are used again once they have been read.
-class EventPool {
-  public:
-    GpuEvent take() {
-        if (free_.empty()) {
-            return GpuEvent(Timing::on);
-        }
-        GpuEvent event = std::move(free_.back());
-        free_.pop_back();
-        return event;
-    }
-    void give_back(GpuEvent event) { free_.push_back(std::move(event)); }
-
-  private:
-    std::vector<GpuEvent> free_;
-};
-
-// An operation of backward, or an all-reduce, between two events.
-struct Timed {
-    std::size_t index = 0;
-    GpuEvent begin{Timing::on};
-    GpuEvent end{Timing::on};
-    bool starved = false;  // the GPU had nothing to do when it came
-};
-
 // Every operation of backward, once.
 Program program_of_backward(std::size_t operations) {
     Program program;
@@ -620,121 +492,38 @@ Program program_of_backward(std::size_t operations) {
 
 }  // namespace
 
-// Over and over for as long as contend() will, after a pass that warms up. Medians, as one
-// interruption would else count in every comparison.
-std::vector<Duration> GpuRank::backward_alone() {
-    constexpr std::chrono::milliseconds enough{100};
-    constexpr std::size_t most_passes = 100;
-    std::vector<std::vector<Duration>> samples(workload_.backward.size());
-    const Program program = program_of_backward(samples.size());
-    const Clock::time_point start = Clock::now();
-    for (std::size_t pass = 0; pass < 3 || (pass < most_passes && Clock::now() - start < enough);
-         ++pass) {
-        if (pass == 0) {
-            // Launched once before anything is launched ahead.
-            for (std::size_t i = 0; i < samples.size(); ++i) {
-                kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
-            }
-            PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "backward");
-            continue;
-        }
-        const std::optional<StepTrace> trace = run_each(program, {}, {}, 0);
-        for (std::size_t i = 0; i < samples.size(); ++i) {
-            samples[i].push_back(trace->instructions[i].length());
-        }
+// Launched once before anything is launched ahead.
+void GpuRank::warm_up_backward() {
+    for (std::size_t i = 0; i < workload().backward.size(); ++i) {
+        kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
     }
-    std::vector<Duration> medians;
-    for (std::vector<Duration>& of_operation : samples) {
-        const auto middle = of_operation.begin() + std::ssize(of_operation) / 2;
-        std::nth_element(of_operation.begin(), middle, of_operation.end());
-        medians.push_back(*middle);
+    PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "backward");
+}
+
+std::vector<Duration> GpuRank::time_backward() {
+    const Program program = program_of_backward(workload().backward.size());
+    const std::optional<StepTrace> trace = run_each(program, {}, {}, 0);
+    std::vector<Duration> times;
+    for (const Interval& operation : trace->instructions) {
+        times.push_back(operation.length());
     }
-    return medians;
+    return times;
 }
 
 ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations,
                                  const std::vector<Duration>& alone) {
     messages_.prepare(message);
-    EventPool pool;
-    std::deque<Timed> all_reduces;
-    std::deque<Timed> operations;
-    GpuEvent origin(Timing::on);
-    origin.record(compute_);
-    compute_.wait();
-    GpuEvent before(Timing::on);
-    before.record(compute_);
-    std::vector<Interval> reduced;
-    struct Ran {
-        std::size_t operation = 0;
-        Interval interval;
-    };
-    std::vector<Ran> ran;
-    std::int64_t launched = 0;
-    std::size_t next = 0;
-    PatientWait wait(communicators_.with_ctas(message.ctas));
-    while (std::ssize(reduced) < iterations) {
-        while (launched < iterations && all_reduces.size() < most_ahead) {
-            Timed timed{.begin = pool.take(), .end = pool.take()};
-            timed.begin.record(messages_.stream());
-            messages_.launch(message);
-            timed.end.record(messages_.stream());
-            all_reduces.push_back(std::move(timed));
-            ++launched;
-        }
-        while (operations.size() < most_ahead) {
-            Timed timed{.index = next, .begin = std::move(before), .end = pool.take()};
-            kernels_.backward(static_cast<std::int32_t>(next), 1.0F, false);
-            timed.end.record(compute_);
-            // What began while it was being launched waited for the host, not for the GPU.
-            timed.starved = timed.begin.has_happened();
-            before = pool.take();
-            before.record(compute_);
-            operations.push_back(std::move(timed));
-            next = (next + 1) % alone.size();
-        }
-        wait.until(
-            [&] {
-                return all_reduces.front().end.has_happened() ||
-                       operations.front().end.has_happened();
-            },
-            "contention");
-        while (!all_reduces.empty() && all_reduces.front().end.has_happened()) {
-            Timed& timed = all_reduces.front();
-            reduced.push_back({between(origin, timed.begin), between(origin, timed.end)});
-            pool.give_back(std::move(timed.begin));
-            pool.give_back(std::move(timed.end));
-            all_reduces.pop_front();
-        }
-        while (!operations.empty() && operations.front().end.has_happened()) {
-            Timed& timed = operations.front();
-            ran.push_back(
-                {timed.index, {between(origin, timed.begin), between(origin, timed.end)}});
-            pool.give_back(std::move(timed.begin));
-            pool.give_back(std::move(timed.end));
-            operations.pop_front();
-        }
+    const Load all_reduces{messages_.stream(), [&](std::size_t) { messages_.launch(message); }};
+    const Load backward{compute_, [&](std::size_t operation) {
+                            kernels_.backward(static_cast<std::int32_t>(operation), 1.0F, false);
+                        }};
+    OperationsAlone operations{.times = alone};
+    for (const KernelCall& call : kernel_plan().backward) {
+        operations.are_products.push_back(call.product.has_value());
     }
-    wait.until([&] { return compute_.is_idle() && messages_.stream().is_idle(); }, "contention");
-    ContentionTrace trace;
-    trace.products = Disturbance{};
-    for (const Interval& interval : reduced) {
-        trace.times.push_back(interval.length());
-    }
-    for (const Ran& operation : ran) {
-        if (operation.interval.begin >= reduced.front().begin &&
-            operation.interval.end <= reduced.back().end) {
-            const Disturbance disturbance{
-                std::max(Duration{1}, operation.interval.length() - stamp_time_),
-                alone[operation.operation]};
-            trace.compute.disturbed += disturbance.disturbed;
-            trace.compute.alone += disturbance.alone;
-            if (kernel_plan_.backward[operation.operation].product) {
-                trace.products->disturbed += disturbance.disturbed;
-                trace.products->alone += disturbance.alone;
-            }
-        }
-    }
-    return trace;
+    const RanTogether ran = run_together(communicators_.with_ctas(message.ctas), all_reduces,
+                                         iterations, backward, alone.size());
+    return contention_of(ran, operations, stamp_time_);
 }
 
 }  // namespace bucketwise

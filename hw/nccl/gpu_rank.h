@@ -13,19 +13,18 @@
 #include <vector>
 
 #include "hw/gradient_buffers.h"
-#include "hw/kernel_plan.h"
 #include "hw/nccl/gpu_gradients.h"
 #include "hw/nccl/gpu_kernels.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_stream.h"
 #include "hw/nccl/head_start.h"
 #include "hw/nccl/nccl_communicator.h"
-#include "hw/rank_device.h"
+#include "hw/replay_rank.h"
 #include "sim/scenario.h"
 
 namespace bucketwise {
 
-class GpuRank : public RankDevice {
+class GpuRank : public ReplayRank {
   public:
     // `communicators` is kept by reference. `workload` is the scenario's; `sync` decides where
     // gradients live. Throws std::bad_alloc when the GPU's memory does not suffice.
@@ -42,61 +41,45 @@ class GpuRank : public RankDevice {
     AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
-    std::vector<Duration> backward_alone() override;
     ContentionTrace contend(const Message& message, std::int64_t iterations,
                             const std::vector<Duration>& alone) override;
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
   private:
-    // The step in progress.
-    struct Step {
-        const Program* program = nullptr;
-        SyncSettings sync;
-        const BucketPlan* plan = nullptr;
-        std::int64_t number = 0;
-        std::int64_t micro_step = 0;
-        Communicate communicate = Communicate::yes;
-        bool is_captured = false;
-    };
+    PlannedKernels& kernels() override { return kernels_; }
+    void lay_out() override;
+    void copy_buffers(std::int32_t group) override;
+    void copy_in(std::int32_t index) override;
+    void pack(std::int32_t index) override;
+    void cast_down(std::int32_t index) override;
+    void launch(std::int32_t collective) override;
+    void wait_for(std::int32_t collective) override;
+    void cast_up(std::int32_t index) override;
+    void unpack(std::int32_t index) override;
+    void copy_back(std::int32_t index) override;
+    void warm_up_backward() override;
+    std::vector<Duration> time_backward() override;
 
-    void begin_step(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
-                    std::int64_t step, Communicate communicate);
-    void arrange(const BucketPlan& plan);
+    void put(const BufferBroadcast& moved);
+    void put(const UnusedMapSum& moved);
+    void put(const BucketReduction& moved);
     void arrange_chunks();
+    void prepare_step();
+    void restore_unused_map();
     void reserve_events(const Program& program);
     void issue(const Program& program);
     void issue_as_graph(const Program& program, StepTrace& trace);
     void warm_up(const Program& program);
-    void restore_unused_map();
-    [[nodiscard]] std::size_t end_of_batch(const Program& program, std::size_t begin) const;
-    [[nodiscard]] std::size_t launches_of(const Instruction& instruction) const;
     void stamp(const GpuEvent& event, const GpuStream& stream) const;
-    void execute(const Instruction& instruction);
-    void backward(std::int32_t operation);
-    void copy_in(std::int32_t gradient);
-    void copy_back(std::int32_t gradient);
-    void pack(std::int32_t bucket);
-    void unpack(std::int32_t bucket);
-    void cast_down(std::int32_t bucket);
-    void cast_up(std::int32_t bucket);
-    void copy_buffers(std::int32_t group);
-    void launch(std::int32_t collective);
-    void put_collective(std::int32_t collective);
-    void wait_for(std::int32_t collective);
     void finish(const Program& program);
     void read_stamps(const Program& program, StepTrace& trace) const;
-    [[nodiscard]] bool casts(std::int32_t bucket) const;
-    [[nodiscard]] DType wire_dtype(std::int32_t bucket) const;
-    [[nodiscard]] double mean_factor() const;
+    [[nodiscard]] std::size_t end_of_batch(const Program& program, std::size_t begin) const;
+    [[nodiscard]] std::size_t launches_of(const Instruction& instruction) const;
     NcclCommunicator& communicator() { return communicators_.of_steps(); }
 
-    Workload workload_;
-    std::int64_t accumulation_;
     bool as_graph_;
-    CommHook comm_hook_;
-    float value_scale_;  // of the gradients' known values, a power of two
+    bool is_captured_ = false;  // what is put on streams now is part of a graph
     Communicators& communicators_;
-    KernelPlan kernel_plan_;
     GpuStream compute_;
     GpuMessages messages_;  // has the communication stream
     GpuGradientBuffers buffers_;
@@ -107,9 +90,7 @@ class GpuRank : public RankDevice {
     DeviceMemory ones_;                         // one float32 per parameter
     DeviceMemory unused_map_;
     DeviceMemory scratch_;                   // what stamps are timed with
-    BucketPlan arranged_;                    // what the buffers are laid out for
     std::vector<ChunkTable> bucket_chunks_;  // gradients and their places in what travels
-    Step step_;
     // Plans that have run as they are, by whether they communicated; only then are they captured.
     std::vector<std::pair<BucketPlan, Communicate>> warm_;
 

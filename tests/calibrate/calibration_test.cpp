@@ -574,6 +574,62 @@ TEST_CASE("interference depends on the size only where the sizes disagree") {
     CHECK(fit_interference({}).segments.empty());
 }
 
+TEST_CASE("ranks and rounds of contention in which no operation counted are left out") {
+    ContentionRecord record;
+    record.size = {1 << 20};
+    record.allreduce_alone_us = {100};
+    record.allreduce_disturbed_us = {120};
+    record.compute_alone_us = {0, 1000};
+    record.compute_disturbed_us = {0, 1500};
+    record.products_alone_us = {0, 1000};
+    record.products_disturbed_us = {0, 1500};
+    ContentionRecord nothing = record;
+    nothing.compute_alone_us = nothing.compute_disturbed_us = {0, 0};
+    nothing.products_alone_us = nothing.products_disturbed_us = {0, 0};
+    ContentionRecord other_size = nothing;
+    other_size.size = {1 << 24};
+
+    const InterferenceFit fit = fit_interference({record, nothing, other_size});
+    CHECK(fit.warnings.empty());
+    REQUIRE(fit.points.size() == 2);
+    CHECK(fit.points[0].compute == MeasuredSlowdown{1.5, 0.005});
+    CHECK(fit.points[0].communication.factor == Approx(1.2));
+    CHECK(fit.points[0].rounds == 2);
+    CHECK(fit.points[0].apart.products.value() == Approx(1.5));
+    CHECK_FALSE(fit.points[0].apart.rest);
+    CHECK_FALSE(fit.points[1].compute);
+    REQUIRE(fit.segments.size() == 1);
+    CHECK(fit.segments[0].slowdown == Interference{1'500'000, 1'200'000});
+}
+
+TEST_CASE("contention in which no operation counted at all is taken for none, with a warning") {
+    MeasuredRun run = synthetic_gpu_run();
+    for (ContentionRecord& record : run.contentions) {
+        for (auto* times : {&record.compute_alone_us, &record.compute_disturbed_us,
+                            &record.products_alone_us, &record.products_disturbed_us}) {
+            times->assign(times->size(), 0.0);
+        }
+    }
+    const Calibration calibration = calibrate({run}, synthetic_scenario(synthetic_gpu_document()));
+    REQUIRE(calibration.link.interference.size() == 3);
+    for (const InterferenceSegment& segment : calibration.link.interference) {
+        CHECK(segment.slowdown.compute_slowdown_ppm == 1'000'000);
+        CHECK(segment.slowdown.communication_slowdown_ppm > 1'000'000);
+    }
+    CHECK(std::count_if(calibration.warnings.begin(), calibration.warnings.end(),
+                        [](const std::string& warning) {
+                            return warning.find("no operation of backward ran wholly") == 0;
+                        }) == 3);  // by number of thread blocks
+    const std::string report = calibration_report(calibration);
+    CHECK(report.find("  4 CTAs  compute ?  all-reduce 1.200") != std::string::npos);
+    CHECK(report.find("nan") == std::string::npos);
+    const Json json = fit_json(calibration);
+    for (const Json& point : json["interference"]) {
+        CHECK_FALSE(point.contains("compute_slowdown"));
+        CHECK_FALSE(point.contains("products_slowdown"));
+    }
+}
+
 TEST_CASE("contention counts as far as its thread blocks are like the steps'") {
     std::vector<ContentionRecord> records;
     const auto add = [&](std::optional<std::int64_t> ctas, double compute) {
