@@ -2,6 +2,7 @@
 // several ranks of this process.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -150,6 +151,27 @@ TEST_CASE("a network with batch normalisation broadcasts its buffers and keeps t
         CHECK(of_rank.at(0).wrong.empty());
         // Floats and counters are broadcast apart, then four or more buckets.
         CHECK(of_rank.at(0).collectives >= 6);
+    }
+}
+
+TEST_CASE("statistics of BatchNorm are exchanged between the ranks in every micro-step") {
+    for (const int ranks : {1, 2, 3}) {
+        std::vector<Scenario> scenarios;
+        for (const BatchNormSync sync : {BatchNormSync::gather, BatchNormSync::fused}) {
+            Scenario& scenario = scenarios.emplace_back(small_scenario(ranks));
+            ModelWorkload workload = std::get<ModelWorkload>(scenario.workload);
+            workload.model = "resnet18";
+            workload.input = {.batch = 1, .image_size = 32};
+            scenario.workload = workload;
+            scenario.sync.batch_norm = sync;
+            scenario.sync.bucket_cap = Bytes{8 * bytes_per_mib};
+            scenario.step.accumulation = 2;
+        }
+        check_all_right(ranks, scenarios);
+        for (const std::vector<Replayed>& of_rank : replay_all(ranks, scenarios)) {
+            // 20 BatchNorms, both ways, twice; two broadcasts, four or more buckets.
+            CHECK(of_rank.at(0).collectives >= 20 * 2 * 2 + 6);
+        }
     }
 }
 
