@@ -15,6 +15,7 @@
 #include "hw/meeting_point.h"
 #include "hw/rank_device.h"
 #include "hw/rank_identity.h"
+#include "hw/sync_batch_norm.h"
 #include "sim/scenario.h"
 
 namespace bucketwise {
@@ -48,6 +49,9 @@ class RankConnection {
 
     // One that only all-reduces. Collective.
     [[nodiscard]] virtual std::unique_ptr<MessageDevice> messages() = 0;
+
+    // One that synchronises BatchNorm layers, used by the thread that asked for it.
+    [[nodiscard]] virtual std::unique_ptr<BatchNormDevice> batch_norm() = 0;
 };
 
 class Backend {

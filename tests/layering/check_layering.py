@@ -15,7 +15,7 @@ import tempfile
 # The values that describe a run, and their readers: what real ranks and the simulator share. None of them
 # simulates.
 SHARED_WITH_HW = {f"sim/{name}.h" for name in (
-    "collective", "device", "device_input", "dtype", "error", "invariant", "json", "json_input", "link", "link_input",
+    "batch_norm", "collective", "device", "device_input", "dtype", "error", "invariant", "json", "json_input", "link", "link_input",
     "model", "models", "plan", "program", "scenario", "strategy", "timeline", "units", "workload")}
 ENGINE = "sim/engine.h"
 # What measurements look like as records; not how they are taken.
