@@ -152,6 +152,21 @@ TEST_CASE("a network with batch normalisation broadcasts its buffers between GPU
     }
 }
 
+TEST_CASE("statistics of BatchNorm are exchanged between GPUs, in a CUDA graph too") {
+    for (const int ranks : possible_ranks({2})) {
+        std::vector<Scenario> scenarios;
+        for (const bool as_graph : {false, true}) {
+            Scenario& scenario = scenarios.emplace_back(small_scenario(ranks));
+            model_of_test(scenario).model = "resnet18";
+            model_of_test(scenario).input = {.batch = 1, .image_size = 32};
+            scenario.sync.batch_norm = as_graph ? BatchNormSync::fused : BatchNormSync::gather;
+            scenario.sync.bucket_cap = Bytes{8 * bytes_per_mib};
+            scenario.step.cuda_graph = as_graph;
+        }
+        check_all_right(ranks, scenarios);
+    }
+}
+
 TEST_CASE("gradients of which only the readiness is known are reduced between GPUs") {
     for (const int ranks : possible_ranks({1, 2})) {
         Scenario scenario = small_scenario(ranks);
