@@ -17,12 +17,14 @@ struct Bench {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Bench, 3> benches{{
+constexpr std::array<Bench, 4> benches{{
     {"allreduce", "time, memory and exactness of all-reduces, by algorithm, size and ranks",
      run_bench_allreduce},
     {"compute", "one rank's step without communication, predicted and measured, layer by layer",
      run_bench_compute},
     {"copies", "what packing gradients into a bucket costs beside a plain copy", run_bench_copies},
+    {"syncbn", "a BatchNorm layer synchronised over ranks, by implementation, batch and width",
+     run_bench_syncbn},
 }};
 
 std::string usage() {

@@ -32,5 +32,6 @@ int run_bench(const std::vector<std::string>& arguments);
 int run_bench_allreduce(const std::vector<std::string>& arguments);
 int run_bench_compute(const std::vector<std::string>& arguments);
 int run_bench_copies(const std::vector<std::string>& arguments);
+int run_bench_syncbn(const std::vector<std::string>& arguments);
 
 }  // namespace bucketwise
