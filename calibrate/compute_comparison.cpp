@@ -137,9 +137,10 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
     std::vector<double> fitted_forward;
     std::vector<double> fitted_backward;
     if (comparison.device) {
-        const Workload fitted = workload_from_model(
-            model_of(workload), workload.dtype,
-            {.device = comparison.device->device, .arithmetic = workload.arithmetic});
+        const Workload fitted = workload_from_model(model_of(workload), workload.dtype,
+                                                    {.device = comparison.device->device,
+                                                     .arithmetic = workload.arithmetic,
+                                                     .batch_norm = measured.sync.batch_norm});
         fitted_forward = fitted_us(fitted, false);
         fitted_backward = fitted_us(fitted, true);
     }

@@ -23,18 +23,6 @@ struct TimedWork {
     double seconds = 0;
 };
 
-const Work& work_of(const Operation& operation, Pass pass) {
-    switch (pass) {
-        case Pass::forward:
-            return operation.forward;
-        case Pass::input_gradient:
-            return operation.input_gradient;
-        case Pass::weight_gradient:
-            break;
-    }
-    return operation.weight_gradient;
-}
-
 void add_pass(const Model& model, const std::vector<TimedOperation>& pass,
               const std::vector<Duration>& times, Arithmetic arithmetic,
               std::vector<TimedWork>& works) {

@@ -254,8 +254,9 @@ std::vector<WhatIf> what_if(const StepInput& input, const Scenario& scenario,
 // --- pictures ---
 
 std::string label_of(const Collective& collective) {
-    return collective.bucket ? fmt::format("bucket {}", *collective.bucket + 1)
-                             : std::string(name_of(collective.kind));
+    return collective.bucket       ? fmt::format("bucket {}", *collective.bucket + 1)
+           : collective.statistics ? std::string("statistics")
+                                   : std::string(name_of(collective.kind));
 }
 
 StepPicture predicted_picture(const Program& program) {

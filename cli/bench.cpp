@@ -17,7 +17,7 @@ struct Bench {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Bench, 7> benches{{
+constexpr std::array<Bench, 8> benches{{
     {"allreduce", "time, memory and exactness of all-reduces, by algorithm, size and ranks",
      run_bench_allreduce},
     {"bucketed", "bucket sizes by sequence lengths and batch sizes (CS336)", run_bench_bucketed},
@@ -28,6 +28,8 @@ constexpr std::array<Bench, 7> benches{{
     {"ddp-strategies", "naive, flat and overlapped synchronisation (CS336)",
      run_bench_ddp_strategies},
     {"copies", "what packing gradients into a bucket costs beside a plain copy", run_bench_copies},
+    {"syncbn", "a BatchNorm layer synchronised over ranks, by implementation, batch and width",
+     run_bench_syncbn},
     {"training", "a data-parallel training run, simulated and real", run_bench_training},
 }};
 

@@ -36,5 +36,6 @@ int run_bench_compare_ddp(const std::vector<std::string>& arguments);
 int run_bench_ddp_strategies(const std::vector<std::string>& arguments);
 int run_bench_copies(const std::vector<std::string>& arguments);
 int run_bench_training(const std::vector<std::string>& arguments);
+int run_bench_syncbn(const std::vector<std::string>& arguments);
 
 }  // namespace bucketwise

@@ -15,6 +15,7 @@
 #include "hw/meeting_point.h"
 #include "hw/rank_device.h"
 #include "hw/rank_identity.h"
+#include "hw/sync_batch_norm.h"
 #include "hw/training/training_device.h"
 #include "sim/scenario.h"
 
@@ -52,6 +53,9 @@ class RankConnection {
 
     // One that trains. Collective.
     [[nodiscard]] virtual std::unique_ptr<TrainingDevice> training() = 0;
+
+    // One that synchronises BatchNorm layers, used by the thread that asked for it.
+    [[nodiscard]] virtual std::unique_ptr<BatchNormDevice> batch_norm() = 0;
 };
 
 class Backend {

@@ -43,6 +43,10 @@ class Communicator {
     // rounded to the type after each addition. elements >= 0.
     virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
 
+    // Byte i of rank r's `own` becomes all[r * size + i], on every rank. `all` holds ranks() x size
+    // bytes and does not overlap `own`.
+    virtual void all_gather(const void* own, void* all, Bytes size) = 0;
+
     // data of rank 0 is copied to all others.
     virtual void broadcast_from_first(void* data, Bytes size) = 0;
 };

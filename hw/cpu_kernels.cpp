@@ -137,7 +137,7 @@ void CpuKernels::multiply(const KernelCall& call) {
     const float* right = right_factor(call);
     for (std::int64_t i = 0; i < p.count; ++i) {
         const In b(right + i * p.k * p.n, p.k, p.n);
-        if (call.pass == Pass::forward) {
+        if (is_forward(call.pass)) {
             const In a(left_[p.k].floats() + i * p.m * p.k, p.m, p.k);
             Out(result_.floats() + i * p.m * p.n, p.m, p.n).noalias() = a * b;
         } else {

@@ -54,6 +54,7 @@ StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const B
     tickets_.assign(program.collectives.size(), {});
     thread_.restart();
     std::fill_n(unused_map_.floats(), workload().gradients.size(), 1.0F);
+    fill_statistics();
     StepTrace trace;
     trace.instructions.resize(program.instructions.size());
     if (communicate == Communicate::yes) {
@@ -71,6 +72,14 @@ StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const B
         trace.collectives.push_back({between(start, times.begin), between(start, times.end)});
     }
     return trace;
+}
+
+void CpuRank::fill_statistics() {
+    const std::vector<std::byte>& initial = statistics().initial();
+    if (statistics_.size_bytes() < std::ssize(initial)) {
+        statistics_ = Arena(std::ssize(initial));
+    }
+    std::copy(initial.begin(), initial.end(), statistics_.at(0));
 }
 
 void CpuRank::copy_in(std::int32_t index) {
@@ -170,6 +179,21 @@ CommunicationThread::Job CpuRank::job_of(const BucketReduction& moved) {
     };
 }
 
+CommunicationThread::Job CpuRank::job_of(const StatisticsExchange& moved) {
+    if (is_free()) {
+        return [] {};
+    }
+    std::byte* own = statistics_.at(moved.own_offset);
+    std::byte* all = statistics_.at(moved.all_offset);
+    return [this, own, all, moved] {
+        if (moved.gathers) {
+            communicator_.all_gather(own, all, moved.own_size());
+        } else {
+            communicator_.all_reduce_sum(own, moved.elements, moved.dtype);
+        }
+    };
+}
+
 StepCheck CpuRank::check() {
     StepCheck check;
     const double mean = exact_mean();
@@ -192,6 +216,8 @@ StepCheck CpuRank::check() {
     if (step().reduces_unused_map) {
         check_unused_map({unused_map_.floats(), relative.size()}, check);
     }
+    const std::byte* exchanged = statistics_.at(0);
+    check_statistics({exchanged, exchanged + statistics().initial().size()}, check);
     return check;
 }
 

@@ -52,10 +52,12 @@ class CpuRank : public ReplayRank {
     void warm_up_backward() override;
     std::vector<Duration> time_backward() override;
 
+    void fill_statistics();
     [[nodiscard]] bool is_free() const;
     [[nodiscard]] CommunicationThread::Job job_of(const BufferBroadcast& moved);
     [[nodiscard]] CommunicationThread::Job job_of(const UnusedMapSum& moved);
     [[nodiscard]] CommunicationThread::Job job_of(const BucketReduction& moved);
+    [[nodiscard]] CommunicationThread::Job job_of(const StatisticsExchange& moved);
     // Of the gradient, in what of its bucket travels.
     [[nodiscard]] std::byte* place_on_the_wire(std::int32_t bucket, std::int32_t gradient);
 
@@ -65,6 +67,7 @@ class CpuRank : public ReplayRank {
     std::vector<Arena> broadcast_;                      // by buffer group: what travels
     std::vector<Arena> module_buffers_;                 // and where it is copied to
     Arena unused_map_;                                  // one float32 per parameter, all ones
+    Arena statistics_;                                  // what ranks exchange of BatchNorm's
     IsolatedAllReduce messages_;                        // uses thread_
     std::vector<CommunicationThread::Ticket> tickets_;  // of the step in progress, by collective
     CommunicationThread thread_;                        // last, so that it ends first

@@ -59,18 +59,6 @@ class Planner {
         return call;
     }
 
-    static const Work& work_of(const Operation& operation, Pass pass) {
-        switch (pass) {
-            case Pass::input_gradient:
-                return operation.input_gradient;
-            case Pass::weight_gradient:
-                return operation.weight_gradient;
-            case Pass::forward:
-                break;
-        }
-        return operation.forward;
-    }
-
     [[nodiscard]] std::optional<std::int32_t> parameter_of_product(
         const Operation& operation) const {
         const MatrixProduct& product = *operation.product;

@@ -29,6 +29,7 @@ void ReplayRank::begin_step(const Program& program, const SyncSettings& sync,
              .reduces_unused_map = sync.reduces_unused_map,
              .number = number,
              .communicate = communicate};
+    statistics_ = StatisticsMessages(program, rank_, step_.rules.ranks());
     if (!plan.buckets.empty() && !(plan_ == plan)) {
         plan_ = plan;
         lay_out();
@@ -91,7 +92,7 @@ bool ReplayRank::casts(std::int32_t index) const {
 }
 
 Movement ReplayRank::movement(std::int32_t collective) const {
-    return movement_of(*step_.program, collective, plan_, step_.rules);
+    return movement_of(*step_.program, collective, plan_, statistics_, step_.rules);
 }
 
 double ReplayRank::exact_mean() const {
@@ -113,6 +114,12 @@ void ReplayRank::check_unused_map(std::span<const float> map, StepCheck& check) 
     if (wrong != map.end() && check.wrong.empty()) {
         check.wrong = fmt::format("map of used parameters, element {}: expected {}, got {}",
                                   wrong - map.begin(), ranks, *wrong);
+    }
+}
+
+void ReplayRank::check_statistics(const std::vector<std::byte>& block, StepCheck& check) const {
+    if (check.wrong.empty()) {
+        check.wrong = statistics_.what_is_wrong(block);
     }
 }
 

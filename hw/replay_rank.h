@@ -10,6 +10,7 @@
 #include "hw/planned_kernels.h"
 #include "hw/rank_device.h"
 #include "hw/replay_rules.h"
+#include "hw/statistics_messages.h"
 #include "sim/plan.h"
 #include "sim/program.h"
 #include "sim/scenario.h"
@@ -66,6 +67,9 @@ class ReplayRank : public RankDevice {
     [[nodiscard]] std::vector<double> tolerances() const;
     // `map`: one value per parameter, after the step. Says what is wrong unless something else is.
     void check_unused_map(std::span<const float> map, StepCheck& check) const;
+    // What stands for BatchNorm's statistics in the step. `block`: after it.
+    [[nodiscard]] const StatisticsMessages& statistics() const { return statistics_; }
+    void check_statistics(const std::vector<std::byte>& block, StepCheck& check) const;
 
   private:
     [[nodiscard]] virtual PlannedKernels& kernels() = 0;
@@ -96,6 +100,7 @@ class ReplayRank : public RankDevice {
     KernelPlan kernel_plan_;
     BucketPlan plan_;
     Step step_;
+    StatisticsMessages statistics_;
 };
 
 }  // namespace bucketwise

@@ -26,13 +26,16 @@ double ReplayRules::tolerance(DType dtype, std::int64_t accumulation) const {
 }
 
 Movement movement_of(const Program& program, std::int32_t collective, const BucketPlan& plan,
-                     const ReplayRules& rules) {
+                     const StatisticsMessages& statistics, const ReplayRules& rules) {
     const Collective& c = program.collectives[static_cast<std::size_t>(collective)];
     if (c.kind == CollectiveKind::broadcast) {
         // Broadcasts open a step, one per buffer group in order.
         return BufferBroadcast{collective, c.bytes};
     }
-    invariant(c.kind == CollectiveKind::all_reduce, "a step broadcasts and all-reduces");
+    if (c.statistics) {
+        return statistics.of(collective);
+    }
+    invariant(c.kind == CollectiveKind::all_reduce, "buckets and the map are all-reduced");
     if (!c.bucket) {
         return UnusedMapSum{c.bytes.count / map_element_bytes};
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "hw/statistics_messages.h"
 #include "sim/dtype.h"
 #include "sim/plan.h"
 #include "sim/program.h"
@@ -69,10 +70,11 @@ struct BucketReduction {
     bool averages = false;  // else sums
     bool operator==(const BucketReduction&) const = default;
 };
-using Movement = std::variant<BufferBroadcast, UnusedMapSum, BucketReduction>;
+using Movement = std::variant<BufferBroadcast, UnusedMapSum, BucketReduction, StatisticsExchange>;
 
-// `collective`: of program.collectives. `plan` is what the program was built for.
+// `collective`: of program.collectives. `plan` is what the program was built for, `statistics` were
+// made for it.
 Movement movement_of(const Program& program, std::int32_t collective, const BucketPlan& plan,
-                     const ReplayRules& rules);
+                     const StatisticsMessages& statistics, const ReplayRules& rules);
 
 }  // namespace bucketwise

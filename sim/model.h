@@ -63,6 +63,7 @@ struct Operation {
     // Indices into Model::parameters, in the order in which PyTorch's autograd finishes their
     // gradients: a linear layer's bias before its weight, a convolution's or normalisation's after.
     std::vector<std::int32_t> parameters;
+    std::int64_t batch_norm_channels = 0;  // of a BatchNorm; 0: something else
     bool operator==(const Operation&) const = default;
 };
 

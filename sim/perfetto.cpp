@@ -81,11 +81,18 @@ class TraceWriter {
     [[nodiscard]] std::string collective_name(std::size_t index) const {
         const Collective& collective = program_.collectives[index];
         const std::string subject = collective.bucket ? fmt::format("bucket {}", *collective.bucket)
+                                    : collective.statistics ? after(*collective.statistics)
                                     : collective.kind == CollectiveKind::broadcast
                                         ? "buffers"
                                         : "unused parameters";
         return fmt::format("{} {} ({:.2f} MiB)", name_of(collective.kind), subject,
                            to_mib(collective.bytes));
+    }
+
+    [[nodiscard]] std::string after(const StatisticsOf& place) const {
+        const auto& operations =
+            place.phase == Phase::forward ? workload_.forward : workload_.backward;
+        return "after " + operations[static_cast<std::size_t>(place.operation)].name;
     }
 
     [[nodiscard]] std::string instruction_name(std::size_t index) const {

@@ -9,9 +9,12 @@
 namespace bucketwise {
 namespace {
 
-SyncSettings no_synchronisation() {
+// Of gradients: what BatchNorm exchanges, it exchanges in every micro-step (no_sync() does not
+// reach it).
+SyncSettings no_synchronisation(const SyncSettings& sync) {
     SyncSettings settings;
     settings.communicates = false;
+    settings.exchanges_statistics = sync.exchanges_statistics;
     return settings;
 }
 
@@ -45,6 +48,7 @@ class Builder {
             const TimedOperation& operation = workload_.forward[i];
             add({InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i),
                  operation.host, operation.device});
+            exchange_statistics(operation, Phase::forward, i);
         }
     }
 
@@ -89,6 +93,21 @@ class Builder {
         const TimedOperation& operation = workload_.backward[i];
         add({InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i),
              operation.host, operation.device});
+        exchange_statistics(operation, Phase::backward, i);
+    }
+
+    // On the one communication stream, so that it queues behind buckets, and what follows on the
+    // compute stream waits for both.
+    void exchange_statistics(const TimedOperation& operation, Phase phase, std::size_t index) {
+        if (!operation.exchange || !sync_.exchanges_statistics) {
+            return;
+        }
+        const Exchange& exchange = *operation.exchange;
+        const std::int32_t collective =
+            launch(exchange.kind, phase, exchange.buffer(input_.group.ranks), std::nullopt);
+        program_.collectives.back().statistics = {phase, static_cast<std::int32_t>(index),
+                                                  exchange.dtype};
+        add({InstructionKind::wait, phase, collective, input_.link.host_wait, {}});
     }
 
     void backward() {
@@ -239,7 +258,7 @@ class Builder {
         }
         for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
             const Collective& collective = program_.collectives[i];
-            if (collective.kind != CollectiveKind::all_reduce) {
+            if (collective.kind != CollectiveKind::all_reduce || collective.statistics) {
                 continue;
             }
             add({InstructionKind::wait,
@@ -313,7 +332,7 @@ Program build_opening(const StepInput& input, const SyncSettings& sync) {
 
 Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number) {
     Program program;
-    const SyncSettings none = no_synchronisation();
+    const SyncSettings none = no_synchronisation(sync);
     const BucketPlan no_buckets;
     Builder builder(input, none, no_buckets, program);
     if (number == 0 && first_part(input, sync) == Part::micro_step) {
@@ -326,7 +345,7 @@ Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::
 
 Program build_last_forward(const StepInput& input, const SyncSettings& sync) {
     Program program;
-    const SyncSettings none = no_synchronisation();
+    const SyncSettings none = no_synchronisation(sync);
     const BucketPlan no_buckets;
     Builder builder(input, none, no_buckets, program);
     if (first_part(input, sync) == Part::last_forward) {

@@ -55,12 +55,22 @@ struct Instruction {
     bool operator==(const Instruction&) const = default;
 };
 
+// BatchNorm's, of an operation of Workload::forward or Workload::backward.
+struct StatisticsOf {
+    Phase phase = Phase::forward;
+    std::int32_t operation = 0;
+    DType dtype = DType::float32;  // of what travels
+    bool operator==(const StatisticsOf&) const = default;
+};
+
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
-    std::optional<std::int32_t> bucket;  // none: buffers, or DDP's map of unused parameters
-    Bytes bytes;                         // after the comm hook
-    Duration time{0};                    // alone on the link
-    Interference interference = {};      // while it is in flight
+    std::optional<std::int32_t>
+        bucket;                      // none: buffers, DDP's map of unused parameters, statistics
+    Bytes bytes;                     // after the comm hook
+    Duration time{0};                // alone on the link
+    Interference interference = {};  // while it is in flight
+    std::optional<StatisticsOf> statistics = {};  // waited for where they are launched
     bool operator==(const Collective&) const = default;
 };
 
@@ -72,7 +82,7 @@ struct Program {
 };
 
 struct StepSettings {
-    std::int64_t accumulation = 1;  // micro-steps; only the last one synchronises (no_sync)
+    std::int64_t accumulation = 1;  // micro-steps; only the last one reduces gradients (no_sync)
     Duration optimizer{0};
     // Host time to launch the optimizer, evenly over its updates, one per gradient.
     Duration optimizer_launch{0};

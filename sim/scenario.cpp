@@ -213,17 +213,20 @@ Device device_for_spreading() {
     return device;
 }
 
-void check_operation_counts(const JsonObject& object, const ModelWorkload& workload) {
+// A synchronised BatchNorm has one operation more.
+void check_operation_counts(const JsonPlace& place, const ModelWorkload& workload,
+                            BatchNormSync batch_norm) {
     if (workload.forward_operations.empty()) {
         return;
     }
     const Workload untimed =
-        workload_from_model(model_of(workload), workload.dtype, {.device = device_for_spreading()});
-    const auto check = [&](std::string_view key, std::size_t given, std::size_t operations) {
+        workload_from_model(model_of(workload), workload.dtype,
+                            {.device = device_for_spreading(), .batch_norm = batch_norm});
+    const auto check = [&](const char* key, std::size_t given, std::size_t operations) {
         if (given != operations) {
-            object.at(key).fail(
-                fmt::format("{} times, one per operation of the model's pass", operations),
-                std::to_string(given));
+            JsonPlace{&place.value->at(key), place.file, fmt::format("{}/{}", place.pointer, key)}
+                .fail(fmt::format("{} times, one per operation of the model's pass", operations),
+                      std::to_string(given));
         }
     };
     check("forward_operations_us", workload.forward_operations.size(), untimed.forward.size());
@@ -245,7 +248,6 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
         arithmetic ? read_choice(*arithmetic, all_arithmetics) : arithmetic_of(workload.dtype);
     read_times(object, workload);
     check_arithmetic(object, workload);
-    check_operation_counts(object, workload);
     return workload;
 }
 
@@ -368,7 +370,7 @@ SyncRequest read_sync(const JsonPlace& place) {
     const JsonObject object(
         place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
                 "fused_copies", "comm_hook", "pytorch_version", "find_unused_parameters",
-                "broadcast_buffers", "closing", "order", "launch"});
+                "broadcast_buffers", "batch_norm", "closing", "order", "launch"});
     SyncRequest sync;
     sync.strategy = read_choice(object.at("strategy"), all_strategies);
     read_caps(object, sync);
@@ -390,6 +392,9 @@ SyncRequest read_sync(const JsonPlace& place) {
     }
     if (const auto broadcast = object.find("broadcast_buffers")) {
         sync.broadcast_buffers = read_boolean(*broadcast);
+    }
+    if (const auto batch_norm = object.find("batch_norm")) {
+        sync.batch_norm = read_choice(*batch_norm, all_batch_norm_syncs);
     }
     return sync;
 }
@@ -474,17 +479,18 @@ Duration optimizer_time(const StepRequest& step, const Workload& workload, const
                {elements_per_parameter(std::get<Optimizer>(step.optimizer)), directions_of_a_copy});
 }
 
-Workload timed_workload(const ModelWorkload& workload) {
+Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm) {
     const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
                              .arithmetic = workload.arithmetic,
                              .measured_forward = workload.forward,
                              .measured_backward = workload.backward,
                              .measured_forward_operations = workload.forward_operations,
-                             .measured_backward_operations = workload.backward_operations};
+                             .measured_backward_operations = workload.backward_operations,
+                             .batch_norm = batch_norm};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
-Workload timed_workload(const GradientWorkload& workload) {
+Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_norm*/) {
     Workload result =
         workload_from_readiness(workload.gradients, workload.forward, workload.backward);
     if (workload.device) {
@@ -517,6 +523,9 @@ Scenario parse_scenario(const Json& document, const std::string& file,
     scenario.workload = read_workload(object.at("workload"));
     read_cluster(object.at("cluster"), read_file, scenario);
     scenario.sync = read_sync(object.at("sync"));
+    if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
+        check_operation_counts(object.at("workload"), *workload, scenario.sync.batch_norm);
+    }
     if (const auto step = object.find("step")) {
         scenario.step = read_step(*step, scenario);
     }
@@ -546,8 +555,9 @@ StepInput step_input(const Scenario& scenario) {
     StepInput input;
     input.group = scenario.group;
     input.link = scenario.link;
-    input.workload = std::visit([](const auto& workload) { return timed_workload(workload); },
-                                scenario.workload);
+    input.workload = std::visit(
+        [&](const auto& workload) { return timed_workload(workload, scenario.sync.batch_norm); },
+        scenario.workload);
     const Device* device = device_of(scenario);
     input.copy_bandwidth = scenario.link.copy_bandwidth;
     if (!input.copy_bandwidth && device != nullptr) {
@@ -591,6 +601,20 @@ void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
 
 }  // namespace
 
+namespace {
+
+bool has_batch_norm(const Scenario& scenario) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    if (workload == nullptr) {
+        return false;
+    }
+    const Model model = model_of(*workload);
+    return std::any_of(model.operations.begin(), model.operations.end(),
+                       [](const Operation& o) { return o.batch_norm_channels > 0; });
+}
+
+}  // namespace
+
 std::vector<std::string> caveats(const Scenario& scenario) {
     const SyncRequest& sync = scenario.sync;
     const SyncSettings settings = settings_for(sync);
@@ -613,6 +637,10 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     note(sync.comm_hook != CommHook::none, settings.communicates, "comm_hook");
     note(sync.find_unused_parameters, ddp, "find_unused_parameters");
     note(!sync.broadcast_buffers, ddp, "broadcast_buffers");
+    note(sync.batch_norm != BatchNormSync::local, settings.communicates, "batch_norm");
+    if (sync.batch_norm != BatchNormSync::local && !has_batch_norm(scenario)) {
+        notes.emplace_back("/sync/batch_norm has no effect on a workload without BatchNorm");
+    }
     const std::optional<std::int64_t> measured = scenario.link.provenance.ranks;
     if (measured && *measured != scenario.group.ranks) {
         notes.push_back(

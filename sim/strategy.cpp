@@ -113,6 +113,7 @@ SyncSettings settings_for(const SyncRequest& request) {
     settings.fused_copies = request.fused_copies && settings.copies_in;
     settings.comm_hook = request.comm_hook;
     settings.broadcasts_buffers = ddp && request.broadcast_buffers;
+    settings.exchanges_statistics = settings.communicates;
     return settings;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/batch_norm.h"
 #include "sim/plan.h"
 #include "sim/units.h"
 
@@ -63,6 +64,7 @@ struct SyncRequest {
     CommHook comm_hook = CommHook::none;
     bool find_unused_parameters = false;
     bool broadcast_buffers = true;
+    BatchNormSync batch_norm = BatchNormSync::local;
     std::optional<Closing> closing;
     std::optional<Order> order;
     std::optional<LaunchRule> launch;
@@ -80,6 +82,8 @@ struct SyncSettings {
     CommHook comm_hook = CommHook::none;
     bool broadcasts_buffers = false;  // at the start of forward
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket
+    // Where the workload's operations ask for it: BatchNorm's statistics, in every micro-step.
+    bool exchanges_statistics = false;
     bool operator==(const SyncSettings&) const = default;
 };
 

@@ -298,7 +298,11 @@ Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     : input_(input), request_(std::move(request)) {
     const SyncSettings sync = settings(std::nullopt);
     seconds_before_closing_ = longest_seconds_before_closing(input, sync);
-    broadcast_time_ = time_on_wire(build_opening(input, sync));
+    // Statistics of BatchNorm are exchanged in every micro-step.
+    communication_before_closing_ =
+        time_on_wire(build_opening(input, sync)) +
+        (input.step.accumulation - 1) * time_on_wire(build_micro_step(input, sync, 0)) +
+        time_on_wire(build_last_forward(input, sync));
     const auto unlaunched = [](Program program) {
         return with_free_launches(with_free_communication(std::move(program)));
     };
@@ -329,7 +333,7 @@ Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan)
     }
     evaluation.same_plan = plan.same_plan;
     evaluation.bucket_bytes = launched_bytes(program_, plan);
-    evaluation.communication = broadcast_time_ + time_on_wire(program_);
+    evaluation.communication = communication_before_closing_ + time_on_wire(program_);
     evaluation.times = simulate_times(program_, before_closing_);
     program_ = with_free_communication(std::move(program_));
     evaluation.exposed =

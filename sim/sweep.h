@@ -90,7 +90,7 @@ class Evaluator {
     const StepInput& input_;
     SyncRequest request_;
     double seconds_before_closing_ = 0;  // at most
-    Duration broadcast_time_{0};
+    Duration communication_before_closing_{0};
     RankProgress before_closing_;
     RankProgress before_closing_if_free_;     // had the broadcasts been free
     RankProgress before_closing_unlaunched_;  // and had the host issued everything in no time

@@ -84,6 +84,17 @@ CostedOperation costed(std::string name, const Work& work, const OperationPass& 
     return result;
 }
 
+bool is_synchronised(const Operation& operation, const ModelTiming& timing) {
+    return operation.batch_norm_channels > 0 && timing.batch_norm != BatchNormSync::local;
+}
+
+CostedOperation pass_of(const Model& model, std::size_t index, Pass pass, const std::string& suffix,
+                        const ModelTiming& timing) {
+    const Operation& operation = model.operations[index];
+    return costed(operation.name + suffix, work_of(operation, pass),
+                  {static_cast<std::int32_t>(index), pass}, timing);
+}
+
 std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
     std::vector<CostedOperation> pass;
     for (std::size_t i = 0; i < model.operations.size(); ++i) {
@@ -91,8 +102,14 @@ std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming&
         if (operation.forward == Work{}) {
             continue;  // a view: nothing is launched
         }
-        const OperationPass source{static_cast<std::int32_t>(i), Pass::forward};
-        pass.push_back(costed(operation.name, operation.forward, source, timing));
+        if (is_synchronised(operation, timing)) {
+            pass.push_back(pass_of(model, i, Pass::statistics, " statistics", timing));
+            pass.back().operation.exchange =
+                forward_exchange(timing.batch_norm, operation.batch_norm_channels);
+            pass.push_back(pass_of(model, i, Pass::normalise, "", timing));
+        } else {
+            pass.push_back(pass_of(model, i, Pass::forward, "", timing));
+        }
     }
     return pass;
 }
@@ -123,14 +140,21 @@ std::vector<CostedOperation> backward_pass(const Model& model, const ModelTiming
     std::vector<CostedOperation> pass;
     for (std::size_t i = model.operations.size(); i-- > 0;) {
         const Operation& operation = model.operations[i];
-        const auto index = static_cast<std::int32_t>(i);
-        if (operation.input_gradient != Work{}) {
-            pass.push_back(costed(operation.name + " input gradient", operation.input_gradient,
-                                  {index, Pass::input_gradient}, timing));
+        const bool has_weight =
+            operation.weight_gradient != Work{} || !operation.parameters.empty();
+        const bool synchronised = is_synchronised(operation, timing);
+        if (synchronised) {
+            pass.push_back(pass_of(model, i, Pass::weight_gradient, " weight gradient", timing));
+            pass.back().operation.exchange =
+                backward_exchange(timing.batch_norm, operation.batch_norm_channels);
         }
-        if (operation.weight_gradient != Work{} || !operation.parameters.empty()) {
-            pass.push_back(costed(operation.name + " weight gradient", operation.weight_gradient,
-                                  {index, Pass::weight_gradient}, timing));
+        if (operation.input_gradient != Work{}) {
+            pass.push_back(pass_of(model, i, Pass::input_gradient, " input gradient", timing));
+        }
+        if (has_weight && !synchronised) {
+            pass.push_back(pass_of(model, i, Pass::weight_gradient, " weight gradient", timing));
+        }
+        if (has_weight) {
             pass.back().operation.ready_count = finish_parameters(model, i, first_user, readiness);
         }
     }
@@ -152,6 +176,25 @@ std::vector<BufferGroup> buffer_groups(const Model& model) {
 }
 
 }  // namespace
+
+Work work_of(const Operation& operation, Pass pass) {
+    constexpr std::int64_t batch_norm_times = 3;  // forward moves its elements: read, read, write
+    const Work& forward = operation.forward;
+    const std::int64_t statistics = forward.elements / batch_norm_times;
+    switch (pass) {
+        case Pass::forward:
+            return forward;
+        case Pass::statistics:
+            return {0, statistics};
+        case Pass::normalise:
+            return {forward.flops, forward.elements - statistics};
+        case Pass::input_gradient:
+            return operation.input_gradient;
+        case Pass::weight_gradient:
+            break;
+    }
+    return operation.weight_gradient;
+}
 
 Bytes Workload::gradient_bytes() const {
     Bytes sum;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/batch_norm.h"
 #include "sim/device.h"
 #include "sim/dtype.h"
 #include "sim/model.h"
@@ -24,7 +25,20 @@ struct Gradient {
     [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
 };
 
-enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
+enum class Pass : std::uint8_t {
+    forward,
+    statistics,  // of a BatchNorm whose forward stops between its two halves to hear of other ranks
+    normalise,
+    input_gradient,
+    weight_gradient
+};
+
+constexpr bool is_forward(Pass pass) {
+    return pass == Pass::forward || pass == Pass::statistics || pass == Pass::normalise;
+}
+
+// Of BatchNorm's three times its elements, the statistics read one; the rest is normalising.
+Work work_of(const Operation& operation, Pass pass);
 
 // One pass of one operation of a model: what a real rank runs for a TimedOperation.
 struct OperationPass {
@@ -41,6 +55,7 @@ struct TimedOperation {
     Duration host{0};    // host time to launch it
     std::int32_t ready_count = 0;
     std::optional<OperationPass> source = {};  // none: its time was given, not its work
+    std::optional<Exchange> exchange = {};     // all ranks wait for it before what follows
     bool operator==(const TimedOperation&) const = default;
 };
 
@@ -86,6 +101,7 @@ struct ModelTiming {
     // Or measured one by one, in the order they run; empty: they were not.
     std::vector<Duration> measured_forward_operations = {};
     std::vector<Duration> measured_backward_operations = {};
+    BatchNormSync batch_norm = BatchNormSync::local;
     bool operator==(const ModelTiming&) const = default;
 };
 
@@ -96,6 +112,11 @@ struct ModelTiming {
 // only where the host is the device. In backward each operation runs its input gradient, then its
 // weight gradient; a parameter's gradient is ready when the last operation that uses it has run
 // (tied weights).
+//
+// A BatchNorm that is synchronised runs its forward in two halves, statistics and normalising, and
+// its weight gradient before its input gradient: what each first one found is exchanged before the
+// second. Its parameters' gradients are ready when both have run, as autograd hands them out
+// together.
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing);
 
 }  // namespace bucketwise

@@ -1,5 +1,6 @@
 #include "hw/gloo/gloo_backend.h"
 
+#include "hw/cpu_batch_norm.h"
 #include "hw/cpu_copy_bench.h"
 #include "hw/cpu_kernels.h"
 #include "hw/cpu_rank.h"
@@ -32,6 +33,10 @@ class GlooRank : public RankConnection {
 
     std::unique_ptr<TrainingDevice> training() override {
         return std::make_unique<CpuTrainingDevice>(connection_.communicator(implementation_));
+    }
+
+    std::unique_ptr<BatchNormDevice> batch_norm() override {
+        return std::make_unique<CpuBatchNorm>(connection_.communicator(implementation_));
     }
 
   private:

@@ -14,6 +14,7 @@ class GlooCommunicator : public Communicator {
     [[nodiscard]] int rank() const final { return group_.rank(); }
     [[nodiscard]] int ranks() const final { return group_.ranks(); }
     void all_reduce_sum(void* data, std::int64_t elements, DType dtype) final;
+    void all_gather(const void* own, void* all, Bytes size) final;
     void broadcast_from_first(void* data, Bytes size) final;
 
   protected:

@@ -288,7 +288,7 @@ const std::byte* GpuKernels::right_factor(const KernelCall& call) const {
 
 void GpuKernels::multiply(const KernelCall& call) {
     const MatrixProduct& p = *call.product;
-    if (call.pass == Pass::forward) {
+    if (is_forward(call.pass)) {
         products_.forward(p, left_.at(p.k).at(0), right_factor(call), result_.at(0));
     } else {
         products_.input_gradient(p, result_gradients_.at({p.n, p.m % 2 != 0}).at(0),

@@ -144,7 +144,7 @@ void GpuRank::arrange_chunks() {
 std::int64_t GpuRank::peak_memory_bytes() const {
     std::int64_t bytes = kernels_.memory_bytes() + checks_.memory_bytes() +
                          messages_.peak_memory_bytes() + ones_.size_bytes() +
-                         unused_map_.size_bytes();
+                         unused_map_.size_bytes() + statistics_.size_bytes();
     for (const DeviceMemory* memory :
          {&buffers_.buckets_block(), &buffers_.own_block(), &buffers_.compressed_block()}) {
         bytes += memory->size_bytes();
@@ -167,6 +167,11 @@ void GpuRank::prepare_step() {
     }
     restore_unused_map();
     compute_.wait();
+    const std::vector<std::byte>& initial = statistics().initial();
+    if (statistics_.size_bytes() < std::ssize(initial)) {
+        statistics_ = DeviceMemory(std::ssize(initial));
+    }
+    statistics_.write(initial);
 }
 
 void GpuRank::restore_unused_map() {
@@ -350,6 +355,17 @@ void GpuRank::put(const BucketReduction& moved) {
         messages_.stream());
 }
 
+void GpuRank::put(const StatisticsExchange& moved) {
+    std::byte* own = statistics_.at(moved.own_offset);
+    if (moved.gathers) {
+        communicator().all_gather(own, statistics_.at(moved.all_offset), moved.own_size(),
+                                  messages_.stream());
+    } else {
+        communicator().all_reduce(own, moved.elements, moved.dtype, Reduction::sum,
+                                  messages_.stream());
+    }
+}
+
 void GpuRank::wait_for(std::int32_t collective) {
     collectives_[static_cast<std::size_t>(collective)].done.hold_up(compute_);
 }
@@ -472,6 +488,11 @@ StepCheck GpuRank::check() {
         std::vector<float> map(workload().gradients.size());
         unused_map_.copy_out(map.data(), 0, unused_map_.size_bytes());
         check_unused_map(map, check);
+    }
+    if (!statistics().initial().empty()) {
+        std::vector<std::byte> exchanged(statistics().initial().size());
+        statistics_.copy_out(exchanged.data(), 0, std::ssize(exchanged));
+        check_statistics(exchanged, check);
     }
     return check;
 }

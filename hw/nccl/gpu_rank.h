@@ -63,6 +63,7 @@ class GpuRank : public ReplayRank {
     void put(const BufferBroadcast& moved);
     void put(const UnusedMapSum& moved);
     void put(const BucketReduction& moved);
+    void put(const StatisticsExchange& moved);
     void arrange_chunks();
     void prepare_step();
     void restore_unused_map();
@@ -90,6 +91,7 @@ class GpuRank : public ReplayRank {
     std::vector<DeviceMemory> module_buffers_;  // and where it is copied to
     DeviceMemory ones_;                         // one float32 per parameter
     DeviceMemory unused_map_;
+    DeviceMemory statistics_;                // what ranks exchange of BatchNorm's
     DeviceMemory scratch_;                   // what stamps are timed with
     std::vector<ChunkTable> bucket_chunks_;  // gradients and their places in what travels
     // Plans that have run as they are, by whether they communicated; only then are they captured.

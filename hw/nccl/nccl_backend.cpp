@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "hw/gloo/connection.h"
+#include "hw/nccl/gpu_batch_norm.h"
 #include "hw/nccl/gpu_check.h"
 #include "hw/nccl/gpu_choice.h"
 #include "hw/nccl/gpu_copy_bench.h"
@@ -70,6 +71,10 @@ class NcclRank : public RankConnection {
 
     std::unique_ptr<TrainingDevice> training() override {
         return std::make_unique<GpuTrainingDevice>(communicators_);
+    }
+
+    std::unique_ptr<BatchNormDevice> batch_norm() override {
+        return std::make_unique<GpuBatchNorm>(communicators_);
     }
 
   private:

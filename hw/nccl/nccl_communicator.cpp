@@ -229,6 +229,13 @@ void NcclCommunicator::all_reduce(void* data, std::int64_t elements, DType dtype
     });
 }
 
+void NcclCommunicator::all_gather(const void* own, void* all, Bytes size, const GpuStream& stream) {
+    call("all-gather", [&] {
+        return ncclAllGather(own, all, static_cast<std::size_t>(size.count), ncclUint8,
+                             communicator_, stream.get());
+    });
+}
+
 void NcclCommunicator::broadcast_from_first(void* data, Bytes size, const GpuStream& stream) {
     call("broadcast", [&] {
         return ncclBroadcast(data, data, static_cast<std::size_t>(size.count), ncclUint8, 0,

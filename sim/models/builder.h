@@ -292,6 +292,7 @@ inline Operation& ModelBuilder::add_norm(const std::string& name, std::int64_t e
 inline void ModelBuilder::batch_norm(const std::string& name, const FeatureMap& map) {
     Operation& operation = add_norm(name, map.elements(), map.channels, 3);
     operation.parameters.push_back(parameter(name + ".bias", {map.channels}));
+    operation.batch_norm_channels = map.channels;
     model_.buffers.push_back({name + ".running_mean", map.channels});
     model_.buffers.push_back({name + ".running_var", map.channels});
     model_.buffers.push_back({name + ".num_batches_tracked", 1, Bytes{8}});

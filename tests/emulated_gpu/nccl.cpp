@@ -147,12 +147,12 @@ std::optional<Failure> Operation::exchange() const {
     Collective now = collective;
     now.sequence = communicator->sequence.fetch_add(1, std::memory_order_relaxed);
     std::vector<std::byte> data(now.bytes);
-    if (now.kind == Collective::Kind::all_reduce || now.root == communicator->rank) {
+    if (now.is_sent_by(communicator->rank)) {
         std::memcpy(data.data(), alias(from), now.bytes);
     }
     const std::optional<Failure> failure = communicator->star.run(now, data);
     if (!failure && !communicator->star.is_interrupted()) {
-        std::memcpy(alias(to), data.data(), now.bytes);
+        std::memcpy(alias(to), data.data(), now.result_bytes(communicator->ranks));
     }
     return failure;
 }
@@ -175,10 +175,10 @@ ncclResult_t check(const Operation& operation) {
     if (collective.root < 0 || collective.root >= operation.communicator->ranks) {
         return invalid("no such root");
     }
-    const bool sends = collective.kind == Collective::Kind::all_reduce ||
-                       collective.root == operation.communicator->rank;
-    if ((sends && !is_memory(MemoryKind::device, operation.from, collective.bytes)) ||
-        !is_memory(MemoryKind::device, operation.to, collective.bytes)) {
+    const ncclComm& comm = *operation.communicator;
+    if ((collective.is_sent_by(comm.rank) &&
+         !is_memory(MemoryKind::device, operation.from, collective.bytes)) ||
+        !is_memory(MemoryKind::device, operation.to, collective.result_bytes(comm.ranks))) {
         return invalid("buffer that is not device memory");
     }
     return ncclSuccess;
@@ -405,6 +405,13 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
                                 .kind = Collective::Kind::all_reduce,
                                 .type = type,
                                 .operation = operation};
+    return call({communicator, collective, from, to}, stream);
+}
+
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclComm_t communicator, cudaStream_t stream) {
+    const Collective collective{
+        .bytes = count * size_of(type), .kind = Collective::Kind::all_gather, .type = type};
     return call({communicator, collective, from, to}, stream);
 }
 

@@ -159,6 +159,27 @@ TEST_CASE("long messages, broadcasts and groups get through") {
     }
 }
 
+TEST_CASE("an all-gather puts each rank's block in its place, and needs room for all of them") {
+    std::array<Values, 3> gathered;
+    std::array<ncclResult_t, 3> too_small{};
+    on_ranks(3, [&](ncclComm_t communicator, int rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        const cudaStream_t stream = new_stream();
+        const double first = 10.0 * rank;
+        const DeviceNumbers own(testing::format_of_float32, {first, first + 1}, stream);
+        const DeviceNumbers all(testing::format_of_float32, Values(6, -1), stream);
+        too_small.at(index) =
+            ncclAllGather(own.get(), own.get(), 2, ncclFloat32, communicator, stream);
+        check_nccl(ncclAllGather(own.get(), all.get(), 2, ncclFloat32, communicator, stream));
+        gathered.at(index) = all.values();
+        check_nccl(ncclCommDestroy(communicator));
+    });
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+        CHECK((gathered.at(rank) == Values{0, 1, 10, 11, 20, 21}));
+        CHECK(too_small.at(rank) == ncclInvalidArgument);
+    }
+}
+
 TEST_CASE("a collective starts in its place in the stream, and destruction waits for it") {
     std::array<Values, 2> results;
     std::latch launched(2);

@@ -64,8 +64,11 @@ class Transfer {
 };
 
 std::string described(const Collective& collective) {
-    return std::string(collective.kind == Collective::Kind::all_reduce ? "all-reduce"
-                                                                       : "broadcast") +
+    const bool reduces = collective.kind == Collective::Kind::all_reduce;
+    const bool gathers = collective.kind == Collective::Kind::all_gather;
+    return std::string(reduces   ? "all-reduce"
+                       : gathers ? "all-gather"
+                                 : "broadcast") +
            " " + std::to_string(collective.sequence) + " of " + std::to_string(collective.bytes) +
            " bytes, type " + std::to_string(collective.type) + ", operation " +
            std::to_string(collective.operation) + ", root " + std::to_string(collective.root);
@@ -149,6 +152,11 @@ std::optional<Failure> Star::run_centre(const Collective& collective,
         }
         reduce(contributions, collective.type, collective.operation);
         data = std::move(contributions[0]);
+    } else if (collective.kind == Collective::Kind::all_gather) {
+        for (const Peer& peer : peers) {
+            const std::vector<std::byte>& own = peer.transfer.payload;
+            data.insert(data.end(), own.begin(), own.end());
+        }
     } else if (collective.root > 0) {
         data = std::move(peers[static_cast<std::size_t>(collective.root) - 1].transfer.payload);
     }
@@ -226,7 +234,7 @@ std::optional<Failure> Star::run_ray(const Collective& collective, std::vector<s
     Peer& peer = centre.front();
     peer.socket = &connections_.front();
     peer.transfer.header.collective = collective;
-    if (collective.kind == Collective::Kind::all_reduce || collective.root == rank_) {
+    if (collective.is_sent_by(rank_)) {
         peer.transfer.header.payload_bytes = data.size();
         peer.transfer.payload = data;
     }

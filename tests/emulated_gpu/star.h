@@ -15,16 +15,24 @@ namespace bucketwise::emulated {
 
 // Ranks that do not agree on all of it call different collectives.
 struct Collective {
-    enum class Kind : std::uint32_t { all_reduce, broadcast };
+    enum class Kind : std::uint32_t { all_reduce, all_gather, broadcast };
 
     std::uint64_t sequence = 0;
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0;  // that each rank brings, or the root does
     Kind kind = Kind::all_reduce;
     ncclDataType_t type = ncclFloat32;
     ncclRedOp_t operation = ncclSum;
     int root = 0;
 
     bool operator==(const Collective&) const = default;
+
+    [[nodiscard]] bool is_sent_by(int rank) const {
+        return kind != Kind::broadcast || root == rank;
+    }
+    // What each rank ends up with.
+    [[nodiscard]] std::uint64_t result_bytes(int ranks) const {
+        return kind == Kind::all_gather ? bytes * static_cast<std::uint64_t>(ranks) : bytes;
+    }
 };
 
 class Star {

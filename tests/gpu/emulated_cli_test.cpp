@@ -186,6 +186,22 @@ TEST_CASE("bench copies compares packing with a plain copy, and checks what it p
               .exit_code == 2);
 }
 
+TEST_CASE("bench syncbn times a synchronised layer on GPUs, and its memory is that on a CPU") {
+    const Outcome outcome =
+        run({program, "bench", "syncbn", "--backend", "nccl", "--ranks", "2", "--batch", "32",
+             "--width", "128", "--rounds", "2", "--iterations", "2", "--format", "json"});
+    CHECK(outcome.errors.empty());
+    REQUIRE(outcome.exit_code == 0);
+    const Json report = Json::parse(outcome.output);
+    CHECK(contains(report["hardware"], "Emulated GPU"));
+    REQUIRE(report["rows"].size() == 2);
+    for (const Json& row : report["rows"]) {
+        CHECK(row["samples"] == 4);
+        CHECK(row["median_s"] > 0.0);
+        CHECK(row["max_memory_bytes"] == 71'168);  // derived in gpu_batch_norm_test.cpp
+    }
+}
+
 TEST_CASE("bench compute predicts a step on one GPU from its operations", "[program]") {
     const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/transformer_small.json";
     const Outcome outcome =

@@ -108,6 +108,14 @@ TEST_CASE("a network with batch normalisation broadcasts its buffers between GPU
     }
 }
 
+TEST_CASE("statistics of BatchNorm are exchanged between GPUs, in a CUDA graph too") {
+    for (const int ranks : possible_ranks({2})) {
+        std::vector<Scenario> scenarios = testing::with_exchanged_statistics(ranks);
+        scenarios.back().step.cuda_graph = true;
+        replay_and_check(ranks, scenarios);
+    }
+}
+
 TEST_CASE("gradients of which only the readiness is known are reduced between GPUs") {
     for (const int ranks : possible_ranks({1, 2})) {
         replay_and_check(ranks, {testing::with_gradients_only(ranks)});

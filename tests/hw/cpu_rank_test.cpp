@@ -2,6 +2,8 @@
 // several ranks of this process.
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,6 +94,18 @@ TEST_CASE("a network with batch normalisation broadcasts its buffers and keeps t
     }
 }
 
+TEST_CASE("statistics of BatchNorm are exchanged between the ranks in every micro-step") {
+    for (const int ranks : {1, 2, 3}) {
+        const std::vector<Scenario> scenarios = testing::with_exchanged_statistics(ranks);
+        const std::vector<std::vector<Replayed>> results = replay_all(ranks, scenarios);
+        check_all_right(scenarios, results);
+        for (const std::vector<Replayed>& of_rank : results) {
+            // 20 BatchNorms, both ways, twice; two broadcasts, four or more buckets.
+            CHECK(of_rank.at(0).traces.at(0).collectives.size() >= 20 * 2 * 2 + 6);
+        }
+    }
+}
+
 TEST_CASE("gradients of which only the readiness is known are reduced") {
     replay_and_check(2, {testing::with_gradients_only(2)});
 }
@@ -124,6 +138,9 @@ class PretendingCommunicator : public Communicator {
                 values[count - 1] = 0.0F;
                 break;
         }
+    }
+    void all_gather(const void* own, void* all, Bytes size) override {
+        std::memcpy(all, own, static_cast<std::size_t>(size.count));
     }
     void broadcast_from_first(void* /*data*/, Bytes /*size*/) override {}
 

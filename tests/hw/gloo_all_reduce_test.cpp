@@ -253,6 +253,30 @@ TEST_CASE("a broadcast gives every rank what the first has") {
     }
 }
 
+TEST_CASE("an all-gather puts the block of every rank in its place, on every rank") {
+    for (const int ranks : {1, 2, 3, 8}) {
+        for (const std::int64_t size : {0, 1, 1001, 300'000}) {
+            std::vector<Memory> results(static_cast<std::size_t>(ranks));
+            const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+                const Memory own(static_cast<std::size_t>(size), static_cast<char>(rank + 1));
+                Memory all(static_cast<std::size_t>(ranks * size));
+                connection.communicator(AllReduceImplementation::library)
+                    .all_gather(own.data(), all.data(), Bytes{size});
+                results[static_cast<std::size_t>(rank)] = std::move(all);
+            });
+            CAPTURE(ranks, size);
+            REQUIRE(testing::first_reason(outcomes).empty());
+            CHECK(all_equal(results));
+            Memory expected;
+            for (int rank = 0; rank < ranks; ++rank) {
+                expected.insert(expected.end(), static_cast<std::size_t>(size),
+                                static_cast<char>(rank + 1));
+            }
+            CHECK((results.front() == expected));
+        }
+    }
+}
+
 TEST_CASE("implementations of an all-reduce have names") {
     CHECK(name_of(AllReduceImplementation::library) == "library");
     CHECK(name_of(AllReduceImplementation::ring) == "ring");

@@ -67,7 +67,7 @@ TEST_CASE("a collective moves buffers, the map of unused parameters, or a bucket
     std::int32_t maps = 0;
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
         const Movement movement =
-            movement_of(program, static_cast<std::int32_t>(i), plan, ReplayRules(sync, 2));
+            movement_of(program, static_cast<std::int32_t>(i), plan, {}, ReplayRules(sync, 2));
         if (const auto* broadcast = std::get_if<BufferBroadcast>(&movement)) {
             const auto group = static_cast<std::size_t>(groups);
             CHECK(*broadcast ==

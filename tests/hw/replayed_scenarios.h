@@ -119,6 +119,17 @@ inline Scenario with_batch_normalisation(int ranks) {
 }
 constexpr std::size_t fewest_collectives_of_batch_normalisation = 6;
 
+// Both ways in which BatchNorm's statistics are exchanged, in each of two micro-steps.
+inline std::vector<Scenario> with_exchanged_statistics(int ranks) {
+    std::vector<Scenario> scenarios;
+    for (const BatchNormSync sync : {BatchNormSync::gather, BatchNormSync::fused}) {
+        Scenario& scenario = scenarios.emplace_back(with_batch_normalisation(ranks));
+        scenario.sync.batch_norm = sync;
+        scenario.step.accumulation = 2;
+    }
+    return scenarios;
+}
+
 // Gradients of which only the readiness is known.
 inline Scenario with_gradients_only(int ranks) {
     Scenario scenario = small_scenario(ranks);

@@ -15,9 +15,9 @@ import tempfile
 # The values that describe a run, and their readers: what real ranks and the simulator share. None of them
 # simulates.
 SHARED_WITH_HW = {f"sim/{name}.h" for name in (
-    "collective", "device", "device_input", "dtype", "error", "hash", "invariant", "json", "json_input", "link",
-    "link_input", "model", "models", "plan", "program", "scenario", "strategy", "timeline", "training_schedule", "units",
-    "workload")}
+    "batch_norm", "collective", "device", "device_input", "dtype", "error", "hash", "invariant", "json", "json_input",
+    "link", "link_input", "model", "models", "plan", "program", "scenario", "strategy", "timeline", "training_schedule",
+    "units", "workload")}
 ENGINE = "sim/engine.h"
 # What measurements look like as records; not how they are taken.
 RECORDS_OF_HW = re.compile(r"hw/(environment|measurement|record)\w*\.h")

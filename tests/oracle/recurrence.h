@@ -28,6 +28,30 @@ inline BucketTimes recurrence(const std::vector<std::int64_t>& ready_ps,
     return times;
 }
 
+// One thing after another on the compute stream, each followed by a collective, or by none of cost
+// 0. Where computing waits for its collective, it goes on when that ends.
+struct ComputedAndSent {
+    std::int64_t compute_ps = 0;
+    std::int64_t cost_ps = 0;
+    bool is_waited_for = false;
+};
+
+// When everything has ended.
+inline std::int64_t step_with_waits(const std::vector<ComputedAndSent>& items) {
+    std::int64_t now = 0;
+    std::int64_t stream_end = 0;
+    for (const ComputedAndSent& item : items) {
+        now += item.compute_ps;
+        if (item.cost_ps > 0) {
+            stream_end = std::max(now, stream_end) + item.cost_ps;
+        }
+        if (item.is_waited_for) {
+            now = std::max(now, stream_end);
+        }
+    }
+    return std::max(now, stream_end);
+}
+
 // Time of `bytes` over a ring of `ranks`, written out from the definition.
 inline double ring_all_reduce_ps(std::int64_t bytes, std::int64_t ranks, double launch_us,
                                  double latency_us, double gb_per_s) {

@@ -1,0 +1,193 @@
+// What BatchNorm computes of one channel and of one element, written once for the CPU and the GPU.
+//
+// Sums are kept in float64: a sum of squares of float32 values then loses nothing that the values
+// had, whatever their mean, so variance = E[x^2] - E[x]^2 is as good as any other way.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define BUCKETWISE_HOST_AND_DEVICE __host__ __device__ __forceinline__
+#else
+#define BUCKETWISE_HOST_AND_DEVICE inline
+#endif
+
+namespace bucketwise {
+
+// PyTorch's defaults.
+constexpr double batch_norm_epsilon = 1e-5;
+constexpr double batch_norm_momentum = 0.1;
+
+// Of one channel, over some rows.
+struct ChannelMoments {
+    double rows = 0;
+    double mean = 0;
+    double variance = 0;  // biased: over all rows
+};
+
+BUCKETWISE_HOST_AND_DEVICE ChannelMoments moments_from_sums(double sum, double sum_of_squares,
+                                                            double rows) {
+    if (rows < 1) {
+        return {};
+    }
+    const double mean = sum / rows;
+    const double variance = sum_of_squares / rows - mean * mean;
+    return {rows, mean, variance > 0 ? variance : 0.0};
+}
+
+BUCKETWISE_HOST_AND_DEVICE double inverse_deviation(double variance) {
+    return 1 / sqrt(variance + batch_norm_epsilon);
+}
+
+// Sums of one channel over this rank's rows. Forward: of x and x^2. Backward: of dy and of
+// dy (x - mean).
+struct ChannelSums {
+    double first = 0;
+    double second = 0;
+};
+
+// One row of an all-gather: [mean C, inverse standard deviation C, rows 1].
+BUCKETWISE_HOST_AND_DEVICE std::int64_t gathered_row(std::int64_t channels) {
+    return 2 * channels + 1;
+}
+
+// This rank's part of the all-gather; a mean and a deviation of no rows count for nothing.
+BUCKETWISE_HOST_AND_DEVICE void store_local_statistics(const ChannelSums& sums, double rows,
+                                                       float* to, std::int64_t channels,
+                                                       std::int64_t channel) {
+    const ChannelMoments moments = moments_from_sums(sums.first, sums.second, rows);
+    to[channel] = static_cast<float>(moments.mean);
+    to[channels + channel] =
+        rows < 1 ? 0.0F : static_cast<float>(inverse_deviation(moments.variance));
+    if (channel == 0) {
+        to[2 * channels] = static_cast<float>(rows);
+    }
+}
+
+// This rank's part of the fused all-reduce: [sum x C, sum x^2 C, rows 1].
+BUCKETWISE_HOST_AND_DEVICE void store_local_sums(const ChannelSums& sums, double rows, double* to,
+                                                 std::int64_t channels, std::int64_t channel) {
+    to[channel] = sums.first;
+    to[channels + channel] = sums.second;
+    if (channel == 0) {
+        to[2 * channels] = rows;
+    }
+}
+
+// Of all ranks.
+BUCKETWISE_HOST_AND_DEVICE ChannelMoments reduced_moments(const double* sums, std::int64_t channels,
+                                                          std::int64_t channel) {
+    return moments_from_sums(sums[channel], sums[channels + channel], sums[2 * channels]);
+}
+
+// Over all ranks, from each one's statistics, as PyTorch's batch_norm_gather_stats_with_counts:
+// the pairwise update of Chan, Golub and LeVeque 1979. Ranks without rows do not count.
+BUCKETWISE_HOST_AND_DEVICE ChannelMoments combined_moments(const float* gathered, int ranks,
+                                                           std::int64_t channels,
+                                                           std::int64_t channel) {
+    ChannelMoments all;
+    double squares = 0;  // of differences from the mean, summed
+    for (int rank = 0; rank < ranks; ++rank) {
+        const float* own = gathered + rank * gathered_row(channels);
+        const double rows = own[2 * channels];
+        if (rows < 1) {
+            continue;
+        }
+        const double inverse = own[channels + channel];
+        const double variance = 1 / (inverse * inverse) - batch_norm_epsilon;
+        const double difference = own[channel] - all.mean;
+        const double together = all.rows + rows;
+        squares += (variance > 0 ? variance : 0.0) * rows +
+                   difference * difference * all.rows * rows / together;
+        all.mean += difference * rows / together;
+        all.rows = together;
+    }
+    all.variance = all.rows < 1 ? 0.0 : squares / all.rows;
+    return all;
+}
+
+// Where a layer keeps what it knows of its channels: C values each, `rows` one.
+struct ChannelStatistics {
+    float* mean = nullptr;
+    float* inverse = nullptr;           // of the standard deviation
+    float* rows = nullptr;              // of all ranks; exact up to 2^24
+    float* running_mean = nullptr;      // over the steps so far, for evaluation
+    float* running_variance = nullptr;  // unbiased
+};
+
+// Running statistics move towards this batch's, unless it is empty everywhere.
+BUCKETWISE_HOST_AND_DEVICE void store_statistics(const ChannelMoments& moments,
+                                                 const ChannelStatistics& to,
+                                                 std::int64_t channel) {
+    to.mean[channel] = static_cast<float>(moments.mean);
+    to.inverse[channel] = static_cast<float>(inverse_deviation(moments.variance));
+    if (channel == 0) {
+        *to.rows = static_cast<float>(moments.rows);
+    }
+    if (moments.rows < 1) {
+        return;
+    }
+    const double unbiased =
+        moments.variance * moments.rows / (moments.rows > 1 ? moments.rows - 1 : 1.0);
+    to.running_mean[channel] = static_cast<float>(
+        (1 - batch_norm_momentum) * to.running_mean[channel] + batch_norm_momentum * moments.mean);
+    to.running_variance[channel] = static_cast<float>(
+        (1 - batch_norm_momentum) * to.running_variance[channel] + batch_norm_momentum * unbiased);
+}
+
+// How backward's second sum is scaled: sum dy (x - mean), as PyTorch, or sum dy xhat.
+enum class GradientScale : std::uint8_t { centred, normalised };
+
+// One channel's part of backward: its mean gradient, and what each row's distance from the mean
+// takes off the gradient.
+struct ChannelGradient {
+    float mean = 0;        // of dy
+    float slope = 0;       // of dy over x - mean
+    float factor = 0;      // weight / standard deviation
+    float batch_mean = 0;  // of x
+};
+
+// `sums` are over all ranks: [sum dy C, second sum C].
+BUCKETWISE_HOST_AND_DEVICE ChannelGradient
+channel_gradient(const float* sums, const ChannelStatistics& statistics, const float* weight,
+                 std::int64_t channels, std::int64_t channel, GradientScale scale) {
+    const double rows = *statistics.rows;
+    const double inverse = statistics.inverse[channel];
+    const double power = scale == GradientScale::normalised ? inverse : inverse * inverse;
+    return {static_cast<float>(sums[channel] / rows),
+            static_cast<float>(sums[channels + channel] / rows * power),
+            static_cast<float>(weight[channel] * inverse), statistics.mean[channel]};
+}
+
+// dx = (dy - mean dy - (x - mean) slope) weight / standard deviation
+BUCKETWISE_HOST_AND_DEVICE float input_gradient(float dy, float x, const ChannelGradient& channel) {
+    return (dy - channel.mean - (x - channel.batch_mean) * channel.slope) * channel.factor;
+}
+
+BUCKETWISE_HOST_AND_DEVICE float normalised(float x, float mean, float inverse, float weight,
+                                            float bias) {
+    return (x - mean) * inverse * weight + bias;
+}
+
+// What backward knows from this rank alone: [sum dy C, second sum C] to be all-reduced, and the
+// gradients of weight and bias, which data-parallel training averages later.
+struct GradientSums {
+    float* sums = nullptr;
+    float* weight_gradient = nullptr;
+    float* bias_gradient = nullptr;
+};
+
+BUCKETWISE_HOST_AND_DEVICE void store_gradient_sums(const ChannelSums& of_channel,
+                                                    const ChannelStatistics& statistics,
+                                                    const GradientSums& to, std::int64_t channels,
+                                                    std::int64_t channel, GradientScale scale) {
+    const double normalised_sum = of_channel.second * statistics.inverse[channel];
+    to.sums[channel] = static_cast<float>(of_channel.first);
+    to.sums[channels + channel] =
+        static_cast<float>(scale == GradientScale::normalised ? normalised_sum : of_channel.second);
+    to.weight_gradient[channel] = static_cast<float>(normalised_sum);
+    to.bias_gradient[channel] = static_cast<float>(of_channel.first);
+}
+
+}  // namespace bucketwise
