@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every command that README.md shows and compares what it prints.
+"""Runs every command that README.md and scenarios/seeds.md show and compares what it prints.
 
 usage: check_readme.py BUCKETWISE REPOSITORY
 
@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+DOCUMENTS = ("README.md", "scenarios/seeds.md")
 
 
 def console_blocks(text):
@@ -55,7 +57,7 @@ def check(command, expected, binary, repository, folder):
     if result.returncode != 0:
         return f"exit code {result.returncode}: {result.stderr}"
     if not matches(expected, actual):
-        return "printed:\n" + "\n".join(actual) + "\nREADME shows:\n" + "\n".join(expected)
+        return "printed:\n" + "\n".join(actual) + "\nthe document shows:\n" + "\n".join(expected)
     return None
 
 
@@ -64,13 +66,14 @@ def main():
     failures, count = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bucketwise").symlink_to(binary)
-        for block in console_blocks((repository / "README.md").read_text()):
-            for command, expected in commands_of(block):
-                count += 1
-                complaint = check(command, expected, binary, repository, folder)
-                if complaint:
-                    failures += 1
-                    print(f"$ {command}\n{complaint}\n")
+        for document in DOCUMENTS:
+            for block in console_blocks((repository / document).read_text()):
+                for command, expected in commands_of(block):
+                    count += 1
+                    complaint = check(command, expected, binary, repository, folder)
+                    if complaint:
+                        failures += 1
+                        print(f"{document}\n$ {command}\n{complaint}\n")
     print(f"{count} commands, {failures} failures")
     return 1 if failures or count < 3 else 0
 
