@@ -165,6 +165,17 @@ TEST_CASE("published rows stand beside simulated ones, and the text says how far
     }
 }
 
+TEST_CASE("a link that is asked for more ranks than it was measured on says so") {
+    const std::string options = "--simulate --link links/gloo_cs336.json --algorithms ring,direct ";
+    const Run beyond = run(options + "--ranks 2,3 --bytes 1kB");
+    REQUIRE(beyond.exit_code == 0);
+    CHECK(beyond.output.find("simulated ring: beyond 2 ranks an extrapolation\n") !=
+          std::string::npos);
+    CHECK(beyond.output.find("simulated direct: beyond 2 ranks an extrapolation; its link has no "
+                             "message_us") != std::string::npos);
+    CHECK(run(options + "--ranks 2 --bytes 1kB").output.find("extrapolation") == std::string::npos);
+}
+
 TEST_CASE("what this program printed can be what was published") {
     const TestFolder folder;
     write_file(folder.file("link.json"), plain_link);
