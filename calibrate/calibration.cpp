@@ -146,8 +146,8 @@ std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
 
 }  // namespace
 
-Calibration calibrate(const std::vector<MeasuredRun>& runs,
-                      const std::optional<Scenario>& scenario) {
+Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<Scenario>& scenario,
+                      std::optional<std::int64_t> processors) {
     const MeasuredRun& first = runs.front();
     Calibration result;
     for (const MeasuredRun& run : runs) {
@@ -164,7 +164,7 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
     if (points.empty() && !result.all_reduces.empty()) {
         throw InputError(first.file, "", "all-reduces on more than one rank", "one rank's");
     }
-    result.link_fit = fit_link(algorithm_of(first), points, first.file);
+    result.link_fit = fit_link(algorithm_of(first), points, first.file, processors);
     result.interference = fit_interference(first.contentions, first.transport.ctas);
     result.host_issue = host_issue(runs);
     result.shared_gpu = first.transport.shared_gpu;
@@ -197,6 +197,7 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs,
     link.segments = result.link_fit.segments;
     link.launch = result.link_fit.launch;
     link.message = result.link_fit.message;
+    link.processors = processors;
     link.host_issue = result.host_issue ? result.host_issue->time : Duration{0};
     link.interference = result.interference.segments;
     link.ctas = result.interference.ctas;

@@ -33,9 +33,9 @@ struct Calibration {
 // Fits the link to the isolated all-reduces of all runs, which may differ in their number of ranks
 // only, and all else to the first run. `scenario` is the one that the first run replayed, if any.
 // Steps are not looked at. Throws InputError for runs that do not belong together or hold no
-// all-reduces.
-Calibration calibrate(const std::vector<MeasuredRun>& runs,
-                      const std::optional<Scenario>& scenario);
+// all-reduces. `processors`: as fit_link().
+Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<Scenario>& scenario,
+                      std::optional<std::int64_t> processors = {});
 
 // The document of the scenario that was measured, with measured times of its operations and of the
 // optimizer instead of a device's, and their variation. Its device takes what launching took; where

@@ -25,6 +25,19 @@ constexpr std::size_t fewest_sizes_per_segment = 3;
 constexpr double model_error = 0.01;  // a straight line is no better than that
 constexpr double largest_gb_per_s = 1e6;
 
+// What is fitted.
+struct LinkModel {
+    Algorithm algorithm = Algorithm::ring;
+    std::optional<std::int64_t> processors = {};
+
+    // How much longer everything but a launch takes where ranks take turns on processors.
+    [[nodiscard]] double turns(std::int64_t ranks) const {
+        return processors
+                   ? std::max(static_cast<double>(ranks) / static_cast<double>(*processors), 1.0)
+                   : 1.0;
+    }
+};
+
 // What all segments have in common.
 enum class Common : std::uint8_t {
     nothing,
@@ -43,7 +56,7 @@ struct Observation {
     std::size_t size_index = 0;  // among the distinct sizes
 };
 
-std::vector<Observation> observations_of(Algorithm algorithm,
+std::vector<Observation> observations_of(const LinkModel& model,
                                          const std::vector<LinkPoint>& points) {
     std::set<Bytes> sizes;
     for (const LinkPoint& point : points) {
@@ -51,14 +64,15 @@ std::vector<Observation> observations_of(Algorithm algorithm,
     }
     std::vector<Observation> observations;
     for (const LinkPoint& point : points) {
-        const WireCost cost = wire_cost(CollectiveKind::all_reduce, algorithm, point.ranks);
+        const WireCost cost = wire_cost(CollectiveKind::all_reduce, model.algorithm, point.ranks);
+        const double turns = model.turns(point.ranks);
         const double share =
             static_cast<double>(cost.wire.numerator) / static_cast<double>(cost.wire.denominator);
         observations.push_back(
             {.point = point,
-             .steps = static_cast<double>(cost.steps),
-             .messages = static_cast<double>(cost.messages),
-             .wire_megabytes = share * static_cast<double>(point.size.count) / 1e6,
+             .steps = turns * static_cast<double>(cost.steps),
+             .messages = turns * static_cast<double>(cost.messages),
+             .wire_megabytes = turns * share * static_cast<double>(point.size.count) / 1e6,
              .sigma_us = std::max(point.standard_error_us, model_error * point.median_us),
              .size_index =
                  static_cast<std::size_t>(std::distance(sizes.begin(), sizes.find(point.size)))});
@@ -66,15 +80,17 @@ std::vector<Observation> observations_of(Algorithm algorithm,
     return observations;
 }
 
-Common common_of(const std::vector<Observation>& observations) {
-    const auto varies = [&](double Observation::*count) {
-        return std::any_of(observations.begin(), observations.end(), [&](const Observation& o) {
-            return o.*count != observations.front().*count;
-        });
+Common common_of(Algorithm algorithm, const std::vector<LinkPoint>& points) {
+    const auto varies = [&](std::int64_t WireCost::*count) {
+        const auto of = [&](const LinkPoint& point) {
+            return wire_cost(CollectiveKind::all_reduce, algorithm, point.ranks).*count;
+        };
+        return std::any_of(points.begin(), points.end(),
+                           [&](const LinkPoint& point) { return of(point) != of(points.front()); });
     };
-    return varies(&Observation::steps)      ? Common::launch
-           : varies(&Observation::messages) ? Common::message
-                                            : Common::nothing;
+    return varies(&WireCost::steps)      ? Common::launch
+           : varies(&WireCost::messages) ? Common::message
+                                         : Common::nothing;
 }
 
 double count_of(Common common, const Observation& observation) {
@@ -240,14 +256,14 @@ Segmented fit_observations(const std::vector<Observation>& observations, Common 
 
 // Renumbers the distinct sizes of what is left.
 std::vector<Observation> without(const std::vector<Observation>& observations, std::size_t left_out,
-                                 Algorithm algorithm) {
+                                 const LinkModel& model) {
     std::vector<LinkPoint> points;
     for (std::size_t i = 0; i < observations.size(); ++i) {
         if (i != left_out) {
             points.push_back(observations[i].point);
         }
     }
-    return observations_of(algorithm, points);
+    return observations_of(model, points);
 }
 
 double fitted_us(const Observation& o, const Segmentation& ends, const Regression& regression) {
@@ -260,7 +276,7 @@ double fitted_us(const Observation& o, const Segmentation& ends, const Regressio
 // The point without which the others agree by far better, if there is one. A change of segments
 // looks different: several neighbours are off.
 std::optional<std::size_t> find_outlier(const std::vector<Observation>& observations,
-                                        Algorithm algorithm, Common common) {
+                                        const LinkModel& model, Common common) {
     constexpr std::size_t fewest_points = 8;
     constexpr double left_over = 0.2;  // of chi squared
     constexpr double far = 0.15;       // of the point's time
@@ -280,7 +296,7 @@ std::optional<std::size_t> find_outlier(const std::vector<Observation>& observat
         if (std::abs(off - 1) < far / 2) {
             continue;
         }
-        const std::vector<Observation> others = without(observations, i, algorithm);
+        const std::vector<Observation> others = without(observations, i, model);
         const double chi_squared = fit_observations(others, common).regression.chi_squared;
         if (chi_squared < least) {
             least = chi_squared;
@@ -380,10 +396,11 @@ std::vector<Segment> segments_from(const Segmented& fit,
     return segments;
 }
 
-LinkResidual residual_of(const LinkFit& fit, Algorithm algorithm, const LinkPoint& point,
+LinkResidual residual_of(const LinkFit& fit, const LinkModel& model, const LinkPoint& point,
                          bool dropped) {
     LinkParameters link;
-    link.algorithm = algorithm;
+    link.algorithm = model.algorithm;
+    link.processors = model.processors;
     link.segments = fit.segments;
     link.launch = fit.launch;
     link.message = fit.message;
@@ -464,22 +481,24 @@ void set_common(LinkFit& fit, const Regression& regression, std::size_t points) 
 
 }  // namespace
 
-LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file) {
+LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file,
+                 std::optional<std::int64_t> processors) {
+    const LinkModel model{algorithm, processors};
     check_points(points, file);
     const auto order = [](const LinkPoint& p) { return std::tuple(p.ranks, p.size); };
     std::sort(points.begin(), points.end(),
               [&](const auto& a, const auto& b) { return order(a) < order(b); });
-    std::vector<Observation> observations = observations_of(algorithm, points);
-    const Common common = common_of(observations);
+    std::vector<Observation> observations = observations_of(model, points);
+    const Common common = common_of(algorithm, points);
     std::vector<LinkPoint> dropped;
     const std::size_t most_dropped = points.size() / 10 + (points.size() >= 8 ? 1 : 0);
     while (dropped.size() < most_dropped) {
-        const auto outlier = find_outlier(observations, algorithm, common);
+        const auto outlier = find_outlier(observations, model, common);
         if (!outlier) {
             break;
         }
         dropped.push_back(observations[*outlier].point);
-        observations = without(observations, *outlier, algorithm);
+        observations = without(observations, *outlier, model);
     }
     const Segmented segmented = fit_observations(observations, common);
     LinkFit fit;
@@ -487,7 +506,7 @@ LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::
     set_common(fit, segmented.regression, observations.size());
     for (const LinkPoint& point : points) {
         const bool is_dropped = std::find(dropped.begin(), dropped.end(), point) != dropped.end();
-        fit.residuals.push_back(residual_of(fit, algorithm, point, is_dropped));
+        fit.residuals.push_back(residual_of(fit, model, point, is_dropped));
     }
     warn(fit, observations);
     return fit;

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,10 @@ struct LinkFit {
 // Weighted by the points' standard errors and 1 % of their time, whichever is more; no result is
 // negative. A point that lies far off while all others agree is dropped, at most one and one more
 // for every ten. Two different sizes at least, 64 at most. Throws InputError, which names `file`.
-LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file);
+//
+// `processors`: of the one machine on which all ranks ran and sent by copying, where more ranks
+// took turns (LinkParameters::processors); none: each had its own.
+LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file,
+                 std::optional<std::int64_t> processors = {});
 
 }  // namespace bucketwise

@@ -226,7 +226,7 @@ std::string title_of(const AllReduceReport& report, const std::vector<AllReduceR
     const std::string dtype = rows.empty() ? "" : std::string(name_of(rows.front().dtype)) + " ";
     const EnvironmentRecord* e = report.environment;
     if (e == nullptr) {
-        return dtype + "all-reduce, simulated";
+        return dtype + (report.links.empty() ? "all-reduce, published" : "all-reduce, simulated");
     }
     return fmt::format(
         "{}all-reduce over {}{}; {}\n"

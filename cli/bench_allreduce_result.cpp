@@ -69,6 +69,25 @@ std::vector<std::string> sentences_of(const std::vector<SimulatedAlgorithm>& alg
     return sentences;
 }
 
+// Where a link is asked for more than it was measured on.
+std::vector<std::string> extrapolations(const std::vector<SimulatedAlgorithm>& algorithms,
+                                        std::int64_t most_ranks) {
+    std::vector<std::string> notes;
+    for (const SimulatedAlgorithm& algorithm : algorithms) {
+        const LinkParameters& link = algorithm.link;
+        const std::optional<std::int64_t> measured_on = link.provenance.ranks;
+        if (!measured_on || most_ranks <= *measured_on) {
+            continue;
+        }
+        notes.push_back(fmt::format(
+            "simulated {}: beyond {} ranks an extrapolation{}", algorithm.name, *measured_on,
+            link.algorithm == Algorithm::direct && link.message == Duration{0}
+                ? "; its link has no message_us, so a step of many messages costs as one of one"
+                : ""));
+    }
+    return notes;
+}
+
 }  // namespace
 
 std::string bench_allreduce_result(const BenchAllReduceOptions& options,
@@ -85,6 +104,9 @@ std::string bench_allreduce_result(const BenchAllReduceOptions& options,
         }
         report.links = sentences_of(options.simulation->algorithms);
         report.notes = crossovers(*options.simulation, options.sizes);
+        const std::vector<std::string> notes =
+            extrapolations(options.simulation->algorithms, options.simulated_ranks.back());
+        report.notes.insert(report.notes.end(), notes.begin(), notes.end());
     }
     return bench_allreduce_report(report, rows, options.format);
 }

@@ -1,4 +1,5 @@
 // bucketwise calibrate MEASUREMENTS...: link and computing of the machine that was measured.
+#include <cstdint>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "hw/environment.h"
 #include "sim/error.h"
 #include "sim/json_input.h"
+#include "sim/link.h"
 #include "sim/link_json.h"
 
 namespace bucketwise {
@@ -50,6 +52,9 @@ po::options_description described_options() {
          "CSV file of step times at several caps, to fit the machine to; may be repeated")  //
         ("scenario", po::value<std::vector<std::string>>(),
          "scenario of those steps; one per --steps")  //
+        ("processors", po::value<std::string>(),
+         "of the one machine on which all ranks ran, Gloo on loopback; where they were fewer than "
+         "ranks, ranks took turns on them, and the link says so")  //
         ("fit", po::value<std::string>(),
          "file to write what is behind the fit to, as JSON")  //
         ("help,h", "show this");
@@ -105,12 +110,20 @@ void write(const po::variables_map& values, const Outputs& outputs) {
     }
 }
 
+std::optional<std::int64_t> requested_processors(const po::variables_map& values) {
+    return values.count("processors") == 0
+               ? std::nullopt
+               : std::optional(whole_number(values["processors"].as<std::string>(), "--processors",
+                                            {1, most_processors}));
+}
+
 Outputs from_measurements(const po::variables_map& values) {
     const Texts files = texts_of(values, "measurements");
     const std::vector<MeasuredRun> runs = read_runs(files);
     const std::optional<MeasuredScenario> measured = measured_scenario(runs.front());
     const Calibration calibration =
-        calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt);
+        calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt,
+                  requested_processors(values));
     if (values.count("scenario-output") != 0 && !calibration.compute) {
         throw InputError(files.front(), "", "compute records, for --scenario-output", "none");
     }
@@ -130,10 +143,11 @@ Outputs from_steps(const po::variables_map& values) {
     if (files.size() != scenarios.size()) {
         throw UsageError{"calibrate: expected a --scenario for each --steps, in the same order"};
     }
-    if (values.count("measurements") != 0 || values.count("fit") != 0) {
+    if (values.count("measurements") != 0 || values.count("fit") != 0 ||
+        values.count("processors") != 0) {
         throw UsageError{
-            "calibrate: expected either measurement files or --steps, which go without --fit; got "
-            "both"};
+            "calibrate: expected either measurement files or --steps, which go without --fit and "
+            "--processors; got both"};
     }
     std::vector<ObservedSteps> observed;
     std::vector<Json> documents;

@@ -123,7 +123,7 @@ std::vector<PublishedAllReduce> read_own(const CsvFile& file, const std::string&
 std::vector<PublishedAllReduce> read_published_all_reduces(const std::string& path, DType dtype,
                                                            const std::string& backend) {
     const CsvFile file = CsvFile::read(path);
-    const std::vector<PublishedAllReduce> published =
+    std::vector<PublishedAllReduce> published =
         file.has_column("comparison")     ? read_comparisons(file, path, dtype)
         : file.has_column("data_size_mb") ? read_by_size(file, path, backend)
                                           : read_own(file, path, dtype, backend);

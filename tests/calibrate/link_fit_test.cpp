@@ -89,6 +89,26 @@ TEST_CASE("several numbers of ranks tell a direct exchange's messages from its l
     CHECK(to_us(one.segments[0].latency) == Approx(200 + 12 * 3));
 }
 
+TEST_CASE("ranks that took turns on processors are fitted as if each had its own") {
+    std::mt19937 random(4);
+    LinkParameters link = ring({segment(std::nullopt, 100, 0.8)});
+    link.algorithm = Algorithm::direct;
+    link.message = duration_from_us(50);
+    link.processors = 2;
+    const std::vector<LinkPoint> points = points_of(link, {2, 4}, 10, 0.01, random);
+    const LinkFit fit = fit_link(Algorithm::direct, points, "m.jsonl", 2);
+    CHECK(to_us(fit.message) == Approx(50).epsilon(0.1));
+    CHECK(to_us(fit.segments[0].latency) == Approx(100).epsilon(0.1));
+    CHECK(gb_per_s(fit.segments[0]) == Approx(0.8).epsilon(0.05));
+    for (const LinkResidual& residual : fit.residuals) {
+        CHECK(std::abs(residual.relative()) < 0.05);
+    }
+    // Who does not know of the turns calls twice as much of each message: 4 ranks send 6, and take
+    // turns by two.
+    const LinkFit unaware = fit_link(Algorithm::direct, points, "m.jsonl");
+    CHECK(unaware.message > 2 * fit.message);
+}
+
 TEST_CASE("a fit at 2 ranks predicts 4 and 8, as it is made of steps and bytes on the wire") {
     std::mt19937 random(2);
     const LinkParameters link = ring({segment(Bytes{60'000}, 30, 0.4), segment({}, 90, 1.0)});

@@ -57,7 +57,7 @@ TEST_CASE("simulated times are the formula's for every algorithm, up to 4,096 ra
         CHECK_FALSE(row.contains("time_s"));  // nothing was measured
         seconds[{row["world_size"], row["algorithm"]}] = row["simulated_time_s"];
     }
-    CHECK(seconds.size() == 4 * 5);
+    CHECK(seconds.size() == 20);  // four numbers of ranks, five algorithms
     const auto us = [&](std::int64_t ranks, const char* algorithm) {
         return 1e6 * seconds.at({ranks, algorithm});
     };
@@ -163,6 +163,17 @@ TEST_CASE("published rows stand beside simulated ones, and the text says how far
         CHECK(row.contains("simulated_to_published_time"));
         CHECK(std::abs(row["simulated_to_published_memory"].get<double>()) < 0.01);
     }
+}
+
+TEST_CASE("a link that is asked for more ranks than it was measured on says so") {
+    const std::string options = "--simulate --link links/gloo_cs336.json --algorithms ring,direct ";
+    const Run beyond = run(options + "--ranks 2,3 --bytes 1kB");
+    REQUIRE(beyond.exit_code == 0);
+    CHECK(beyond.output.find("simulated ring: beyond 2 ranks an extrapolation\n") !=
+          std::string::npos);
+    CHECK(beyond.output.find("simulated direct: beyond 2 ranks an extrapolation; its link has no "
+                             "message_us") != std::string::npos);
+    CHECK(run(options + "--ranks 2 --bytes 1kB").output.find("extrapolation") == std::string::npos);
 }
 
 TEST_CASE("what this program printed can be what was published") {

@@ -79,6 +79,7 @@ std::vector<Measurement> one_of_each_with_all_keys() {
     auto& all_reduce = std::get<AllReduceRecord>(records[1]);
     all_reduce.transport = shared;
     all_reduce.issue_us = {4.5, 0.0};
+    all_reduce.memory_before_bytes = 4096;
     auto& compute = std::get<ComputeRecord>(records[2]);
     compute.shared_gpu = true;
     compute.forward_operations_us = {7.0};
