@@ -59,8 +59,11 @@ po::options_description described_options() {
         ("published", po::value<std::string>(),
          "CSV file with the same columns, to print beside ours with errors")  //
         ("format", text("text"), "text, csv or json");
+    options.add_options()                                                                 //
+        ("link", po::value<std::string>(), "link file to use instead of the scenario's")  //
+        ("set", po::value<std::vector<std::string>>(),
+         "change a value of the scenario, /json/pointer=value; may be repeated");
     add_backend_options(options);
-    add_scenario_options(options);
     add_network_options(options,
                         "seconds that a rank may be silent, or a collective take, before the run "
                         "fails; default: 60");
@@ -207,12 +210,33 @@ void set_ranks(SimulatedMachine& machine, int ranks) {
     }
 }
 
-void check_use(const po::variables_map& values, bool simulates) {
+// An option that would do nothing is a mistake.
+void refuse(const po::variables_map& values, const std::vector<const char*>& options,
+            const char* without) {
+    for (const char* option : options) {
+        if (values.count(option) != 0 && !values[option].defaulted()) {
+            throw UsageError{fmt::format(
+                "bench syncbn: --{} has no effect without {}; see bucketwise bench syncbn --help",
+                option, without)};
+        }
+    }
+}
+
+void check_use(const po::variables_map& values, bool simulates, bool measures) {
     if (!simulates && values.count("scenario") != 0) {
         throw UsageError{fmt::format(
             "bench syncbn: expected a scenario only with --simulate, got \"{}\"; see bucketwise "
             "bench syncbn --help",
             values["scenario"].as<std::string>())};
+    }
+    if (!simulates) {
+        refuse(values, {"link", "set"}, "--simulate");
+    }
+    if (!measures) {
+        refuse(values,
+               {"rounds", "iterations", "seed", "share-gpu", "ctas", "link-rate", "deadline",
+                "store", "interface"},
+               "--backend, where only simulated");
     }
 }
 
@@ -227,9 +251,10 @@ std::optional<BenchSyncBnOptions> bench_syncbn_options(
         return std::nullopt;
     }
     const bool simulates = values.count("simulate") != 0;
-    check_use(values, simulates);
+    const bool measures = !simulates || !values["backend"].defaulted();
+    check_use(values, simulates, measures);
     BenchSyncBnOptions options;
-    if (!simulates || !values["backend"].defaulted()) {
+    if (measures) {
         options.backend = &requested_backend(values);
         options.request = backend_request(values);
         options.backend->check(options.request);

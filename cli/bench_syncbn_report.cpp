@@ -142,8 +142,10 @@ class TableMaker {
     }
 
   private:
+    static constexpr int significant = -4;  // digits of a time
+
     template <typename Make>
-    void add(const char* key, const char* heading, const Make& make, int decimals = 6) {
+    void add(const char* key, const char* heading, const Make& make, int decimals = significant) {
         table_.columns.push_back({.key = key, .heading = heading, .decimals = decimals});
         table_.rows.resize(rows_.size());
         for (std::size_t i = 0; i < rows_.size(); ++i) {

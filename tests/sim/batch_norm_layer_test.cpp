@@ -23,17 +23,17 @@ std::int64_t peak_of(const BatchNormLayer& layer) {
 }
 
 TEST_CASE("what BatchNorm exchanges is two values per channel and a count") {
-    // 2 x 64 + 1 float32 from each rank; the gathered buffer of 4 ranks is four times as large.
+    // 2 x 64 + 1 float32 from each rank, 516 bytes; the gathered buffer of 4 ranks is 4 times that.
     const Exchange gather = forward_exchange(BatchNormSync::gather, 64);
-    CHECK(gather == Exchange{CollectiveKind::all_gather, {129 * 4}, DType::float32});
-    CHECK(gather.buffer(4) == Bytes{4 * 129 * 4});
-    // Sums of squares travel in float64.
+    CHECK(gather == Exchange{CollectiveKind::all_gather, {516}, DType::float32});
+    CHECK(gather.buffer(4) == Bytes{2064});
+    // Sums of squares travel in float64: 129 x 8 bytes.
     const Exchange fused = forward_exchange(BatchNormSync::fused, 64);
-    CHECK(fused == Exchange{CollectiveKind::all_reduce, {129 * 8}, DType::float64});
-    CHECK(fused.buffer(4) == Bytes{129 * 8});
+    CHECK(fused == Exchange{CollectiveKind::all_reduce, {1032}, DType::float64});
+    CHECK(fused.buffer(4) == Bytes{1032});
     for (const BatchNormSync sync : {BatchNormSync::gather, BatchNormSync::fused}) {
         CHECK(backward_exchange(sync, 64) ==
-              Exchange{CollectiveKind::all_reduce, {128 * 4}, DType::float32});
+              Exchange{CollectiveKind::all_reduce, {512}, DType::float32});
     }
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("our own layers' peak is in backward, the same for both, and in forwar
     // blocks) and all: 1 + 7 + 3 + 17 blocks.
     BatchNormLayer small = layer_of(BatchNormSystem::gather, 1, 128, 8);
     small.passes = BatchNormPasses::forward;
-    CHECK(peak_of(small) == 28 * 512);
+    CHECK(peak_of(small) == 14'336);
 }
 
 Device device_of(double launch_us, bool host_is_device = false) {
