@@ -19,6 +19,9 @@ mkdir -p "$logs"
 jobs=$((2 * $(nproc)))
 failed=()
 report=()
+# What one checkout has compiled serves the next, wherever it lies, and also with precompiled headers.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 
 # --- the stages ---------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything there is to measure on one GPU, in under eight minutes: the hardware tests, the kernels under
 # compute-sanitizer, what packing costs, steps of one rank predicted and measured (launch-bound, compute-bound, as one CUDA
-# graph), all-reduces and two validations of two ranks that share the GPU, one of them through MPS where it can be started.
+# graph), all-reduces, two validations of two ranks that share the GPU, one of them through MPS where it can be started, and
+# the published systems.
 # With several GPUs the ranks get one each instead.
 #
 # usage: results/run_gpu.sh FOLDER [PROGRAMS]
@@ -116,6 +117,11 @@ if [[ "$gpus" -lt 2 ]] && command -v nvidia-cuda-mps-control > /dev/null; then
     rm -rf "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 fi
+
+# The published systems, on two ranks.
+part syncbn 30 "$bucketwise" bench syncbn --backend nccl "${ranks[@]}" --format json
+part training 40 "$bucketwise" bench training "$scenarios/training_small.json" --backend nccl "${ranks[@]}" --format json
+part ddp_strategies 60 "$bucketwise" bench ddp-strategies "$scenarios/gpt2_h200.json" --backend nccl "${ranks[@]}" --format json
 
 say "total $SECONDS s"
 tar --create --gzip --file "$folder.tar.gz" --directory "$(dirname "$folder")" "$(basename "$folder")"

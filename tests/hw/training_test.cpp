@@ -141,6 +141,9 @@ class BitFlipper : public Communicator {
     void broadcast_from_first(void* data, Bytes size) override {
         inner_.broadcast_from_first(data, size);
     }
+    void all_gather(const void* own, void* all, Bytes size) override {
+        inner_.all_gather(own, all, size);
+    }
 
   private:
     Communicator& inner_;
