@@ -77,7 +77,7 @@ class Direct {
     int for_each_peer_chunk(const Act& act) {
         int acted = 0;
         for (int i = 0; i < ranks_ - 1; ++i) {
-            const Chunk chunk = chunk_of(elements_, ranks_, peer(i));
+            const MessageChunk chunk = chunk_of(elements_, ranks_, peer(i));
             if (chunk.elements > 0) {
                 act(peer(i), static_cast<std::size_t>(chunk.first * element_),
                     static_cast<std::size_t>(chunk.elements * element_));
@@ -100,7 +100,7 @@ class Direct {
     ElementSum add_;
     CollectiveDeadline deadline_;
     char* data_;
-    Chunk own_;
+    MessageChunk own_;
     std::int64_t own_size_;  // bytes
     char* received_;         // the own chunk of each peer
     std::unique_ptr<Buffer> data_buffer_;

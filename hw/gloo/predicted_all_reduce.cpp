@@ -42,7 +42,7 @@ struct Stretch {
 Stretch stretch_of(AllReduceImplementation implementation, std::int64_t elements, DType dtype,
                    int ranks, int chunk) {
     if (implementation != AllReduceImplementation::library) {
-        const Chunk own = chunk_of(elements, ranks, chunk);
+        const MessageChunk own = chunk_of(elements, ranks, chunk);
         return {own.first, own.elements};
     }
     const std::int64_t element = element_size(dtype).count;

@@ -10,8 +10,8 @@ namespace {
 
 using Buffer = gloo::transport::UnboundBuffer;
 
-// One all-reduce. Chunk c starts at rank c, goes round once while every rank adds its part, ends
-// complete at rank c-1, and goes round again to replace everybody's own.
+// One all-reduce. MessageChunk c starts at rank c, goes round once while every rank adds its part,
+// ends complete at rank c-1, and goes round again to replace everybody's own.
 class Ring {
   public:
     Ring(const GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements, DType dtype)
@@ -60,7 +60,7 @@ class Ring {
     [[nodiscard]] int previous() const { return (rank_ + ranks_ - 1) % ranks_; }
 
     // Of index modulo ranks, for index >= -ranks.
-    [[nodiscard]] Chunk chunk(int index) const {
+    [[nodiscard]] MessageChunk chunk(int index) const {
         return chunk_of(elements_, ranks_, (index + ranks_) % ranks_);
     }
 
@@ -72,7 +72,7 @@ class Ring {
     [[nodiscard]] std::int64_t half_of(int step) const { return step % 2 * received_size_; }
 
     // Chunks without elements are not sent. Both sides know which those are.
-    bool send(const Chunk& chunk, Slot slot) {
+    bool send(const MessageChunk& chunk, Slot slot) {
         if (chunk.elements > 0) {
             data_buffer_->send(next(), static_cast<std::uint64_t>(slot), size_of(chunk.first),
                                size_of(chunk.elements));
@@ -86,7 +86,7 @@ class Ring {
         }
     }
 
-    void receive_in_place(const Chunk& chunk) {
+    void receive_in_place(const MessageChunk& chunk) {
         if (chunk.elements > 0) {
             data_buffer_->recv(previous(), static_cast<std::uint64_t>(Slot::ring_all_gather),
                                size_of(chunk.first), size_of(chunk.elements));
@@ -94,7 +94,7 @@ class Ring {
     }
 
     void receive_to_add(int step) {
-        const Chunk arriving = chunk(rank_ - step - 1);
+        const MessageChunk arriving = chunk(rank_ - step - 1);
         if (arriving.elements > 0) {
             received_buffer_->recv(
                 previous(), static_cast<std::uint64_t>(Slot::ring_reduce_scatter),
@@ -103,7 +103,7 @@ class Ring {
     }
 
     void wait_and_add(int step) {
-        const Chunk arrived = chunk(rank_ - step - 1);
+        const MessageChunk arrived = chunk(rank_ - step - 1);
         if (arrived.elements > 0) {
             received_buffer_->waitRecv(deadline_.left());
             add_(data_ + arrived.first * element_, received_ + half_of(step), arrived.elements);

@@ -20,8 +20,9 @@ TEST_CASE("on GPUs a sync time is the host's, apart from what is exposed and on 
                                  "--rounds", "2", "--steps", "2", "--format", "json"});
     INFO(outcome.errors);
     REQUIRE(outcome.exit_code == 0);
+    const Json report = Json::parse(outcome.output);
     std::map<std::string, Json> rows;
-    for (const Json& row : Json::parse(outcome.output)["rows"]) {
+    for (const Json& row : report["rows"]) {
         rows[row["strategy"]] = row;
     }
     REQUIRE(rows.size() == 4);

@@ -51,7 +51,7 @@ inline BatchNormValues values_of(const BatchNormCase& c, int rank) {
     return values;
 }
 
-struct ReferenceResult {
+struct BatchNormReference {
     std::vector<std::vector<double>> output;  // by rank, [rows, channels]
     std::vector<std::vector<double>> input_gradient;
     std::vector<double> weight_gradient;  // over all ranks
@@ -61,9 +61,9 @@ struct ReferenceResult {
     double smallest_deviation = HUGE_VAL;  // of any channel, over the whole batch
 };
 
-inline ReferenceResult reference_of(const BatchNormCase& c) {
+inline BatchNormReference reference_of(const BatchNormCase& c) {
     std::vector<BatchNormValues> ranks;
-    ReferenceResult result;
+    BatchNormReference result;
     double n = 0;
     for (int rank = 0; rank < static_cast<int>(c.rows.size()); ++rank) {
         ranks.push_back(values_of(c, rank));
@@ -136,7 +136,7 @@ inline double furthest(const std::vector<float>& a, const std::vector<double>& b
 inline std::string what_is_wrong(const BatchNormCase& c,
                                  const std::vector<BatchNormResult>& results) {
     constexpr double u = 0x1p-24;
-    const ReferenceResult expected = reference_of(c);
+    const BatchNormReference expected = reference_of(c);
     const double size = std::fabs(c.offset) + 0.5 * static_cast<double>(c.rows.size());
     const double deviation = std::min(expected.smallest_deviation, 1.0);
     const double tolerance = 64 * u * (1 + size / deviation);
