@@ -53,6 +53,7 @@ po::options_description described_options(const StepTable& table) {
 }
 
 struct Request {
+    std::vector<std::string> command;  // as typed, for the record
     std::string file;
     Scenario scenario;
     std::vector<StepVariant> variants;
@@ -132,7 +133,10 @@ std::vector<StepSamples> simulate_all(const Request& request) {
 void print_table(const StepTable& table, const Request& request,
                  const std::optional<MeasuredVariants>& measured) {
     std::vector<VariantSource> sources;
-    Json head{{"table", table.name}, {"scenario", request.scenario.name}, {"date", utc_now()}};
+    Json head{{"table", table.name},
+              {"scenario", request.scenario.name},
+              {"command", request.command},
+              {"date", utc_now()}};
     std::string title = fmt::format("{}: {}, {} ranks", table.name, request.scenario.name,
                                     request.scenario.group.ranks);
     if (measured) {
@@ -205,7 +209,9 @@ int run_step_table(const StepTable& table, const std::vector<std::string>& argum
         return exit_done;
     }
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const Request request = read_request(table, values, identity);
+    Request request = read_request(table, values, identity);
+    request.command = {"bucketwise", "bench", std::string(table.name)};
+    request.command.insert(request.command.end(), arguments.begin(), arguments.end());
     if (!request.run) {
         print_table(table, request, std::nullopt);
         return exit_done;

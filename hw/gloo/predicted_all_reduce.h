@@ -20,7 +20,7 @@ Bytes all_reduce_scratch(AllReduceImplementation implementation, std::int64_t el
                          std::int64_t ranks);
 
 // How far the mean of the known message (hw/known_message.h) ends up from the exact one, in its
-// worst element, bit for bit. MessageChunk c is summed from rank c on upwards round the ring by
+// worst element, bit for bit. Chunk c is summed from rank c on upwards round the ring by
 // ours (the direct one adds in the same order, so the two are equal to the bit), from rank c-1 on
 // downwards by Gloo's, so that it ends at rank c. Time grows with elements * ranks. Preconditions:
 // elements

@@ -10,7 +10,7 @@ namespace {
 
 using Buffer = gloo::transport::UnboundBuffer;
 
-// One all-reduce. MessageChunk c starts at rank c, goes round once while every rank adds its part,
+// One all-reduce. Chunk c starts at rank c, goes round once while every rank adds its part,
 // ends complete at rank c-1, and goes round again to replace everybody's own.
 class Ring {
   public:
