@@ -25,9 +25,9 @@ constexpr std::array<Bench, 8> benches{{
      run_bench_compare_ddp},
     {"compute", "one rank's step without communication, predicted and measured, layer by layer",
      run_bench_compute},
+    {"copies", "what packing gradients into a bucket costs beside a plain copy", run_bench_copies},
     {"ddp-strategies", "naive, flat and overlapped synchronisation (CS336)",
      run_bench_ddp_strategies},
-    {"copies", "what packing gradients into a bucket costs beside a plain copy", run_bench_copies},
     {"syncbn", "a BatchNorm layer synchronised over ranks, by implementation, batch and width",
      run_bench_syncbn},
     {"training", "a data-parallel training run, simulated and real", run_bench_training},
@@ -35,7 +35,8 @@ constexpr std::array<Bench, 8> benches{{
 
 std::string usage() {
     std::string text =
-        "usage: bucketwise bench WHAT [OPTIONS]\n\nMeasures on real ranks.\n\nwhat:\n";
+        "usage: bucketwise bench WHAT [OPTIONS]\n\nMeasures on real ranks; most simulate "
+        "too.\n\nwhat:\n";
     for (const Bench& bench : benches) {
         text += fmt::format("  {:<14} {}\n", bench.name, bench.summary);
     }

@@ -91,6 +91,25 @@ VariantRun read_run(const StepTable& table, const po::variables_map& values,
     return run;
 }
 
+// The rows say how gradients are synchronised, and a simulation asks nothing of real ranks.
+void refuse_options_without_effect(const StepTable& table, const po::variables_map& values,
+                                   bool measures) {
+    if (values.count("strategy") != 0) {
+        throw UsageError{fmt::format(
+            "bench {}: expected no --strategy, as the rows have strategies of their own",
+            table.name)};
+    }
+    for (const char* option :
+         {"share-gpu", "ctas", "link-rate", "deadline", "store", "interface"}) {
+        if (!measures && values.count(option) != 0) {
+            throw UsageError{
+                fmt::format("bench {}: expected --backend beside --simulate and --{}, as only real "
+                            "ranks have that",
+                            table.name, option)};
+        }
+    }
+}
+
 Request read_request(const StepTable& table, const po::variables_map& values,
                      const std::optional<RankIdentity>& identity) {
     if (values.count("scenario") == 0) {
@@ -102,6 +121,7 @@ Request read_request(const StepTable& table, const po::variables_map& values,
     request.file = values["scenario"].as<std::string>();
     request.simulates = values.count("simulate") != 0;
     const bool measures = !request.simulates || !values["backend"].defaulted();
+    refuse_options_without_effect(table, values, measures);
     request.scenario =
         parse_scenario(read_scenario_document(values, request.file), request.file, read_text_file);
     set_ranks(values, identity, measures, request.scenario);
@@ -137,8 +157,9 @@ void print_table(const StepTable& table, const Request& request,
               {"scenario", request.scenario.name},
               {"command", request.command},
               {"date", utc_now()}};
-    std::string title = fmt::format("{}: {}, {} ranks", table.name, request.scenario.name,
-                                    request.scenario.group.ranks);
+    const std::int64_t ranks = request.scenario.group.ranks;
+    std::string title = fmt::format("{}: {}, {} {}", table.name, request.scenario.name, ranks,
+                                    ranks == 1 ? "rank" : "ranks");
     if (measured) {
         sources.push_back({.is_simulated = false, .by_variant = measured->by_variant});
         const EnvironmentRecord& environment = measured->environment;

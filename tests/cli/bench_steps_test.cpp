@@ -214,6 +214,9 @@ TEST_CASE("what the benches cannot do they refuse by name") {
                   {"--simulate", "--published", scenarios + "two_buckets.json"}),
             "two_buckets.json");
     refused(bench("ddp-strategies", "two_buckets.json", {"--backend", "mpi"}), "--backend");
+    refused(bench("ddp-strategies", "two_buckets.json", {"--strategy", "ddp"}), "no --strategy");
+    refused(bench("ddp-strategies", "two_buckets.json", {"--simulate", "--link-rate", "1gbit"}),
+            "--link-rate");
     refused(bench("ddp-strategies", "two_buckets.json", {"--simulate", "--format", "xml"}),
             "--format");
 }
