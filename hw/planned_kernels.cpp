@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "hw/gradient_pattern.h"
 
@@ -59,17 +60,23 @@ Duration PlannedKernels::time_to_write(const KernelCall& call) const {
 }
 
 void PlannedKernels::calibrate_writing(const std::function<Duration(const Run&)>& time_of) {
-    const auto largest =
-        std::max_element(gradients_.begin(), gradients_.end(),
-                         [](const Gradient& a, const Gradient& b) { return a.size() < b.size(); });
-    if (largest == gradients_.end()) {
+    // The largest that is ever written so. What a product computes may have wider rows than there
+    // are values to write.
+    std::optional<GradientPass> largest;
+    for (const KernelCall& call : plan_.backward) {
+        for (const GradientPass& pass : call.gradients) {
+            if (pass.write == GradientWrite::pattern &&
+                (!largest || gradient(pass.gradient).size() > gradient(largest->gradient).size())) {
+                largest = pass;
+            }
+        }
+    }
+    if (!largest) {
         return;
     }
-    const GradientPass pass{static_cast<std::int32_t>(largest - gradients_.begin()),
-                            GradientWrite::pattern};
-    const Duration time = time_of([&] { write(pass, 1.0F, false); });
-    picoseconds_per_written_byte_ =
-        static_cast<double>(time.count()) / static_cast<double>(largest->size().count);
+    const Duration time = time_of([&] { write(*largest, 1.0F, false); });
+    picoseconds_per_written_byte_ = static_cast<double>(time.count()) /
+                                    static_cast<double>(gradient(largest->gradient).size().count);
 }
 
 }  // namespace bucketwise

@@ -131,10 +131,17 @@ TEST_CASE("one machine predicts the means and medians of the published compare_d
 }
 
 const Words quick{"--rounds", "2", "--steps", "2", "--ranks", "2", "--backend", "gloo"};
-const Words tiny{"--set", "/workload/batch=1", "--set", "/workload/image_size=32"};
+// Some thousand parameters.
+const Words tiny{"--set",
+                 R"(/workload/model={"family":"gpt2","layers":1,"hidden":32,"feed_forward":64,)"
+                 R"("heads":2,"vocabulary":100,"context":32})",
+                 "--set",
+                 "/workload/batch=1",
+                 "--set",
+                 "/workload/sequence_length=8"};
 
 TEST_CASE("compare-ddp runs on real ranks, and the simulation stands beside it") {
-    const Json document = json_of(bench("compare-ddp", "resnet_small.json",
+    const Json document = json_of(bench("compare-ddp", "transformer_small.json",
                                         Words{"--simulate", "--buffers", "9,27"} + quick + tiny));
     // Two sizes, forward and backward, three options, measured and simulated.
     CHECK(document["rows"].size() == 24);
@@ -148,7 +155,7 @@ TEST_CASE("compare-ddp runs on real ranks, and the simulation stands beside it")
 
 TEST_CASE("ddp-strategies on real ranks: what overlaps leaves less exposed, and formats agree") {
     const Words words =
-        bench("ddp-strategies", "resnet_small.json",
+        bench("ddp-strategies", "transformer_small.json",
               Words{"--strategies", "naive,flat,overlap,bucketed,ddp"} + quick + tiny);
     const Outcome text = run(words);
     INFO(text.errors);
@@ -176,7 +183,7 @@ TEST_CASE("bucketed runs sizes by lengths by batches on real ranks") {
     const Json document = json_of(bench(
         "bucketed", "transformer_small.json",
         Words{"--batches", "1,2", "--sequence-lengths", "8,16", "--bucket-cap", "1MiB,100MB"} +
-            quick));
+            quick + tiny));
     REQUIRE(document["rows"].size() == 8);
     for (const Json& row : document["rows"]) {
         CHECK(row["train_s"].get<double>() > row["grad_all_reduce_s"].get<double>());
