@@ -74,7 +74,8 @@ TEST_CASE("GPUs learn what one process learns from the same samples, however the
           "[training]") {
     for (const int ranks : testing::possible_ranks({1, 2, 3, 4})) {
         const std::int64_t full = std::int64_t{6} * ranks;
-        for (const std::int64_t samples : {2 * full, full + 1, full + 3 * ranks + 1}) {
+        for (const std::int64_t samples :
+             {2 * full, full + 1, full + std::int64_t{3} * ranks + 1}) {
             check_gpus_against_reference(testing::training_task(ranks, samples, Strategy::ddp));
         }
     }
