@@ -51,7 +51,7 @@ struct StepRequest {
     std::int64_t accumulation = 1;
     std::variant<Duration, Optimizer> optimizer = Duration{0};
     Duration optimizer_launch{0};  // host time to launch all of it
-    bool cuda_graph = false;  // captured once, launched as one
+    bool cuda_graph = false;       // captured once, launched as one
     bool operator==(const StepRequest&) const = default;
 };
 
