@@ -46,14 +46,14 @@ asan() {
     ctest --preset asan --parallel "$jobs"
 }
 
-# Only what runs threads. The emulated GPUs are there where the CUDA Toolkit is.
+# Only what runs threads, but for what takes minutes there. The emulated GPUs are there where the CUDA Toolkit is.
 tsan() {
     configure tsan -D BUCKETWISE_BUILD_TESTS=ON
     cmake --build --preset tsan --target bucketwise_hw_tests
     build/tsan/tests/bucketwise_hw_tests
     if ninja -C build/tsan -t query bucketwise_emulated_gpu_tests > /dev/null 2>&1; then
         ninja -C build/tsan tests/gpu/bucketwise_emulated_gpu_tests
-        build/tsan/tests/gpu/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[.]'
+        build/tsan/tests/gpu/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[slow]~[.]'
     fi
 }
 

@@ -108,7 +108,7 @@ TEST_CASE("a network with batch normalisation broadcasts its buffers between GPU
     }
 }
 
-TEST_CASE("statistics of BatchNorm are exchanged between GPUs, in a CUDA graph too") {
+TEST_CASE("statistics of BatchNorm are exchanged between GPUs, in a CUDA graph too", "[slow]") {
     for (const int ranks : possible_ranks({2})) {
         std::vector<Scenario> scenarios = testing::with_exchanged_statistics(ranks);
         scenarios.back().step.cuda_graph = true;
