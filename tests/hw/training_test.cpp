@@ -69,11 +69,12 @@ void check_against_reference(const TrainingTask& task) {
 
 TEST_CASE("1 to 8 ranks learn what one process learns from the same samples, however they divide") {
     for (int ranks = 1; ranks <= 8; ++ranks) {
-        const std::int64_t full = std::int64_t{6} * ranks;
+        const std::int64_t micro_step = std::int64_t{3} * ranks;
+        const std::int64_t full = 2 * micro_step;
         // The last step is full; has one sample, so that all ranks but the first have none; one
         // less than a micro-step of all ranks; one more.
         for (const std::int64_t samples :
-             {2 * full, full + 1, full + 3 * ranks - 1, full + 3 * ranks + 1}) {
+             {2 * full, full + 1, full + micro_step - 1, full + micro_step + 1}) {
             check_against_reference(testing::training_task(ranks, samples, Strategy::ddp));
         }
     }
@@ -248,10 +249,10 @@ TEST_CASE("operations are timed one by one, in the order in which a step runs th
         // inputs of linear layers, two ReLU, the loss. 6 gradients are copied in and back.
         // A gradient is copied twice: 12 x 9 + 9 + 9 x 7 + 7 + 7 x 5 + 5 = 227 floats.
         const bool as_expected =
-            all.size() == 3 && times.copied == Bytes{2 * 4 * 227} && times.forward.size() == 7 &&
-            times.backward.size() == 8 && times.copy_count == 12 && times.copies > Duration{0} &&
-            times.optimizer.device > Duration{0} && contention.all_reduces.size() == 5 &&
-            trainer.backward_alone(4).size() == 4;
+            all.size() == 3 && times.copied == Bytes{std::int64_t{2} * 4 * 227} &&
+            times.forward.size() == 7 && times.backward.size() == 8 && times.copy_count == 12 &&
+            times.copies > Duration{0} && times.optimizer.device > Duration{0} &&
+            contention.all_reduces.size() == 5 && trainer.backward_alone(4).size() == 4;
         trainer.reset();
         if (!as_expected || testing::parameters_of(trainer) != before) {
             throw std::runtime_error("times are missing, or parameters not what they were");

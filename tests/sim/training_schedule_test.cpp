@@ -81,8 +81,8 @@ TEST_CASE("a perceptron has a weight and a bias for each layer, and the flops of
     // Reads 2 x 5 samples, 20 weights and 4 biases, writes 2 x 4.
     CHECK(model.operations[0].forward.elements == 10 + 20 + 4 + 8);
     CHECK(model.operations[0].input_gradient == Work{});  // of the images: nobody asks
-    CHECK(model.operations[2].input_gradient.flops == 2 * 2 * 3 * 4);
-    CHECK(model.operations[1].forward.elements == 2 * 2 * 4);                  // reads and writes
+    CHECK(model.operations[2].input_gradient.flops == std::int64_t{2} * 2 * 3 * 4);
+    CHECK(model.operations[1].forward.elements == std::int64_t{2} * 2 * 4);    // reads and writes
     CHECK(model.operations[2].parameters == std::vector<std::int32_t>{3, 2});  // bias first
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("the memory of training is the sum of its tensors") {
     CHECK(memory.gradients == Bytes{512 + 64});
     CHECK(memory.buckets == Bytes{512 + 64});
     CHECK(memory.activations == Bytes{320 + 192 + 128});  // 8 rows of 10, 6 and 3 floats
-    CHECK(memory.activation_gradients == Bytes{2 * 192});
+    CHECK(memory.activation_gradients == Bytes{std::int64_t{2} * 192});
     // 120 samples of 10 floats and a label; an order of 100; 50 of rank 0's samples with a loss and
     // whether it was right.
     CHECK(memory.data == Bytes{120 * 44 + 100 * 4 + 50 * 8});
