@@ -50,6 +50,11 @@ LinkParameters read_link_file(const std::string& path) {
                          "a link of one tier, as nothing here says how many ranks a node has",
                          "hierarchical");
     }
+    if (link.topology) {
+        throw InputError(path, "/topology",
+                         "a link with segments; bucketwise link show prints what a topology costs",
+                         "a topology");
+    }
     return link;
 }
 

@@ -197,6 +197,12 @@ void set_ranks(SimulatedMachine& machine, int ranks) {
     if (machine.group.ranks == ranks) {
         return;
     }
+    if (machine.link.topology) {
+        throw InputError("--ranks", "",
+                         fmt::format("the scenario's {}, which its topology was made ready for",
+                                     machine.group.ranks),
+                         fmt::format("{}", ranks));
+    }
     if (machine.link.algorithm == Algorithm::hierarchical &&
         ranks % machine.group.ranks_per_node != 0) {
         throw InputError("--ranks", "",

@@ -137,6 +137,15 @@ Outputs from_measurements(const po::variables_map& values) {
     return outputs;
 }
 
+// Steps say nothing of one part of a topology or another.
+void refuse_topology(const Json& document, const std::string& file) {
+    const Json::json_pointer topology("/cluster/link/topology");
+    if (document.contains(topology)) {
+        throw InputError(file, topology.to_string(), "a link whose segments can be fitted",
+                         "a topology");
+    }
+}
+
 Outputs from_steps(const po::variables_map& values) {
     const Texts files = texts_of(values, "steps");
     const Texts scenarios = texts_of(values, "scenario");
@@ -154,6 +163,7 @@ Outputs from_steps(const po::variables_map& values) {
     for (std::size_t i = 0; i < files.size(); ++i) {
         documents.push_back(parse_json(read_text_file(scenarios[i]), scenarios[i]));
         inline_link(documents.back(), scenarios[i], read_text_file);
+        refuse_topology(documents.back(), scenarios[i]);
         StepsCsv csv = read_steps_csv(files[i]);
         observed.push_back(
             {.file = files[i],

@@ -20,12 +20,13 @@ struct Command {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 6> commands{{
+constexpr std::array<Command, 7> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict},
     {"measure", "the same scenario on real ranks, every sample kept", run_measure},
     {"calibrate", "link and computing times from measurements", run_calibrate},
     {"compare", "predicted beside measured, and why they differ", run_compare},
     {"validate", "measure, calibrate, predict, compare and plot, into one folder", run_validate},
+    {"link", "what collectives cost on a link or a topology, by size", run_link},
     {"bench", "all-reduce algorithms on real ranks, side by side", run_bench},
 }};
 

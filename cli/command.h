@@ -26,6 +26,7 @@ int run_measure(const std::vector<std::string>& arguments);
 int run_calibrate(const std::vector<std::string>& arguments);
 int run_compare(const std::vector<std::string>& arguments);
 int run_validate(const std::vector<std::string>& arguments);
+int run_link(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);
 
 // bucketwise bench allreduce and its like, likewise.

@@ -4,6 +4,8 @@
 #include <bit>
 
 #include "sim/invariant.h"
+#include "sim/network/nccl_model.h"
+#include "sim/network/topology_cost.h"
 
 namespace bucketwise {
 namespace {
@@ -100,6 +102,16 @@ WireCost double_binary_tree(CollectiveKind kind, std::int64_t p) {
     return {};
 }
 
+// NVLink SHARP (NCCL's NVLS): the switch sums what it reads from all ranks and writes the sum to
+// all at once. Each rank has it read all of its buffer and writes its own part of the result. The
+// other collectives as the ring.
+//   steps: all-reduce 2
+//   bytes on the wire: (p+1)/p n
+//   messages: one in each step
+WireCost nvls(CollectiveKind kind, std::int64_t p) {
+    return kind == CollectiveKind::all_reduce ? WireCost{2, {p + 1, p}, 2} : ring(kind, p);
+}
+
 // Ranks that take turns on each processor.
 std::int64_t turns_ppm(const LinkParameters& link, std::int64_t ranks) {
     return link.processors ? std::max(undisturbed_ppm, undisturbed_ppm * ranks / *link.processors)
@@ -153,6 +165,23 @@ Duration hierarchical_time(CollectiveKind kind, Bytes n, const RankGroup& group,
     return link.launch;
 }
 
+// Where messages are simulated, all-reduces are; the other collectives are half of one.
+Duration on_topology(CollectiveKind kind, Bytes n, std::int64_t ranks, const LinkParameters& link) {
+    if (ranks == 1) {
+        return link.launch;
+    }
+    const Duration fixed = link.launch + link.meeting;
+    if (!link.simulated.empty()) {
+        const Duration all_reduce = interpolate(link.simulated, n);
+        return fixed + (kind == CollectiveKind::all_reduce ? all_reduce : all_reduce / 2);
+    }
+    const RegularTopology& topology = *link.topology->regular;
+    if (link.algorithm == Algorithm::nccl) {
+        return fixed + nccl_estimates(kind, n, ranks, topology, *link.topology->nccl).front().time;
+    }
+    return fixed + topology_time(kind, link.algorithm, n, ranks, topology);
+}
+
 }  // namespace
 
 std::string_view name_of(CollectiveKind kind) {
@@ -183,15 +212,21 @@ WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks)
             return recursive_halving_doubling(kind, ranks);
         case Algorithm::double_binary_tree:
             return double_binary_tree(kind, ranks);
+        case Algorithm::nvls:
+            return nvls(kind, ranks);
         case Algorithm::hierarchical:
+        case Algorithm::nccl:
             break;
     }
-    invariant(false, "a hierarchical collective has no single pair of steps and bytes");
+    invariant(false, "this algorithm has no single pair of steps and bytes");
     return {};
 }
 
 Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
                          const LinkParameters& link) {
+    if (link.topology) {
+        return on_topology(kind, n, group.ranks, link);
+    }
     return link.algorithm == Algorithm::hierarchical ? hierarchical_time(kind, n, group, link)
                                                      : flat_time(kind, n, group.ranks, link);
 }

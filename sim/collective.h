@@ -28,7 +28,7 @@ std::string_view name_of(CollectiveKind kind);
 // The group of ranks a collective spans.
 struct RankGroup {
     std::int64_t ranks = 1;
-    std::int64_t ranks_per_node = 1;  // divides ranks; only hierarchical looks at it
+    std::int64_t ranks_per_node = 1;  // divides ranks; hierarchical without a topology looks at it
     bool operator==(const RankGroup&) const = default;
 };
 
@@ -43,8 +43,9 @@ struct WireCost {
 // algorithm is not hierarchical, which spans two links and so has no single pair.
 WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks);
 
-// Time of one collective alone on the link. Precondition (asserted): a hierarchical link has two
-// tiers and ranks_per_node divides ranks.
+// Time of one collective alone on the link. Precondition (asserted): a hierarchical link without a
+// topology has two tiers and ranks_per_node divides ranks; a topology has a place for every rank,
+// and was prepared for them (prepare_topology in sim/network/topology_cost.h).
 Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
                          const LinkParameters& link);
 

@@ -19,6 +19,10 @@ std::string_view name_of(Algorithm algorithm) {
             return "double_binary_tree";
         case Algorithm::hierarchical:
             return "hierarchical";
+        case Algorithm::nvls:
+            return "nvls";
+        case Algorithm::nccl:
+            return "nccl";
     }
     return {};
 }

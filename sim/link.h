@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/network/topology.h"
 #include "sim/units.h"
 
 namespace bucketwise {
@@ -26,7 +27,9 @@ enum class Algorithm : std::uint8_t {
     direct,
     recursive_halving_doubling,
     double_binary_tree,
-    hierarchical
+    hierarchical,
+    nvls,  // a switch that sums and multicasts (NVLink SHARP)
+    nccl   // on a topology: whatever NCCL's cost model expects to be fastest
 };
 
 std::string_view name_of(Algorithm algorithm);
@@ -88,11 +91,23 @@ struct Provenance {
     bool operator==(const Provenance&) const = default;
 };
 
+// How long an all-reduce of so many bytes takes, found by simulating its messages.
+struct SimulatedTime {
+    Bytes bytes;
+    Duration time{0};
+    bool operator==(const SimulatedTime&) const = default;
+};
+
+// What a collective costs is said by segments, by two tiers (hierarchical), or by a topology.
 struct LinkParameters {
     std::string name;
     Algorithm algorithm = Algorithm::ring;
-    std::vector<Segment> segments;      // at least one, unless hierarchical
-    std::vector<LinkParameters> tiers;  // hierarchical: {intra-node, inter-node}; else empty
+    std::vector<Segment> segments;
+    std::vector<LinkParameters> tiers;  // {intra-node, inter-node}
+    std::optional<Topology> topology = {};
+    // By rising size, where only its messages can tell what a collective takes on the topology:
+    // for the number of ranks it was prepared for. Linear between sizes.
+    std::vector<SimulatedTime> simulated = {};
     Duration launch{0};      // part of every collective's time on the communication stream
     Duration meeting{0};     // once besides, where there is a rank to wait for
     Duration message{0};     // sending one message, while the sender can send no other

@@ -11,13 +11,19 @@
 
 #include <fmt/format.h>
 
+#include "sim/network/topology_input.h"
+
 namespace bucketwise {
 namespace {
 
 constexpr std::size_t most_segments = 64;
-constexpr std::array<Algorithm, 5> all_algorithms{
-    Algorithm::ring, Algorithm::direct, Algorithm::recursive_halving_doubling,
-    Algorithm::double_binary_tree, Algorithm::hierarchical};
+constexpr std::array<Algorithm, 7> all_algorithms{Algorithm::ring,
+                                                  Algorithm::direct,
+                                                  Algorithm::recursive_halving_doubling,
+                                                  Algorithm::double_binary_tree,
+                                                  Algorithm::hierarchical,
+                                                  Algorithm::nvls,
+                                                  Algorithm::nccl};
 
 // Reads one link and, through files, the links it names.
 class LinkReader {
@@ -57,15 +63,20 @@ class LinkReader {
 
     LinkParameters read_inline(const JsonPlace& place) {
         const JsonObject object(
-            place, {"name", "algorithm", "segments", "intra", "inter", "launch_us", "meeting_us",
-                    "message_us", "processors", "host_issue_us", "host_wait_us", "interference",
-                    "ctas", "copy_gb_per_s", "provenance"});
+            place, {"name", "algorithm", "segments", "intra", "inter", "topology", "launch_us",
+                    "meeting_us", "message_us", "processors", "host_issue_us", "host_wait_us",
+                    "interference", "ctas", "copy_gb_per_s", "provenance"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
         link.algorithm = read_choice(object.at("algorithm"), all_algorithms);
-        if (link.algorithm == Algorithm::hierarchical) {
+        if (object.has("topology")) {
+            read_topology_of(object, link);
+        } else if (link.algorithm == Algorithm::hierarchical) {
             read_tiers(object, link);
         } else {
+            if (link.algorithm == Algorithm::nccl) {
+                static_cast<void>(object.at("topology"));  // required: NCCL chooses by it
+            }
             refuse_tiers(object);
             read_segments(object.at("segments"), link);
             read_messages(object, link);
@@ -75,6 +86,50 @@ class LinkReader {
             link.provenance = read_provenance(*provenance);
         }
         return link;
+    }
+
+    static void read_topology_of(const JsonObject& object, LinkParameters& link) {
+        for (const std::string_view key :
+             {"segments", "intra", "inter", "message_us", "processors"}) {
+            object.exclusive("topology", key);
+        }
+        link.topology = read_topology(object.at("topology"));
+        const Topology& topology = *link.topology;
+        if (link.algorithm == Algorithm::nccl) {
+            check_nccl(object);
+        } else if (topology.nccl) {
+            object.at("algorithm").fail("nccl, where the topology says what NCCL knows of it");
+        }
+        const bool by_messages = topology.irregular();
+        if (by_messages &&
+            (link.algorithm == Algorithm::nvls || link.algorithm == Algorithm::nccl)) {
+            object.at("algorithm")
+                .fail(
+                    "an algorithm that can be simulated message by message, as a graph, slow_ranks "
+                    "and background ask for: ring, direct, recursive_halving_doubling, "
+                    "double_binary_tree, hierarchical");
+        }
+        if (link.algorithm == Algorithm::hierarchical && topology.graph) {
+            object.at("algorithm").fail("an algorithm without levels, which a graph does not have");
+        }
+        if (link.algorithm == Algorithm::nvls && !topology.regular->node.multicast) {
+            object.at("algorithm").fail("nvls only where the topology's node has multicast");
+        }
+        if (const auto meeting = object.find("meeting_us")) {
+            link.meeting = read_duration_us(*meeting);
+        }
+    }
+
+    static void check_nccl(const JsonObject& object) {
+        const JsonPlace place = object.at("topology");
+        static_cast<void>(JsonObject(place, {"node", "nics", "tiers", "sites", "nccl", "slow_ranks",
+                                             "background"})
+                              .at("nccl"));  // required
+        const Json& node = place.value->at("node");
+        if (node.contains("latency_us")) {
+            JsonPlace{&node.at("latency_us"), place.file, place.pointer + "/node/latency_us"}.fail(
+                "no latency within a node beside the algorithm nccl, which brings its own");
+        }
     }
 
     static void read_messages(const JsonObject& object, LinkParameters& link) {

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/invariant.h"
+
 namespace bucketwise {
 namespace {
 
@@ -99,6 +101,7 @@ Json provenance_json(const Provenance& from) {
 
 Json link_json(const LinkParameters& link) {
     Json json{{"name", cut(link.name)}, {"algorithm", name_of(link.algorithm)}};
+    invariant(!link.topology, "what was measured or fitted has no topology");
     if (link.algorithm == Algorithm::hierarchical) {
         json["intra"] = link_json(link.tiers.at(0));
         json["inter"] = link_json(link.tiers.at(1));

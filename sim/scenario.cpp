@@ -11,6 +11,7 @@
 #include "sim/device_input.h"
 #include "sim/json_input.h"
 #include "sim/link_input.h"
+#include "sim/network/topology_cost.h"
 
 namespace bucketwise {
 namespace {
@@ -304,6 +305,22 @@ std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& pla
     return read_model_workload(place);
 }
 
+// The topology says how many ranks a node has.
+void place_on_topology(const JsonObject& object, Scenario& scenario) {
+    if (const auto per_node = object.find("ranks_per_node")) {
+        per_node->fail("no ranks_per_node beside a topology, which says it");
+    }
+    const JsonPlace link = object.at("link");
+    if (const auto fault = check_topology(scenario.link, scenario.group.ranks)) {
+        const bool inlined = link.value->is_object();
+        const std::string file =
+            inlined ? link.file : path_beside(link.file, link.value->get<std::string>());
+        throw InputError(file, (inlined ? link.pointer : "") + fault->pointer, fault->expected,
+                         fault->got);
+    }
+    prepare_topology(scenario.link, scenario.group.ranks);
+}
+
 void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario& scenario) {
     const JsonObject object(place, {"ranks", "ranks_per_node", "link"});
     RankGroup& group = scenario.group;
@@ -315,7 +332,9 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
         }
     }
     scenario.link = read_link(object.at("link"), read_file);
-    if (scenario.link.algorithm == Algorithm::hierarchical) {
+    if (scenario.link.topology) {
+        place_on_topology(object, scenario);
+    } else if (scenario.link.algorithm == Algorithm::hierarchical) {
         static_cast<void>(object.at("ranks_per_node"));  // required: the link asks for it
     }
 }

@@ -1,0 +1,315 @@
+// bucketwise link show LINK: what collectives cost on a link or a topology, by size.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/option_values.h"
+#include "cli/result_table.h"
+#include "cli/scenario_document.h"
+#include "cli/size.h"
+#include "sim/collective.h"
+#include "sim/error.h"
+#include "sim/json_input.h"
+#include "sim/link_input.h"
+#include "sim/network/chunk_engine.h"
+#include "sim/network/nccl_model.h"
+#include "sim/network/topology_cost.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::string_view usage_line = "usage: bucketwise link show LINK [OPTIONS]\n\n";
+
+constexpr std::string_view explanation = R"(
+examples:
+  bucketwise link show scenarios/links/nccl_h100_nvlink.json --ranks 8
+  bucketwise link show scenarios/links/h100_fat_tree.json --ranks 1024 --bytes 1MiB,64MiB,1GiB
+  bucketwise link show scenarios/links/h100_fat_tree.json --ranks 256 --algorithm hierarchical --by-messages
+
+LINK is a link file, or a scenario whose link and ranks are taken. Bus bandwidth is that of nccl-tests: the bytes that
+a rank must send at least, over the time. --by-messages sends every message of the collective over the links of the
+topology, one by one, and says how many there were.
+)";
+
+po::options_description described_options() {
+    po::options_description options("options", 100);
+    options.add_options()                                                                    //
+        ("ranks", po::value<std::string>(), "ranks; default: the scenario's")                //
+        ("ranks-per-node", po::value<std::string>(), "of a hierarchical link of two tiers")  //
+        ("bytes",
+         po::value<std::string>()->default_value(
+             "1KiB,16KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB,1GiB"),
+         "sizes of the buffer")  //
+        ("collective", po::value<std::string>()->default_value("all-reduce"),
+         "all-reduce, all-gather, reduce-scatter or broadcast")                           //
+        ("algorithm", po::value<std::string>(), "instead of the link's, on a topology")   //
+        ("by-messages", "also simulate every message over the topology's links")          //
+        ("format", po::value<std::string>()->default_value("text"), "text, csv or json")  //
+        ("help,h", "show this");
+    return options;
+}
+
+constexpr std::array<CollectiveKind, 4> all_collectives{
+    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+    CollectiveKind::broadcast};
+
+struct LinkRequest {
+    std::string file;
+    LinkParameters link;
+    RankGroup group;
+    CollectiveKind kind = CollectiveKind::all_reduce;
+    std::vector<Bytes> sizes;
+    bool by_messages = false;
+};
+
+constexpr WholeNumbers rank_numbers{2, 1'000'000};
+
+// The link of a file, or of a scenario in a file, with the scenario's ranks.
+LinkRequest read_link_request(const std::string& file) {
+    LinkRequest request;
+    request.file = file;
+    const Json document = parse_json(read_text_file(file), file);
+    const bool is_scenario = document.is_object() && document.contains("cluster");
+    JsonPlace place{&document, file, ""};
+    if (is_scenario) {
+        const JsonPlace cluster{&document.at("cluster"), file, "/cluster"};
+        const JsonObject object(cluster, {"ranks", "ranks_per_node", "link", "stragglers"});
+        request.group.ranks = read_integer(object.at("ranks"), 1, rank_numbers.highest);
+        if (const auto per_node = object.find("ranks_per_node")) {
+            request.group.ranks_per_node = read_integer(*per_node, 1, request.group.ranks);
+        }
+        place = object.at("link");
+    }
+    request.link = read_link(place, read_text_file);
+    return request;
+}
+
+void change_algorithm(LinkParameters& link, const std::string& name) {
+    constexpr std::array<Algorithm, 6> replacing{Algorithm::ring,
+                                                 Algorithm::direct,
+                                                 Algorithm::recursive_halving_doubling,
+                                                 Algorithm::double_binary_tree,
+                                                 Algorithm::hierarchical,
+                                                 Algorithm::nvls};
+    if (!link.topology) {
+        throw UsageError{
+            "link show: --algorithm has no effect without a topology, whose links do "
+            "not depend on it"};
+    }
+    link.algorithm = choice_named(name, replacing, "--algorithm");
+    const bool multicast = link.topology->regular && link.topology->regular->node.multicast;
+    if (link.algorithm == Algorithm::nvls && !multicast) {
+        throw InputError("--algorithm", "", "nvls only where the topology's node has multicast",
+                         "none");
+    }
+    if (link.algorithm == Algorithm::hierarchical && link.topology->graph) {
+        throw InputError("--algorithm", "",
+                         "an algorithm without levels, which a graph does not have",
+                         "hierarchical");
+    }
+    if (link.algorithm == Algorithm::nvls && link.topology->irregular()) {
+        throw InputError("--algorithm", "", "an algorithm that can be simulated message by message",
+                         "nvls");
+    }
+}
+
+void set_group(const po::variables_map& values, LinkRequest& request) {
+    if (values.count("ranks") != 0) {
+        request.group.ranks = whole_number(values, "ranks", rank_numbers);
+        request.group.ranks_per_node = 1;
+    }
+    if (request.group.ranks < rank_numbers.lowest) {
+        throw UsageError{"link show: expected --ranks, 2 or more; see bucketwise link show --help"};
+    }
+    if (values.count("ranks-per-node") != 0) {
+        request.group.ranks_per_node =
+            whole_number(values, "ranks-per-node", {1, request.group.ranks});
+    }
+    const bool two_tiers = !request.link.tiers.empty();
+    if (two_tiers && request.group.ranks_per_node == 1 && values.count("ranks-per-node") == 0) {
+        throw UsageError{"link show: expected --ranks-per-node for a hierarchical link"};
+    }
+    if (!two_tiers && values.count("ranks-per-node") != 0) {
+        throw UsageError{
+            "link show: --ranks-per-node has no effect but on a hierarchical link of two tiers"};
+    }
+    if (request.group.ranks % request.group.ranks_per_node != 0) {
+        throw InputError("--ranks-per-node", "",
+                         fmt::format("a number that divides ranks ({})", request.group.ranks),
+                         std::to_string(request.group.ranks_per_node));
+    }
+}
+
+// Whether the collective can be simulated message by message.
+void check_messages(const LinkRequest& request) {
+    if (!request.link.topology) {
+        throw UsageError{"link show: --by-messages has no effect without a topology"};
+    }
+    const Algorithm algorithm = request.link.algorithm;
+    const bool rings = algorithm == Algorithm::ring || algorithm == Algorithm::hierarchical ||
+                       algorithm == Algorithm::direct;
+    const bool can = request.kind == CollectiveKind::all_reduce
+                         ? algorithm != Algorithm::nvls && algorithm != Algorithm::nccl
+                         : rings && request.kind != CollectiveKind::broadcast;
+    if (!can) {
+        throw UsageError{fmt::format(
+            "link show: --by-messages: expected an all-reduce of ring, direct, hierarchical, "
+            "recursive_halving_doubling or double_binary_tree, or an all-gather or reduce-scatter "
+            "of the first three; got {} of {}",
+            name_of(request.kind), name_of(algorithm))};
+    }
+}
+
+LinkRequest requested_link(const po::variables_map& values) {
+    const auto operands = values.count("operands") != 0
+                              ? values["operands"].as<std::vector<std::string>>()
+                              : std::vector<std::string>{};
+    if (operands.size() != 2 || operands.front() != "show") {
+        throw UsageError{"link: expected show and one link file; see bucketwise link show --help"};
+    }
+    LinkRequest request = read_link_request(operands[1]);
+    if (values.count("algorithm") != 0) {
+        change_algorithm(request.link, values["algorithm"].as<std::string>());
+    }
+    set_group(values, request);
+    request.kind =
+        choice_named(values["collective"].as<std::string>(), all_collectives, "--collective");
+    request.sizes = parse_sizes(values["bytes"].as<std::string>(), "--bytes");
+    request.by_messages = values.count("by-messages") != 0;
+    if (request.by_messages) {
+        check_messages(request);
+    }
+    if (request.link.topology) {
+        if (const auto fault = check_topology(request.link, request.group.ranks)) {
+            throw InputError(request.file, fault->pointer, fault->expected, fault->got);
+        }
+        prepare_topology(request.link, request.group.ranks);
+    }
+    return request;
+}
+
+// The bytes that a rank must send at least, as a share of the buffer (nccl-tests, PERFORMANCE.md).
+double bus_factor(CollectiveKind kind, std::int64_t ranks) {
+    const double others = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+    switch (kind) {
+        case CollectiveKind::all_reduce:
+            return 2 * others;
+        case CollectiveKind::all_gather:
+        case CollectiveKind::reduce_scatter:
+            return others;
+        case CollectiveKind::broadcast:
+            break;
+    }
+    return 1;
+}
+
+struct MessageRun {
+    CollectiveRun run;
+    double seconds = 0;  // to simulate
+};
+
+MessageRun by_messages(const LinkRequest& request, Bytes size) {
+    const Topology& topology = *request.link.topology;
+    const std::int64_t ranks = request.group.ranks;
+    const auto begin = std::chrono::steady_clock::now();
+    const Network network = network_for(request.link.algorithm, topology, ranks);
+    const CollectiveJob job{
+        .schedule = schedule_on(request.kind, request.link.algorithm, size, ranks, topology, true)};
+    MessageRun result{simulate_collectives(topology, network, {job})};
+    result.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return result;
+}
+
+ResultTable table_of(const LinkRequest& request) {
+    const LinkParameters& link = request.link;
+    ResultTable table;
+    table.title = fmt::format("{}: {} on {} ranks, {}", link.name, name_of(request.kind),
+                              request.group.ranks, name_of(link.algorithm));
+    const bool nccl = link.algorithm == Algorithm::nccl;
+    table.columns = {
+        {"bytes", "bytes", 0}, {"time_us", "time\nus", 2}, {"bus_gb_per_s", "bus\nGB/s", 2}};
+    if (nccl) {
+        table.columns.push_back({"algorithm", "algorithm"});
+        table.columns.push_back({"protocol", "protocol"});
+        table.columns.push_back({"next_best", "next best"});
+        table.columns.push_back({"next_best_us", "us", 2});
+    }
+    if (request.by_messages) {
+        table.columns.push_back({"by_messages_us", "by messages\nus", 2});
+        table.columns.push_back({"messages", "messages", 0});
+        table.columns.push_back({"memory_kib", "memory\nKiB", 0});
+        table.columns.push_back({"messages_per_s", "messages/s", -3, false});
+    }
+    for (const Bytes size : request.sizes) {
+        const Duration time = collective_time(request.kind, size, request.group, link);
+        const double bus = bus_factor(request.kind, request.group.ranks) *
+                           static_cast<double>(size.count) / std::max(to_us(time), 1e-6) / 1e3;
+        std::vector<Cell> row{size.count, to_us(time), bus};
+        if (nccl) {
+            const std::vector<NcclEstimate> estimates =
+                nccl_estimates(request.kind, size, request.group.ranks, *link.topology->regular,
+                               *link.topology->nccl);
+            row.emplace_back(std::string(name_of(estimates[0].algorithm)));
+            row.emplace_back(std::string(name_of(estimates[0].protocol)));
+            row.emplace_back(fmt::format("{} {}", name_of(estimates[1].algorithm),
+                                         name_of(estimates[1].protocol)));
+            row.emplace_back(to_us(estimates[1].time));
+        }
+        if (request.by_messages) {
+            const MessageRun simulated = by_messages(request, size);
+            row.emplace_back(to_us(simulated.run.jobs.front().end));
+            row.emplace_back(static_cast<std::int64_t>(simulated.run.messages));
+            row.emplace_back(static_cast<std::int64_t>(simulated.run.memory_bytes / 1024));
+            row.emplace_back(static_cast<double>(simulated.run.messages) /
+                             std::max(simulated.seconds, 1e-9));
+        }
+        table.rows.push_back(std::move(row));
+    }
+    if (nccl) {
+        table.notes.emplace_back(
+            "estimates of NCCL's own cost model, by which it chooses: a prior, not a measurement");
+    }
+    if (!link.simulated.empty()) {
+        table.notes.emplace_back("times are simulated message by message and linear between sizes");
+    }
+    return table;
+}
+
+}  // namespace
+
+int run_link(const std::vector<std::string>& arguments) {
+    const po::options_description options = described_options();
+    po::options_description all;
+    all.add(options).add_options()("operands", po::value<std::vector<std::string>>());
+    po::positional_options_description operands;
+    operands.add("operands", -1);
+    po::variables_map values;
+    po::store(po::command_line_parser(arguments).options(all).positional(operands).run(), values);
+    po::notify(values);
+    if (values.count("help") != 0) {
+        std::cout << usage_line << options << explanation;
+        return exit_done;
+    }
+    const TableFormat format =
+        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+    const LinkRequest request = requested_link(values);
+    const Json head{{"link", request.link.name}, {"ranks", request.group.ranks}};
+    write_output("-", render(table_of(request), format, head));
+    return exit_done;
+}
+
+}  // namespace bucketwise

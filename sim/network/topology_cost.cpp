@@ -1,0 +1,365 @@
+#include "sim/network/topology_cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "sim/invariant.h"
+#include "sim/network/chunk_engine.h"
+
+namespace bucketwise {
+namespace {
+
+std::int64_t groups_of(std::int64_t ranks, std::int64_t size) {
+    return (ranks + size - 1) / size;
+}
+
+BytesPerSecond per(BytesPerSecond bandwidth, double share) {
+    return {std::max<std::int64_t>(std::llround(static_cast<double>(bandwidth.count) * share), 1)};
+}
+
+// The lowest level on which two ranks `distance` apart can be in one group.
+const TopologyLevel& level_for(const std::vector<TopologyLevel>& levels, std::int64_t distance) {
+    const auto found = std::find_if(levels.begin(), levels.end(),
+                                    [&](const TopologyLevel& l) { return l.size > distance; });
+    return found == levels.end() ? levels.back() : *found;
+}
+
+// Hops of a ring through all ranks in order that need this level, and no higher one.
+std::vector<std::int64_t> hops_by_level(const std::vector<TopologyLevel>& levels,
+                                        std::int64_t ranks) {
+    std::vector<std::int64_t> hops;
+    std::int64_t groups_below = ranks;
+    for (const TopologyLevel& level : levels) {
+        const std::int64_t groups = groups_of(ranks, level.size);
+        hops.push_back(groups_below - (groups > 1 ? groups : 0));
+        groups_below = groups;
+    }
+    return hops;
+}
+
+// The latency of `rounds` times around but for as many hops, the cheapest ones, and the bandwidth
+// of the narrowest hop.
+Duration ring_time(std::int64_t rounds, Bytes bytes, Share wire, std::int64_t ranks,
+                   const std::vector<TopologyLevel>& levels) {
+    const std::vector<std::int64_t> hops = hops_by_level(levels, ranks);
+    Duration latency{0};
+    Duration cheapest = Duration::max();
+    BytesPerSecond narrowest{std::numeric_limits<std::int64_t>::max()};
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+        if (hops[i] > 0) {
+            latency += hops[i] * levels[i].latency;
+            cheapest = std::min(cheapest, levels[i].latency);
+            narrowest = std::min(narrowest, levels[i].group);
+        }
+    }
+    return rounds * (latency - cheapest) + transfer_time(bytes, narrowest, wire);
+}
+
+Bytes divided(Bytes whole, std::int64_t parts) {
+    return {(whole.count + parts - 1) / parts};
+}
+
+// Reduce-scatter up the levels and all-gather down, or one of them, each level a ring among groups
+// of the level below with all ranks of a group taking part at once.
+Duration hierarchical_time(std::int64_t passes, Bytes bytes, std::int64_t ranks,
+                           const std::vector<TopologyLevel>& levels) {
+    Duration time{0};
+    std::int64_t below = 1;
+    for (const TopologyLevel& level : levels) {
+        const std::int64_t size = std::min(level.size, ranks) / below;
+        if (size > 1) {
+            bytes = divided(bytes, size);
+            time += passes * (size - 1) * (level.latency + transfer_time(bytes, level.each));
+        }
+        below = std::min(level.size, ranks);
+    }
+    return time;
+}
+
+// Every rank sends a piece to every other at once: as long as the level takes whose links have most
+// to carry. Around a ring of sites a piece crosses several links.
+Duration direct_time(std::int64_t rounds, Bytes bytes, std::int64_t ranks,
+                     const RegularTopology& topology, const std::vector<TopologyLevel>& levels) {
+    const Bytes piece = divided(bytes, ranks);
+    Duration longest{0};
+    std::int64_t below = 1;
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+        std::int64_t crossing = ranks - below;  // pieces of one rank that leave its group
+        if (topology.sites && i + 1 == levels.size()) {
+            // Of each pair of sites d apart, d links forwards; what ties goes forwards.
+            const std::int64_t far = topology.sites->count / 2;
+            crossing = below * far * (far + 1) / 2;
+        }
+        if (i == 0) {
+            crossing = std::min(levels[0].size, ranks) - 1;
+        }
+        longest = std::max(longest, transfer_time(crossing * piece, levels[i].each));
+        below = std::min(levels[i].size, ranks);
+    }
+    return rounds * (levels.back().latency + longest);
+}
+
+Duration exchange_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLevel>& levels) {
+    const auto core = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(ranks)));
+    Duration time{0};
+    Bytes piece = bytes;
+    for (std::int64_t distance = 1; distance < core; distance *= 2) {
+        piece = divided(piece, 2);
+        const TopologyLevel& level = level_for(levels, distance);
+        time += 2 * (level.latency + transfer_time(piece, level.each));
+    }
+    if (core < ranks) {
+        const TopologyLevel& level = level_for(levels, core);
+        time += 2 * (level.latency + transfer_time(bytes, level.each));
+    }
+    return time;
+}
+
+// Pipelined, as NCCL counts it: chains within a node, two trees between nodes.
+Duration tree_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLevel>& levels) {
+    const std::int64_t per_node = std::min(levels.front().size, ranks);
+    const std::int64_t nodes = groups_of(ranks, per_node);
+    const auto depth =
+        static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(nodes - 1)));
+    BytesPerSecond narrowest = per_node > 1 ? levels.front().group : levels.back().group;
+    for (const TopologyLevel& level : levels) {
+        if (level.size > per_node) {
+            narrowest = std::min(narrowest, level.group);
+        }
+    }
+    return 2 * ((per_node - 1) * levels.front().latency + depth * levels.back().latency) +
+           transfer_time(bytes, narrowest, {2, 1});
+}
+
+// The switch of a node sums what it reads and writes to all at once: every GPU sends all of its
+// buffer once and its own part of the result. Between nodes a ring of the parts.
+Duration nvls_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLevel>& levels) {
+    const std::int64_t per_node = std::min(levels.front().size, ranks);
+    Duration time{0};
+    if (per_node > 1) {
+        time += 2 * levels.front().latency +
+                transfer_time(bytes, levels.front().each, {per_node + 1, per_node});
+    }
+    std::int64_t below = per_node;
+    Bytes part = divided(bytes, per_node);
+    for (std::size_t i = 1; i < levels.size(); ++i) {
+        const std::int64_t size = std::min(levels[i].size, ranks) / below;
+        if (size > 1) {
+            part = divided(part, size);
+            time += 2 * (size - 1) * (levels[i].latency + transfer_time(part, levels[i].each));
+        }
+        below = std::min(levels[i].size, ranks);
+    }
+    return time;
+}
+
+// Ranks after which the network looks the same again: 1 within a node, a node's within the only
+// tier, else those of the largest group that has equals. 0: none known.
+std::int64_t period_of(const std::vector<TopologyLevel>& levels, std::int64_t ranks) {
+    std::int64_t period = 1;
+    for (const TopologyLevel& level : levels) {
+        if (level.size < ranks) {
+            period = level.size;
+        }
+    }
+    return ranks % period == 0 ? period : 0;
+}
+
+}  // namespace
+
+std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64_t ranks) {
+    const std::int64_t per_node = std::min(topology.node.gpus, ranks);
+    const std::int64_t nodes = groups_of(ranks, per_node);
+    std::vector<TopologyLevel> levels{
+        {per_node, topology.node.latency, topology.node.bandwidth, topology.node.bandwidth}};
+    if (nodes == 1) {
+        return levels;
+    }
+    const NicTopology& nics = *topology.nics;
+    const std::int64_t sites = topology.sites ? topology.sites->count : 1;
+    const std::int64_t nodes_per_site = nodes / sites;
+    // A group's NICs, or uplinks, together.
+    double group = static_cast<double>(nics.per_node) * static_cast<double>(nics.bandwidth.count);
+    Duration latency = nics.latency;
+    std::int64_t below = 1;  // nodes
+    double left = 1;         // of the NICs' bandwidth
+    const auto add = [&](std::int64_t size) {
+        const double share =
+            left * static_cast<double>(nics.per_node) / static_cast<double>(topology.node.gpus);
+        levels.push_back({size * per_node, latency, per(nics.bandwidth, share),
+                          BytesPerSecond{std::llround(group * left * static_cast<double>(below))}});
+        // What goes through a node's own fabric besides is never narrower in a sound machine.
+        below = size;
+    };
+    for (const TierTopology& tier : topology.tiers) {
+        latency += tier.latency;
+        const std::int64_t size = std::min(tier.nodes, nodes_per_site);
+        if (size > below) {
+            add(size);
+        }
+        left /= tier.oversubscription;
+    }
+    if (topology.tiers.empty() && nodes_per_site > 1) {
+        add(nodes_per_site);
+    }
+    if (topology.sites) {
+        latency += topology.sites->latency;
+        levels.push_back(
+            {ranks, latency,
+             per(topology.sites->bandwidth, 1 / static_cast<double>(nodes_per_site * per_node)),
+             std::min(topology.sites->bandwidth, levels.back().group)});
+    }
+    return levels;
+}
+
+std::vector<std::int64_t> group_sizes(const RegularTopology& topology, std::int64_t ranks) {
+    std::vector<std::int64_t> sizes;
+    std::int64_t below = 1;
+    for (const TopologyLevel& level : levels_of(topology, ranks)) {
+        const std::int64_t size = std::min(level.size, ranks);
+        invariant(size % below == 0, "each level groups whole groups");
+        sizes.push_back(size / below);
+        below = size;
+    }
+    return sizes;
+}
+
+Duration topology_time(CollectiveKind kind, Algorithm algorithm, Bytes bytes, std::int64_t ranks,
+                       const RegularTopology& topology) {
+    if (ranks == 1) {
+        return Duration{0};
+    }
+    const std::vector<TopologyLevel> levels = levels_of(topology, ranks);
+    const bool all_reduce = kind == CollectiveKind::all_reduce;
+    const std::int64_t rounds = all_reduce ? 2 : 1;
+    if (kind == CollectiveKind::broadcast) {
+        return ring_time(1, bytes, {1, 1}, ranks, levels);
+    }
+    switch (algorithm) {
+        case Algorithm::hierarchical:
+            return hierarchical_time(rounds, bytes, ranks, levels);
+        case Algorithm::direct:
+            return direct_time(rounds, bytes, ranks, topology, levels);
+        case Algorithm::recursive_halving_doubling:
+            if (all_reduce) {
+                return exchange_time(bytes, ranks, levels);
+            }
+            break;
+        case Algorithm::double_binary_tree:
+            if (all_reduce) {
+                return tree_time(bytes, ranks, levels);
+            }
+            break;
+        case Algorithm::nvls:
+            if (all_reduce) {
+                return nvls_time(bytes, ranks, levels);
+            }
+            break;
+        case Algorithm::ring:
+        case Algorithm::nccl:
+            break;
+    }
+    return ring_time(rounds, bytes, {rounds * (ranks - 1), ranks}, ranks, levels);
+}
+
+Network network_for(Algorithm algorithm, const Topology& topology, std::int64_t ranks) {
+    if (algorithm != Algorithm::ring || !topology.regular || !topology.regular->nics) {
+        return {topology, ranks};
+    }
+    Topology bonded = topology;
+    NicTopology& nics = *bonded.regular->nics;
+    nics.bandwidth.count *= nics.per_node;
+    nics.per_node = 1;
+    nics.rails = false;
+    return {bonded, ranks};
+}
+
+ScheduleRequest schedule_on(CollectiveKind kind, Algorithm algorithm, Bytes bytes,
+                            std::int64_t ranks, const Topology& topology, bool classes) {
+    ScheduleRequest request{.kind = kind, .algorithm = algorithm, .bytes = bytes, .ranks = ranks};
+    if (topology.regular && algorithm == Algorithm::hierarchical) {
+        request.levels = group_sizes(*topology.regular, ranks);
+    }
+    const bool uneven = topology.graph || levels_of(*topology.regular, ranks).size() > 1;
+    if (algorithm == Algorithm::ring && uneven) {
+        request.chunks = pipelined_pieces;
+    }
+    const bool rings = algorithm == Algorithm::ring || algorithm == Algorithm::hierarchical;
+    if (classes && rings && !topology.irregular()) {
+        request.classes = period_of(levels_of(*topology.regular, ranks), ranks);
+    }
+    return request;
+}
+
+std::vector<SimulatedTime> simulate_all_reduces(Algorithm algorithm, std::int64_t ranks,
+                                                const Topology& topology) {
+    constexpr std::int64_t smallest = 256;
+    constexpr std::int64_t largest = std::int64_t{1} << 32;
+    constexpr std::int64_t growth = 16;
+    const Network network = network_for(algorithm, topology, ranks);
+    std::vector<SimulatedTime> times;
+    for (std::int64_t bytes = smallest; bytes <= largest; bytes *= growth) {
+        const CollectiveJob job{.schedule = schedule_on(CollectiveKind::all_reduce, algorithm,
+                                                        {bytes}, ranks, topology, true)};
+        times.push_back({{bytes}, simulate_collectives(topology, network, {job}).jobs.front().end});
+    }
+    return times;
+}
+
+Duration interpolate(const std::vector<SimulatedTime>& times, Bytes bytes) {
+    invariant(times.size() >= 2, "a line goes through two points");
+    std::size_t upper = 1;
+    while (upper + 1 < times.size() && times[upper].bytes < bytes) {
+        ++upper;
+    }
+    const SimulatedTime& a = times[upper - 1];
+    const SimulatedTime& b = times[upper];
+    const double share = static_cast<double>((bytes - a.bytes).count) /
+                         static_cast<double>((b.bytes - a.bytes).count);
+    const double time = static_cast<double>(a.time.count()) +
+                        share * static_cast<double>((b.time - a.time).count());
+    const double most = static_cast<double>(longest_duration.count());
+    return Duration{std::llround(std::clamp(time, 0.0, most))};
+}
+
+std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int64_t ranks) {
+    const Topology& topology = *link.topology;
+    if (auto fault = check_places(topology, ranks)) {
+        fault->pointer = "/topology" + fault->pointer;
+        return fault;
+    }
+    if (!topology.irregular() || ranks == 1) {
+        return std::nullopt;
+    }
+    // Before a schedule is made: its connections are as many as an all-to-all's.
+    const auto count = static_cast<std::uint64_t>(ranks);
+    const bool quadratic = link.algorithm == Algorithm::ring || link.algorithm == Algorithm::direct;
+    const std::uint64_t messages =
+        quadratic ? 2 * count * (count - 1) *
+                        static_cast<std::uint64_t>(
+                            link.algorithm == Algorithm::ring ? pipelined_pieces : 1)
+                  : Schedule(schedule_on(CollectiveKind::all_reduce, link.algorithm, {1}, ranks,
+                                         topology, false))
+                        .messages();
+    if (messages > most_simulated_messages) {
+        return TopologyFault{
+            "/topology",
+            fmt::format("an all-reduce of at most {} messages where they are simulated one by one",
+                        most_simulated_messages),
+            std::to_string(messages)};
+    }
+    return std::nullopt;
+}
+
+void prepare_topology(LinkParameters& link, std::int64_t ranks) {
+    if (link.topology && link.topology->irregular() && ranks > 1) {
+        link.simulated = simulate_all_reduces(link.algorithm, ranks, *link.topology);
+    }
+}
+
+}  // namespace bucketwise

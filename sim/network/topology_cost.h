@@ -1,0 +1,74 @@
+// What a collective costs on a regular topology, in closed form, and message by message where no
+// closed form holds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/collective.h"
+#include "sim/link.h"
+#include "sim/network/network.h"
+#include "sim/network/schedule.h"
+#include "sim/network/topology.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+// One level of a regular topology that has several groups: GPUs of a node, nodes of a tier, sites.
+struct TopologyLevel {
+    std::int64_t size = 1;  // ranks of one of its groups
+    Duration latency{0};    // from rank to rank across it
+    // Of one rank where all ranks of a group send across it at once.
+    BytesPerSecond each;
+    // Of one group where it alone sends to its neighbour, over all its NICs or uplinks.
+    BytesPerSecond group;
+    bool operator==(const TopologyLevel&) const = default;
+};
+
+// From the GPUs of a node up. Precondition (asserted): check_places() finds no fault.
+std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64_t ranks);
+
+// How the ranks of each level are grouped, for a hierarchical schedule; their product is `ranks`.
+std::vector<std::int64_t> group_sizes(const RegularTopology& topology, std::int64_t ranks);
+
+// Steps x latency + bytes / bandwidth of the algorithm on this topology. Each step of direct and of
+// halving and doubling is as long as its slowest message. A ring is pipelined: the latency of every
+// hop once a round, the bandwidth of the narrowest hop; it goes through nodes one after another and
+// leaves each over all its NICs at once (as NCCL's rings together do). The hierarchical one runs a
+// ring on each level. Broadcast: the pipelined chain of the ring, whatever the algorithm.
+Duration topology_time(CollectiveKind kind, Algorithm algorithm, Bytes bytes, std::int64_t ranks,
+                       const RegularTopology& topology);
+
+// Most messages that one all-reduce may have to be simulated for a link: some seconds' work.
+constexpr std::uint64_t most_simulated_messages = 20'000'000;
+
+// Steps between equals: how many pieces a collective's buffer is cut into that follow one another,
+// where a ring crosses links of different speed. More of them fill the slowest link better.
+constexpr std::int64_t pipelined_pieces = 8;
+
+// The network a collective runs on. A ring leaves a node over all its NICs at once, as NCCL's rings
+// together do: they count as one.
+Network network_for(Algorithm algorithm, const Topology& topology, std::int64_t ranks);
+
+// The schedule of a collective with an algorithm on this topology. `classes`: whether ranks that
+// look alike from the network may be simulated as one.
+ScheduleRequest schedule_on(CollectiveKind kind, Algorithm algorithm, Bytes bytes,
+                            std::int64_t ranks, const Topology& topology, bool classes);
+
+// All-reduces of 256 B to 4 GiB, message by message.
+std::vector<SimulatedTime> simulate_all_reduces(Algorithm algorithm, std::int64_t ranks,
+                                                const Topology& topology);
+
+// On the line through the two nearest sizes. Precondition (asserted): at least two.
+Duration interpolate(const std::vector<SimulatedTime>& times, Bytes bytes);
+
+// Why a topology cannot be asked for a collective of so many ranks with this algorithm; the pointer
+// is below the link. None: it can.
+std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int64_t ranks);
+
+// Fills in LinkParameters::simulated where the link needs it. Precondition (asserted): a link
+// without a topology, or check_topology() finds no fault.
+void prepare_topology(LinkParameters& link, std::int64_t ranks);
+
+}  // namespace bucketwise
