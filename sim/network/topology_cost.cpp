@@ -101,7 +101,11 @@ Duration direct_time(std::int64_t rounds, Bytes bytes, std::int64_t ranks,
         longest = std::max(longest, transfer_time(crossing * piece, levels[i].each));
         below = std::min(levels[i].size, ranks);
     }
-    return rounds * (levels.back().latency + longest);
+    Duration farthest = levels.back().latency;
+    if (topology.sites) {
+        farthest += (topology.sites->count / 2 - 1) * topology.sites->latency;
+    }
+    return rounds * (farthest + longest);
 }
 
 Duration exchange_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLevel>& levels) {

@@ -33,7 +33,7 @@ std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64
 std::vector<std::int64_t> group_sizes(const RegularTopology& topology, std::int64_t ranks);
 
 // Steps x latency + bytes / bandwidth of the algorithm on this topology. Each step of direct and of
-// halving and doubling is as long as its slowest message. A ring is pipelined: the latency of every
+// halving and doubling is as long as its slowest message, as if all ranks began it together. A ring is pipelined: the latency of every
 // hop once a round, the bandwidth of the narrowest hop; it goes through nodes one after another and
 // leaves each over all its NICs at once (as NCCL's rings together do). The hierarchical one runs a
 // ring on each level. Broadcast: the pipelined chain of the ring, whatever the algorithm.

@@ -47,6 +47,20 @@ BY_CTAS_LINK = {**SLOW, "ctas": 6,
                 "interference": [{"ctas": 4, "up_to_bytes": 1024, "compute_slowdown": 1, "communication_slowdown": 1.2},
                                  {"ctas": 4, "compute_slowdown": 1.1, "communication_slowdown": 1.2},
                                  {"ctas": 8, "compute_slowdown": 1.2, "communication_slowdown": 1.3}]}
+NODE = {"gpus": 2, "fabric": "pcie", "multicast": False, "bandwidth_gb_per_s": 20}
+NICS = {"per_node": 2, "rails": True, "latency_us": 2, "bandwidth_gb_per_s": 10}
+TIERS = [{"name": "leaf", "nodes": 2, "latency_us": 1, "oversubscription": 2, "ports": 8}, {"name": "spine", "nodes": 8}]
+NCCL_LINK = {"name": "cluster", "algorithm": "nccl", "launch_us": 1,
+             "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
+                          "nccl": {"generation": "hopper", "channels": 16}}}
+SITES_LINK = {"name": "sites", "algorithm": "ring",
+              "topology": {"node": {**NODE, "latency_us": 1}, "nics": NICS, "tiers": TIERS,
+                           "sites": {"count": 2, "latency_us": 100, "bandwidth_gb_per_s": 1},
+                           "slow_ranks": [{"rank": 1, "bandwidth_factor": 0.5, "extra_latency_us": 1}],
+                           "background": [{"from": 0, "to": 1, "bandwidth_gb_per_s": 1}]}}
+GRAPH_LINK = {"name": "graph", "algorithm": "ring", "meeting_us": 1,
+              "topology": {"ranks": ["a", "b"], "switches": [{"name": "s", "ports": 4}], "routing": "tree",
+                           "links": [{"between": ["a", "b"], "latency_us": 1, "bandwidth_gb_per_s": 1}]}}
 # Between them these hold every key of both schemas, as every_key_is_in_a_document() makes sure, and
 # for every bound the values at which the parser allows the most. Through JSON, so that no part is shared.
 DOCUMENTS = json.loads(json.dumps({
@@ -89,6 +103,9 @@ DOCUMENTS = json.loads(json.dumps({
         "workload": {"model": {"family": "mlp", "layers": [8, 4, 2]}, "batch": 2, "device": "A100"},
         "cluster": {"ranks": 2, "link": SLOW},
         "sync": {"strategy": "ddp"}},
+    "cluster": {**MINIMAL, "cluster": {"ranks": 16, "link": NCCL_LINK}},
+    "sites": {**MINIMAL, "cluster": {"ranks": 16, "link": SITES_LINK}},
+    "graph": {**MINIMAL, "cluster": {"ranks": 2, "link": GRAPH_LINK}},
     "gradients": {
         **MINIMAL,
         "workload": {**MINIMAL["workload"],
@@ -217,8 +234,9 @@ def shipped_files_are_valid_and_accepted(schemas, binary, root):
         if (run := binary.predict(file)).returncode != 0:
             fail(f"{file}: refused: {run.stderr.strip()}")
     on_nodes = replaced(replaced(MINIMAL, ("cluster", "ranks"), 4), ("cluster", "ranks_per_node"), 2)
-    binary.file.write_text(json.dumps(on_nodes))
     for file in links:
+        says_nodes = "topology" in json.loads(file.read_text())  # of how many ranks
+        binary.file.write_text(json.dumps(MINIMAL if says_nodes else on_nodes))
         if (run := binary.predict(binary.file, "--link", str(file))).returncode != 0:
             fail(f"{file}: refused: {run.stderr.strip()}")
     return f"{len(scenarios)} scenarios and {len(links)} links"
