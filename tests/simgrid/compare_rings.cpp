@@ -53,8 +53,7 @@ Outcome with_simgrid(int ranks, bool constant) {
     s4u::Engine::set_config(constant ? "network/model:Constant" : "network/model:CM02");
     s4u::Engine::set_config("network/crosstraffic:0");
     s4u::Engine::set_config("network/TCP-gamma:0");
-    s4u::Engine::set_config(
-        fmt::format("network/latency-factor:{}", constant ? latency_s : 1.0));
+    s4u::Engine::set_config(fmt::format("network/latency-factor:{}", constant ? latency_s : 1.0));
     s4u::Engine::set_config("network/bandwidth-factor:1");
     s4u::Engine::set_config("contexts/stack-size:64");
     auto* zone = s4u::create_full_zone("ring");
@@ -97,11 +96,11 @@ Outcome with_simgrid(int ranks, bool constant) {
 Outcome with_bucketwise(std::int64_t ranks, bool constant) {
     Topology topology;
     topology.regular = RegularTopology{};
-    topology.regular->node = {
-        .gpus = ranks,
-        .latency = duration_from_us(latency_s * 1e6),
-        .bandwidth = constant ? BytesPerSecond{std::int64_t{1} << 60}
-                              : bandwidth_from_gb_per_s(bytes_per_second / 1e9)};
+    topology.regular->node = {.gpus = ranks,
+                              .latency = duration_from_us(latency_s * 1e6),
+                              .bandwidth = constant
+                                               ? BytesPerSecond{std::int64_t{1} << 60}
+                                               : bandwidth_from_gb_per_s(bytes_per_second / 1e9)};
     Outcome outcome;
     outcome.wall_s = seconds_of([&] {
         const Network network(topology, ranks);
@@ -119,11 +118,12 @@ bool compare(int ranks, bool constant) {
     const Outcome theirs = with_simgrid(ranks, constant);
     const Outcome ours = with_bucketwise(ranks, constant);
     const double error = ours.simulated_s / theirs.simulated_s - 1;
-    fmt::print("{:>5} ranks  {:<8}  SimGrid {:.9f} s  bucketwise {:.9f} s  {:+.5f} %   "
-               "{:>10.0f} and {:>10.0f} messages/s, {:.0f} times as many\n",
-               ranks, constant ? "constant" : "CM02", theirs.simulated_s, ours.simulated_s,
-               100 * error, theirs.messages / theirs.wall_s, ours.messages / ours.wall_s,
-               ours.messages / ours.wall_s / (theirs.messages / theirs.wall_s));
+    fmt::print(
+        "{:>5} ranks  {:<8}  SimGrid {:.9f} s  bucketwise {:.9f} s  {:+.5f} %   "
+        "{:>10.0f} and {:>10.0f} messages/s, {:.0f} times as many\n",
+        ranks, constant ? "constant" : "CM02", theirs.simulated_s, ours.simulated_s, 100 * error,
+        theirs.messages / theirs.wall_s, ours.messages / ours.wall_s,
+        ours.messages / ours.wall_s / (theirs.messages / theirs.wall_s));
     std::fflush(stdout);
     constexpr double most_error = 1e-3;
     return std::abs(error) <= most_error;

@@ -1,0 +1,102 @@
+// bucketwise link show, as its users meet it.
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+#include "tests/cli/process.h"
+
+namespace bucketwise {
+namespace {
+
+struct Shown {
+    int exit_code = -1;
+    std::string output;
+    std::string errors;
+};
+
+Shown show(const Words& arguments) {
+    Process process(Words{BUCKETWISE_BINARY, "link", "show"} + arguments);
+    const int exit_code = process.wait();
+    return {exit_code, process.output(), process.errors()};
+}
+
+std::string shipped_link(const std::string& name) {
+    return std::string(BUCKETWISE_SCENARIO_DIR) + "/links/" + name;
+}
+
+nlohmann::json rows_of(const Words& arguments) {
+    const Shown shown = show(arguments + Words{"--format", "json"});
+    INFO(shown.errors);
+    REQUIRE(shown.exit_code == 0);
+    nlohmann::json document = nlohmann::json::parse(shown.output);
+    return document.at("rows");
+}
+
+TEST_CASE("link show prints the time and the bus bandwidth of each size") {
+    const nlohmann::json rows =
+        rows_of({shipped_link("gloo_compare_ddp.json"), "--ranks", "2", "--bytes", "1MiB,16MiB"});
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0]["bytes"] == 1 << 20);
+    // Of two ranks the bus bandwidth is bytes over time.
+    const double time_us = rows[1]["time_us"];
+    CHECK(rows[1]["bus_gb_per_s"].get<double>() == Approx((1 << 24) / time_us / 1e3));
+    CHECK(show({shipped_link("gloo_compare_ddp.json"), "--ranks", "2"}).output.find("bus") !=
+          std::string::npos);
+}
+
+TEST_CASE("on a topology NCCL's choice is named, and messages agree with the closed form") {
+    const std::string file = shipped_link("h100_fat_tree.json");
+    const nlohmann::json chosen = rows_of({file, "--ranks", "64", "--bytes", "1KiB,1GiB"});
+    CHECK(chosen[0]["algorithm"] == "tree");
+    CHECK(chosen[0]["protocol"] == "LL");
+    CHECK(chosen[1]["algorithm"] == "nvls tree");
+    CHECK(chosen[0]["next_best_us"] >= chosen[0]["time_us"]);
+    const nlohmann::json simulated = rows_of({file, "--ranks", "64", "--bytes", "64MiB",
+                                              "--algorithm", "hierarchical", "--by-messages"});
+    // To rounding: 2 x (7 + 7) steps.
+    CHECK(simulated[0]["by_messages_us"].get<double>() ==
+          Approx(simulated[0]["time_us"].get<double>()).epsilon(1e-9));
+    // One node's ranks stand for all: 8 x 28 messages.
+    CHECK(simulated[0]["messages"] == 224);
+}
+
+TEST_CASE("link show takes the link and the ranks of a scenario") {
+    TestFolder folder;
+    write_file(folder.file("s.json"),
+               R"({"name": "s", "cluster": {"ranks": 4, "link": {"name": "l", "algorithm": "ring",
+                   "segments": [{"latency_us": 10, "bandwidth_gb_per_s": 1}]}}})");
+    // 6 steps of 10 us and 1.5 x 1 MB at 1 GB/s.
+    const nlohmann::json rows = rows_of({folder.file("s.json"), "--bytes", "1MB"});
+    CHECK(rows[0]["time_us"].get<double>() == Approx(1560));
+}
+
+TEST_CASE("link show refuses by name what it cannot show") {
+    const std::string plain = shipped_link("gloo_compare_ddp.json");
+    const std::string pod = shipped_link("h100_fat_tree.json");
+    const auto refused = [](const Words& arguments, const std::string& part) {
+        const Shown shown = show(arguments);
+        CAPTURE(shown.errors, part);
+        CHECK(shown.exit_code == 2);
+        CHECK(shown.output.empty());
+        CHECK(shown.errors.find("bucketwise: ") == 0);
+        CHECK(shown.errors.find(part) != std::string::npos);
+    };
+    refused({}, "one link file");
+    refused({plain}, "--ranks");
+    refused({plain, "--ranks", "1"}, "--ranks");
+    refused({plain, "--ranks", "2", "--by-messages"}, "no effect without a topology");
+    refused({plain, "--ranks", "2", "--algorithm", "ring"}, "no effect without a topology");
+    refused({plain, "--ranks", "2", "--ranks-per-node", "2"}, "--ranks-per-node");
+    refused({pod, "--ranks", "12"}, "/topology/node/gpus: expected a number that divides ranks");
+    refused({pod, "--ranks", "16", "--by-messages"}, "all-reduce of nccl");
+    refused({pod, "--ranks", "16", "--algorithm", "nccl"}, "--algorithm: expected one of ring");
+    refused({pod, "--ranks", "16", "--collective", "gather"}, "--collective");
+    refused({pod, "--ranks", "16", "--algorithm", "double_binary_tree", "--collective",
+             "all-gather", "--by-messages"},
+            "got all-gather of double_binary_tree");
+    refused({shipped_link("hierarchical_h100_efa.json"), "--ranks", "16"}, "--ranks-per-node");
+}
+
+}  // namespace
+}  // namespace bucketwise
