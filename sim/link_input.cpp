@@ -95,10 +95,9 @@ class LinkReader {
         }
         link.topology = read_topology(object.at("topology"));
         const Topology& topology = *link.topology;
-        if (link.algorithm == Algorithm::nccl) {
-            check_nccl(object);
-        } else if (topology.nccl) {
-            object.at("algorithm").fail("nccl, where the topology says what NCCL knows of it");
+        if (link.algorithm == Algorithm::nccl && !topology.nccl) {
+            object.at("topology")
+                .fail("the key nccl, by which the algorithm nccl chooses", "a topology without it");
         }
         const bool by_messages = topology.irregular();
         if (by_messages &&
@@ -117,18 +116,6 @@ class LinkReader {
         }
         if (const auto meeting = object.find("meeting_us")) {
             link.meeting = read_duration_us(*meeting);
-        }
-    }
-
-    static void check_nccl(const JsonObject& object) {
-        const JsonPlace place = object.at("topology");
-        static_cast<void>(JsonObject(place, {"node", "nics", "tiers", "sites", "nccl", "slow_ranks",
-                                             "background"})
-                              .at("nccl"));  // required
-        const Json& node = place.value->at("node");
-        if (node.contains("latency_us")) {
-            JsonPlace{&node.at("latency_us"), place.file, place.pointer + "/node/latency_us"}.fail(
-                "no latency within a node beside the algorithm nccl, which brings its own");
         }
     }
 

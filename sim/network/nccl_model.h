@@ -28,7 +28,7 @@ struct NcclEstimate {
     bool operator==(const NcclEstimate&) const = default;
 };
 
-// Every pair that can run on this topology, the cheapest first. A latency of the topology's nodes
+// Every pair that can run on this topology, the cheapest first. The latency of the topology's nodes
 // is no part of it, as NCCL brings its own; those of NICs and switches are. Broadcast: rings only.
 // Precondition (asserted): a regular topology, two ranks or more.
 std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::int64_t ranks,

@@ -132,33 +132,41 @@ void Schedule::plan_exchange(const ScheduleRequest& request) {
     steps_ = 2 * doublings_ + 2;
 }
 
-// The second tree is the first one's mirror image, or of an odd number of ranks the first one
-// shifted by one, so that the inner ranks of one are leaves of the other.
+// Two trees of groups' first ranks; the others of a group hang in a chain below theirs. The second
+// tree is the first one's mirror image, or of an odd number the first one shifted by one, so that
+// the inner groups of one are leaves of the other.
 void Schedule::plan_trees(const ScheduleRequest& request) {
     invariant(request.kind == CollectiveKind::all_reduce, "trees are of an all-reduce");
     form_ = Form::trees;
-    constexpr std::uint32_t trees = 2;
+    constexpr std::int64_t trees = 2;
     actors_ = 2 * trees * ranks_;
     piece_ = divided(divided(request.bytes, 2), request.chunks);
-    places_.resize(std::size_t{trees} * ranks_);
-    const std::int64_t ranks = request.ranks;
-    const auto in_second = [&](std::int64_t rank) {
-        return ranks % 2 == 0 ? ranks - 1 - rank : (rank + 1) % ranks;
+    const std::int64_t chain = request.levels.empty() ? 1 : request.levels.front();
+    const std::int64_t groups = request.ranks / chain;
+    invariant(groups * chain == request.ranks, "the levels group all ranks");
+    places_.resize(static_cast<std::size_t>(trees * request.ranks));
+    const auto in_second = [&](std::int64_t group) {
+        return groups % 2 == 0 ? groups - 1 - group : (group + 1) % groups;
     };
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const std::int64_t parent = tree_parent(rank, ranks);
-        for (std::int64_t tree = 0; tree < trees; ++tree) {
-            if (parent < 0) {
-                continue;
+    for (std::int64_t tree = 0; tree < trees; ++tree) {
+        for (std::int64_t group = 0; group < groups; ++group) {
+            const std::int64_t parent = tree_parent(group, groups);
+            const std::int64_t here = (tree == 0 ? group : in_second(group)) * chain;
+            if (parent >= 0) {
+                hang(tree, here, (tree == 0 ? parent : in_second(parent)) * chain);
             }
-            const std::int64_t here = tree == 0 ? rank : in_second(rank);
-            const std::int64_t above = tree == 0 ? parent : in_second(parent);
-            places_[static_cast<std::size_t>(tree * ranks + here)].parent =
-                static_cast<std::int32_t>(above);
-            TreePlace& place = places_[static_cast<std::size_t>(tree * ranks + above)];
-            place.children[place.children[0] < 0 ? 0 : 1] = static_cast<std::int32_t>(here);
+            for (std::int64_t k = 1; k < chain; ++k) {
+                hang(tree, here + k, here + k - 1);
+            }
         }
     }
+}
+
+void Schedule::hang(std::int64_t tree, std::int64_t rank, std::int64_t parent) {
+    const std::int64_t first = tree * std::int64_t{ranks_};
+    places_[static_cast<std::size_t>(first + rank)].parent = static_cast<std::int32_t>(parent);
+    TreePlace& place = places_[static_cast<std::size_t>(first + parent)];
+    place.children.at(place.child_count++) = static_cast<std::int32_t>(rank);
 }
 
 std::vector<Endpoints> Schedule::connections() const {
@@ -186,10 +194,11 @@ std::vector<Endpoints> Schedule::connections() const {
         case Form::trees:
             for (std::size_t i = 0; i < places_.size(); ++i) {
                 const auto rank = static_cast<std::int64_t>(i % ranks_);
-                for (const std::int32_t other :
-                     {places_[i].parent, places_[i].children[0], places_[i].children[1]}) {
+                const auto connect = [&](std::int32_t other) {
                     pairs.push_back({rank, other < 0 ? rank : other});
-                }
+                };
+                connect(places_[i].parent);
+                std::for_each(places_[i].children.begin(), places_[i].children.end(), connect);
             }
             return pairs;
     }

@@ -27,8 +27,9 @@ struct ScheduleRequest {
     Algorithm algorithm = Algorithm::ring;
     Bytes bytes;  // whole buffer, as in sim/collective.h
     std::int64_t ranks = 1;
-    // Hierarchical: how many ranks, or groups of the level below, each level groups; their product
-    // is the number of ranks. One level: a ring.
+    // How many ranks, or groups of the level below, each level groups; their product is the number
+    // of ranks. Hierarchical: a ring on each level. Trees: a chain on the first, trees of its heads
+    // on the others. None: one level for all, of a ring or a tree.
     std::vector<std::int64_t> levels = {};
     std::int64_t chunks = 1;  // that follow one another through the collective
     // Rings: only so many ranks act, each for all that are a multiple of it away; 0: all. The
@@ -124,10 +125,8 @@ class Schedule {
 
     struct TreePlace {
         std::int32_t parent = -1;
-        std::array<std::int32_t, 2> children{-1, -1};
-        [[nodiscard]] std::uint32_t child_count() const {
-            return (children[0] >= 0 ? 1U : 0U) + (children[1] >= 0 ? 1U : 0U);
-        }
+        std::array<std::int32_t, 3> children{-1, -1, -1};
+        std::uint32_t child_count = 0;
     };
 
     void plan_rings(const ScheduleRequest& request);
@@ -136,6 +135,7 @@ class Schedule {
     void plan_direct(const ScheduleRequest& request);
     void plan_exchange(const ScheduleRequest& request);
     void plan_trees(const ScheduleRequest& request);
+    void hang(std::int64_t tree, std::int64_t rank, std::int64_t parent);
 
     template <typename Send>
     void ring_sends(std::uint32_t actor, std::uint32_t step, Send&& send) const {
@@ -215,7 +215,7 @@ class Schedule {
         const std::uint32_t start = step == 0 ? 1 : 0;
         const std::uint32_t group = actor / ranks_;
         const TreePlace& place = places_[group / 2 * ranks_ + actor % ranks_];
-        return start + (group % 2 == 0 ? place.child_count() : 1U);
+        return start + (group % 2 == 0 ? place.child_count : 1U);
     }
 
     template <typename Send>
@@ -224,7 +224,7 @@ class Schedule {
         const std::uint32_t rank = actor % ranks_;
         const std::uint32_t tree = group / 2;
         const TreePlace& place = places_[tree * ranks_ + rank];
-        const std::uint32_t own = (tree * ranks_ + rank) * 3;
+        const std::uint32_t own = (tree * ranks_ + rank) * 4;
         if (group % 2 == 0) {
             if (place.parent >= 0) {
                 const auto parent = static_cast<std::uint32_t>(place.parent);
@@ -234,11 +234,9 @@ class Schedule {
             }
             return;
         }
-        for (std::uint32_t side = 0; side < 2; ++side) {
-            if (place.children[side] >= 0) {
-                const auto child = static_cast<std::uint32_t>(place.children[side]);
-                send(Message{own + 1 + side, group * ranks_ + child, step, piece_});
-            }
+        for (std::uint32_t side = 0; side < place.child_count; ++side) {
+            const auto child = static_cast<std::uint32_t>(place.children[side]);
+            send(Message{own + 1 + side, group * ranks_ + child, step, piece_});
         }
     }
 

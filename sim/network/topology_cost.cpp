@@ -272,7 +272,9 @@ Duration topology_time(CollectiveKind kind, Algorithm algorithm, Bytes bytes, st
 }
 
 Network network_for(Algorithm algorithm, const Topology& topology, std::int64_t ranks) {
-    if (algorithm != Algorithm::ring || !topology.regular || !topology.regular->nics) {
+    const bool one_way_out =
+        algorithm == Algorithm::ring || algorithm == Algorithm::double_binary_tree;
+    if (!one_way_out || !topology.regular || !topology.regular->nics) {
         return {topology, ranks};
     }
     Topology bonded = topology;
@@ -290,8 +292,14 @@ ScheduleRequest schedule_on(CollectiveKind kind, Algorithm algorithm, Bytes byte
         request.levels = group_sizes(*topology.regular, ranks);
     }
     const bool uneven = topology.graph || levels_of(*topology.regular, ranks).size() > 1;
-    if (algorithm == Algorithm::ring && uneven) {
-        request.chunks = pipelined_pieces;
+    if (topology.regular && algorithm == Algorithm::double_binary_tree) {
+        const std::int64_t per_node = std::min(topology.regular->node.gpus, ranks);
+        request.levels = {per_node, ranks / per_node};
+    }
+    if (algorithm == Algorithm::double_binary_tree) {
+        request.chunks = tree_pieces;
+    } else if (algorithm == Algorithm::ring && uneven) {
+        request.chunks = ring_pieces;
     }
     const bool rings = algorithm == Algorithm::ring || algorithm == Algorithm::hierarchical;
     if (classes && rings && !topology.irregular()) {
@@ -344,12 +352,12 @@ std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int
     const auto count = static_cast<std::uint64_t>(ranks);
     const bool quadratic = link.algorithm == Algorithm::ring || link.algorithm == Algorithm::direct;
     const std::uint64_t messages =
-        quadratic ? 2 * count * (count - 1) *
-                        static_cast<std::uint64_t>(
-                            link.algorithm == Algorithm::ring ? pipelined_pieces : 1)
-                  : Schedule(schedule_on(CollectiveKind::all_reduce, link.algorithm, {1}, ranks,
-                                         topology, false))
-                        .messages();
+        quadratic
+            ? 2 * count * (count - 1) *
+                  static_cast<std::uint64_t>(link.algorithm == Algorithm::ring ? ring_pieces : 1)
+            : Schedule(schedule_on(CollectiveKind::all_reduce, link.algorithm, {1}, ranks, topology,
+                                   false))
+                  .messages();
     if (messages > most_simulated_messages) {
         return TopologyFault{
             "/topology",

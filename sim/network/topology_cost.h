@@ -33,22 +33,24 @@ std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64
 std::vector<std::int64_t> group_sizes(const RegularTopology& topology, std::int64_t ranks);
 
 // Steps x latency + bytes / bandwidth of the algorithm on this topology. Each step of direct and of
-// halving and doubling is as long as its slowest message, as if all ranks began it together. A ring is pipelined: the latency of every
-// hop once a round, the bandwidth of the narrowest hop; it goes through nodes one after another and
-// leaves each over all its NICs at once (as NCCL's rings together do). The hierarchical one runs a
-// ring on each level. Broadcast: the pipelined chain of the ring, whatever the algorithm.
+// halving and doubling is as long as its slowest message, as if all ranks began it together. A ring
+// is pipelined: the latency of every hop once a round, the bandwidth of the narrowest hop; it goes
+// through nodes one after another and leaves each over all its NICs at once (as NCCL's rings
+// together do). The hierarchical one runs a ring on each level. Broadcast: the pipelined chain of
+// the ring, whatever the algorithm.
 Duration topology_time(CollectiveKind kind, Algorithm algorithm, Bytes bytes, std::int64_t ranks,
                        const RegularTopology& topology);
 
 // Most messages that one all-reduce may have to be simulated for a link: some seconds' work.
 constexpr std::uint64_t most_simulated_messages = 20'000'000;
 
-// Steps between equals: how many pieces a collective's buffer is cut into that follow one another,
-// where a ring crosses links of different speed. More of them fill the slowest link better.
-constexpr std::int64_t pipelined_pieces = 8;
+// How many pieces a buffer is cut into that follow one another through a ring whose links differ in
+// speed, and through trees. More of them fill the slowest link better.
+constexpr std::int64_t ring_pieces = 8;
+constexpr std::int64_t tree_pieces = 64;
 
-// The network a collective runs on. A ring leaves a node over all its NICs at once, as NCCL's rings
-// together do: they count as one.
+// The network a collective runs on. A ring or a tree leaves a node over all its NICs at once, as
+// NCCL's rings or trees together do: they count as one.
 Network network_for(Algorithm algorithm, const Topology& topology, std::int64_t ranks);
 
 // The schedule of a collective with an algorithm on this topology. `classes`: whether ranks that

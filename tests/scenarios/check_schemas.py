@@ -47,14 +47,14 @@ BY_CTAS_LINK = {**SLOW, "ctas": 6,
                 "interference": [{"ctas": 4, "up_to_bytes": 1024, "compute_slowdown": 1, "communication_slowdown": 1.2},
                                  {"ctas": 4, "compute_slowdown": 1.1, "communication_slowdown": 1.2},
                                  {"ctas": 8, "compute_slowdown": 1.2, "communication_slowdown": 1.3}]}
-NODE = {"gpus": 2, "fabric": "pcie", "multicast": False, "bandwidth_gb_per_s": 20}
+NODE = {"gpus": 2, "fabric": "pcie", "multicast": False, "latency_us": 1, "bandwidth_gb_per_s": 20}
 NICS = {"per_node": 2, "rails": True, "latency_us": 2, "bandwidth_gb_per_s": 10}
 TIERS = [{"name": "leaf", "nodes": 2, "latency_us": 1, "oversubscription": 2, "ports": 8}, {"name": "spine", "nodes": 8}]
 NCCL_LINK = {"name": "cluster", "algorithm": "nccl", "launch_us": 1,
              "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
                           "nccl": {"generation": "hopper", "channels": 16}}}
 SITES_LINK = {"name": "sites", "algorithm": "ring",
-              "topology": {"node": {**NODE, "latency_us": 1}, "nics": NICS, "tiers": TIERS,
+              "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
                            "sites": {"count": 2, "latency_us": 100, "bandwidth_gb_per_s": 1},
                            "slow_ranks": [{"rank": 1, "bandwidth_factor": 0.5, "extra_latency_us": 1}],
                            "background": [{"from": 0, "to": 1, "bandwidth_gb_per_s": 1}]}}
