@@ -17,6 +17,7 @@
 #include "cli/scenario_document.h"
 #include "hw/environment.h"
 #include "sim/error.h"
+#include "sim/network/topology_cost.h"
 
 namespace bucketwise {
 namespace {
@@ -66,14 +67,18 @@ struct Request {
 
 void set_ranks(const po::variables_map& values, const std::optional<RankIdentity>& identity,
                bool measures, Scenario& scenario) {
-    if (values.count("ranks") != 0) {
-        scenario.group.ranks =
-            whole_number(values, "ranks", {1, measures ? most_ranks_here : 1'000'000});
-        scenario.group.ranks_per_node = scenario.group.ranks;
+    const auto ranks =
+        requested_ranks(values, identity, measures ? most_ranks_here : std::int64_t{1'000'000});
+    if (!ranks) {
+        return;
     }
-    if (identity && !is_own_rank(identity)) {
-        scenario.group.ranks = identity->ranks;
-        scenario.group.ranks_per_node = identity->local_ranks;
+    const bool foreign = identity && !is_own_rank(identity);
+    scenario.group = {*ranks, foreign ? identity->local_ranks : *ranks};
+    if (scenario.link.topology) {
+        if (const auto fault = check_topology(scenario.link, *ranks)) {
+            throw InputError("--ranks", "", fault->expected, fault->got);
+        }
+        prepare_topology(scenario.link, *ranks);
     }
 }
 

@@ -169,21 +169,11 @@ SimulatedMachine requested_machine(const po::variables_map& values) {
     return {scenario.name, *device, scenario.group, scenario.link};
 }
 
-int requested_ranks(const po::variables_map& values, const BenchSyncBnOptions& options,
-                    const std::optional<RankIdentity>& identity) {
-    if (identity && !is_own_rank(identity)) {
-        if (values.count("ranks") != 0 &&
-            whole_number(values, "ranks", {1, 1'000'000}) != identity->ranks) {
-            throw InputError(
-                "--ranks", "",
-                fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-                "\"" + values["ranks"].as<std::string>() + "\"");
-        }
-        return identity->ranks;
-    }
+int ranks_to_run(const po::variables_map& values, const BenchSyncBnOptions& options,
+                 const std::optional<RankIdentity>& identity) {
     const std::int64_t most = options.backend != nullptr ? most_ranks_here : 1'000'000;
-    if (values.count("ranks") != 0) {
-        return static_cast<int>(whole_number(values, "ranks", {1, most}));
+    if (const auto ranks = requested_ranks(values, identity, most)) {
+        return static_cast<int>(*ranks);
     }
     if (options.machine && options.machine->group.ranks > most) {
         throw InputError("--ranks", "", fmt::format("at most {} on one machine", most),
@@ -268,7 +258,7 @@ std::optional<BenchSyncBnOptions> bench_syncbn_options(
     if (simulates) {
         options.machine = requested_machine(values);
     }
-    options.ranks = requested_ranks(values, options, identity);
+    options.ranks = ranks_to_run(values, options, identity);
     if (options.machine) {
         set_ranks(*options.machine, options.ranks);
     }

@@ -131,19 +131,7 @@ void set_layers(const po::variables_map& values, Json& document) {
 
 void set_ranks(const po::variables_map& values, const std::optional<RankIdentity>& identity,
                Json& document) {
-    std::optional<std::int64_t> ranks;
-    if (values.count("ranks") != 0) {
-        ranks = whole_number(values, "ranks", {1, most_ranks_here});
-    }
-    if (identity) {
-        if (ranks && *ranks != identity->ranks) {
-            throw InputError(
-                "--ranks", "",
-                fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-                std::to_string(*ranks));
-        }
-        ranks = identity->ranks;
-    }
+    const auto ranks = requested_ranks(values, identity, most_ranks_here);
     if (ranks) {
         set_at(document, "/cluster/ranks", *ranks, "--ranks");
         if (document["cluster"].contains("ranks_per_node")) {

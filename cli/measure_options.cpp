@@ -95,21 +95,13 @@ void set_ranks(Json& document, std::int64_t ranks, std::int64_t ranks_per_node) 
 
 void apply_ranks(const po::variables_map& values, const std::optional<RankIdentity>& identity,
                  Json& document) {
-    if (values.count("ranks") != 0) {
-        const std::int64_t ranks =
-            whole_number(values, "ranks", {1, identity ? 1'000'000 : most_ranks_here});
-        if (identity && ranks != identity->ranks) {
-            throw InputError(
-                "--ranks", "",
-                fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-                std::to_string(ranks));
-        }
-        set_ranks(document, ranks, ranks);
+    const auto ranks = requested_ranks(values, identity, most_ranks_here);
+    if (!ranks) {
+        return;
     }
     // Ranks of ours have the launcher's arguments, so they read what it read.
-    if (identity && !is_own_rank(identity)) {
-        set_ranks(document, identity->ranks, identity->local_ranks);
-    }
+    const bool foreign = identity && !is_own_rank(identity);
+    set_ranks(document, *ranks, foreign ? identity->local_ranks : *ranks);
 }
 
 // Every rank reads it again. A pipe could be read once.

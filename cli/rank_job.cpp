@@ -58,6 +58,24 @@ bool is_own_rank(const std::optional<RankIdentity>& identity) {
     return identity && identity->launcher == "bucketwise";
 }
 
+std::optional<std::int64_t> requested_ranks(const po::variables_map& values,
+                                            const std::optional<RankIdentity>& identity,
+                                            std::int64_t most) {
+    constexpr std::int64_t most_anywhere = 1'000'000;
+    const bool foreign = identity && !is_own_rank(identity);
+    if (values.count("ranks") == 0) {
+        return foreign ? std::optional<std::int64_t>(identity->ranks) : std::nullopt;
+    }
+    const std::int64_t ranks = whole_number(values, "ranks", {1, identity ? most_anywhere : most});
+    if (identity && ranks != identity->ranks) {
+        throw InputError(
+            "--ranks", "",
+            fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
+            "\"" + values["ranks"].as<std::string>() + "\"");
+    }
+    return ranks;
+}
+
 namespace {
 
 std::chrono::milliseconds read_deadline(const po::variables_map& values) {

@@ -60,6 +60,12 @@ JobNetwork job_network(const boost::program_options::variables_map& values,
 // Did one of our own commands start this rank?
 bool is_own_rank(const std::optional<RankIdentity>& identity);
 
+// As many ranks as --ranks says, up to `most`, or as a launcher of somebody else's has started;
+// none: neither. Throws InputError where both differ.
+std::optional<std::int64_t> requested_ranks(const boost::program_options::variables_map& values,
+                                            const std::optional<RankIdentity>& identity,
+                                            std::int64_t most);
+
 struct JobRequest {
     std::vector<std::string> arguments;  // of this program
     std::vector<std::pair<std::string, std::string>> variables;
