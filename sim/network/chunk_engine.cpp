@@ -88,7 +88,7 @@ class ChunkEngine {
 
   private:
     struct Job {
-        Schedule schedule;
+        CollectiveSchedule schedule;
         std::vector<std::int64_t> placement;
         std::vector<Duration> starts;
         std::int64_t repetitions = 1;
@@ -107,7 +107,7 @@ class ChunkEngine {
     }
 
     void add_job(const CollectiveJob& request) {
-        Job job{Schedule(request.schedule),
+        Job job{CollectiveSchedule(request.schedule),
                 request.placement,
                 request.starts,
                 request.repetitions,
@@ -230,7 +230,7 @@ class ChunkEngine {
         const std::uint32_t steps = job.schedule.steps(own);
         while (state.received >= job.schedule.needs(own, state.step)) {
             job.schedule.sends(own, state.step,
-                               [&](const Message& message) { send(job, message); });
+                               [&](const ChunkMessage& message) { send(job, message); });
             ++state.step;
             if (state.step == steps) {
                 return finish(job, own);
@@ -265,7 +265,7 @@ class ChunkEngine {
     }
 
     // Inlined into what every message runs through: calling it costs a tenth of that.
-    [[gnu::always_inline]] void send(const Job& job, const Message& message) {
+    [[gnu::always_inline]] void send(const Job& job, const ChunkMessage& message) {
         const std::uint32_t actor = job.first_actor + message.actor;
         if (message.connection == no_connection) {
             return queue_.push(now_, actor, message.step);

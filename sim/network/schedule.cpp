@@ -23,7 +23,7 @@ std::int64_t tree_parent(std::int64_t rank, std::int64_t ranks) {
 
 }  // namespace
 
-Schedule::Schedule(const ScheduleRequest& request) {
+CollectiveSchedule::CollectiveSchedule(const ScheduleRequest& request) {
     constexpr std::int64_t most_ranks = 1 << 22;
     invariant(request.kind != CollectiveKind::broadcast, "a broadcast has no schedule");
     invariant(1 <= request.ranks && request.ranks <= most_ranks, "a schedule has ranks");
@@ -51,8 +51,8 @@ Schedule::Schedule(const ScheduleRequest& request) {
     }
 }
 
-void Schedule::add_stage(std::uint32_t steps, std::uint32_t size, std::uint32_t stride,
-                         std::uint32_t first_connection, Bytes bytes) {
+void CollectiveSchedule::add_stage(std::uint32_t steps, std::uint32_t size, std::uint32_t stride,
+                                   std::uint32_t first_connection, Bytes bytes) {
     if (steps > 0) {
         const std::uint32_t begin = stages_.empty() ? 0 : stages_.back().end;
         stages_.push_back({begin + steps, size, stride, first_connection, bytes});
@@ -60,7 +60,7 @@ void Schedule::add_stage(std::uint32_t steps, std::uint32_t size, std::uint32_t 
 }
 
 // Reduce-scatter level by level, all-reduce on the outermost, all-gather back.
-void Schedule::plan_rings(const ScheduleRequest& request) {
+void CollectiveSchedule::plan_rings(const ScheduleRequest& request) {
     std::vector<std::int64_t> levels = request.levels;
     if (request.algorithm == Algorithm::ring || levels.empty()) {
         levels = {request.ranks};
@@ -109,7 +109,7 @@ void Schedule::plan_rings(const ScheduleRequest& request) {
     steps_ = (stages_.empty() ? 0 : stages_.back().end) + 1;
 }
 
-void Schedule::plan_direct(const ScheduleRequest& request) {
+void CollectiveSchedule::plan_direct(const ScheduleRequest& request) {
     form_ = Form::direct;
     actors_ = ranks_ * chunks_;
     piece_ = divided(divided(request.bytes, request.chunks), request.ranks);
@@ -117,7 +117,7 @@ void Schedule::plan_direct(const ScheduleRequest& request) {
     steps_ = ranks_ == 1 ? 1 : rounds + 1;
 }
 
-void Schedule::plan_exchange(const ScheduleRequest& request) {
+void CollectiveSchedule::plan_exchange(const ScheduleRequest& request) {
     invariant(request.kind == CollectiveKind::all_reduce, "halving and doubling is an all-reduce");
     form_ = Form::exchange;
     actors_ = ranks_ * chunks_;
@@ -135,7 +135,7 @@ void Schedule::plan_exchange(const ScheduleRequest& request) {
 // Two trees of groups' first ranks; the others of a group hang in a chain below theirs. The second
 // tree is the first one's mirror image, or of an odd number the first one shifted by one, so that
 // the inner groups of one are leaves of the other.
-void Schedule::plan_trees(const ScheduleRequest& request) {
+void CollectiveSchedule::plan_trees(const ScheduleRequest& request) {
     invariant(request.kind == CollectiveKind::all_reduce, "trees are of an all-reduce");
     form_ = Form::trees;
     constexpr std::int64_t trees = 2;
@@ -162,14 +162,14 @@ void Schedule::plan_trees(const ScheduleRequest& request) {
     }
 }
 
-void Schedule::hang(std::int64_t tree, std::int64_t rank, std::int64_t parent) {
+void CollectiveSchedule::hang(std::int64_t tree, std::int64_t rank, std::int64_t parent) {
     const std::int64_t first = tree * std::int64_t{ranks_};
     places_[static_cast<std::size_t>(first + rank)].parent = static_cast<std::int32_t>(parent);
     TreePlace& place = places_[static_cast<std::size_t>(first + parent)];
     place.children.at(place.child_count++) = static_cast<std::int32_t>(rank);
 }
 
-std::vector<Endpoints> Schedule::connections() const {
+std::vector<Endpoints> CollectiveSchedule::connections() const {
     std::vector<Endpoints> pairs;
     switch (form_) {
         case Form::rings:
@@ -205,14 +205,14 @@ std::vector<Endpoints> Schedule::connections() const {
     return pairs;
 }
 
-std::uint64_t Schedule::messages() const {
+std::uint64_t CollectiveSchedule::messages() const {
     std::uint64_t count = 0;
     if (form_ == Form::rings) {
         return std::uint64_t{actors_} * (steps_ - 1);
     }
     for (std::uint32_t actor = 0; actor < actors_; ++actor) {
         for (std::uint32_t step = 0; step < steps(actor); ++step) {
-            sends(actor, step, [&](const Message&) { ++count; });
+            sends(actor, step, [&](const ChunkMessage&) { ++count; });
         }
     }
     return count;

@@ -40,7 +40,7 @@ struct ScheduleRequest {
 
 constexpr std::uint32_t no_connection = UINT32_MAX;  // stays on its rank
 
-struct Message {
+struct ChunkMessage {
     std::uint32_t connection = no_connection;  // index of a connection
     std::uint32_t actor = 0;                   // who receives it
     std::uint32_t step = 0;                    // the step it is for
@@ -54,10 +54,10 @@ struct Endpoints {
     bool operator==(const Endpoints&) const = default;
 };
 
-class Schedule {
+class CollectiveSchedule {
   public:
     // Throws nothing; asserts what ScheduleRequest says.
-    explicit Schedule(const ScheduleRequest& request);
+    explicit CollectiveSchedule(const ScheduleRequest& request);
 
     [[nodiscard]] std::uint32_t actors() const { return actors_; }
     [[nodiscard]] std::uint32_t ranks() const { return ranks_; }  // that act
@@ -95,7 +95,7 @@ class Schedule {
         return 0;
     }
 
-    // Calls send(Message) for each message an actor sends once a step's messages are there.
+    // Calls send(ChunkMessage) for each message an actor sends once a step's messages are there.
     template <typename Send>
     void sends(std::uint32_t actor, std::uint32_t step, Send&& send) const {
         switch (form_) {
@@ -156,8 +156,8 @@ class Schedule {
         } else {
             next = ring_neighbour(rank, *stage) % ranks_;
         }
-        send(
-            Message{stage->first_connection + rank, chunk * ranks_ + next, step + 1, stage->bytes});
+        send(ChunkMessage{stage->first_connection + rank, chunk * ranks_ + next, step + 1,
+                          stage->bytes});
     }
 
     // The next rank of the stage's ring; of folded ranks, one that it stands for.
@@ -174,7 +174,7 @@ class Schedule {
         const std::uint32_t rank = actor % ranks_;
         for (std::uint32_t k = 1; k < ranks_; ++k) {
             const std::uint32_t peer = rank + k < ranks_ ? rank + k : rank + k - ranks_;
-            send(Message{rank * (ranks_ - 1) + k - 1, actor - rank + peer, step + 1, piece_});
+            send(ChunkMessage{rank * (ranks_ - 1) + k - 1, actor - rank + peer, step + 1, piece_});
         }
     }
 
@@ -195,7 +195,7 @@ class Schedule {
         const std::uint32_t own = rank * (doublings_ + 1);
         if (rank >= core_) {
             if (step == 0) {
-                send(Message{own + doublings_, base + rank - core_, 1, whole_});
+                send(ChunkMessage{own + doublings_, base + rank - core_, 1, whole_});
             }
             return;
         }
@@ -204,9 +204,9 @@ class Schedule {
         }
         if (step <= 2 * doublings_) {
             const std::uint32_t k = step <= doublings_ ? step - 1 : 2 * doublings_ - step;
-            send(Message{own + k, base + (rank ^ (1U << k)), step + 1, pieces_[k]});
+            send(ChunkMessage{own + k, base + (rank ^ (1U << k)), step + 1, pieces_[k]});
         } else if (rank + core_ < ranks_) {
-            send(Message{own + doublings_, base + rank + core_, 1, whole_});
+            send(ChunkMessage{own + doublings_, base + rank + core_, 1, whole_});
         }
     }
 
@@ -228,15 +228,15 @@ class Schedule {
         if (group % 2 == 0) {
             if (place.parent >= 0) {
                 const auto parent = static_cast<std::uint32_t>(place.parent);
-                send(Message{own, group * ranks_ + parent, step, piece_});
+                send(ChunkMessage{own, group * ranks_ + parent, step, piece_});
             } else {
-                send(Message{no_connection, actor + ranks_, step, piece_});
+                send(ChunkMessage{no_connection, actor + ranks_, step, piece_});
             }
             return;
         }
         for (std::uint32_t side = 0; side < place.child_count; ++side) {
             const auto child = static_cast<std::uint32_t>(place.children[side]);
-            send(Message{own + 1 + side, group * ranks_ + child, step, piece_});
+            send(ChunkMessage{own + 1 + side, group * ranks_ + child, step, piece_});
         }
     }
 

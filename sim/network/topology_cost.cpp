@@ -355,8 +355,8 @@ std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int
         quadratic
             ? 2 * count * (count - 1) *
                   static_cast<std::uint64_t>(link.algorithm == Algorithm::ring ? ring_pieces : 1)
-            : Schedule(schedule_on(CollectiveKind::all_reduce, link.algorithm, {1}, ranks, topology,
-                                   false))
+            : CollectiveSchedule(schedule_on(CollectiveKind::all_reduce, link.algorithm, {1}, ranks,
+                                             topology, false))
                   .messages();
     if (messages > most_simulated_messages) {
         return TopologyFault{
