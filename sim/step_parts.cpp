@@ -13,9 +13,6 @@ namespace {
 // `times` executions of the program one after another.
 void run(const Program& program, const std::vector<RankClass>& classes, std::int64_t times,
          std::vector<RankProgress>& progress) {
-    if (times <= 0) {
-        return;
-    }
     if (classes.empty()) {
         for (std::int64_t i = 0; i < times; ++i) {
             run_programs({&program, 1}, progress);
@@ -69,16 +66,18 @@ void StepBeforeClosing::set_costs(const RankGroup& group, const LinkParameters& 
     check_length(longest_possible_seconds());
 }
 
-std::vector<RankProgress> StepBeforeClosing::simulate(ProgramChange change) const {
-    std::vector<RankProgress> progress(std::max<std::size_t>(classes_.size(), 1));
+std::vector<RankProgress> StepBeforeClosing::simulate(const ProgramChange& change,
+                                                      const std::vector<RankClass>& classes) const {
+    std::vector<RankProgress> progress(std::max<std::size_t>(classes.size(), 1));
     const auto part = [&](const Program& program, std::int64_t times) {
-        if (program.instructions.empty()) {
+        if (program.instructions.empty() || times <= 0) {
             return;
         }
-        if (change == unchanged) {
-            return run(program, classes_, times, progress);
+        if (change) {
+            run(change(program), classes, times, progress);
+        } else {
+            run(program, classes, times, progress);
         }
-        run(change(program), classes_, times, progress);
     };
     part(opening_, 1);
     part(first_micro_step_, accumulation_ > 1 ? 1 : 0);

@@ -2,6 +2,7 @@
 // from there.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "sim/engine.h"
@@ -13,11 +14,7 @@ namespace bucketwise {
 // Throws InputError for a step that could last longer than longest_duration.
 void check_length(double longest_possible_seconds);
 
-using ProgramChange = Program (*)(Program);
-
-inline Program unchanged(Program program) {
-    return program;
-}
+using ProgramChange = std::function<Program(Program)>;  // empty: none
 
 // All that comes before the last backward: broadcasts, all micro-steps but the last, and the last
 // one's forward.
@@ -30,7 +27,12 @@ class StepBeforeClosing {
     void set_costs(const RankGroup& group, const LinkParameters& link);
 
     // Where each class of ranks stands at its end, `change` applied to each program first.
-    [[nodiscard]] std::vector<RankProgress> simulate(ProgramChange change = unchanged) const;
+    [[nodiscard]] std::vector<RankProgress> simulate(const ProgramChange& change = {}) const {
+        return simulate(change, classes_);
+    }
+    // The same of other classes.
+    [[nodiscard]] std::vector<RankProgress> simulate(const ProgramChange& change,
+                                                     const std::vector<RankClass>& classes) const;
 
     // No execution of it can take longer.
     [[nodiscard]] double longest_possible_seconds() const;

@@ -286,6 +286,20 @@ SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap) {
     return settings_for(request);
 }
 
+SyncRequest default_request_of(SyncRequest request) {
+    request.bucket_cap_list.clear();
+    request.first_bucket.reset();
+    return request;
+}
+
+std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
+    const std::vector<std::size_t> close =
+        rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep));
+    std::set<std::size_t> rows(close.begin(), close.end());
+    rows.insert(prediction.best);
+    return {rows.begin(), rows.end()};
+}
+
 Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     : input_(input), request_(std::move(request)) {
     const SyncSettings sync = settings(std::nullopt);
@@ -365,10 +379,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
                 "are left out");
         }
     }
-    // The framework's default knows neither of the user's own caps.
-    SyncRequest default_request = request;
-    default_request.bucket_cap_list.clear();
-    default_request.first_bucket.reset();
+    const SyncRequest default_request = default_request_of(request);
     Evaluator defaults(input, default_request);
     prediction.default_cap = defaults.evaluate(std::nullopt);
     if (has_cap(request) && request.bucket_cap) {

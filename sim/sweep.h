@@ -101,6 +101,13 @@ class Evaluator {
 // The request with this cap and no other; none: the framework's default.
 SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap);
 
+// The framework's default knows neither of the user's own caps.
+SyncRequest default_request_of(SyncRequest request);
+
+// Rows of the sweep that are worth a closer look, rising: those near the fastest, thinned out
+// evenly if they are many, the ends and the best.
+std::vector<std::size_t> rows_that_matter(const Prediction& prediction);
+
 using Progress = std::function<void(double done)>;  // from 0 to 1
 
 // Evaluates `caps`, or, if empty, one cap for every plan that the strategy can give. With more than

@@ -59,16 +59,18 @@ double slowest_factor(std::int64_t ranks, const Variation& variation, double uni
     return high;
 }
 
-void vary_ranks(StepInput& input, const Variation& variation, Normal& normal) {
+std::vector<RankClass> varied_classes(std::vector<RankClass> classes, std::int64_t ranks,
+                                      const Variation& variation, Normal& normal) {
     if (!ranks_vary(variation)) {
-        return;
+        return classes;
     }
-    if (input.classes.empty()) {
-        input.classes = {{.ranks = input.group.ranks}};
+    if (classes.empty()) {
+        classes = {{.ranks = ranks}};
     }
-    for (RankClass& ranks : input.classes) {
-        ranks.compute_slowdown *= slowest_factor(ranks.ranks, variation, normal.uniform());
+    for (RankClass& alike : classes) {
+        alike.compute_slowdown *= slowest_factor(alike.ranks, variation, normal.uniform());
     }
+    return classes;
 }
 
 void scale_computing(StepInput& input, double factor) {
@@ -87,7 +89,7 @@ void vary_operations(StepInput& input, const Variation& variation, Normal& norma
             operation.device = scaled(operation.device, 1 + variation.operation_spread * normal());
         }
     }
-    vary_ranks(input, variation, normal);
+    input.classes = varied_classes(std::move(input.classes), input.group.ranks, variation, normal);
 }
 
 void vary_collectives(Program& program, const Variation& variation, Normal& normal) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <random>
+#include <vector>
 
 #include "sim/plan.h"
 #include "sim/program.h"
@@ -42,9 +43,10 @@ void scale_computing(StepInput& input, double factor);
 // next.
 double slowest_factor(std::int64_t ranks, const Variation& variation, double uniform);
 
-// The classes of ranks in one step, each with its slowest rank drawn. Nothing changes where ranks
-// do not vary.
-void vary_ranks(StepInput& input, const Variation& variation, Normal& normal);
+// The classes in one step of `ranks` ranks (none: they are all alike), each with its slowest rank
+// drawn. Nothing changes where ranks do not vary.
+std::vector<RankClass> varied_classes(std::vector<RankClass> classes, std::int64_t ranks,
+                                      const Variation& variation, Normal& normal);
 
 // One step's computing, as a whole, operation by operation, and rank by rank.
 void vary_operations(StepInput& input, const Variation& variation, Normal& normal);
