@@ -93,7 +93,8 @@ bool is_whole(std::string_view text) {
 // None: no range was meant.
 std::optional<Range> parse_range(const std::string& pointer, const std::string& text) {
     const std::size_t dots = text.find("..");
-    if (dots == std::string::npos || !parse_decimal(text.substr(0, dots))) {
+    if (dots == std::string::npos ||
+        !Json::parse(text.substr(0, dots), nullptr, false).is_number()) {
         return std::nullopt;
     }
     const char* const expected =
@@ -105,13 +106,15 @@ std::optional<Range> parse_range(const std::string& pointer, const std::string& 
     const std::string first = text.substr(0, dots);
     const std::string last = text.substr(dots + 2, colon - dots - 2);
     const std::string by = text.substr(colon + 2);
+    const std::optional<Decimal> begin = parse_decimal(first);
     const std::optional<Decimal> end = parse_decimal(last);
     const std::optional<Decimal> step = parse_decimal(by);
     const char operation = text[colon + 1];
-    if (!end || !step || std::string_view("x+-").find(operation) == std::string_view::npos) {
+    if (!begin || !end || !step ||
+        std::string_view("x+-").find(operation) == std::string_view::npos) {
         fail(pointer, expected, text);
     }
-    return Range{*parse_decimal(first), *end, operation, *step, is_whole(first) && is_whole(by)};
+    return Range{*begin, *end, operation, *step, is_whole(first) && is_whole(by)};
 }
 
 Json number_of(const Decimal& decimal, bool whole) {
