@@ -51,8 +51,9 @@ examples:
     --vary /cluster/link/inter/segments/4/bandwidth_gb_per_s=25..400:x2 --bucket-cap best
 on many machines; the files of the shards, one after another, are the file of one run:
   sbatch --array=1-16 --wrap 'bucketwise sweep S.json --vary ... --shard $SLURM_ARRAY_TASK_ID/16 \
-    -o rows.$(printf %03d $SLURM_ARRAY_TASK_ID).jsonl'        # then: cat rows.*.jsonl
-  seq 16 | parallel 'bucketwise sweep S.json --vary ... --jobs 1 --shard {}/16 -o rows.{}.jsonl'
+    -o rows.$(printf %03d $SLURM_ARRAY_TASK_ID).jsonl'
+  seq -w 16 | parallel 'bucketwise sweep S.json --vary ... --jobs 1 --shard {}/16 -o rows.{}.jsonl'
+  cat rows.*.jsonl > rows.jsonl
 )";
 
 po::options_description described_options() {

@@ -223,6 +223,10 @@ def draw(rows, x, y, column):
     bar = figure.colorbar(image, ax=axes)
     bar.set_label(TITLES.get(column, column) + (" (logarithmic)" if logarithmic else ""))
     bar.outline.set_visible(False)
+    if logarithmic:
+        for set_formatter in (bar.ax.yaxis.set_major_formatter, bar.ax.yaxis.set_minor_formatter):
+            set_formatter(FuncFormatter(lambda at, _: value_text(at)))
+        bar.ax.tick_params(which="minor", labelsize=8)
     return figure
 
 

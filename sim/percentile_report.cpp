@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/prediction_json.h"
-#include "sim/sweep.h"
+#include "sim/report.h"
 
 namespace bucketwise {
 namespace {
@@ -44,9 +44,8 @@ std::string text_of(const PercentileTable& table) {
         }
         const PercentileRow& row = table.rows[i];
         text += fmt::format("  {:>17} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}  {}\n",
-                            row.cap ? fmt::format("{} MiB", typed_mib(*row.cap)) : "-",
-                            to_ms(row.steps.p50), to_ms(row.steps.p90), to_ms(row.steps.p95),
-                            to_ms(row.steps.p99), mark);
+                            bucket_cap_text(row.cap), to_ms(row.steps.p50), to_ms(row.steps.p90),
+                            to_ms(row.steps.p95), to_ms(row.steps.p99), mark);
     }
     return text;
 }
