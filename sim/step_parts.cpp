@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "sim/error.h"
+#include "sim/undisturbed.h"
 
 namespace bucketwise {
 namespace {
@@ -56,7 +57,16 @@ StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings&
     if (accumulation_ > 2) {
         micro_step_ = build_micro_step(input, sync, 1);
     }
+    instruction_seconds_ = sum_over_parts([](const Program& program) {
+        return bucketwise::longest_possible_seconds(with_free_communication(program));
+    });
     check_length(longest_possible_seconds());
+}
+
+double StepBeforeClosing::sum_over_parts(double (*seconds_of)(const Program&)) const {
+    return seconds_of(opening_) +
+           seconds_of(first_micro_step_) * static_cast<double>(accumulation_ - 1) +
+           seconds_of(last_forward_);
 }
 
 void StepBeforeClosing::set_costs(const RankGroup& group, const LinkParameters& link) {
@@ -87,10 +97,12 @@ std::vector<RankProgress> StepBeforeClosing::simulate(const ProgramChange& chang
 }
 
 double StepBeforeClosing::longest_possible_seconds() const {
-    return largest_slowdown(classes_) *
-           (graph_launch_seconds_ + bucketwise::longest_possible_seconds(opening_) +
-            bucketwise::longest_possible_seconds(first_micro_step_) *
-                static_cast<double>(accumulation_));
+    const bool disturbed =
+        disturbs(opening_) || disturbs(first_micro_step_) || disturbs(last_forward_);
+    const double collectives_and_instructions =
+        disturbed ? sum_over_parts(bucketwise::longest_possible_seconds)
+                  : instruction_seconds_ + std::chrono::duration<double>(communication()).count();
+    return largest_slowdown(classes_) * (graph_launch_seconds_ + collectives_and_instructions);
 }
 
 Duration StepBeforeClosing::communication() const {

@@ -41,12 +41,15 @@ class StepBeforeClosing {
     [[nodiscard]] Duration communication() const;
 
   private:
+    [[nodiscard]] double sum_over_parts(double (*seconds_of)(const Program&)) const;
+
     Program opening_;
     Program first_micro_step_;
     Program micro_step_;  // from the second on they are alike
     Program last_forward_;
     std::int64_t accumulation_;
     double graph_launch_seconds_;
+    double instruction_seconds_ = 0;  // of all but collectives, which do not disturb
     std::vector<RankClass> classes_;
 };
 
