@@ -27,7 +27,7 @@ std::string read_fast_link(const std::string& path) {
 Json base_document() {
     return Json::parse(R"({"name": "what if",
         "workload": {"model": "resnet18", "batch": 8, "image_size": 32, "device": "H100"},
-        "cluster": {"ranks": 16, "ranks_per_node": 4,
+        "cluster": {"ranks": 16, "ranks_per_node": 4, "stragglers": [{"rank": 3, "compute_slowdown": 1}],
                     "link": {"name": "both", "algorithm": "hierarchical", "launch_us": 3,
                              "intra": {"name": "in", "algorithm": "ring", "segments": [
                                  {"up_to_bytes": 65536, "latency_us": 1, "bandwidth_gb_per_s": 20},
@@ -50,6 +50,7 @@ Grid wide_grid() {
          key("/sync/batch_norm", R"(["local", "fused"])"), key("/sync/views", "[true, false]"),
          key("/sync/bucket_cap_mib", "[1, 4, 64]"), key("/step/accumulation", "[1, 3]"),
          key("/cluster/ranks", "[16, 32, 64]"), key("/cluster/ranks_per_node", "[4, 8]"),
+         key("/cluster/stragglers/0/compute_slowdown", "[1, 1.25, 3]"),
          key("/cluster/link/host_issue_us", "[0, 20]"),
          key("/cluster/link/interference/compute_slowdown", "[1, 1.2]"),
          key("/cluster/link/interference/communication_slowdown", "[1, 1.5]"),
@@ -79,7 +80,7 @@ void check_same(const WhatIf& row, const Evaluation& expected) {
 TEST_CASE("every what-if is what predict says of that scenario, wherever it came from",
           "[what_if]") {
     const Grid grid = wide_grid();
-    REQUIRE(grid.points() == 2 * 3 * 2 * 2 * 3 * 2 * 3 * 2 * 128);
+    REQUIRE(grid.points() == 2 * 3 * 2 * 2 * 3 * 2 * 3 * 2 * 3 * 128);
     std::mt19937_64 random(3);
     std::uniform_int_distribution<std::int64_t> any(0, grid.points() - 1);
     const CapChoice two_mib{.cap = Bytes{2 << 20}};
