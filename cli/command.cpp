@@ -22,6 +22,7 @@ struct Command {
 
 constexpr std::array<Command, 7> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict},
+    {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep},
     {"measure", "the same scenario on real ranks, every sample kept", run_measure},
     {"calibrate", "link and computing times from measurements", run_calibrate},
     {"compare", "predicted beside measured, and why they differ", run_compare},

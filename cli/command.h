@@ -22,6 +22,7 @@ int run_command_line(const std::vector<std::string>& arguments);
 
 // bucketwise predict and its like; each in the file of its name.
 int run_predict(const std::vector<std::string>& arguments);
+int run_sweep(const std::vector<std::string>& arguments);
 int run_measure(const std::vector<std::string>& arguments);
 int run_calibrate(const std::vector<std::string>& arguments);
 int run_compare(const std::vector<std::string>& arguments);

@@ -12,9 +12,9 @@
 #include "cli/files.h"
 #include "cli/measured_files.h"
 #include "cli/option_values.h"
-#include "cli/overrides.h"
 #include "cli/scenario_document.h"
 #include "sim/error.h"
+#include "sim/json_edit.h"
 
 namespace bucketwise {
 namespace {

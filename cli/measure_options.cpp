@@ -18,12 +18,12 @@
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
-#include "cli/overrides.h"
 #include "cli/rank_job.h"
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "hw/measurer.h"
 #include "sim/error.h"
+#include "sim/json_edit.h"
 #include "sim/json_input.h"
 #include "sim/sweep.h"
 

@@ -12,6 +12,8 @@
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "sim/json_input.h"
+#include "sim/percentile_report.h"
+#include "sim/percentiles.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
 #include "sim/scenario.h"
@@ -39,6 +41,9 @@ po::options_description described_options() {
         ("json", po::value<std::string>(), "write the prediction as JSON; - is standard output")  //
         ("trace", po::value<std::string>(),
          "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
+        ("percentiles",
+         "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step")  //
+        ("draws", po::value<std::string>(), "how many, with --percentiles; 1000 if left out")   //
         ("help,h", "show this");
     return options;
 }
@@ -55,6 +60,27 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
                                      name_of(scenario.sync.strategy))};
     }
     return caps;
+}
+
+// Throws what is wrong with asking for them before anything is simulated. None: not asked for.
+std::optional<std::int64_t> requested_draws(const po::variables_map& values,
+                                            const std::string& file, const Scenario& scenario) {
+    constexpr std::int64_t default_draws = 1000;
+    constexpr std::int64_t most_draws = 1'000'000;
+    const bool is_given = values.count("draws") != 0;
+    if (values.count("percentiles") == 0) {
+        if (is_given) {
+            throw UsageError{"--draws: expected --percentiles beside it, got none"};
+        }
+        return std::nullopt;
+    }
+    if (!steps_vary(scenario.variation.value_or(Variation{}))) {
+        throw InputError(file, "/variation",
+                         "a spread, or a straggler_probability, above 0 for --percentiles",
+                         scenario.variation ? "none above 0" : "none");
+    }
+    return is_given ? whole_number(values, "draws", {.lowest = 1, .highest = most_draws})
+                    : default_draws;
 }
 
 }  // namespace
@@ -84,10 +110,19 @@ int run_predict(const std::vector<std::string>& arguments) {
         {{"json", text_or_empty(values, "json")}, {"trace", text_or_empty(values, "trace")}});
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     const std::vector<Bytes> caps = requested_caps(values, scenario);
+    const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);
     const Prediction prediction = predict_with_progress(scenario, input, caps);
+    std::optional<PercentileTable> percentiles;
+    if (draws) {
+        percentiles = percentile_table(input, scenario.sync, prediction, *draws);
+    }
     if (values.count("json") != 0) {
-        write_output(values["json"].as<std::string>(), json_text(to_json(scenario, prediction)));
+        Json json = to_json(scenario, prediction);
+        if (percentiles) {
+            json["percentiles"] = to_json(*percentiles);
+        }
+        write_output(values["json"].as<std::string>(), json_text(json));
     }
     if (values.count("trace") != 0) {
         if (!can_be_traced(input)) {
@@ -98,7 +133,8 @@ int run_predict(const std::vector<std::string>& arguments) {
                      best_step_trace(scenario, input, prediction));
     }
     if (!json_to_stdout && !trace_to_stdout) {
-        write_output("-", text_report(scenario, prediction));
+        write_output(
+            "-", text_report(scenario, prediction) + (percentiles ? text_of(*percentiles) : ""));
     }
     return exit_done;
 }

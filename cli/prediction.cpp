@@ -1,13 +1,10 @@
 #include "cli/prediction.h"
 
-#include <unistd.h>
-
-#include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
+#include "cli/progress.h"
 #include "sim/engine.h"
 #include "sim/invariant.h"
 #include "sim/perfetto.h"
@@ -22,38 +19,11 @@ std::int64_t operations_of(const StepInput& input) {
                                                                input.workload.backward.size());
 }
 
-// A line that rewrites itself, on a terminal only, and only when there is something to wait for.
-class ProgressLine {
-  public:
-    ProgressLine()
-        : visible_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
-    ~ProgressLine() {
-        if (shown_) {
-            std::fputs("\r\033[K", stderr);
-        }
-    }
-    ProgressLine(const ProgressLine&) = delete;
-    ProgressLine& operator=(const ProgressLine&) = delete;
-
-    void operator()(double done) {
-        constexpr std::chrono::milliseconds patience{500};
-        if (visible_ && std::chrono::steady_clock::now() - start_ > patience) {
-            std::fprintf(stderr, "\rsimulating bucket plans: %3.0f %%", 100 * done);
-            shown_ = true;
-        }
-    }
-
-  private:
-    bool visible_;
-    bool shown_ = false;
-    std::chrono::steady_clock::time_point start_;
-};
-
 }  // namespace
 
 Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                  const std::vector<Bytes>& caps) {
-    ProgressLine line;
+    PercentLine line("simulating bucket plans");
     Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
     for (std::string& note : caveats(scenario)) {
         prediction.notes.push_back(std::move(note));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -72,6 +73,25 @@ void MeasureProgress::show(const std::string& report) {
     fmt::print(stderr, "\r\033[K{}", progress_line(done, total, text, elapsed, terminal_columns()));
     std::fflush(stderr);
     shown_ = true;
+}
+
+PercentLine::PercentLine(std::string what)
+    : what_(std::move(what)),
+      visible_(::isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()) {}
+
+PercentLine::~PercentLine() {
+    if (shown_) {
+        std::fputs("\r\033[K", stderr);
+    }
+}
+
+void PercentLine::operator()(double done) {
+    constexpr std::chrono::milliseconds patience{500};
+    if (visible_ && std::chrono::steady_clock::now() - start_ > patience) {
+        std::fprintf(stderr, "\r%s: %3.0f %%", what_.c_str(), 100 * done);
+        shown_ = true;
+    }
 }
 
 }  // namespace bucketwise

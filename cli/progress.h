@@ -24,6 +24,23 @@ class MeasureProgress {
     bool counting_ = false;
 };
 
+// How far a simulation is, in percent, once there is something to wait for.
+class PercentLine {
+  public:
+    explicit PercentLine(std::string what);
+    ~PercentLine();
+    PercentLine(const PercentLine&) = delete;
+    PercentLine& operator=(const PercentLine&) = delete;
+
+    void operator()(double done);  // from 0 to 1
+
+  private:
+    std::string what_;
+    bool visible_;
+    bool shown_ = false;
+    std::chrono::steady_clock::time_point start_;
+};
+
 // The line for `done` of `total` after `elapsed`, at most `columns` wide.
 std::string progress_line(std::int64_t done, std::int64_t total, const std::string& text,
                           std::chrono::duration<double> elapsed, int columns);

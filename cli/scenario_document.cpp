@@ -7,6 +7,7 @@
 
 #include "cli/files.h"
 #include "cli/overrides.h"
+#include "sim/json_edit.h"
 #include "sim/json_input.h"
 
 namespace bucketwise {

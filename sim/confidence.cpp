@@ -66,6 +66,29 @@ struct Draws {
     std::vector<std::vector<Duration>> single;    // and varied
 };
 
+// A step up to its closing part.
+class PartlySimulated {
+  public:
+    PartlySimulated(const StepInput& input, const SyncSettings& sync)
+        : PartlySimulated(input, StepBeforeClosing(input, sync)) {}
+
+    [[nodiscard]] Duration step_with(const Program& closing) const {
+        check_length(longest_seconds_ +
+                     largest_slowdown(classes_) * longest_possible_seconds(closing));
+        return close_step(closing, classes_, progress_).step();
+    }
+
+  private:
+    PartlySimulated(const StepInput& input, const StepBeforeClosing& before)
+        : longest_seconds_(before.longest_possible_seconds()),
+          classes_(input.classes),
+          progress_(before.simulate()) {}
+
+    double longest_seconds_;
+    std::vector<RankClass> classes_;
+    std::vector<RankProgress> progress_;
+};
+
 Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choices) {
     const Variation variation = input.variation.value_or(Variation{});
     Draws result;
@@ -84,8 +107,8 @@ Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choice
         scale_computing(drawn, 1 + variation.compute_standard_error * normal());
         StepInput varied = drawn;
         vary_operations(varied, variation, normal);
-        const StepBeforeClosing expected(drawn, choices.front());
-        const StepBeforeClosing single(varied, choices.front());
+        const PartlySimulated expected(drawn, choices.front());
+        const PartlySimulated single(varied, choices.front());
         for (std::size_t i = 0; i < choices.size(); ++i) {
             build_closing(drawn, choices[i], plans[i], program);
             result.expected[i].push_back(expected.step_with(program));

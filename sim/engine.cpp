@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "sim/invariant.h"
+#include "sim/undisturbed.h"
 
 namespace bucketwise {
 namespace {
@@ -48,17 +49,18 @@ struct RankState {
 
 class Engine {
   public:
-    Engine(std::span<const Program> programs, Record record, const RankProgress& start)
+    Engine(std::span<const Program> programs, Record record, std::span<const RankProgress> starts)
         : programs_(programs),
-          interferes_(any_interference(programs.front())),
+          interferes_(disturbs(programs.front())),
           host_is_device_(programs.front().host_is_device),
           recording_(record == Record::timeline),
           ranks_(programs.size()),
           arrived_(programs.front().collectives.size(), 0) {
-        for (RankState& rank : ranks_) {
-            rank.host = start.host;
-            rank.frontier = rank.accounted = start.device;
-            rank.times = start.times;
+        invariant(starts.size() == ranks_.size(), "every rank has a start");
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            ranks_[i].host = starts[i].host;
+            ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
+            ranks_[i].times = starts[i].times;
         }
         for (const Program& program : programs) {
             invariant(program.collectives.size() == arrived_.size(),
@@ -184,7 +186,7 @@ class Engine {
         if (instruction.kind != InstructionKind::launch || host_is_device_) {
             state.frontier = now_;
             const Duration passed = now_ - state.accounted;
-            phase_time(state.times, instruction.phase) += passed;
+            state.times.of(instruction.phase) += passed;
             if (instruction.finishing) {
                 state.times.finishing += passed;
                 state.times.finishing_host += host_is_device_ ? passed : Duration{0};
@@ -193,18 +195,6 @@ class Engine {
         }
         ++state.next;
         state.issued = false;
-    }
-
-    static Duration& phase_time(StepTimes& times, Phase phase) {
-        switch (phase) {
-            case Phase::forward:
-                return times.forward;
-            case Phase::backward:
-                return times.backward;
-            case Phase::optimizer:
-                break;
-        }
-        return times.optimizer;
     }
 
     void begin_compute(Activity& compute, const Instruction& instruction) {
@@ -287,11 +277,6 @@ class Engine {
         return programs_.front().collectives[ended_collectives_];
     }
 
-    static bool any_interference(const Program& program) {
-        return std::any_of(program.collectives.begin(), program.collectives.end(),
-                           [](const Collective& c) { return c.interference != Interference{}; });
-    }
-
     // Once per event, after everything that happens at this moment has happened: an operation that
     // follows another without a gap is no change.
     void settle_rates() {
@@ -340,13 +325,36 @@ class Engine {
 
 }  // namespace
 
-Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start) {
+Simulation simulate(std::span<const Program> ranks, Record record,
+                    std::span<const RankProgress> starts) {
     invariant(!ranks.empty(), "a simulation has a rank");
-    return Engine(ranks, record, start).run();
+    return Engine(ranks, record, starts).run();
+}
+
+Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start) {
+    return simulate(ranks, record, std::vector<RankProgress>(ranks.size(), start));
+}
+
+void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress) {
+    invariant(!ranks.empty(), "a simulation has a rank");
+    if (!disturbs(ranks.front())) {
+        return run_undisturbed(ranks, progress);
+    }
+    const std::vector<RankProgress> ends = simulate(ranks, Record::times_only, progress).progress;
+    std::copy(ends.begin(), ends.end(), progress.begin());
+}
+
+const StepTimes& slowest_of(std::span<const RankProgress> progress) {
+    return std::max_element(
+               progress.begin(), progress.end(),
+               [](const auto& a, const auto& b) { return a.times.step() < b.times.step(); })
+        ->times;
 }
 
 StepTimes simulate_times(const Program& program, const RankProgress& start) {
-    return simulate({&program, 1}, Record::times_only, start).ranks.front();
+    RankProgress progress = start;
+    run_programs({&program, 1}, {&progress, 1});
+    return progress.times;
 }
 
 }  // namespace bucketwise

@@ -35,6 +35,9 @@ struct StepTimes {
     bool operator==(const StepTimes&) const = default;
 
     [[nodiscard]] Duration step() const { return forward + backward + optimizer; }
+    [[nodiscard]] Duration& of(Phase phase) {
+        return phase == Phase::forward ? forward : phase == Phase::backward ? backward : optimizer;
+    }
 };
 
 // Where one rank stands between two programs of a step: what its host has issued has also run.
@@ -59,6 +62,17 @@ enum class Record : std::uint8_t { times_only, timeline };
 // `start`. All programs issue the same collectives in the same order (asserted); the first one's
 // collectives and host_is_device hold.
 Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start = {});
+
+// The same, each rank from a start of its own.
+Simulation simulate(std::span<const Program> ranks, Record record,
+                    std::span<const RankProgress> starts);
+
+// Moves each rank on to the end of its program: the progress that simulate() gives. Where
+// collectives and computing do not disturb each other, without its events, many times faster.
+void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress);
+
+// The one that takes longest; the first of several.
+const StepTimes& slowest_of(std::span<const RankProgress> progress);
 
 // A group of equal ranks.
 StepTimes simulate_times(const Program& program, const RankProgress& start = {});

@@ -389,6 +389,47 @@ Program with_free_communication(Program program) {
     return program;
 }
 
+Program with_slower_computing(Program program, double slowdown) {
+    for (Instruction& instruction : program.instructions) {
+        if (is_compute(instruction.kind) && !is_copy(instruction.kind)) {
+            instruction.device = scaled(instruction.device, slowdown);
+        }
+    }
+    return program;
+}
+
+double largest_slowdown(const std::vector<RankClass>& classes) {
+    const auto slowest = std::max_element(
+        classes.begin(), classes.end(),
+        [](const auto& a, const auto& b) { return a.compute_slowdown < b.compute_slowdown; });
+    return slowest == classes.end() ? 1.0 : slowest->compute_slowdown;
+}
+
+Program on_slowest_rank(Program program, const std::vector<RankClass>& classes) {
+    return classes.empty() ? program
+                           : with_slower_computing(std::move(program), largest_slowdown(classes));
+}
+
+std::vector<Program> programs_of_classes(const Program& program,
+                                         const std::vector<RankClass>& classes) {
+    if (classes.empty()) {
+        return {program};
+    }
+    std::vector<Program> programs;
+    programs.reserve(classes.size());
+    for (const RankClass& ranks : classes) {
+        programs.push_back(with_slower_computing(program, ranks.compute_slowdown));
+    }
+    return programs;
+}
+
+void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link) {
+    for (Collective& collective : program.collectives) {
+        collective.time = collective_time(collective.kind, collective.bytes, group, link);
+        collective.interference = interference_for(link, collective.bytes);
+    }
+}
+
 Program with_free_launches(Program program) {
     for (Instruction& instruction : program.instructions) {
         instruction.host = Duration{0};

@@ -92,6 +92,14 @@ struct StepSettings {
     bool operator==(const StepSettings&) const = default;
 };
 
+// Ranks that are alike among themselves and compute slower than others: forward, backward and
+// optimizer take this many times as long, copies and launches do not.
+struct RankClass {
+    std::int64_t ranks = 1;
+    double compute_slowdown = 1;
+    bool operator==(const RankClass&) const = default;
+};
+
 // Everything about a step but its bucket plan.
 struct StepInput {
     Workload workload;
@@ -100,6 +108,7 @@ struct StepInput {
     std::optional<BytesPerSecond> copy_bandwidth;  // payload; none: copies and casts cost nothing
     StepSettings step;
     std::optional<Variation> variation;
+    std::vector<RankClass> classes = {};  // together all ranks; empty: all are alike
     bool operator==(const StepInput&) const = default;
 };
 
@@ -123,6 +132,21 @@ Program build_program(const StepInput& input, const SyncSettings& sync, const Bu
 // The same step if communication were free: collectives take no time and disturb nothing. What
 // issuing and copying cost stays.
 Program with_free_communication(Program program);
+
+// The same step on a rank that computes slower.
+Program with_slower_computing(Program program, double slowdown);
+
+// The slowest class's computing; 1 where there are none.
+double largest_slowdown(const std::vector<RankClass>& classes);
+Program on_slowest_rank(Program program, const std::vector<RankClass>& classes);
+
+// One program per class, each of `program` slowed down; the program itself where there is none.
+std::vector<Program> programs_of_classes(const Program& program,
+                                         const std::vector<RankClass>& classes);
+
+// What the program's collectives cost on another link or among other ranks, which change nothing
+// else of it.
+void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link);
 
 // The same step if the host issued everything in no time.
 Program with_free_launches(Program program);

@@ -25,12 +25,7 @@ double log_cap(const Evaluation& e) {
 }
 
 std::string cap_text(const Evaluation& e) {
-    constexpr Bytes smallest_in_mib{10'000};
-    if (!e.cap) {
-        return "-";
-    }
-    return *e.cap < smallest_in_mib ? fmt::format("{} B", e.cap->count)
-                                    : fmt::format("{} MiB", typed_mib(*e.cap));
+    return bucket_cap_text(e.cap);
 }
 
 double percent_of(Duration part, Duration whole) {
@@ -337,6 +332,15 @@ std::string provenance_text(const LinkParameters& link) {
 }
 
 }  // namespace
+
+std::string bucket_cap_text(const std::optional<Bytes>& cap) {
+    constexpr Bytes smallest_in_mib{10'000};
+    if (!cap) {
+        return "-";
+    }
+    return *cap < smallest_in_mib ? fmt::format("{} B", cap->count)
+                                  : fmt::format("{} MiB", typed_mib(*cap));
+}
 
 std::vector<std::size_t> telling_rows(const Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;

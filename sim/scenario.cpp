@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -32,6 +34,7 @@ constexpr std::int64_t most_images = 1 << 16;
 constexpr std::int64_t most_pixels = 1 << 12;
 constexpr std::int64_t most_micro_steps = 10'000;
 constexpr std::size_t most_operations = 1'000'000;
+constexpr double largest_slowdown_read = 100;
 
 // A name of a family of shapes: the transformers', and that of a multilayer perceptron.
 struct ShapeFamily {
@@ -321,8 +324,29 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
     prepare_topology(scenario.link, scenario.group.ranks);
 }
 
+std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t ranks) {
+    std::vector<Straggler> stragglers;
+    std::set<std::int64_t> taken;
+    for (const JsonPlace& element : read_array(place, static_cast<std::size_t>(most_ranks))) {
+        const JsonObject object(element, {"rank", "compute_slowdown"});
+        const JsonPlace rank = object.at("rank");
+        Straggler straggler;
+        straggler.rank = read_integer(rank, 0, most_ranks - 1);
+        if (straggler.rank >= ranks) {
+            rank.fail(fmt::format("a rank below the number of ranks ({})", ranks));
+        }
+        if (!taken.insert(straggler.rank).second) {
+            rank.fail("a rank that no other straggler is");
+        }
+        straggler.compute_slowdown =
+            read_number(object.at("compute_slowdown"), {1, largest_slowdown_read});
+        stragglers.push_back(straggler);
+    }
+    return stragglers;
+}
+
 void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario& scenario) {
-    const JsonObject object(place, {"ranks", "ranks_per_node", "link"});
+    const JsonObject object(place, {"ranks", "ranks_per_node", "link", "stragglers"});
     RankGroup& group = scenario.group;
     group.ranks = group.ranks_per_node = read_integer(object.at("ranks"), 1, most_ranks);
     if (const auto per_node = object.find("ranks_per_node")) {
@@ -330,6 +354,10 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
         if (group.ranks % group.ranks_per_node != 0) {
             per_node->fail(fmt::format("a number that divides ranks ({})", group.ranks));
         }
+    }
+    scenario.stragglers.clear();
+    if (const auto stragglers = object.find("stragglers")) {
+        scenario.stragglers = read_stragglers(*stragglers, group.ranks);
     }
     scenario.link = read_link(object.at("link"), read_file);
     if (scenario.link.topology) {
@@ -455,7 +483,8 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
 
 Variation read_variation(const JsonPlace& place) {
     const JsonObject object(place, {"seed", "compute_spread", "operation_spread",
-                                    "collective_spread", "compute_standard_error"});
+                                    "collective_spread", "compute_standard_error", "rank_spread",
+                                    "straggler_probability", "straggler_slowdown"});
     Variation variation;
     if (const auto seed = object.find("seed")) {
         variation.seed = static_cast<std::uint64_t>(read_integer(*seed, 0, std::int64_t{1} << 50));
@@ -469,6 +498,12 @@ Variation read_variation(const JsonPlace& place) {
     share("operation_spread", variation.operation_spread);
     share("collective_spread", variation.collective_spread);
     share("compute_standard_error", variation.compute_standard_error);
+    share("rank_spread", variation.rank_spread);
+    if (object.has("straggler_probability") || object.has("straggler_slowdown")) {
+        variation.straggler_probability = read_number(object.at("straggler_probability"), {0, 1});
+        variation.straggler_slowdown =
+            read_number(object.at("straggler_slowdown"), {1, largest_slowdown_read});
+    }
     return variation;
 }
 
@@ -496,6 +531,25 @@ Duration optimizer_time(const StepRequest& step, const Workload& workload, const
            transfer_time(
                workload.gradient_bytes(), copy_bandwidth(*device),
                {elements_per_parameter(std::get<Optimizer>(step.optimizer)), directions_of_a_copy});
+}
+
+// One class for each distinct slowdown, the slowest first, and one of all other ranks.
+std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std::int64_t ranks) {
+    std::map<double, std::int64_t, std::greater<>> slower;
+    for (const Straggler& straggler : stragglers) {
+        if (straggler.compute_slowdown > 1) {
+            ++slower[straggler.compute_slowdown];
+            --ranks;
+        }
+    }
+    std::vector<RankClass> classes;
+    for (const auto& [slowdown, count] : slower) {
+        classes.push_back({count, slowdown});
+    }
+    if (!classes.empty() && ranks > 0) {
+        classes.push_back({ranks, 1});
+    }
+    return classes;
 }
 
 Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm) {
@@ -533,24 +587,48 @@ std::string_view name_of(Optimizer optimizer) {
     return {};
 }
 
-Scenario parse_scenario(const Json& document, const std::string& file,
-                        const FileReader& read_file) {
+void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
+                     const ScenarioSections& sections, Scenario& scenario) {
     const JsonObject object({&document, file, ""},
                             {"name", "workload", "cluster", "sync", "step", "variation"});
+    if (sections.name) {
+        scenario.name = read_string(object.at("name"));
+    }
+    if (sections.workload) {
+        scenario.workload = read_workload(object.at("workload"));
+    }
+    if (sections.cluster) {
+        read_cluster(object.at("cluster"), read_file, scenario);
+    }
+    if (sections.sync) {
+        scenario.sync = read_sync(object.at("sync"));
+    }
+    const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
+    if (model != nullptr && (sections.workload || sections.sync)) {
+        check_operation_counts(object.at("workload"), *model, scenario.sync.batch_norm);
+    }
+    if (sections.step || sections.workload) {
+        const auto step = object.find("step");
+        scenario.step = step ? read_step(*step, scenario) : StepRequest{};
+    }
+    if (sections.variation) {
+        const auto variation = object.find("variation");
+        scenario.variation =
+            variation ? std::optional(read_variation(*variation)) : std::optional<Variation>{};
+    }
+}
+
+Scenario parse_scenario(const Json& document, const std::string& file,
+                        const FileReader& read_file) {
     Scenario scenario;
-    scenario.name = read_string(object.at("name"));
-    scenario.workload = read_workload(object.at("workload"));
-    read_cluster(object.at("cluster"), read_file, scenario);
-    scenario.sync = read_sync(object.at("sync"));
-    if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
-        check_operation_counts(object.at("workload"), *workload, scenario.sync.batch_norm);
-    }
-    if (const auto step = object.find("step")) {
-        scenario.step = read_step(*step, scenario);
-    }
-    if (const auto variation = object.find("variation")) {
-        scenario.variation = read_variation(*variation);
-    }
+    reread_scenario(document, file, read_file,
+                    {.name = true,
+                     .workload = true,
+                     .cluster = true,
+                     .sync = true,
+                     .step = true,
+                     .variation = true},
+                    scenario);
     return scenario;
 }
 
@@ -570,18 +648,30 @@ const Device* device_of(const Scenario& scenario) {
         scenario.workload);
 }
 
-StepInput step_input(const Scenario& scenario) {
-    StepInput input;
+void set_cluster(const Scenario& scenario, StepInput& input) {
     input.group = scenario.group;
+    input.classes = classes_of(scenario.stragglers, scenario.group.ranks);
     input.link = scenario.link;
-    input.workload = std::visit(
-        [&](const auto& workload) { return timed_workload(workload, scenario.sync.batch_norm); },
-        scenario.workload);
     const Device* device = device_of(scenario);
     input.copy_bandwidth = scenario.link.copy_bandwidth;
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
     }
+}
+
+StepInput step_input(const Scenario& scenario) {
+    return step_input(scenario, std::visit(
+                                    [&](const auto& workload) {
+                                        return timed_workload(workload, scenario.sync.batch_norm);
+                                    },
+                                    scenario.workload));
+}
+
+StepInput step_input(const Scenario& scenario, Workload workload) {
+    StepInput input;
+    input.workload = std::move(workload);
+    set_cluster(scenario, input);
+    const Device* device = device_of(scenario);
     input.variation = scenario.variation;
     input.step.accumulation = scenario.step.accumulation;
     input.step.optimizer_launch = scenario.step.optimizer_launch;

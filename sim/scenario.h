@@ -55,10 +55,18 @@ struct StepRequest {
     bool operator==(const StepRequest&) const = default;
 };
 
+// A rank that is always slower than the others.
+struct Straggler {
+    std::int64_t rank = 0;
+    double compute_slowdown = 1;
+    bool operator==(const Straggler&) const = default;
+};
+
 struct Scenario {
     std::string name;
     std::variant<ModelWorkload, GradientWorkload> workload;
     RankGroup group;
+    std::vector<Straggler> stragglers;
     LinkParameters link;
     SyncRequest sync;
     StepRequest step;
@@ -70,6 +78,22 @@ struct Scenario {
 // read through `read_file`. Throws InputError.
 Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file);
 
+// The sections of a scenario file.
+struct ScenarioSections {
+    bool name = false;
+    bool workload = false;
+    bool cluster = false;
+    bool sync = false;
+    bool step = false;
+    bool variation = false;
+    bool operator==(const ScenarioSections&) const = default;
+};
+
+// Reads those sections anew into a scenario that parse_scenario() made of an earlier state of the
+// document; the others have not changed since. Throws InputError.
+void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
+                     const ScenarioSections& sections, Scenario& scenario);
+
 // The model behind a model workload, built.
 Model model_of(const ModelWorkload& workload);
 
@@ -78,6 +102,13 @@ const Device* device_of(const Scenario& scenario);
 
 // Turns a scenario into what the simulator runs.
 StepInput step_input(const Scenario& scenario);
+
+// The same with the workload that step_input() has built before, of the same section workload and
+// the same batch_norm: for large models most of the work.
+StepInput step_input(const Scenario& scenario, Workload workload);
+
+// Of that, what the section cluster says.
+void set_cluster(const Scenario& scenario, StepInput& input);
 
 // What a user should know before trusting a prediction, one sentence each: keys that the strategy
 // does not look at, and a link measured on another number of ranks.

@@ -19,14 +19,6 @@ namespace {
 constexpr std::size_t most_gradients_for_every_plan = 2000;
 constexpr double growth_beyond = 1.01;
 
-Duration time_on_wire(const Program& program) {
-    Duration sum{0};
-    for (const Collective& collective : program.collectives) {
-        sum += collective.time;
-    }
-    return sum;
-}
-
 std::vector<Bytes> launched_bytes(const Program& program, const BucketPlan& plan) {
     std::vector<Bytes> sizes;
     for (const Collective& collective : program.collectives) {
@@ -173,11 +165,6 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
 
 // --- confidence ---
 
-SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap) {
-    request.bucket_cap = cap;
-    return settings_for(request);
-}
-
 constexpr std::size_t most_uncertain_rows = 24;
 constexpr double worth_a_closer_look = 0.02;  // over the fastest step
 
@@ -294,21 +281,37 @@ void note_extrapolation(const StepInput& input, Prediction& prediction) {
 
 }  // namespace
 
+SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap) {
+    request.bucket_cap = cap;
+    return settings_for(request);
+}
+
+SyncRequest default_request_of(SyncRequest request) {
+    request.bucket_cap_list.clear();
+    request.first_bucket.reset();
+    return request;
+}
+
+std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
+    const std::vector<std::size_t> close =
+        rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep));
+    std::set<std::size_t> rows(close.begin(), close.end());
+    rows.insert(prediction.best);
+    return {rows.begin(), rows.end()};
+}
+
 Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     : input_(input), request_(std::move(request)) {
     const SyncSettings sync = settings(std::nullopt);
-    seconds_before_closing_ = longest_seconds_before_closing(input, sync);
-    // Statistics of BatchNorm are exchanged in every micro-step.
-    communication_before_closing_ =
-        time_on_wire(build_opening(input, sync)) +
-        (input.step.accumulation - 1) * time_on_wire(build_micro_step(input, sync, 0)) +
-        time_on_wire(build_last_forward(input, sync));
+    const StepBeforeClosing before(input, sync);
+    seconds_before_closing_ = before.longest_possible_seconds();
+    communication_before_closing_ = before.communication();
     const auto unlaunched = [](Program program) {
         return with_free_launches(with_free_communication(std::move(program)));
     };
-    before_closing_ = simulate_before_closing(input, sync, unchanged);
-    before_closing_if_free_ = simulate_before_closing(input, sync, with_free_communication);
-    before_closing_unlaunched_ = simulate_before_closing(input, sync, unlaunched);
+    before_closing_ = before.simulate();
+    before_closing_if_free_ = before.simulate(with_free_communication);
+    before_closing_unlaunched_ = before.simulate(unlaunched);
 }
 
 SyncSettings Evaluator::settings(std::optional<Bytes> cap) const {
@@ -320,12 +323,13 @@ BucketPlan Evaluator::plan(std::optional<Bytes> cap) const {
 }
 
 Program Evaluator::program(std::optional<Bytes> cap) const {
-    return build_program(input_, settings(cap), plan(cap));
+    return on_slowest_rank(build_program(input_, settings(cap), plan(cap)), input_.classes);
 }
 
 Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan) {
     build_closing(input_, settings(cap), plan, program_);
-    check_length(seconds_before_closing_ + longest_possible_seconds(program_));
+    check_length(seconds_before_closing_ +
+                 largest_slowdown(input_.classes) * longest_possible_seconds(program_));
 
     Evaluation evaluation;
     if (has_cap(request_)) {
@@ -334,21 +338,24 @@ Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan)
     evaluation.same_plan = plan.same_plan;
     evaluation.bucket_bytes = launched_bytes(program_, plan);
     evaluation.communication = communication_before_closing_ + time_on_wire(program_);
-    evaluation.times = simulate_times(program_, before_closing_);
+    evaluation.times = close_step(program_, input_.classes, before_closing_);
     program_ = with_free_communication(std::move(program_));
-    evaluation.exposed =
-        evaluation.times.step() - simulate_times(program_, before_closing_if_free_).step();
+    evaluation.exposed = evaluation.times.step() -
+                         close_step(program_, input_.classes, before_closing_if_free_).step();
     return evaluation;
 }
 
 Binding Evaluator::binding(std::optional<Bytes> cap) const {
     Program program;
     build_closing(input_, settings(cap), plan(cap), program);
-    const Duration step = simulate_times(program, before_closing_).step();
+    const auto step_from = [&](const std::vector<RankProgress>& before) {
+        return close_step(program, input_.classes, before).step();
+    };
+    const Duration step = step_from(before_closing_);
     program = with_free_communication(std::move(program));
-    const Duration no_communication = simulate_times(program, before_closing_if_free_).step();
+    const Duration no_communication = step_from(before_closing_if_free_);
     program = with_free_launches(std::move(program));
-    const Duration nothing_but_compute = simulate_times(program, before_closing_unlaunched_).step();
+    const Duration nothing_but_compute = step_from(before_closing_unlaunched_);
     return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
 
@@ -372,10 +379,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
                 "are left out");
         }
     }
-    // The framework's default knows neither of the user's own caps.
-    SyncRequest default_request = request;
-    default_request.bucket_cap_list.clear();
-    default_request.first_bucket.reset();
+    const SyncRequest default_request = default_request_of(request);
     Evaluator defaults(input, default_request);
     prediction.default_cap = defaults.evaluate(std::nullopt);
     if (has_cap(request) && request.bucket_cap) {

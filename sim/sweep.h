@@ -81,7 +81,7 @@ class Evaluator {
     // What the step with this cap is bound by.
     [[nodiscard]] Binding binding(std::optional<Bytes> cap) const;
 
-    // The program of the whole step, for a closer look.
+    // The program of the whole step on the slowest rank, for a closer look.
     [[nodiscard]] Program program(std::optional<Bytes> cap) const;
 
   private:
@@ -91,11 +91,22 @@ class Evaluator {
     SyncRequest request_;
     double seconds_before_closing_ = 0;  // at most
     Duration communication_before_closing_{0};
-    RankProgress before_closing_;
-    RankProgress before_closing_if_free_;     // had the broadcasts been free
-    RankProgress before_closing_unlaunched_;  // and had the host issued everything in no time
+    // By class of ranks:
+    std::vector<RankProgress> before_closing_;
+    std::vector<RankProgress> before_closing_if_free_;     // had the broadcasts been free
+    std::vector<RankProgress> before_closing_unlaunched_;  // and launches too
     Program program_;
 };
+
+// The request with this cap and no other; none: the framework's default.
+SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap);
+
+// The framework's default knows neither of the user's own caps.
+SyncRequest default_request_of(SyncRequest request);
+
+// Rows of the sweep that are worth a closer look, rising: those near the fastest, thinned out
+// evenly if they are many, the ends and the best.
+std::vector<std::size_t> rows_that_matter(const Prediction& prediction);
 
 using Progress = std::function<void(double done)>;  // from 0 to 1
 

@@ -13,7 +13,23 @@ struct Variation {
     double operation_spread = 0;        // of each operation on its own, besides
     double collective_spread = 0;       // of each collective on its own
     double compute_standard_error = 0;  // of the computing times that the workload gives
+    double rank_spread = 0;             // of each rank's computing of a step, on its own
+    // In a step each rank is this much slower with this probability, each on its own.
+    double straggler_probability = 0;
+    double straggler_slowdown = 1;
     bool operator==(const Variation&) const = default;
 };
+
+// Whether ranks that are alike may differ in a step.
+constexpr bool ranks_vary(const Variation& variation) {
+    return variation.rank_spread > 0 ||
+           (variation.straggler_probability > 0 && variation.straggler_slowdown > 1);
+}
+
+// Whether one step may differ from the next.
+constexpr bool steps_vary(const Variation& variation) {
+    return variation.compute_spread > 0 || variation.operation_spread > 0 ||
+           variation.collective_spread > 0 || ranks_vary(variation);
+}
 
 }  // namespace bucketwise

@@ -19,6 +19,60 @@ double Normal::uniform() {
     return (static_cast<double>(bits_() >> unused_bits) + 1) * 0x1.0p-53;
 }
 
+namespace {
+
+// The probability of a standard normal deviate above z.
+double above(double z) {
+    return 0.5 * std::erfc(z / std::sqrt(2.0));
+}
+
+// The probability that one rank's factor is above x. Precondition: there is a rank_spread.
+double factor_above(double x, const Variation& variation) {
+    const auto alone_above = [&](double factor) {
+        return above((factor - 1) / variation.rank_spread);
+    };
+    const double probability = variation.straggler_probability;
+    return (1 - probability) * alone_above(x) +
+           probability * alone_above(x / variation.straggler_slowdown);
+}
+
+}  // namespace
+
+double slowest_factor(std::int64_t ranks, const Variation& variation, double uniform) {
+    if (!ranks_vary(variation)) {
+        return 1;
+    }
+    // 1 - u^(1/p), of which nothing is lost where it is tiny.
+    const double tail = -std::expm1(std::log(uniform) / static_cast<double>(ranks));
+    if (variation.rank_spread <= 0) {
+        return tail < variation.straggler_probability ? variation.straggler_slowdown : 1;
+    }
+    // No deviate of a double's uniform number is further away.
+    constexpr double furthest_sigmas = 40;
+    double low = 0;
+    double high = variation.straggler_slowdown * (1 + furthest_sigmas * variation.rank_spread);
+    constexpr int halvings = 64;
+    for (int i = 0; i < halvings && low < high; ++i) {
+        const double middle = (low + high) / 2;
+        (factor_above(middle, variation) > tail ? low : high) = middle;
+    }
+    return high;
+}
+
+std::vector<RankClass> varied_classes(std::vector<RankClass> classes, std::int64_t ranks,
+                                      const Variation& variation, Normal& normal) {
+    if (!ranks_vary(variation)) {
+        return classes;
+    }
+    if (classes.empty()) {
+        classes = {{.ranks = ranks}};
+    }
+    for (RankClass& alike : classes) {
+        alike.compute_slowdown *= slowest_factor(alike.ranks, variation, normal.uniform());
+    }
+    return classes;
+}
+
 void scale_computing(StepInput& input, double factor) {
     for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
         for (TimedOperation& operation : *pass) {
@@ -35,6 +89,7 @@ void vary_operations(StepInput& input, const Variation& variation, Normal& norma
             operation.device = scaled(operation.device, 1 + variation.operation_spread * normal());
         }
     }
+    input.classes = varied_classes(std::move(input.classes), input.group.ranks, variation, normal);
 }
 
 void vary_collectives(Program& program, const Variation& variation, Normal& normal) {
@@ -51,13 +106,13 @@ VariedSteps::VariedSteps(StepInput input, SyncSettings sync, BucketPlan plan)
 
 Program VariedSteps::next() {
     if (!input_.variation) {
-        return build_program(input_, sync_, plan_);
+        return on_slowest_rank(build_program(input_, sync_, plan_), input_.classes);
     }
     StepInput varied = input_;
     vary_operations(varied, *input_.variation, normal_);
     Program program = build_program(varied, sync_, plan_);
     vary_collectives(program, *input_.variation, normal_);
-    return program;
+    return on_slowest_rank(std::move(program), varied.classes);
 }
 
 }  // namespace bucketwise

@@ -11,6 +11,8 @@
 #include "sim/engine.h"
 #include "sim/error.h"
 #include "sim/json_input.h"
+#include "sim/percentile_report.h"
+#include "sim/percentiles.h"
 #include "sim/perfetto.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
@@ -77,6 +79,10 @@ void predict_and_report(const Scenario& scenario) {
     prediction.notes = caveats(scenario);
     static_cast<void>(text_report(scenario, prediction));
     static_cast<void>(to_json(scenario, prediction).dump());
+    if (input.variation && steps_vary(*input.variation)) {
+        constexpr std::int64_t draws = 5;
+        static_cast<void>(text_of(percentile_table(input, scenario.sync, prediction, draws)));
+    }
     const Program program = Evaluator(input, scenario.sync).program(scenario.sync.bucket_cap);
     static_cast<void>(
         perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline)));

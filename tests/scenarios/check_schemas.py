@@ -68,7 +68,7 @@ DOCUMENTS = json.loads(json.dumps({
         "name": "transformer",
         "workload": {"model": "bert-base", "batch": 1, "sequence_length": 1, "dtype": "float32",
                      "arithmetic": "tfloat32", "device": DEVICE, "forward_ms": 1, "backward_ms": 2},
-        "cluster": {"ranks": 1_000_000, "ranks_per_node": 2,
+        "cluster": {"ranks": 1_000_000, "ranks_per_node": 2, "stragglers": [{"rank": 3, "compute_slowdown": 1.2}],
                     "link": {"name": "both", "algorithm": "hierarchical", "intra": FULL_LINK, "inter": SLOW}},
         "sync": {"strategy": "ddp", "bucket_cap_mib": 25, "first_bucket_mib": 1, "views": True, "fused_copies": True,
                  "comm_hook": "bf16",
@@ -92,7 +92,8 @@ DOCUMENTS = json.loads(json.dumps({
         "cluster": {"ranks": 2, "link": BY_SIZE_LINK},
         "sync": {"strategy": "ddp"},
         "variation": {"seed": 1, "compute_spread": 0.01, "operation_spread": 0.02, "collective_spread": 0.03,
-                      "compute_standard_error": 0.001}},
+                      "compute_standard_error": 0.001, "rank_spread": 0.01, "straggler_probability": 0.001,
+                      "straggler_slowdown": 2}},
     "vision": {
         "name": "vision",
         "workload": {"model": "resnet18", "batch": 2, "image_size": 64, "forward_ms": 1, "backward_ms": 2},
@@ -397,6 +398,14 @@ def invalid_values():
     yield "/cluster/link/segments/1/standard_errors", {"latency_us": 1}, True
     yield "/variation/seed", -1, True
     yield "/variation/compute_spread", 1.5, True
+    yield "/variation/rank_spread", 1.5, True
+    yield "/variation/straggler_probability", 0.5, True  # without straggler_slowdown
+    yield "/variation/straggler_slowdown", 2, True  # without straggler_probability
+    yield "/cluster/stragglers", [], True
+    yield "/cluster/stragglers", [{"rank": 2, "compute_slowdown": 1.2}], False  # of 2 ranks
+    yield "/cluster/stragglers", [{"rank": 1, "compute_slowdown": 1.2}] * 2, False
+    yield "/cluster/stragglers", [{"rank": 1, "compute_slowdown": 0.9}], True
+    yield "/cluster/stragglers", [{"rank": 1}], True
     yield "/sync/strategy", "DDP", True
     yield "/sync/bucket_cap_mib", 0, True
     yield "/sync/bucket_cap_mib", 1e-7, True

@@ -43,6 +43,22 @@ TEST_CASE("a spread of computing alone gives the interval of a normal distributi
     CHECK_FALSE(confidence.told_from_best);
 }
 
+TEST_CASE("ranks that vary move the interval to where the slowest of them lies") {
+    Scenario scenario = synthetic_scenario();
+    scenario.link.segments = {{.bandwidth = bandwidth_from_gb_per_s(1e6)}};
+    scenario.link.interference.clear();
+    scenario.link.copy_bandwidth = bandwidth_from_gb_per_s(1e6);
+    scenario.variation = Variation{.seed = 3, .rank_spread = 0.05};
+    scenario.group = {8, 8};
+    const StepInput input = step_input(scenario);
+    const auto choices = choices_of(scenario.sync, {Bytes{1 << 20}});
+    const double nominal_ms = step_ms(input, choices[0]);
+    const StepConfidence confidence = confidence_of(input, choices, 0.005).front();
+    // F(z)^8 is 0.025 at z = 0.333 and 0.975 at z = 2.731, of 5 % each; 200 draws leave some open.
+    CHECK(to_ms(confidence.low) == Approx(nominal_ms * (1 + 0.333 * 0.05)).epsilon(0.02));
+    CHECK(to_ms(confidence.high) == Approx(nominal_ms * (1 + 2.731 * 0.05)).epsilon(0.03));
+}
+
 TEST_CASE("an uncertain bandwidth widens the interval of what it makes slow") {
     Scenario scenario = synthetic_scenario();
     scenario.link.interference.clear();

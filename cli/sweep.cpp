@@ -1,0 +1,391 @@
+// bucketwise sweep SCENARIO --vary POINTER=VALUES: the step at every combination of values, in
+// parallel, a row each.
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/option_values.h"
+#include "cli/progress.h"
+#include "cli/scenario_document.h"
+#include "cli/size.h"
+#include "cli/varied_values.h"
+#include "sim/json_edit.h"
+#include "sim/strategy.h"
+#include "sim/sweep.h"
+#include "sim/what_if.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+// All rows are in memory before the first is written: an invalid point leaves no half file.
+constexpr std::int64_t most_rows = 2'000'000;
+constexpr std::int64_t most_jobs = 1024;
+constexpr std::int64_t most_shards = 1'000'000;
+
+constexpr std::string_view explanation = R"(
+VALUES: a list a,b,c (numbers, true, false, strings), or a range: 8..65536:x2 (geometric),
+0..1:+0.1 or 100..0:-5 (arithmetic), both ends included where they are hit. A pointer may lead into
+the link: /cluster/link/segments/0/latency_us. The last --vary changes fastest. A row has its index,
+the varied values by pointer, bucket_cap_mib, buckets, step_ms, forward_ms, backward_ms and
+exposed_communication_ms as predict --json has them; with --bucket-cap best also default_step_ms and
+gain_ms, what the best cap gains over the framework's default.
+
+examples:
+  bucketwise sweep scenarios/resnet50_8xh100.json --vary /cluster/ranks=8..1024:x2 --format csv
+  bucketwise sweep scenarios/gpt2_xl_32xh100.json --vary /sync/comm_hook=none,bf16 \
+    --vary /cluster/link/inter/segments/4/bandwidth_gb_per_s=25..400:x2 --bucket-cap best
+on many machines; the files of the shards, one after another, are the file of one run:
+  sbatch --array=1-16 --wrap 'bucketwise sweep S.json --vary ... --shard $SLURM_ARRAY_TASK_ID/16 \
+    -o rows.$(printf %03d $SLURM_ARRAY_TASK_ID).jsonl'
+  seq -w 16 | parallel 'bucketwise sweep S.json --vary ... --jobs 1 --shard {}/16 -o rows.{}.jsonl'
+  cat rows.*.jsonl > rows.jsonl
+)";
+
+po::options_description described_options() {
+    po::options_description options("options");
+    options.add_options()  //
+        ("vary", po::value<std::vector<std::string>>(),
+         "a key of the scenario and the values it takes, /json/pointer=VALUES; may be repeated")  //
+        ("bucket-cap", po::value<std::string>(),
+         "one cap for every point, such as 25MiB, or best: the best of all caps at each; without "
+         "it "
+         "the scenario's own, or the framework's default");
+    add_scenario_options(options);
+    options.add_options()                                                                       //
+        ("jobs,j", po::value<std::string>(), "threads; without it as many as there are cores")  //
+        ("shard", po::value<std::string>(),
+         "i/n: only the i-th of n equal parts of the points, from 1")                 //
+        ("format", po::value<std::string>()->default_value("jsonl"), "jsonl or csv")  //
+        ("output,o", po::value<std::string>()->default_value("-"),
+         "file to write; - is standard output")  //
+        ("help,h", "show this");
+    return options;
+}
+
+// A contiguous block of points.
+struct Block {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    bool is_first = true;
+
+    [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+
+Block requested_block(const po::variables_map& values, std::int64_t points) {
+    if (values.count("shard") == 0) {
+        return {0, points};
+    }
+    const std::string& text = values["shard"].as<std::string>();
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos) {
+        throw InputError("--shard", "", "i/n, such as 1/16", "\"" + text + "\"");
+    }
+    const std::int64_t shards =
+        whole_number(text.substr(slash + 1), "--shard", {.lowest = 1, .highest = most_shards});
+    const std::int64_t shard =
+        whole_number(text.substr(0, slash), "--shard", {.lowest = 1, .highest = shards});
+    // Whole parts of points / shards first, as the product may not fit.
+    const auto boundary = [&](std::int64_t i) {
+        return points / shards * i + points % shards * i / shards;
+    };
+    return {boundary(shard - 1), boundary(shard), shard == 1};
+}
+
+CapChoice requested_cap(const po::variables_map& values) {
+    const std::string text = text_or_empty(values, "bucket-cap");
+    if (text.empty()) {
+        return {};
+    }
+    return text == "best" ? CapChoice{.best = true}
+                          : CapChoice{.cap = parse_size(text, "--bucket-cap")};
+}
+
+// --- rows ---
+
+class RowFormat {
+  public:
+    RowFormat(const Grid& grid, bool is_csv, bool is_best) : is_csv_(is_csv), is_best_(is_best) {
+        for (const VariedKey& key : grid.keys()) {
+            keys_.push_back(is_csv ? csv_text(key.pointer) : json_text_of(key.pointer));
+            values_.emplace_back();
+            for (const Json& value : key.values) {
+                const bool is_text = is_csv && value.is_string();
+                values_.back().push_back(is_text ? csv_text(value.get<std::string>())
+                                                 : json_text_of(value));
+            }
+        }
+    }
+
+    // The first line of a CSV file; empty for JSON lines.
+    [[nodiscard]] std::string header() const {
+        if (!is_csv_) {
+            return "";
+        }
+        std::string text = "index";
+        for (const std::string& key : keys_) {
+            text += "," + key;
+        }
+        text += ",bucket_cap_mib,buckets,step_ms,forward_ms,backward_ms,exposed_communication_ms";
+        return text + (is_best_ ? ",default_step_ms,gain_ms\n" : "\n");
+    }
+
+    void append(fmt::memory_buffer& text, std::int64_t index,
+                const std::vector<std::size_t>& position, const WhatIf& row) const {
+        const auto out = std::back_inserter(text);
+        fmt::format_to(out, FMT_STRING("{}{}"), is_csv_ ? "" : "{\"index\":", index);
+        for (std::size_t i = 0; i < position.size(); ++i) {
+            const std::string& value = values_[i][position[i]];
+            if (is_csv_) {
+                fmt::format_to(out, FMT_STRING(",{}"), value);
+            } else {
+                fmt::format_to(out, FMT_STRING(",{}:{}"), keys_[i], value);
+            }
+        }
+        const auto add = [&](std::string_view key, auto value) {
+            if (is_csv_) {
+                fmt::format_to(out, FMT_STRING(",{}"), value);
+            } else {
+                fmt::format_to(out, FMT_STRING(",\"{}\":{}"), key, value);
+            }
+        };
+        if (row.cap) {
+            add("bucket_cap_mib", typed_mib(*row.cap));
+        } else {
+            add("bucket_cap_mib", is_csv_ ? "" : "null");
+        }
+        add("buckets", row.buckets);
+        add("step_ms", to_ms(row.times.step()));
+        add("forward_ms", to_ms(row.times.forward));
+        add("backward_ms", to_ms(row.times.backward));
+        add("exposed_communication_ms", to_ms(row.exposed));
+        if (row.default_step) {
+            add("default_step_ms", to_ms(*row.default_step));
+            add("gain_ms", to_ms(*row.default_step - row.times.step()));
+        }
+        fmt::format_to(out, FMT_STRING("{}"), is_csv_ ? "\n" : "}\n");
+    }
+
+  private:
+    static std::string json_text_of(const Json& value) {
+        return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
+    // RFC 4180.
+    static std::string csv_text(const std::string& value) {
+        if (value.find_first_of(",\"\r\n") == std::string::npos) {
+            return value;
+        }
+        std::string quoted = "\"";
+        for (const char c : value) {
+            quoted += c == '"' ? "\"\"" : std::string(1, c);
+        }
+        return quoted + "\"";
+    }
+
+    bool is_csv_;
+    bool is_best_;
+    std::vector<std::string> keys_;
+    std::vector<std::vector<std::string>> values_;
+};
+
+// --- simulation ---
+
+// What every thread starts from.
+struct SweepTask {
+    Json document;
+    std::string file;
+    Grid grid;
+    CapChoice cap;
+};
+
+// Reads each file once: a varied link is named again and again.
+FileReader remembering_reader() {
+    const auto texts = std::make_shared<std::map<std::string, std::string>>();
+    return [texts](const std::string& path) {
+        const auto known = texts->find(path);
+        return known != texts->end() ? known->second
+                                     : texts->emplace(path, read_text_file(path)).first->second;
+    };
+}
+
+// Every value of every key once, the other keys at their first: a mistyped one is found before
+// anything is simulated.
+void check_values(const SweepTask& task) {
+    WhatIfs what_ifs(task.document, task.file, remembering_reader(), task.grid, task.cap);
+    std::int64_t stride = task.grid.points();
+    const Scenario& first = what_ifs.read(0);
+    const auto varies_sync = [](const VariedKey& key) {
+        return key.pointer.rfind("/sync/", 0) == 0;
+    };
+    const bool sync_varies =
+        std::any_of(task.grid.keys().begin(), task.grid.keys().end(), varies_sync);
+    SyncRequest request = first.sync;
+    request.bucket_cap_list.clear();
+    if (task.cap.cap && !has_cap(request) && !sync_varies) {
+        throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
+                                     name_of(request.strategy))};
+    }
+    for (const VariedKey& key : task.grid.keys()) {
+        stride /= std::ssize(key.values);
+        for (std::int64_t i = 1; i < std::ssize(key.values); ++i) {
+            what_ifs.read(i * stride);
+        }
+    }
+}
+
+// The rows of a block, simulated by several threads. Chunks of points are handed out in order, so
+// that the text, and the point that is complained of, do not depend on the number of threads.
+class ParallelRows {
+  public:
+    ParallelRows(const SweepTask& task, const RowFormat& format, const Block& block,
+                 std::int64_t jobs)
+        : task_(task), format_(format), block_(block), jobs_(jobs) {
+        constexpr std::int64_t most_points_in_chunk = 1024;
+        constexpr std::int64_t chunks_per_job = 16;
+        chunk_size_ = std::clamp<std::int64_t>(block.size() / (jobs * chunks_per_job), 1,
+                                               most_points_in_chunk);
+        chunks_.resize(static_cast<std::size_t>((block.size() + chunk_size_ - 1) / chunk_size_));
+        first_failed_ = std::ssize(chunks_);
+    }
+
+    std::vector<std::string> run() {
+        const std::int64_t threads = std::min(jobs_, std::ssize(chunks_));
+        std::vector<std::jthread> others;
+        for (std::int64_t i = 1; i < threads; ++i) {
+            others.emplace_back([this] { work(false); });
+        }
+        work(true);
+        others.clear();
+        if (failure_) {
+            std::rethrow_exception(failure_);
+        }
+        return std::move(chunks_);
+    }
+
+  private:
+    void work(bool shows_progress) {
+        std::optional<PercentLine> line;
+        if (shows_progress) {
+            line.emplace("simulating what-ifs");
+        }
+        std::int64_t chunk = next_chunk_++;
+        try {
+            WhatIfs what_ifs(task_.document, task_.file, remembering_reader(), task_.grid,
+                             task_.cap);
+            for (; chunk < first_failed_; chunk = next_chunk_++) {
+                chunks_[static_cast<std::size_t>(chunk)] = rows_of(chunk, what_ifs);
+                if (line) {
+                    (*line)(static_cast<double>(chunk) / static_cast<double>(chunks_.size()));
+                }
+            }
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            if (chunk < first_failed_) {
+                first_failed_ = chunk;
+                failure_ = std::current_exception();
+            }
+        }
+    }
+
+    std::string rows_of(std::int64_t chunk, WhatIfs& what_ifs) const {
+        fmt::memory_buffer text;
+        std::vector<std::size_t> position;
+        const std::int64_t begin = block_.begin + chunk * chunk_size_;
+        const std::int64_t end = std::min(begin + chunk_size_, block_.end);
+        for (std::int64_t point = begin; point < end; ++point) {
+            task_.grid.locate(point, position);
+            format_.append(text, point, position, what_ifs.evaluate(point));
+        }
+        return fmt::to_string(text);
+    }
+
+    const SweepTask& task_;
+    const RowFormat& format_;
+    Block block_;
+    std::int64_t jobs_;
+    std::int64_t chunk_size_ = 1;
+    std::vector<std::string> chunks_;
+    std::atomic<std::int64_t> next_chunk_{0};
+    std::atomic<std::int64_t> first_failed_{0};
+    std::mutex mutex_;  // of what follows, and of writing first_failed_
+    std::exception_ptr failure_;
+};
+
+SweepTask requested_task(const po::variables_map& values, const std::string& file) {
+    std::vector<VariedKey> keys;
+    if (values.count("vary") != 0) {
+        for (const std::string& text : values["vary"].as<std::vector<std::string>>()) {
+            keys.push_back(parse_varied_key(text));
+        }
+    }
+    Json document = read_scenario_document(values, file);
+    const bool varies_link = std::any_of(keys.begin(), keys.end(), [](const VariedKey& key) {
+        return key.pointer == "/cluster/link" || key.pointer == "/cluster";
+    });
+    if (!varies_link) {
+        inline_link(document, file, read_text_file);
+    }
+    return {std::move(document), file, Grid(std::move(keys)), requested_cap(values)};
+}
+
+std::int64_t requested_jobs(const po::variables_map& values) {
+    return values.count("jobs") != 0
+               ? whole_number(values, "jobs", {.lowest = 1, .highest = most_jobs})
+               : std::max<std::int64_t>(std::thread::hardware_concurrency(), 1);
+}
+
+}  // namespace
+
+int run_sweep(const std::vector<std::string>& arguments) {
+    const po::options_description options = described_options();
+    const po::variables_map values = parse_arguments(arguments, options);
+    if (values.count("help") != 0) {
+        std::cout << "usage: bucketwise sweep SCENARIO --vary /json/pointer=VALUES [OPTIONS]\n\n"
+                  << options << explanation;
+        return exit_done;
+    }
+    if (values.count("scenario") == 0) {
+        throw UsageError{"sweep: expected a scenario file, got none; see bucketwise sweep --help"};
+    }
+    const std::string file = values["scenario"].as<std::string>();
+    const std::string output = values["output"].as<std::string>();
+    const std::string format = values["format"].as<std::string>();
+    if (format != "jsonl" && format != "csv") {
+        throw InputError("--format", "", "jsonl or csv", "\"" + format + "\"");
+    }
+    check_outputs({{"scenario", file}, {"link", text_or_empty(values, "link")}},
+                  {{"output", output}});
+    const std::int64_t jobs = requested_jobs(values);
+    const SweepTask task = requested_task(values, file);
+    const Block block = requested_block(values, task.grid.points());
+    if (block.size() > most_rows) {
+        throw UsageError{fmt::format(
+            "sweep: expected at most {} points in one run, got {}; --shard i/n simulates a part",
+            most_rows, block.size())};
+    }
+    check_values(task);
+    const RowFormat rows(task.grid, format == "csv", task.cap.best);
+    std::string text = block.is_first ? rows.header() : "";
+    for (std::string& chunk : ParallelRows(task, rows, block, jobs).run()) {
+        text += chunk;
+        chunk = {};
+    }
+    write_output(output, text);
+    return exit_done;
+}
+
+}  // namespace bucketwise

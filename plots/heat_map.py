@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Draws what `bucketwise sweep` wrote as a heat map: two varied keys as axes, a column as colour.
+
+usage: heat_map.py ROWS PICTURE [--x POINTER] [--y POINTER] [--colour COLUMN] [--at POINTER=VALUE ...]
+
+Reads ROWS, JSON lines or CSV, and writes PICTURE.svg and PICTURE.png. Without --x and --y the first two keys that
+vary are the axes; keys that vary besides have to be held at a value each with --at. The colour is step_ms unless
+another column is asked for. An axis whose values grow by a factor is logarithmic. Needs matplotlib.
+"""
+
+import argparse
+import csv
+import json
+import math
+import sys
+from pathlib import Path
+
+import plot  # style and how a picture is saved
+
+import matplotlib.pyplot as plt
+from matplotlib.colors import LogNorm
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+MOST_LABELLED_CELLS = 150
+MOST_TICKS = 12
+TITLES = {"step_ms": "step, ms", "forward_ms": "forward, ms", "backward_ms": "backward, ms",
+          "exposed_communication_ms": "exposed communication, ms", "bucket_cap_mib": "bucket cap, MiB",
+          "buckets": "buckets", "default_step_ms": "step at the default cap, ms", "gain_ms": "gain of the best cap, ms"}
+
+
+def refuse(expected):
+    sys.exit(f"heat_map.py: {expected}")
+
+
+def number_or_text(text):
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def read_rows(path):
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"{path}: expected a file of rows, got {error}")
+    try:
+        if text.startswith("{"):
+            return [json.loads(line) for line in text.splitlines()]
+        rows = list(csv.DictReader(text.splitlines()))
+        return [{key: number_or_text(value) for key, value in row.items()} for row in rows]
+    except (json.JSONDecodeError, csv.Error, TypeError) as error:
+        refuse(f"{path}: expected what bucketwise sweep writes, got {error}")
+
+
+def held(rows, conditions):
+    for condition in conditions:
+        key, equals, value = condition.partition("=")
+        if not equals or key not in rows[0]:
+            refuse(f"--at {condition}: expected POINTER=VALUE of a key that the rows have")
+        rows = [row for row in rows if row[key] == number_or_text(value)]
+        if not rows:
+            refuse(f"--at {condition}: expected a value that a row has")
+    return rows
+
+
+def axes_of(rows, options):
+    """The two keys to draw over; every other one has to have one value."""
+    varied = [key for key in rows[0] if key.startswith("/") and len({str(row[key]) for row in rows}) > 1]
+    chosen = [key for key in (options.x, options.y) if key]
+    for key in chosen:
+        if key not in rows[0]:
+            refuse(f"expected one of the keys {', '.join(k for k in rows[0] if k.startswith('/'))}, got {key}")
+    rest = [key for key in varied if key not in chosen]
+    x = options.x or (rest.pop(0) if rest else None)
+    y = options.y or (rest.pop(0) if rest else None)
+    if not x or not y or x == y:
+        refuse("expected two keys that vary")
+    if rest:
+        refuse(f"expected --at POINTER=VALUE for what varies besides: {', '.join(rest)}")
+    return x, y
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class Axis:
+    """The values of a key in rising order, as numbers where all are, else one after another."""
+
+    def __init__(self, rows, key):
+        self.key = key
+        values = {json.dumps(row[key]): row[key] for row in rows}.values()
+        self.is_numeric = all(map(is_number, values))
+        self.values = sorted(values) if self.is_numeric else list(values)
+        self.is_log = self.is_numeric and self.values[0] > 0 and self.grows_by_a_factor()
+        self.index = {json.dumps(value): i for i, value in enumerate(self.values)}
+
+    def grows_by_a_factor(self):
+        """Whether the steps are nearer to one factor than to one difference."""
+        if len(self.values) < 3:
+            return len(self.values) == 2 and self.values[1] >= 4 * self.values[0]
+        ratios = [math.log(b / a) for a, b in zip(self.values, self.values[1:])]
+        steps = [b - a for a, b in zip(self.values, self.values[1:])]
+        return max(ratios) / min(ratios) < max(steps) / min(steps)
+
+    def place_of(self, row):
+        return self.index[json.dumps(row[self.key])]
+
+    def centres(self):
+        if not self.is_numeric:
+            return list(range(len(self.values)))
+        return [math.log(v) for v in self.values] if self.is_log else self.values
+
+    def edges(self):
+        """Cells meet half way between their values, on a logarithmic axis of the logarithms."""
+        centres = self.centres()
+        if len(centres) == 1:
+            return self.from_centre([centres[0] - 0.5, centres[0] + 0.5])
+        between = [(a + b) / 2 for a, b in zip(centres, centres[1:])]
+        return self.from_centre([2 * centres[0] - between[0], *between, 2 * centres[-1] - between[-1]])
+
+    def from_centre(self, values):
+        return [math.exp(v) for v in values] if self.is_log else values
+
+    def set_up(self, matplotlib_axis, set_scale):
+        if self.is_log:
+            set_scale("log")
+        if self.is_numeric and len(self.values) > MOST_TICKS:  # round numbers say more than every n-th value
+            matplotlib_axis.set_major_formatter(FuncFormatter(lambda at, _: value_text(at)))
+            matplotlib_axis.set_minor_formatter(NullFormatter())
+            return
+        stride = max(1, math.ceil(len(self.values) / MOST_TICKS))
+        ticks = self.from_centre(self.centres())[::stride]
+        matplotlib_axis.set_ticks(ticks)
+        labels = dict(zip(ticks, self.values[::stride]))
+        matplotlib_axis.set_major_formatter(FuncFormatter(
+            lambda at, _: value_text(labels[min(ticks, key=lambda tick: abs(tick - at))])))
+        matplotlib_axis.set_minor_formatter(NullFormatter())
+        matplotlib_axis.set_tick_params(which="minor", length=0)
+
+
+def value_text(value):
+    if not is_number(value):
+        return str(value).lower() if isinstance(value, bool) else plot.shortened(str(value), 24)
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else f"{value:g}"
+
+
+def label_of(pointer):
+    """The unit is the end of a key's name."""
+    parts = pointer.strip("/").split("/")
+    units = {"us": "µs", "ms": "ms", "mib": "MiB", "bytes": "bytes"}
+    name = parts[-1]
+    unit = ""
+    if name.endswith("_gb_per_s"):
+        name, unit = name[:-len("_gb_per_s")], "GB/s"
+    elif name.rpartition("_")[2] in units and "_" in name:
+        name, _, key = name.rpartition("_")
+        unit = units[key]
+    place = " / ".join(parts[:-1])
+    return f"{name.replace('_', ' ')}{', ' + unit if unit else ''}  ({place})" if place else name
+
+
+def cells_of(rows, x, y, column):
+    cells = [[None] * len(x.values) for _ in y.values]
+    for row in rows:
+        if column not in row:
+            refuse(f"expected one of the columns {', '.join(k for k in row if not k.startswith('/'))}, got {column}")
+        line, place = cells[y.place_of(row)], x.place_of(row)
+        if line[place] is not None:
+            refuse(f"expected one row for each {x.key} and {y.key}, got two")
+        value = row[column]
+        line[place] = float(value) if is_number(value) else math.nan
+    return [[math.nan if value is None else value for value in line] for line in cells]
+
+
+def cell_text(value):
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def label_cells(axes, x, y, cells, image):
+    for j, height in enumerate(y.from_centre(y.centres())):
+        for i, place in enumerate(x.from_centre(x.centres())):
+            if not math.isnan(cells[j][i]):
+                red, green, blue, _ = image.cmap(image.norm(cells[j][i]))
+                dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+                axes.text(place, height, cell_text(cells[j][i]), ha="center", va="center", fontsize=7.5,
+                          color="white" if dark else "black")
+
+
+def draw_contours(axes, x, y, cells, norm):
+    """Lines of equal value, where both axes have an order."""
+    finite = [value for line in cells for value in line if not math.isnan(value)]
+    if not (x.is_numeric and y.is_numeric) or len(x.values) < 2 or len(y.values) < 2 or min(finite) == max(finite):
+        return
+    count = 8
+    low, high = min(finite), max(finite)
+    levels = [low * (high / low) ** (i / count) if isinstance(norm, LogNorm) else low + (high - low) * i / count
+              for i in range(1, count)]
+    lines = axes.contour(x.from_centre(x.centres()), y.from_centre(y.centres()), cells, levels=levels,
+                         colors="white", linewidths=0.8)
+    axes.clabel(lines, fontsize=7.5, fmt=cell_text)
+
+
+def draw(rows, x, y, column):
+    cells = cells_of(rows, x, y, column)
+    finite = [value for line in cells for value in line if not math.isnan(value)]
+    if not finite:
+        refuse(f"expected numbers in the column {column}, got none")
+    logarithmic = min(finite) > 0 and max(finite) > 4 * min(finite)
+    norm = LogNorm(min(finite), max(finite)) if logarithmic else None
+    figure, axes = plt.subplots(figsize=(7.2, 5.2))
+    axes.grid(False)
+    image = axes.pcolormesh(x.edges(), y.edges(), cells, cmap="viridis", norm=norm, rasterized=True)
+    x.set_up(axes.xaxis, axes.set_xscale)
+    y.set_up(axes.yaxis, axes.set_yscale)
+    if len(x.values) * len(y.values) <= MOST_LABELLED_CELLS:
+        label_cells(axes, x, y, cells, image)
+    else:
+        draw_contours(axes, x, y, cells, norm)
+    axes.set_xlabel(label_of(x.key) + (", logarithmic" if x.is_log else ""), fontsize=10)
+    axes.set_ylabel(label_of(y.key) + (", logarithmic" if y.is_log else ""), fontsize=10)
+    bar = figure.colorbar(image, ax=axes)
+    bar.set_label(TITLES.get(column, column) + (" (logarithmic)" if logarithmic else ""))
+    bar.outline.set_visible(False)
+    if logarithmic:
+        for set_formatter in (bar.ax.yaxis.set_major_formatter, bar.ax.yaxis.set_minor_formatter):
+            set_formatter(FuncFormatter(lambda at, _: value_text(at)))
+        bar.ax.tick_params(which="minor", labelsize=8)
+    return figure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--x", help="key of the horizontal axis")
+    parser.add_argument("--y", help="key of the vertical axis")
+    parser.add_argument("--colour", default="step_ms", help="column that is drawn as colour")
+    parser.add_argument("--at", action="append", default=[], metavar="POINTER=VALUE")
+    options = parser.parse_args()
+    rows = read_rows(options.rows)
+    if not rows:
+        refuse(f"{options.rows}: expected rows, got none")
+    rows = held(rows, options.at)
+    x, y = (Axis(rows, key) for key in axes_of(rows, options))
+    figure = draw(rows, x, y, options.colour)
+    simulated = f"simulated: {len(rows)} points of {options.rows.name}" + "".join(f", {c}" for c in options.at)
+    plot.save(figure, {"machine": simulated}, options.picture.parent, options.picture.name)
+
+
+if __name__ == "__main__":
+    main()
