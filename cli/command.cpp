@@ -20,7 +20,7 @@ struct Command {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 7> commands{{
+constexpr std::array<Command, 8> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict},
     {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep},
     {"measure", "the same scenario on real ranks, every sample kept", run_measure},
