@@ -68,7 +68,7 @@ Simulation simulate(std::span<const Program> ranks, Record record,
                     std::span<const RankProgress> starts);
 
 // Moves each rank on to the end of its program: the progress that simulate() gives. Where
-// collectives and computing do not disturb each other, without its events, many times faster.
+// collectives and computing do not disturb each other, without its events, several times as fast.
 void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress);
 
 // The one that takes longest; the first of several.

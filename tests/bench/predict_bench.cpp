@@ -39,6 +39,17 @@ void simulate_step(benchmark::State& state, bool interferes) {
 BENCHMARK_CAPTURE(simulate_step, without_interference, false)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(simulate_step, with_interference, true)->Unit(benchmark::kMicrosecond);
 
+// The same step without events, as a sweep runs it.
+void step_without_events(benchmark::State& state) {
+    const Scenario scenario = load("cs336_xl.json");
+    const StepInput input = step_input(scenario);
+    const Program program = Evaluator(input, scenario.sync).program(default_bucket_cap);
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(simulate_times(program));
+    }
+}
+BENCHMARK(step_without_events)->Unit(benchmark::kMicrosecond);
+
 // Many ranks one by one, each with its own compute stream.
 void simulate_ranks(benchmark::State& state) {
     const Scenario scenario = load("resnet50_8xh100.json");
