@@ -1,5 +1,6 @@
 // bucketwise predict SCENARIO: simulate the step at every cap that matters and say which is best.
 #include <iostream>
+#include <optional>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
@@ -12,6 +13,8 @@
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "sim/json_input.h"
+#include "sim/optimal_plan.h"
+#include "sim/optimal_report.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
 #include "sim/scenario.h"
@@ -27,6 +30,7 @@ examples:
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/compare_ddp_async.json --bucket-cap 12MiB,24MiB --json -
   bucketwise predict scenarios/cs336_xl.json --set /cluster/ranks=8 --trace step.json
+  bucketwise predict scenarios/resnet50_8xh100.json --plan optimal
 )";
 
 po::options_description described_options() {
@@ -35,7 +39,10 @@ po::options_description described_options() {
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
          "caps to evaluate, such as 1MiB,25MiB; auto: every cap at which the plan changes");
     add_scenario_options(options);
-    options.add_options()                                                                         //
+    options.add_options()  //
+        ("plan", po::value<std::string>(),
+         "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
+         "far the others are from it")                                                            //
         ("json", po::value<std::string>(), "write the prediction as JSON; - is standard output")  //
         ("trace", po::value<std::string>(),
          "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
@@ -57,6 +64,15 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
     return caps;
 }
 
+// Whether the optimal plan is asked for.
+bool wants_optimal_plan(const po::variables_map& values) {
+    const std::string plan = text_or_empty(values, "plan");
+    if (values.count("plan") != 0 && plan != "optimal") {
+        throw UsageError{fmt::format("--plan: expected optimal, got {}", plan)};
+    }
+    return !plan.empty();
+}
+
 }  // namespace
 
 int run_predict(const std::vector<std::string>& arguments) {
@@ -71,6 +87,7 @@ int run_predict(const std::vector<std::string>& arguments) {
             "predict: expected a scenario file, got none; see bucketwise predict --help"};
     }
     const std::string file = values["scenario"].as<std::string>();
+    const bool with_optimum = wants_optimal_plan(values);
     const bool json_to_stdout =
         values.count("json") != 0 && values["json"].as<std::string>() == "-";
     const bool trace_to_stdout =
@@ -86,8 +103,16 @@ int run_predict(const std::vector<std::string>& arguments) {
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const StepInput input = step_input(scenario);
     const Prediction prediction = predict_with_progress(scenario, input, caps);
+    std::optional<OptimalPlan> optimum;
+    if (with_optimum) {
+        optimum = optimal_plan_with_progress(scenario, input);
+    }
     if (values.count("json") != 0) {
-        write_output(values["json"].as<std::string>(), json_text(to_json(scenario, prediction)));
+        Json json = to_json(scenario, prediction);
+        if (optimum) {
+            json["optimal"] = to_json(*optimum);
+        }
+        write_output(values["json"].as<std::string>(), json_text(json));
     }
     if (values.count("trace") != 0) {
         if (!can_be_traced(input)) {
@@ -98,7 +123,8 @@ int run_predict(const std::vector<std::string>& arguments) {
                      best_step_trace(scenario, input, prediction));
     }
     if (!json_to_stdout && !trace_to_stdout) {
-        write_output("-", text_report(scenario, prediction));
+        write_output("-", text_report(scenario, prediction) +
+                              (optimum ? optimal_text(scenario, *optimum) : ""));
     }
     return exit_done;
 }

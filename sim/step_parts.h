@@ -38,6 +38,8 @@ class StepBeforeClosing {
         return simulate_times(closing, progress_).step();
     }
 
+    [[nodiscard]] const RankProgress& progress() const { return progress_; }
+
   private:
     double longest_seconds_;
     RankProgress progress_;

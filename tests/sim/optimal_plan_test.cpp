@@ -1,0 +1,289 @@
+#include "sim/optimal_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "sim/cap_list.h"
+#include "sim/error.h"
+#include "sim/gradient_line.h"
+#include "sim/greedy_merge.h"
+#include "sim/json_input.h"
+#include "sim/scenario.h"
+#include "sim/sweep.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+void no_progress(double /*done*/) {}
+
+// ---- Random steps -------------------------------------------------------------------------------
+
+class RandomPlanning {
+  public:
+    explicit RandomPlanning(unsigned seed) : random_(seed) {}
+
+    std::int64_t number(std::int64_t low, std::int64_t high) {
+        return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+    }
+    bool once_in(std::int64_t n) { return number(1, n) == 1; }
+    // In microseconds and some picoseconds, often zero.
+    Duration time(std::int64_t most_us) {
+        return once_in(4) ? Duration{0} : Duration{number(0, most_us * 1'000'000)};
+    }
+
+    StepInput input(std::int64_t gradients, bool disturbed, bool mixed) {
+        StepInput input;
+        input.workload = workload(gradients, mixed);
+        input.group.ranks = number(1, 4) == 1 ? 1 : number(2, 9);
+        input.link = link(disturbed);
+        if (!once_in(3)) {
+            input.copy_bandwidth = BytesPerSecond{number(100'000'000, 20'000'000'000)};
+        }
+        input.step.accumulation = once_in(4) ? number(2, 3) : 1;
+        input.step.optimizer = time(200);
+        input.step.optimizer_launch = once_in(2) ? time(100) : Duration{0};
+        if (once_in(6)) {
+            input.step.graph_launch = time(30);
+        }
+        return input;
+    }
+
+    SyncRequest request(bool any_order) {
+        constexpr std::array<Strategy, 7> strategies{
+            Strategy::ddp,     Strategy::ddp,      Strategy::ddp_first_iteration, Strategy::flat,
+            Strategy::overlap, Strategy::bucketed, Strategy::python_async};
+        SyncRequest request;
+        request.strategy = strategies[static_cast<std::size_t>(number(0, 6))];
+        request.views = once_in(2);
+        request.fused_copies = once_in(3);
+        request.comm_hook = once_in(3) ? CommHook::fp16 : CommHook::none;
+        request.find_unused_parameters = once_in(4);
+        request.broadcast_buffers = once_in(2);
+        request.closing = once_in(2) ? Closing::overshoot : Closing::strict;
+        request.order = static_cast<Order>(number(0, 2));
+        request.launch = static_cast<LaunchRule>(number(0, 2));
+        const bool line_is_readiness = request.order == Order::readiness;
+        if (settings_for(request).policy.reversed_after_sort && line_is_readiness) {
+            request.order = Order::forward;
+        }
+        if (request.launch == LaunchRule::as_filled && !any_order) {
+            request.find_unused_parameters = false;
+            request.strategy = Strategy::bucketed;
+            request.order = Order::readiness;
+        }
+        return request;
+    }
+
+  private:
+    Workload workload(std::int64_t count, bool mixed) {
+        Workload w;
+        for (std::int64_t i = 0; i < count; ++i) {
+            const auto dtype = mixed && once_in(3) ? DType::float16 : DType::float32;
+            w.gradients.push_back(
+                {std::to_string(i), number(1, 400'000), dtype, mixed && once_in(6)});
+        }
+        w.readiness.resize(w.gradients.size());
+        std::iota(w.readiness.rbegin(), w.readiness.rend(), 0);
+        if (!once_in(3)) {
+            std::shuffle(w.readiness.begin(), w.readiness.end(), random_);
+        }
+        for (std::int64_t i = number(0, 3); i > 0; --i) {
+            w.forward.push_back(operation(0));
+        }
+        std::int64_t left = count;
+        while (left > 0) {
+            const std::int64_t ready = std::min(left, number(0, 3));
+            w.backward.push_back(operation(ready));
+            left -= ready;
+        }
+        if (once_in(2)) {
+            w.backward.push_back(operation(0));
+        }
+        if (once_in(3)) {
+            w.buffer_groups.push_back({Bytes{number(1, 100'000)}, 3});
+        }
+        w.host_is_device = once_in(4);
+        w.copy_launch = time(20);
+        return w;
+    }
+
+    TimedOperation operation(std::int64_t ready) {
+        TimedOperation operation;
+        operation.device = time(300);
+        operation.host = once_in(2) ? time(300) : Duration{0};
+        operation.ready_count = static_cast<std::int32_t>(ready);
+        if (once_in(8)) {
+            operation.exchange = Exchange{};
+            operation.exchange->kind =
+                once_in(2) ? CollectiveKind::all_reduce : CollectiveKind::all_gather;
+            operation.exchange->own = Bytes{number(8, 10'000)};
+        }
+        return operation;
+    }
+
+    LinkParameters link(bool disturbed) {
+        LinkParameters link;
+        link.algorithm = once_in(2) ? Algorithm::ring : Algorithm::double_binary_tree;
+        // Not concave: a longer message may have less latency and more bandwidth, or the reverse.
+        for (std::int64_t limit = number(1'000, 500'000); !once_in(3); limit *= 3) {
+            link.segments.push_back({Bytes{limit}, time(60), bandwidth()});
+        }
+        link.segments.push_back({std::nullopt, time(60), bandwidth()});
+        link.launch = time(50);
+        link.meeting = time(30);
+        link.host_issue = time(100);
+        link.host_wait = time(100);
+        if (disturbed) {
+            link.interference = {{Bytes{number(1'000, 2'000'000)}, slowdown()},
+                                 {std::nullopt, slowdown()}};
+        }
+        return link;
+    }
+
+    BytesPerSecond bandwidth() { return {number(200'000'000, 20'000'000'000)}; }
+    Interference slowdown() {
+        return {number(1'000'000, once_in(3) ? 4'000'000 : 1'400'000),
+                number(1'000'000, once_in(3) ? 4'000'000 : 1'400'000)};
+    }
+
+    std::mt19937 random_;
+};
+
+// ---- Every plan ---------------------------------------------------------------------------------
+
+// The gradients in the order in which they join buckets, by the rules and not by GradientLine.
+std::vector<std::int32_t> joining(const StepInput& input, const PlanPolicy& policy) {
+    std::vector<std::int32_t> order = input.workload.readiness;
+    if (policy.order != Order::readiness) {
+        std::sort(order.begin(), order.end());
+    }
+    if (policy.order == Order::reverse) {
+        std::reverse(order.begin(), order.end());
+    }
+    return order;
+}
+
+// The shortest step of all 2^(n-1) ways to cut the joining order, each simulated by the engine.
+Duration shortest_of_all(const StepInput& input, const SyncRequest& request) {
+    const PlanPolicy policy = settings_for(request).policy;
+    const std::vector<std::int32_t> order = joining(input, policy);
+    Evaluator evaluator(input, request);
+    Duration shortest = longest_duration;
+    for (std::uint32_t cuts = 0; cuts < (1U << (order.size() - 1)); ++cuts) {
+        BucketPlan plan;
+        bool allowed = true;
+        for (std::size_t i = 0; i < order.size(); ++i) {
+            const Gradient& g = input.workload.gradients[static_cast<std::size_t>(order[i])];
+            if (i == 0 || ((cuts >> (i - 1)) & 1U) != 0) {
+                plan.buckets.push_back({{}, g.dtype, {}});
+            } else {
+                const auto first = static_cast<std::size_t>(plan.buckets.back().gradients[0]);
+                const Gradient& f = input.workload.gradients[first];
+                allowed = allowed && f.dtype == g.dtype && !f.sparse && !g.sparse;
+            }
+            plan.buckets.back().gradients.push_back(order[i]);
+            plan.buckets.back().size += g.size();
+        }
+        if (policy.reversed_after_sort) {
+            const auto smallest = [](const Bucket& b) {
+                return *std::min_element(b.gradients.begin(), b.gradients.end());
+            };
+            std::sort(plan.buckets.begin(), plan.buckets.end(),
+                      [&](const Bucket& a, const Bucket& b) { return smallest(a) > smallest(b); });
+        }
+        if (allowed) {
+            shortest = std::min(shortest, evaluator.evaluate(std::nullopt, plan).times.step());
+        }
+    }
+    return shortest;
+}
+
+// A list of caps says the same plan again, and its step is the optimum's.
+void check_lists(const StepInput& input, SyncRequest request, const OptimalPlan& optimum) {
+    request.bucket_cap.reset();
+    request.first_bucket.reset();
+    const auto replanned = [&](const std::vector<Bytes>& list) {
+        request.bucket_cap_list.clear();
+        for (const Bytes cap : list) {  // as typed and parsed
+            request.bucket_cap_list.push_back(Bytes{
+                static_cast<std::int64_t>(typed_mib(cap) * static_cast<double>(bytes_per_mib))});
+        }
+        Evaluator evaluator(input, request);
+        return std::pair(evaluator.plan(std::nullopt), evaluator.evaluate(std::nullopt));
+    };
+    if (!optimum.cap_list.empty()) {
+        const auto [plan, evaluation] = replanned(optimum.cap_list);
+        CHECK(plan.buckets == optimum.plan.buckets);
+        CHECK(evaluation.times == optimum.evaluation.times);
+    }
+    for (const ExpressiblePlan& other : optimum.others) {
+        if (other.kind == PlanKind::list_of_two) {
+            CHECK(other.caps.size() <= 2);
+            CHECK(replanned(other.caps).second.times.step() == other.step);
+        }
+    }
+}
+
+void check_against_all(const StepInput& input, const SyncRequest& request) {
+    const OptimalPlan optimum = optimal_plan(input, request, no_progress);
+    const Duration shortest = shortest_of_all(input, request);
+    CHECK(optimum.evaluation.times.step() == shortest);
+    CHECK(optimum.proved);
+    CHECK(optimum.bound == shortest);
+    const bool uniform = std::all_of(
+        input.workload.gradients.begin(), input.workload.gradients.end(), [&](const Gradient& g) {
+            return !g.sparse && g.dtype == input.workload.gradients[0].dtype;
+        });
+    for (const ExpressiblePlan& other : optimum.others) {
+        CHECK((!uniform || other.step >= shortest));
+    }
+    check_lists(input, request, optimum);
+}
+
+// ---- Tests --------------------------------------------------------------------------------------
+
+TEST_CASE("without interference the optimal plan is the best of all plans, on 3,000 random steps",
+          "[optimal]") {
+    RandomPlanning random(1909);
+    for (int i = 0; i < 3000; ++i) {
+        const StepInput input = random.input(random.number(1, 8), false, random.once_in(5));
+        CAPTURE(i);
+        check_against_all(input, random.request(false));
+    }
+}
+
+TEST_CASE("with interference and few gradients it is, on 500 random steps", "[optimal]") {
+    RandomPlanning random(1910);
+    for (int i = 0; i < 500; ++i) {
+        const StepInput input = random.input(random.number(1, 7), true, random.once_in(5));
+        CAPTURE(i);
+        check_against_all(input, random.request(false));
+    }
+}
+
+TEST_CASE("where buckets may fill in another order it is, on 500 random steps", "[optimal]") {
+    RandomPlanning random(1911);
+    for (int i = 0; i < 500; ++i) {
+        const StepInput input = random.input(random.number(2, 7), random.once_in(3), false);
+        CAPTURE(i);
+        SyncRequest request = random.request(true);
+        request.launch = LaunchRule::as_filled;
+        check_against_all(input, request);
+    }
+}
+
+TEST_CASE("of 14 gradients it is, with and without interference", "[optimal]") {
+    RandomPlanning random(1912);
+    for (int i = 0; i < 4; ++i) {
+        const StepInput input = random.input(14, i % 2 == 1, false);
+        CAPTURE(i);
+        check_against_all(input, random.request(false));
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise
