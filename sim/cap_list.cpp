@@ -127,15 +127,14 @@ Cuts cuts_with(const GradientLine& line, const std::vector<Bytes>& list, Closing
     return joining.turned(joined(joining, list, closing));
 }
 
-std::size_t visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps,
-                            Closing closing, std::size_t most,
-                            const std::function<void(const Cuts&)>& visit) {
+void visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps, Closing closing,
+                     const std::function<void(const Cuts&)>& visit) {
     invariant(can_be_listed(line, closing), "a list of caps gives cuts");
     const Joining joining(line);
     const std::size_t given = first_caps.size();
     std::vector<Bytes>& list = first_caps;
     list.push_back(Bytes{1});
-    for (std::size_t visits = 0;;) {
+    for (;;) {
         const Cuts cuts = joined(joining, list, closing);
         visit(joining.turned(cuts));
         CapRange same;
@@ -143,8 +142,8 @@ std::size_t visit_last_caps(const GradientLine& line, std::vector<Bytes> first_c
             const std::size_t begin = i == 0 ? 0 : cuts[i - 1];
             same = both(same, caps_for(joining, begin, cuts[i], closing));
         }
-        if (++visits == most || !same.highest) {
-            return visits;
+        if (!same.highest) {
+            return;
         }
         list.back() = *same.highest + Bytes{1};
     }

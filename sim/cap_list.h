@@ -24,9 +24,8 @@ std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const C
 Cuts cuts_with(const GradientLine& line, const std::vector<Bytes>& list, Closing closing);
 
 // Calls `visit` with the cuts of every list of `first_caps` and then one more cap that gives
-// different ones. Returns the number of calls; stops at `most`. Preconditions as above.
-std::size_t visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps,
-                            Closing closing, std::size_t most,
-                            const std::function<void(const Cuts&)>& visit);
+// different ones. Preconditions as above.
+void visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps, Closing closing,
+                     const std::function<void(const Cuts&)>& visit);
 
 }  // namespace bucketwise

@@ -273,7 +273,7 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     return true;
 }
 
-void MaxPlusPlanner::insert(std::size_t cut, const Label& label) {
+void MaxPlusPlanner::insert(std::size_t cut, const Label& label, Ties ties) {
     std::vector<Label>& front = labels_[cut];
     const auto no_later = [](const Label& a, const Label& b) {
         return max_plus::none_later(a.now, b.now) &&
@@ -281,7 +281,7 @@ void MaxPlusPlanner::insert(std::size_t cut, const Label& label) {
                max_plus::none_later(a.finishing[device], b.finishing[device]);
     };
     const auto dominates = [&](const Label& a, const Label& b) {
-        return no_later(a, b) && (a.buckets <= b.buckets || !no_later(b, a));
+        return no_later(a, b) && (ties == Ties::any || a.buckets <= b.buckets);
     };
     if (std::any_of(front.begin(), front.end(),
                     [&](const Label& other) { return dominates(other, label); })) {
@@ -293,7 +293,7 @@ void MaxPlusPlanner::insert(std::size_t cut, const Label& label) {
     front.push_back(label);
 }
 
-void MaxPlusPlanner::extend(std::size_t begin) {
+void MaxPlusPlanner::extend(std::size_t begin, Ties ties) {
     if (labels_[begin].empty()) {
         return;
     }
@@ -314,7 +314,7 @@ void MaxPlusPlanner::extend(std::size_t begin) {
             walk(here, std::exchange(point, point_of(end)), point_of(end));
             Label there = here;
             if (launch(there, edges[end - begin - 1], end)) {
-                insert(end, there);
+                insert(end, there, ties);
             }
         }
     }
@@ -333,13 +333,12 @@ CutStep MaxPlusPlanner::traced(std::size_t index) const {
     return result;
 }
 
-std::optional<CutStep> MaxPlusPlanner::best_below(Duration limit,
-                                                  const std::function<void(double)>& progress) {
-    set_limit(limit);
+std::optional<CutStep> MaxPlusPlanner::best_of_labels(Ties ties,
+                                                      const std::function<void(double)>& progress) {
     labels_.assign(line_.size() + 1, {});
     labels_.front().push_back(first_label());
     for (std::size_t begin = 0; begin < line_.size(); ++begin) {
-        extend(begin);
+        extend(begin, ties);
         progress(static_cast<double>(begin + 1) / static_cast<double>(line_.size()));
     }
     std::optional<CutStep> best;
@@ -351,6 +350,19 @@ std::optional<CutStep> MaxPlusPlanner::best_below(Duration limit,
         }
     }
     return best;
+}
+
+// Counting buckets only once the shortest step is known, as then few labels are left to count for.
+std::optional<CutStep> MaxPlusPlanner::best_below(Duration limit,
+                                                  const std::function<void(double)>& progress) {
+    set_limit(limit);
+    const std::optional<CutStep> fastest =
+        best_of_labels(Ties::any, [&](double done) { progress(done / 2); });
+    if (!fastest) {
+        return std::nullopt;
+    }
+    set_limit(fastest->step + Duration{1});
+    return best_of_labels(Ties::fewest_buckets, [&](double done) { progress((1 + done) / 2); });
 }
 
 std::optional<Duration> MaxPlusPlanner::step_below_limit(const Cuts& cuts) {

@@ -52,8 +52,8 @@ class MaxPlusPlanner {
     MaxPlusPlanner(const MaxPlusPlanner&) = delete;
     MaxPlusPlanner& operator=(const MaxPlusPlanner&) = delete;
 
-    // The fastest of all cuts that keep order, if there is one faster than `limit`. `progress` is
-    // told the share that is done.
+    // The fastest of all cuts that keep order, if there is one faster than `limit`, and of those
+    // the fewest. `progress` is told the share that is done.
     std::optional<CutStep> best_below(Duration limit, const std::function<void(double)>& progress);
 
     // The step with these cuts, if they keep order and it is faster than the limit that
@@ -112,8 +112,11 @@ class MaxPlusPlanner {
     void walk(Label& label, std::size_t from_point, std::size_t to_point) const;
     bool launch(Label& label, const Edge& edge, std::size_t end) const;
     [[nodiscard]] max_plus::Vector after_finishing(const Label& label, std::size_t cut) const;
-    void extend(std::size_t begin);
-    void insert(std::size_t cut, const Label& label);
+    // What to prefer of labels of which neither is earlier.
+    enum class Ties : std::uint8_t { any, fewest_buckets };
+    std::optional<CutStep> best_of_labels(Ties ties, const std::function<void(double)>& progress);
+    void extend(std::size_t begin, Ties ties);
+    void insert(std::size_t cut, const Label& label, Ties ties);
     [[nodiscard]] CutStep traced(std::size_t label) const;
     [[nodiscard]] Duration step_of(std::int64_t end) const { return Duration{end - origin_}; }
 

@@ -20,7 +20,7 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t most_gradients_to_exhaust = 15;  // 2^14 plans
-constexpr std::int64_t instructions_of_a_search = 4'000'000;
+constexpr std::int64_t instructions_of_a_search = 2'000'000;
 constexpr std::size_t most_gradients_for_every_list = 700;
 constexpr std::size_t most_gradients_for_every_cap = 2000;
 constexpr double growth_of_caps_beyond = 1.01;
@@ -238,11 +238,12 @@ class Planning {
     void find() {
         const auto share = [&](double done) { progress_(0.3 + 0.4 * done); };
         const bool exact = !interferes(input_.link) && line_.always_keeps_order();
-        // Beside what was tried, so that a plan as fast with fewer buckets does not count.
-        const Duration limit = exact && best_ ? best_->step : longest_duration;
+        // What was tried may be the fastest, but with more buckets than need be.
+        const Duration limit = exact && best_ ? best_->step + Duration{1} : longest_duration;
         const std::optional<CutStep> undisturbed = planner_.best_below(limit, share);
+        invariant(undisturbed.has_value(), "some cuts are at least as fast as those tried");
         if (exact) {
-            best_ = undisturbed ? undisturbed : best_;
+            best_ = undisturbed;
             result_.bound = best_->step;
             result_.proved = true;
             return;
@@ -336,27 +337,54 @@ class Planning {
         }
     }
 
-    // Every first bucket, and every cap for the rest that gives another plan.
+    // Every first bucket, and every cap for the rest that gives another plan; or a grid of both,
+    // where a step takes the engine to simulate or there are too many gradients.
     std::optional<CutStep> best_list_of_two() {
+        const bool every = !interferes(input_.link) && line_.always_keeps_order() &&
+                           line_.size() <= most_gradients_for_every_list;
         std::optional<CutStep> best;
-        const bool exact = !interferes(input_.link) && line_.always_keeps_order();
         planner_.set_limit(longest_duration);
         const auto visit = [&](const Cuts& cuts) {
             const std::optional<Duration> step =
-                exact ? planner_.step_below_limit(cuts) : std::optional(steps_.step(cuts));
+                every ? planner_.step_below_limit(cuts) : std::optional(steps_.step(cuts));
             if (step && (!best || *step < best->step)) {
                 best = CutStep{cuts, *step};
                 planner_.set_limit(*step);
             }
         };
-        for (std::size_t length = 1; length <= line_.size(); ++length) {
-            const std::size_t n = line_.size();
-            const Bytes first =
-                line_.joins_backwards() ? line_.bytes(n - length, n) : line_.bytes(0, length);
-            visit_last_caps(line_, {std::max(first, Bytes{1})}, sync_.policy.closing,
-                            std::numeric_limits<std::size_t>::max(), visit);
+        const std::vector<Bytes> grid = grid_of_caps();
+        for (const Bytes first : every ? every_first_bucket() : grid) {
+            if (every) {
+                visit_last_caps(line_, {first}, sync_.policy.closing, visit);
+                continue;
+            }
+            for (const Bytes cap : grid) {
+                visit(cuts_with(line_, {first, cap}, sync_.policy.closing));
+            }
         }
         return best;
+    }
+
+    [[nodiscard]] std::vector<Bytes> every_first_bucket() const {
+        std::vector<Bytes> sizes;
+        const std::size_t n = line_.size();
+        for (std::size_t length = 1; length <= n; ++length) {
+            const Bytes size =
+                line_.joins_backwards() ? line_.bytes(n - length, n) : line_.bytes(0, length);
+            sizes.push_back(std::max(size, Bytes{1}));
+        }
+        return sizes;
+    }
+
+    // From a 4096th of all bytes to all of them, by factors of the square root of 2.
+    [[nodiscard]] std::vector<Bytes> grid_of_caps() const {
+        std::vector<Bytes> grid;
+        const auto all = static_cast<double>(line_.bytes(0, line_.size()).count);
+        for (int half_powers = 24; half_powers >= 0; --half_powers) {
+            grid.push_back(
+                {std::max<std::int64_t>(std::llround(all * std::exp2(-half_powers / 2.0)), 1)});
+        }
+        return grid;
     }
 
     // --- notes ---
