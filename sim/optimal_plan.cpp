@@ -221,7 +221,8 @@ class Planning {
             const BucketPlan plan = plan_of(request);
             const Duration step = steps_.step(plan);
             consider(plan, step);
-            if (!best || step < best->step) {
+            const bool fewer = best && step == best->step && plan.buckets.size() < best->buckets;
+            if (!best || step < best->step || fewer) {
                 best = {
                     PlanKind::uniform, {roundest_cap(plan.same_plan)}, plan.buckets.size(), step};
             }
@@ -342,8 +343,8 @@ class Planning {
     std::optional<CutStep> best_list_of_two() {
         const bool every = !interferes(input_.link) && line_.always_keeps_order() &&
                            line_.size() <= most_gradients_for_every_list;
-        std::optional<CutStep> best;
-        planner_.set_limit(longest_duration);
+        std::optional<CutStep> best = uniform_;  // which is a list too
+        planner_.set_limit(best ? best->step : longest_duration);
         const auto visit = [&](const Cuts& cuts) {
             const std::optional<Duration> step =
                 every ? planner_.step_below_limit(cuts) : std::optional(steps_.step(cuts));
@@ -420,7 +421,8 @@ class Planning {
     GradientLine line_;
     SimulatedCuts steps_;
     MaxPlusPlanner planner_;
-    std::optional<CutStep> best_;
+    std::optional<CutStep> best_;     // of those tried
+    std::optional<CutStep> uniform_;  // of one cap
     OptimalPlan result_;
 };
 
