@@ -128,7 +128,7 @@ Cuts cuts_with(const GradientLine& line, const std::vector<Bytes>& list, Closing
 }
 
 void visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps, Closing closing,
-                     const std::function<void(const Cuts&)>& visit) {
+                     const std::function<bool(const Cuts&)>& visit) {
     invariant(can_be_listed(line, closing), "a list of caps gives cuts");
     const Joining joining(line);
     const std::size_t given = first_caps.size();
@@ -136,7 +136,9 @@ void visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps, Cl
     list.push_back(Bytes{1});
     for (;;) {
         const Cuts cuts = joined(joining, list, closing);
-        visit(joining.turned(cuts));
+        if (!visit(joining.turned(cuts))) {
+            return;
+        }
         CapRange same;
         for (std::size_t i = given; i < cuts.size(); ++i) {
             const std::size_t begin = i == 0 ? 0 : cuts[i - 1];

@@ -24,8 +24,8 @@ std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const C
 Cuts cuts_with(const GradientLine& line, const std::vector<Bytes>& list, Closing closing);
 
 // Calls `visit` with the cuts of every list of `first_caps` and then one more cap that gives
-// different ones. Preconditions as above.
+// different ones, for as long as it returns true. Preconditions as above.
 void visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps, Closing closing,
-                     const std::function<void(const Cuts&)>& visit);
+                     const std::function<bool(const Cuts&)>& visit);
 
 }  // namespace bucketwise

@@ -25,8 +25,9 @@ using Matrix = std::array<Vector, size>;  // by row: what it gives, by column: w
 
 constexpr Matrix identity{{{0, never, never}, {never, 0, never}, {never, never, 0}}};
 
+// Moments and times are never negative, so a negative sum is one of never.
 constexpr std::int64_t sum(std::int64_t a, std::int64_t b) {
-    return std::max(a + b, never);
+    return a + b < 0 ? never : a + b;
 }
 
 inline Vector applied(const Matrix& matrix, const Vector& to) {
@@ -51,8 +52,9 @@ inline Matrix composed(const Matrix& then, const Matrix& first) {
     return result;
 }
 
-inline bool none_later(const Vector& a, const Vector& b) {
-    return a[0] <= b[0] && a[1] <= b[1] && a[2] <= b[2];
+// But for so little.
+inline bool none_later(const Vector& a, const Vector& b, std::int64_t but_for) {
+    return a[0] <= b[0] + but_for && a[1] <= b[1] + but_for && a[2] <= b[2] + but_for;
 }
 
 }  // namespace bucketwise::max_plus

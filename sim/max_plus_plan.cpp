@@ -28,6 +28,13 @@ constexpr std::int64_t whenever = std::numeric_limits<std::int64_t>::max() / 4;
 // More edges than these are computed again whenever they are wanted.
 constexpr std::size_t most_gradients_to_keep_edges = 700;
 
+// Of one cut; steps as users describe them have a few. The more cuts there are, the fewer, so that
+// the time stays within seconds.
+std::size_t most_labels(std::size_t cuts) {
+    constexpr std::size_t of_all_cuts = 60'000;
+    return std::clamp<std::size_t>(of_all_cuts / cuts, 12, 300);
+}
+
 // The engine's advance() and issue() as a matrix. A wait is for the collective launched last.
 Matrix matrix_of(const Instruction& instruction, Duration collective, bool host_is_device) {
     const std::int64_t issuing = instruction.host.count();
@@ -180,6 +187,8 @@ void MaxPlusPlanner::set_latest(std::int64_t latest) {
     latest_ = latest;
     tails_.assign(line_.size() + 1, whenever);
     deadlines_.assign(line_.size() + 1, never);
+    most_issuing_.assign(line_.size() + 1, 0);
+    most_issuing_.back() = launch_map_[host][host] + wait_[host][host] + optimizer_[host][host];
     tails_.back() = sum(optimizer_[device][device], has_map_ ? wait_[device][device] : 0);
     deadlines_.back() =
         has_map_ ? latest - optimizer_[device][device] - launch_map_[network][network] : whenever;
@@ -191,6 +200,8 @@ void MaxPlusPlanner::set_latest(std::int64_t latest) {
                 continue;
             }
             const Edge& edge = edges[i];
+            const std::int64_t issuing = edge.launch[host][host] + edge.finish[host][host];
+            most_issuing_[begin] = std::max(most_issuing_[begin], issuing + most_issuing_[end]);
             tails_[begin] = std::min(tails_[begin], sum(edge.finish[device][device], tails_[end]));
             if (!hopeless(edge, begin, end)) {
                 deadlines_[begin] = std::max(deadlines_[begin],
@@ -266,6 +277,7 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     // differ only in what never counts become equal.
     finishing[host][constant] = least[host];
     finishing[device][constant] = least[device];
+    drop_host(label, end);
     if (!exchanges_) {
         const Vector& next = earliest_[point_of(end + 1)];
         label.now[network] = std::max({label.now[network], next[host], next[device]});
@@ -273,12 +285,27 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     return true;
 }
 
+// A host that will have issued all that is left by the time the device gets there holds nothing up
+// any more: without it, labels that differ in it only become equal.
+void MaxPlusPlanner::drop_host(Label& label, std::size_t cut) const {
+    if (buffer_.host_is_device || label.now[host] == never) {
+        return;
+    }
+    const std::int64_t issued = label.now[host] + after_point_[point_of(cut)][host][host] +
+                                label.finishing[host][host] + most_issuing_[cut];
+    if (issued <= label.now[device]) {
+        label.now[host] = never;
+        label.finishing[host] = {never, never, never};
+        label.finishing[device][host] = never;
+    }
+}
+
 void MaxPlusPlanner::insert(std::size_t cut, const Label& label, Ties ties) {
     std::vector<Label>& front = labels_[cut];
-    const auto no_later = [](const Label& a, const Label& b) {
-        return max_plus::none_later(a.now, b.now) &&
-               max_plus::none_later(a.finishing[host], b.finishing[host]) &&
-               max_plus::none_later(a.finishing[device], b.finishing[device]);
+    const auto no_later = [&](const Label& a, const Label& b) {
+        return max_plus::none_later(a.now, b.now, negligible_) &&
+               max_plus::none_later(a.finishing[host], b.finishing[host], negligible_) &&
+               max_plus::none_later(a.finishing[device], b.finishing[device], negligible_);
     };
     const auto dominates = [&](const Label& a, const Label& b) {
         return no_later(a, b) && (ties == Ties::any || a.buckets <= b.buckets);
@@ -291,6 +318,7 @@ void MaxPlusPlanner::insert(std::size_t cut, const Label& label, Ties ties) {
                                [&](const Label& other) { return dominates(label, other); }),
                 front.end());
     front.push_back(label);
+    too_many_labels_ = too_many_labels_ || front.size() > most_labels(labels_.size());
 }
 
 void MaxPlusPlanner::extend(std::size_t begin, Ties ties) {
@@ -337,7 +365,12 @@ std::optional<CutStep> MaxPlusPlanner::best_of_labels(Ties ties,
                                                       const std::function<void(double)>& progress) {
     labels_.assign(line_.size() + 1, {});
     labels_.front().push_back(first_label());
+    too_many_labels_ = false;
+    const bool exact = negligible_ == 0;
     for (std::size_t begin = 0; begin < line_.size(); ++begin) {
+        if (exact && too_many_labels_) {
+            return std::nullopt;
+        }
         extend(begin, ties);
         progress(static_cast<double>(begin + 1) / static_cast<double>(line_.size()));
     }
@@ -353,16 +386,47 @@ std::optional<CutStep> MaxPlusPlanner::best_of_labels(Ties ties,
 }
 
 // Counting buckets only once the shortest step is known, as then few labels are left to count for.
+//
+// No piece of a step makes more of a delay than it is, so standing for a label that is earlier by
+// that little costs as much in the end, and at each cut at most once.
 std::optional<CutStep> MaxPlusPlanner::best_below(Duration limit,
                                                   const std::function<void(double)>& progress) {
     set_limit(limit);
-    const std::optional<CutStep> fastest =
+    negligible_ = 0;
+    std::optional<CutStep> fastest =
         best_of_labels(Ties::any, [&](double done) { progress(done / 2); });
+    if (too_many_labels_) {
+        constexpr std::int64_t share = 1'000'000;
+        negligible_ = limit.count() / (share * std::ssize(deadlines_));
+        fastest = best_of_labels(Ties::any, [&](double done) { progress(done / 2); });
+    }
+    slack_ = Duration{negligible_ * std::ssize(deadlines_)};
     if (!fastest) {
         return std::nullopt;
     }
     set_limit(fastest->step + Duration{1});
-    return best_of_labels(Ties::fewest_buckets, [&](double done) { progress((1 + done) / 2); });
+    const auto fewest =
+        best_of_labels(Ties::fewest_buckets, [&](double done) { progress((1 + done) / 2); });
+    return fewest ? fewest : without_needless_cuts(*fastest);
+}
+
+// One after another, for as long as the step is not longer.
+CutStep MaxPlusPlanner::without_needless_cuts(CutStep plan) {
+    const auto dropped_one = [&] {
+        for (std::size_t i = plan.cuts.size() - 1; i-- > 0;) {
+            Cuts fewer = plan.cuts;
+            fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+            const std::size_t begin = i == 0 ? 0 : fewer[i - 1];
+            if (fewer[i] <= line_.longest_end(begin) && step_below_limit(fewer)) {
+                plan.cuts = std::move(fewer);
+                return true;
+            }
+        }
+        return false;
+    };
+    while (dropped_one()) {
+    }
+    return plan;
 }
 
 std::optional<Duration> MaxPlusPlanner::step_below_limit(const Cuts& cuts) {

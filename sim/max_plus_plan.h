@@ -54,7 +54,14 @@ class MaxPlusPlanner {
 
     // The fastest of all cuts that keep order, if there is one faster than `limit`, and of those
     // the fewest. `progress` is told the share that is done.
+    //
+    // Where the labels of a cut become too many, as roundings of a picosecond can make them, those
+    // count as no later that are so but for very little: see slack().
     std::optional<CutStep> best_below(Duration limit, const std::function<void(double)>& progress);
+
+    // Nothing is faster than what best_below() last found, or than its limit, by more than this:
+    // zero but where labels became too many, and then at most a millionth of the limit.
+    [[nodiscard]] Duration slack() const { return slack_; }
 
     // The step with these cuts, if they keep order and it is faster than the limit that
     // set_limit() was told. Stops as soon as it is known not to be.
@@ -115,8 +122,10 @@ class MaxPlusPlanner {
     // What to prefer of labels of which neither is earlier.
     enum class Ties : std::uint8_t { any, fewest_buckets };
     std::optional<CutStep> best_of_labels(Ties ties, const std::function<void(double)>& progress);
+    CutStep without_needless_cuts(CutStep plan);
     void extend(std::size_t begin, Ties ties);
     void insert(std::size_t cut, const Label& label, Ties ties);
+    void drop_host(Label& label, std::size_t cut) const;
     [[nodiscard]] CutStep traced(std::size_t label) const;
     [[nodiscard]] Duration step_of(std::int64_t end) const { return Duration{end - origin_}; }
 
@@ -143,7 +152,11 @@ class MaxPlusPlanner {
     std::int64_t latest_ = 0;                    // end of a step that is wanted
     std::vector<std::int64_t> tails_;      // by cut: finishing all buckets from there on, at least
     std::vector<std::int64_t> deadlines_;  // by cut: when the network must be free
+    std::vector<std::int64_t> most_issuing_;  // by cut: the host's, for all buckets from there on
     std::vector<std::vector<Label>> labels_;  // by cut
+    bool too_many_labels_ = false;
+    std::int64_t negligible_ = 0;  // by which a label may be later than one that it stands for
+    Duration slack_{0};
 };
 
 }  // namespace bucketwise

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::size_t most_gradients_to_exhaust = 15;  // 2^14 plans
 constexpr std::int64_t instructions_of_a_search = 2'000'000;
-constexpr std::size_t most_gradients_for_every_list = 700;
+constexpr std::int64_t most_lists = 50'000;
+constexpr std::size_t most_gradients_for_lists = 700;
 constexpr std::size_t most_gradients_for_every_cap = 2000;
 constexpr double growth_of_caps_beyond = 1.01;
 
@@ -242,15 +243,16 @@ class Planning {
         // What was tried may be the fastest, but with more buckets than need be.
         const Duration limit = exact && best_ ? best_->step + Duration{1} : longest_duration;
         const std::optional<CutStep> undisturbed = planner_.best_below(limit, share);
-        invariant(undisturbed.has_value(), "some cuts are at least as fast as those tried");
         if (exact) {
-            best_ = undisturbed;
-            result_.bound = best_->step;
-            result_.proved = true;
+            best_ = undisturbed ? undisturbed : best_;
+            result_.bound = best_->step - planner_.slack();
+            result_.proved = planner_.slack() == Duration{0};
+            invariant(undisturbed || !result_.proved, "some cuts are as fast as those tried");
             return;
         }
-        result_.bound =
-            line_.always_keeps_order() ? undisturbed->step : planner_.bound_in_any_order();
+        invariant(undisturbed.has_value(), "every cut alone keeps order, or there is none");
+        result_.bound = line_.always_keeps_order() ? undisturbed->step - planner_.slack()
+                                                   : planner_.bound_in_any_order();
         if (interferes(input_.link)) {
             result_.bound = std::max(result_.bound, bound_by_work());
         }
@@ -338,29 +340,32 @@ class Planning {
         }
     }
 
-    // Every first bucket, and every cap for the rest that gives another plan; or a grid of both,
-    // where a step takes the engine to simulate or there are too many gradients.
+    // From a grid of first and other caps; then, where a step need not be simulated, every first
+    // bucket and every cap for the rest that gives another plan, as long as they are not too many.
     std::optional<CutStep> best_list_of_two() {
-        const bool every = !interferes(input_.link) && line_.always_keeps_order() &&
-                           line_.size() <= most_gradients_for_every_list;
+        const bool fast = !interferes(input_.link) && line_.always_keeps_order() &&
+                          line_.size() <= most_gradients_for_lists;
         std::optional<CutStep> best = uniform_;  // which is a list too
         planner_.set_limit(best ? best->step : longest_duration);
+        std::int64_t visits = 0;
         const auto visit = [&](const Cuts& cuts) {
             const std::optional<Duration> step =
-                every ? planner_.step_below_limit(cuts) : std::optional(steps_.step(cuts));
+                fast ? planner_.step_below_limit(cuts) : std::optional(steps_.step(cuts));
             if (step && (!best || *step < best->step)) {
                 best = CutStep{cuts, *step};
                 planner_.set_limit(*step);
             }
+            return ++visits < most_lists;
         };
         const std::vector<Bytes> grid = grid_of_caps();
-        for (const Bytes first : every ? every_first_bucket() : grid) {
-            if (every) {
-                visit_last_caps(line_, {first}, sync_.policy.closing, visit);
-                continue;
-            }
+        for (const Bytes first : grid) {
             for (const Bytes cap : grid) {
                 visit(cuts_with(line_, {first, cap}, sync_.policy.closing));
+            }
+        }
+        for (const Bytes first : fast ? every_first_bucket() : std::vector<Bytes>{}) {
+            if (visits < most_lists) {
+                visit_last_caps(line_, {first}, sync_.policy.closing, visit);
             }
         }
         return best;
@@ -398,7 +403,7 @@ class Planning {
         }
         if (!result_.proved) {
             result_.notes.push_back(fmt::format(
-                "the optimal plan is the best found, at most {:.3f} % slower than the best there "
+                "the optimal plan is the best found, at most {:.2g} % slower than the best there "
                 "is",
                 100 * gap_to_bound()));
         }

@@ -52,11 +52,12 @@ struct OptimalPlan {
 // By how much a step is longer than the optimum, as a share of it.
 double gap_to(const OptimalPlan& optimum, Duration step);
 
-// More gradients take too long: there is a bucket for every two.
-constexpr std::size_t most_gradients_of_a_plan = 4000;
+// More take too long: any two of them may be where a bucket begins and ends.
+constexpr std::size_t most_gradients_of_a_plan = 2000;
 
 // Without interference, and if buckets go out in the order of their gradients, the optimum is exact
-// (sim/max_plus_plan.h) and the bound is its step. Otherwise it is exact where `proved` says so,
+// (sim/max_plus_plan.h) and the bound is its step; with hundreds of gradients and costs that round
+// differently with every size, exact to a millionth. Otherwise it is exact where `proved` says so,
 // for up to 15 gradients always, and else the best found. Buckets hold gradients that follow one
 // another in the line, so of several dtypes, runs of one dtype: a note says where that matters.
 // Throws InputError for what has no plan to choose (a strategy without communication, too many

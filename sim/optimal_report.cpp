@@ -61,7 +61,7 @@ std::string row(const std::string& what, std::size_t buckets, Duration step, dou
 
 std::string typed(const Scenario& scenario, const OptimalPlan& optimum) {
     if (optimum.cap_list.empty()) {
-        return "  No list of caps gives the optimal plan.\n";
+        return "  No list of caps gives this plan with this strategy.\n";
     }
     const std::string list = typed_list(optimum.cap_list);
     return is_ddp(scenario.sync.strategy)

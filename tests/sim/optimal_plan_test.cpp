@@ -291,7 +291,9 @@ TEST_CASE("no single change of an optimal plan of many gradients is faster", "[o
         const SyncRequest request = random.request(false);
         CAPTURE(i);
         const OptimalPlan optimum = optimal_plan(input, request, no_progress);
-        CHECK(optimum.proved);
+        const Duration least = optimum.evaluation.times.step();
+        // Too many labels leave a millionth open.
+        CHECK((optimum.proved || 1'000'000 * (least - optimum.bound) <= 2 * least));
         const SyncSettings sync = settings_for(request);
         const GradientLine line(input.workload.gradients, input.workload.readiness, sync.policy);
         Evaluator evaluator(input, request);
@@ -305,9 +307,9 @@ TEST_CASE("no single change of an optimal plan of many gradients is faster", "[o
                 changed.insert(at, cut);
             }
             const Duration step = evaluator.evaluate(std::nullopt, line.plan(changed)).times.step();
-            CHECK(step >= optimum.evaluation.times.step());
+            CHECK(step >= optimum.bound);
             // As fast with one bucket less would have been preferred.
-            CHECK((step > optimum.evaluation.times.step() || changed.size() >= cuts.size()));
+            CHECK((!optimum.proved || step > least || changed.size() >= cuts.size()));
         }
     }
 }
