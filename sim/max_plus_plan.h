@@ -126,7 +126,7 @@ class MaxPlusPlanner {
     void extend(std::size_t begin, Ties ties);
     void insert(std::size_t cut, const Label& label, Ties ties);
     void drop_host(Label& label, std::size_t cut) const;
-    [[nodiscard]] CutStep traced(std::size_t label) const;
+    [[nodiscard]] CutStep traced(std::size_t index) const;
     [[nodiscard]] Duration step_of(std::int64_t end) const { return Duration{end - origin_}; }
 
     const StepInput& input_;

@@ -226,6 +226,8 @@ class Planning {
             if (!best || step < best->step || fewer) {
                 best = {
                     PlanKind::uniform, {roundest_cap(plan.same_plan)}, plan.buckets.size(), step};
+                const std::optional<Cuts> cuts = line_.cuts_of(plan);
+                uniform_ = cuts ? std::optional(CutStep{*cuts, step}) : std::nullopt;
             }
             const auto grown = static_cast<std::int64_t>(static_cast<double>(cap->count) * growth);
             cap = plan.same_plan.highest
@@ -289,6 +291,7 @@ class Planning {
         if (!result_.proved && (few || line_.always_keeps_order())) {
             exhaust(few);
         }
+        invariant(best_->step >= result_.bound, "no plan is faster than the bound");
         result_.bound = result_.proved ? best_->step : result_.bound;
     }
 

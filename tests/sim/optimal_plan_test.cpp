@@ -222,6 +222,11 @@ void check_lists(const StepInput& input, SyncRequest request, const OptimalPlan&
     for (const ExpressiblePlan& other : optimum.others) {
         if (other.kind == PlanKind::list_of_two) {
             CHECK(other.caps.size() <= 2);
+            // A single cap is a list of two as well.
+            const auto uniform =
+                std::find_if(optimum.others.begin(), optimum.others.end(),
+                             [](const auto& o) { return o.kind == PlanKind::uniform; });
+            CHECK((uniform == optimum.others.end() || other.step <= uniform->step));
             CHECK(replanned(other.caps).second.times.step() == other.step);
         }
     }
