@@ -252,13 +252,12 @@ class Planning {
             invariant(undisturbed || !result_.proved, "some cuts are as fast as those tried");
             return;
         }
-        invariant(undisturbed.has_value(), "every cut alone keeps order, or there is none");
         result_.bound = line_.always_keeps_order() ? undisturbed->step - planner_.slack()
                                                    : planner_.bound_in_any_order();
         if (interferes(input_.link)) {
             result_.bound = std::max(result_.bound, bound_by_work());
         }
-        search(*undisturbed);
+        search(undisturbed);
     }
 
     [[nodiscard]] Duration bound_by_work() {
@@ -270,10 +269,10 @@ class Planning {
                           least_interference(input_.link), steps_.start().times.step());
     }
 
-    void search(const CutStep& undisturbed) {
-        std::vector<Cuts> starts{undisturbed.cuts};
-        if (best_) {
-            starts.push_back(best_->cuts);
+    void search(const std::optional<CutStep>& undisturbed) {
+        std::vector<Cuts> starts{best_->cuts};
+        if (undisturbed) {  // several dtypes may leave no cuts that keep order
+            starts.insert(starts.begin(), undisturbed->cuts);
         }
         const bool few = line_.size() <= most_gradients_to_exhaust;
         for (const Cuts& cuts : starts) {

@@ -272,7 +272,8 @@ TEST_CASE("with interference and few gradients it is, on 2,000 random steps", "[
 TEST_CASE("where buckets may fill in another order it is, on 2,000 random steps", "[optimal]") {
     RandomPlanning random(1911);
     for (int i = 0; i < 2000; ++i) {
-        const StepInput input = random.input(random.number(2, 7), random.once_in(3), false);
+        const StepInput input =
+            random.input(random.number(2, 7), random.once_in(3), random.once_in(3));
         CAPTURE(i);
         SyncRequest request = random.request(true);
         request.launch = LaunchRule::as_filled;
