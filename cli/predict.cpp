@@ -1,5 +1,6 @@
 // bucketwise predict SCENARIO: simulate the step at every cap that matters and say which is best.
 #include <iostream>
+#include <optional>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
@@ -12,6 +13,8 @@
 #include "cli/scenario_document.h"
 #include "cli/size.h"
 #include "sim/json_input.h"
+#include "sim/optimal_plan.h"
+#include "sim/optimal_report.h"
 #include "sim/percentile_report.h"
 #include "sim/percentiles.h"
 #include "sim/prediction_json.h"
@@ -29,6 +32,7 @@ examples:
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/compare_ddp_async.json --bucket-cap 12MiB,24MiB --json -
   bucketwise predict scenarios/cs336_xl.json --set /cluster/ranks=8 --trace step.json
+  bucketwise predict scenarios/resnet50_8xh100.json --plan optimal
 )";
 
 po::options_description described_options() {
@@ -37,7 +41,10 @@ po::options_description described_options() {
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
          "caps to evaluate, such as 1MiB,25MiB; auto: every cap at which the plan changes");
     add_scenario_options(options);
-    options.add_options()                                                                         //
+    options.add_options()  //
+        ("plan", po::value<std::string>(),
+         "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
+         "far the others are from it")                                                            //
         ("json", po::value<std::string>(), "write the prediction as JSON; - is standard output")  //
         ("trace", po::value<std::string>(),
          "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
@@ -83,6 +90,15 @@ std::optional<std::int64_t> requested_draws(const po::variables_map& values,
                     : default_draws;
 }
 
+// Whether the optimal plan is asked for.
+bool wants_optimal_plan(const po::variables_map& values) {
+    const std::string plan = text_or_empty(values, "plan");
+    if (values.count("plan") != 0 && plan != "optimal") {
+        throw UsageError{fmt::format("--plan: expected optimal, got {}", plan)};
+    }
+    return !plan.empty();
+}
+
 }  // namespace
 
 int run_predict(const std::vector<std::string>& arguments) {
@@ -97,6 +113,7 @@ int run_predict(const std::vector<std::string>& arguments) {
             "predict: expected a scenario file, got none; see bucketwise predict --help"};
     }
     const std::string file = values["scenario"].as<std::string>();
+    const bool with_optimum = wants_optimal_plan(values);
     const bool json_to_stdout =
         values.count("json") != 0 && values["json"].as<std::string>() == "-";
     const bool trace_to_stdout =
@@ -117,10 +134,17 @@ int run_predict(const std::vector<std::string>& arguments) {
     if (draws) {
         percentiles = percentile_table(input, scenario.sync, prediction, *draws);
     }
+    std::optional<OptimalPlan> optimum;
+    if (with_optimum) {
+        optimum = optimal_plan_with_progress(scenario, input);
+    }
     if (values.count("json") != 0) {
         Json json = to_json(scenario, prediction);
         if (percentiles) {
             json["percentiles"] = to_json(*percentiles);
+        }
+        if (optimum) {
+            json["optimal"] = to_json(*optimum);
         }
         write_output(values["json"].as<std::string>(), json_text(json));
     }
@@ -133,8 +157,9 @@ int run_predict(const std::vector<std::string>& arguments) {
                      best_step_trace(scenario, input, prediction));
     }
     if (!json_to_stdout && !trace_to_stdout) {
-        write_output(
-            "-", text_report(scenario, prediction) + (percentiles ? text_of(*percentiles) : ""));
+        write_output("-", text_report(scenario, prediction) +
+                              (percentiles ? text_of(*percentiles) : "") +
+                              (optimum ? optimal_text(scenario, *optimum) : ""));
     }
     return exit_done;
 }

@@ -31,6 +31,11 @@ Prediction predict_with_progress(const Scenario& scenario, const StepInput& inpu
     return prediction;
 }
 
+OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input) {
+    ProgressLine line;
+    return optimal_plan(input, scenario.sync, [&](double done) { line(done); });
+}
+
 bool can_be_traced(const StepInput& input) {
     return operations_of(input) <= most_traced_operations;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/optimal_plan.h"
 #include "sim/program.h"
 #include "sim/scenario.h"
 #include "sim/sweep.h"
@@ -15,6 +16,9 @@ namespace bucketwise {
 // it takes long, a line on the terminal says how far it is.
 Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                  const std::vector<Bytes>& caps);
+
+// Likewise.
+OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input);
 
 // Whether the step has few enough operations for a trace to be of use.
 bool can_be_traced(const StepInput& input);

@@ -11,7 +11,7 @@ namespace bucketwise {
 // scenario names a cap), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
 // bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, times
 // in ms, and, where there is something to draw (confidence.h), step_interval_ms, which holds 95 %
-// of steps, and expected_regret.
+// of steps, and expected_regret. With --plan optimal the program adds `optimal` (optimal_report.h).
 Json to_json(const Scenario& scenario, const Prediction& prediction);
 
 // The number of MiB to type for a cap; null without one.

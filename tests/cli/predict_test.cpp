@@ -66,6 +66,43 @@ TEST_CASE("asked caps come back in rising order, one row each") {
     CHECK(json["sweep"][2]["buckets"] == 1);
 }
 
+TEST_CASE("the optimal plan comes with a bound and with what can be asked for", "[optimal]") {
+    const std::string two = "predict " + scenario("two_buckets.json");
+    const nlohmann::json json = nlohmann::json::parse(run(two + " --plan optimal --json -").output);
+    const nlohmann::json& optimal = json["optimal"];
+    // The 2 MiB are ready at 1 ms and take 2.197152, the 1 MiB at 3 ms and 1.148576 if alone, so it
+    // starts at 3.197152 and ends 4.345728 ms into backward. Both together would start at 3 ms.
+    CHECK(optimal["step_ms"] == 5.345728);
+    CHECK(optimal["bound_ms"] == 5.345728);
+    CHECK(optimal["proved"] == true);
+    CHECK(optimal["bucket_bytes"] == nlohmann::json{2097152, 1048576});
+    CHECK(optimal["gaps"][0]["plan"] == "default");
+    CHECK(optimal["gaps"][0]["gap"] == 0.0);
+    CHECK(run(two + " --plan optimal").output.find("Optimal plan, proved: 5.346 ms") !=
+          std::string::npos);
+    // Nothing changes unless asked for.
+    CHECK(!nlohmann::json::parse(run(two + " --json -").output).contains("optimal"));
+    for (const char* wrong :
+         {"--plan best", "--plan ''", "--plan", "--plan optimal --strategy none"}) {
+        const Outcome outcome = run(two + " " + wrong, "2>&1 >/dev/null");
+        CHECK(outcome.exit_code == 2);
+        CHECK(std::count(outcome.output.begin(), outcome.output.end(), '\n') == 1);
+    }
+}
+
+TEST_CASE("the list of the optimal plan, typed into the scenario, gives its step", "[optimal]") {
+    const std::string gpt2 = "predict " + scenario("gpt2_h200.json") + " --json - ";
+    const nlohmann::json optimal =
+        nlohmann::json::parse(run(gpt2 + "--plan optimal").output)["optimal"];
+    REQUIRE(optimal["bucket_cap_mib_list"].is_array());
+    const nlohmann::json typed = nlohmann::json::parse(
+        run(gpt2 + "--set '/sync/bucket_cap_mib_list=" + optimal["bucket_cap_mib_list"].dump() +
+            "'")
+            .output);
+    CHECK(typed["best"]["step_ms"] == optimal["step_ms"]);
+    CHECK(typed["best"]["bucket_bytes"] == optimal["bucket_bytes"]);
+}
+
 TEST_CASE("options change the scenario") {
     const std::string two = "predict " + scenario("two_buckets.json") + " --json - ";
     const auto step_ms = [&](const std::string& options) {
