@@ -15,6 +15,7 @@
 #include "sim/plan_search.h"
 #include "sim/program_builder.h"
 #include "sim/step_parts.h"
+#include "sim/varied_steps.h"
 
 namespace bucketwise {
 namespace {
@@ -461,7 +462,16 @@ double gap_to(const OptimalPlan& optimum, Duration step) {
 
 OptimalPlan optimal_plan(const StepInput& input, const SyncRequest& request,
                          const Progress& progress) {
-    return Planning(input, request, progress).planned();
+    if (input.classes.empty()) {
+        return Planning(input, request, progress).planned();
+    }
+    // Whoever computes slowest arrives last everywhere, so the others change nothing.
+    StepInput slowest = input;
+    scale_computing(slowest, largest_slowdown(input.classes));
+    slowest.classes.clear();
+    OptimalPlan optimum = Planning(slowest, request, progress).planned();
+    optimum.notes.emplace_back("the plan is the slowest rank's, which everybody waits for");
+    return optimum;
 }
 
 }  // namespace bucketwise

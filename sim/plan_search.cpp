@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "sim/engine.h"
+#include "sim/invariant.h"
 #include "sim/program_builder.h"
+#include "sim/step_parts.h"
 
 namespace bucketwise {
 namespace {
@@ -226,18 +228,24 @@ class BranchAndBound {
 
 SimulatedCuts::SimulatedCuts(const StepInput& input, const SyncSettings& sync,
                              const GradientLine& line)
-    : input_(input), sync_(sync), line_(line), before_(input, sync) {}
+    : input_(input), sync_(sync), line_(line) {
+    invariant(input.classes.empty(), "one rank stands for all");
+    const StepBeforeClosing before(input, sync);
+    seconds_before_closing_ = before.longest_possible_seconds();
+    start_ = before.simulate().front();
+}
 
 Duration SimulatedCuts::step(const BucketPlan& plan) {
     build_closing(input_, sync_, plan, program_);
     simulated_ += std::ssize(program_.instructions);
-    return before_.step_with(program_);
+    check_length(seconds_before_closing_ + longest_possible_seconds(program_));
+    return close_step(program_, {}, {start_}).step();
 }
 
 LaunchedBuckets SimulatedCuts::launched(const Cuts& cuts) {
     FirstBuckets(input_, sync_, line_, cuts, program_).build();
     simulated_ += std::ssize(program_.instructions);
-    const Simulation simulation = simulate({&program_, 1}, Record::timeline, before_.progress());
+    const Simulation simulation = simulate({&program_, 1}, Record::timeline, start_);
     LaunchedBuckets result{
         cuts, simulation.progress.front().host, simulation.progress.front().device, {}};
     for (const Span& span : simulation.timeline.spans) {

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <functional>
 
+#include "sim/engine.h"
 #include "sim/gradient_line.h"
 #include "sim/max_plus_plan.h"
 #include "sim/program.h"
-#include "sim/step_parts.h"
 #include "sim/strategy.h"
 #include "sim/units.h"
 
@@ -29,14 +29,15 @@ class SimulatedCuts {
     // of them here, the rest of their all-reduces is undisturbed. Precondition: cuts keep order.
     LaunchedBuckets launched(const Cuts& cuts);
 
-    [[nodiscard]] const RankProgress& start() const { return before_.progress(); }
+    [[nodiscard]] const RankProgress& start() const { return start_; }
     [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
   private:
     const StepInput& input_;
     const SyncSettings& sync_;
     const GradientLine& line_;
-    StepBeforeClosing before_;
+    double seconds_before_closing_;  // at most
+    RankProgress start_;             // where the closing part begins
     Program program_;
     std::int64_t simulated_ = 0;  // instructions
 };

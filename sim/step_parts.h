@@ -40,8 +40,6 @@ class StepBeforeClosing {
     // Of all its collectives, each as long as it takes alone.
     [[nodiscard]] Duration communication() const;
 
-    [[nodiscard]] const RankProgress& progress() const { return progress_; }
-
   private:
     [[nodiscard]] double sum_over_parts(double (*seconds_of)(const Program&)) const;
 
