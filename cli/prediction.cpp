@@ -32,7 +32,7 @@ Prediction predict_with_progress(const Scenario& scenario, const StepInput& inpu
 }
 
 OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input) {
-    ProgressLine line;
+    PercentLine line("searching for the optimal plan");
     return optimal_plan(input, scenario.sync, [&](double done) { line(done); });
 }
 

@@ -1,13 +1,11 @@
 // bucketwise sweep SCENARIO --vary POINTER=VALUES: the step at every combination of values, in
 // parallel, a row each.
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -18,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
+#include "cli/parallel_texts.h"
 #include "cli/progress.h"
 #include "cli/scenario_document.h"
 #include "cli/size.h"
@@ -247,83 +246,34 @@ void check_values(const SweepTask& task) {
     }
 }
 
-// The rows of a block, simulated by several threads. Chunks of points are handed out in order, so
-// that the text, and the point that is complained of, do not depend on the number of threads.
-class ParallelRows {
-  public:
-    ParallelRows(const SweepTask& task, const RowFormat& format, const Block& block,
-                 std::int64_t jobs)
-        : task_(task), format_(format), block_(block), jobs_(jobs) {
-        constexpr std::int64_t most_points_in_chunk = 1024;
-        constexpr std::int64_t chunks_per_job = 16;
-        chunk_size_ = std::clamp<std::int64_t>(block.size() / (jobs * chunks_per_job), 1,
-                                               most_points_in_chunk);
-        chunks_.resize(static_cast<std::size_t>((block.size() + chunk_size_ - 1) / chunk_size_));
-        first_failed_ = std::ssize(chunks_);
-    }
-
-    std::vector<std::string> run() {
-        const std::int64_t threads = std::min(jobs_, std::ssize(chunks_));
-        std::vector<std::jthread> others;
-        for (std::int64_t i = 1; i < threads; ++i) {
-            others.emplace_back([this] { work(false); });
-        }
-        work(true);
-        others.clear();
-        if (failure_) {
-            std::rethrow_exception(failure_);
-        }
-        return std::move(chunks_);
-    }
-
-  private:
-    void work(bool shows_progress) {
-        std::optional<PercentLine> line;
-        if (shows_progress) {
-            line.emplace("simulating what-ifs");
-        }
-        std::int64_t chunk = next_chunk_++;
-        try {
-            WhatIfs what_ifs(task_.document, task_.file, remembering_reader(), task_.grid,
-                             task_.cap);
-            for (; chunk < first_failed_; chunk = next_chunk_++) {
-                chunks_[static_cast<std::size_t>(chunk)] = rows_of(chunk, what_ifs);
-                if (line) {
-                    (*line)(static_cast<double>(chunk) / static_cast<double>(chunks_.size()));
-                }
-            }
-        } catch (...) {
-            const std::lock_guard lock(mutex_);
-            if (chunk < first_failed_) {
-                first_failed_ = chunk;
-                failure_ = std::current_exception();
-            }
-        }
-    }
-
-    std::string rows_of(std::int64_t chunk, WhatIfs& what_ifs) const {
+// The rows of a block, in chunks that several threads simulate.
+std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& format,
+                                        const Block& block, std::int64_t jobs) {
+    constexpr std::int64_t most_points_in_chunk = 1024;
+    constexpr std::int64_t chunks_per_job = 16;
+    const std::int64_t chunk_size =
+        std::clamp<std::int64_t>(block.size() / (jobs * chunks_per_job), 1, most_points_in_chunk);
+    const auto rows_of = [&](WhatIfs& what_ifs, std::int64_t chunk) {
         fmt::memory_buffer text;
         std::vector<std::size_t> position;
-        const std::int64_t begin = block_.begin + chunk * chunk_size_;
-        const std::int64_t end = std::min(begin + chunk_size_, block_.end);
+        const std::int64_t begin = block.begin + chunk * chunk_size;
+        const std::int64_t end = std::min(begin + chunk_size, block.end);
         for (std::int64_t point = begin; point < end; ++point) {
-            task_.grid.locate(point, position);
-            format_.append(text, point, position, what_ifs.evaluate(point));
+            task.grid.locate(point, position);
+            format.append(text, point, position, what_ifs.evaluate(point));
         }
         return fmt::to_string(text);
-    }
-
-    const SweepTask& task_;
-    const RowFormat& format_;
-    Block block_;
-    std::int64_t jobs_;
-    std::int64_t chunk_size_ = 1;
-    std::vector<std::string> chunks_;
-    std::atomic<std::int64_t> next_chunk_{0};
-    std::atomic<std::int64_t> first_failed_{0};
-    std::mutex mutex_;  // of what follows, and of writing first_failed_
-    std::exception_ptr failure_;
-};
+    };
+    PercentLine line("simulating what-ifs");
+    ParallelTexts chunks((block.size() + chunk_size - 1) / chunk_size, jobs);
+    return chunks.make(
+        [&]() -> TextMaker {
+            auto what_ifs = std::make_shared<WhatIfs>(task.document, task.file,
+                                                      remembering_reader(), task.grid, task.cap);
+            return [&, what_ifs](std::int64_t chunk) { return rows_of(*what_ifs, chunk); };
+        },
+        [&](double done) { line(done); });
+}
 
 SweepTask requested_task(const po::variables_map& values, const std::string& file) {
     std::vector<VariedKey> keys;
@@ -380,7 +330,7 @@ int run_sweep(const std::vector<std::string>& arguments) {
     check_values(task);
     const RowFormat rows(task.grid, format == "csv", task.cap.best);
     std::string text = block.is_first ? rows.header() : "";
-    for (std::string& chunk : ParallelRows(task, rows, block, jobs).run()) {
+    for (std::string& chunk : simulated_rows(task, rows, block, jobs)) {
         text += chunk;
         chunk = {};
     }
