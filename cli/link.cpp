@@ -68,6 +68,7 @@ constexpr std::array<CollectiveKind, 4> all_collectives{
 
 struct LinkRequest {
     std::string file;
+    std::string pointer;  // of the link in it
     LinkParameters link;
     RankGroup group;
     CollectiveKind kind = CollectiveKind::all_reduce;
@@ -92,6 +93,11 @@ LinkRequest read_link_request(const std::string& file) {
             request.group.ranks_per_node = read_integer(*per_node, 1, request.group.ranks);
         }
         place = object.at("link");
+        if (place.value->is_string()) {
+            request.file = path_beside(file, place.value->get<std::string>());
+        } else {
+            request.pointer = place.pointer;
+        }
     }
     request.link = read_link(place, read_text_file);
     return request;
@@ -154,7 +160,7 @@ void set_group(const po::variables_map& values, LinkRequest& request) {
 }
 
 // Whether the collective can be simulated message by message.
-void check_messages(const LinkRequest& request) {
+void check_by_messages(const LinkRequest& request) {
     if (!request.link.topology) {
         throw UsageError{"link show: --by-messages has no effect without a topology"};
     }
@@ -190,13 +196,23 @@ LinkRequest requested_link(const po::variables_map& values) {
     request.sizes = parse_sizes(values["bytes"].as<std::string>(), "--bytes");
     request.by_messages = values.count("by-messages") != 0;
     if (request.by_messages) {
-        check_messages(request);
+        check_by_messages(request);
     }
+    const auto refuse = [&](const TopologyFault& fault) {
+        throw InputError(request.file, request.pointer + fault.pointer, fault.expected, fault.got);
+    };
     if (request.link.topology) {
         if (const auto fault = check_topology(request.link, request.group.ranks)) {
-            throw InputError(request.file, fault->pointer, fault->expected, fault->got);
+            refuse(*fault);
         }
         prepare_topology(request.link, request.group.ranks);
+    }
+    if (request.by_messages) {
+        if (const auto fault =
+                check_messages(schedule_on(request.kind, request.link.algorithm, {1},
+                                           request.group.ranks, *request.link.topology, true))) {
+            refuse(*fault);
+        }
     }
     return request;
 }

@@ -279,8 +279,11 @@ class ChunkEngine {
             connection.known_bytes = message.bytes;
             connection.known_time = transfer_time(message.bytes, connection.rate);
         }
-        connection.busy_until = std::max(now_, connection.busy_until) + connection.known_time;
-        queue_.push(connection.busy_until + connection.latency, actor, message.step);
+        // Nothing lasts longer, however often it is added up.
+        connection.busy_until = std::min(
+            std::max(now_, connection.busy_until) + connection.known_time, longest_duration);
+        queue_.push(std::min(connection.busy_until + connection.latency, longest_duration), actor,
+                    message.step);
     }
 
     // --- shared links ---
@@ -322,7 +325,8 @@ class ChunkEngine {
             const double picoseconds = std::round(shared.left_bytes / shared.rate * 1e12);
             const double most = static_cast<double>(longest_duration.count());
             const Duration left{static_cast<std::int64_t>(std::min(picoseconds, most))};
-            queue_.push(now_ + left, flow_owner_[flow] | flow_bit, ++shared.generation);
+            queue_.push(std::min(now_ + left, longest_duration), flow_owner_[flow] | flow_bit,
+                        ++shared.generation);
         }
     }
 
@@ -334,7 +338,8 @@ class ChunkEngine {
         const WaitingMessage message = shared.waiting.front();
         shared.waiting.erase(shared.waiting.begin());
         shares_.remove(shared.flow);
-        queue_.push(now_ + connections_[shared.connection].latency, message.actor, message.step);
+        queue_.push(std::min(now_ + connections_[shared.connection].latency, longest_duration),
+                    message.actor, message.step);
         if (!shared.waiting.empty()) {
             start_flow(shared);
         }

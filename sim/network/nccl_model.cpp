@@ -106,7 +106,8 @@ class NcclModel {
     }
 
     [[nodiscard]] Duration time(const Cost& cost) const {
-        return duration_from_us(cost.latency_us + bytes_ / (cost.gb_per_s * 1e3));
+        const double us = cost.latency_us + bytes_ / (cost.gb_per_s * 1e3);
+        return duration_from_us(std::min(us, to_us(longest_duration)));
     }
 
   private:

@@ -121,7 +121,7 @@ class CollectiveSchedule {
         std::uint32_t first_connection = 0;
         Bytes bytes;  // of each message
     };
-    static constexpr std::size_t most_levels = 4;
+    static constexpr std::size_t most_levels = 8;
 
     struct TreePlace {
         std::int32_t parent = -1;

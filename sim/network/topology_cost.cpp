@@ -14,6 +14,16 @@
 namespace bucketwise {
 namespace {
 
+// Nothing lasts longer than longest_duration, however often it is repeated or added up.
+Duration repeated(std::int64_t times, Duration time) {
+    const double most = static_cast<double>(longest_duration.count());
+    const bool fits = static_cast<double>(times) * static_cast<double>(time.count()) < most;
+    return fits ? times * time : longest_duration;
+}
+Duration sum(Duration a, Duration b) {
+    return std::min(a + b, longest_duration);
+}
+
 std::int64_t groups_of(std::int64_t ranks, std::int64_t size) {
     return (ranks + size - 1) / size;
 }
@@ -52,12 +62,12 @@ Duration ring_time(std::int64_t rounds, Bytes bytes, Share wire, std::int64_t ra
     BytesPerSecond narrowest{std::numeric_limits<std::int64_t>::max()};
     for (std::size_t i = 0; i < levels.size(); ++i) {
         if (hops[i] > 0) {
-            latency += hops[i] * levels[i].latency;
+            latency = sum(latency, repeated(hops[i], levels[i].latency));
             cheapest = std::min(cheapest, levels[i].latency);
             narrowest = std::min(narrowest, levels[i].group);
         }
     }
-    return rounds * (latency - cheapest) + transfer_time(bytes, narrowest, wire);
+    return sum(repeated(rounds, latency - cheapest), transfer_time(bytes, narrowest, wire));
 }
 
 Bytes divided(Bytes whole, std::int64_t parts) {
@@ -73,8 +83,10 @@ Duration hierarchical_time(std::int64_t passes, Bytes bytes, std::int64_t ranks,
     for (const TopologyLevel& level : levels) {
         const std::int64_t size = std::min(level.size, ranks) / below;
         if (size > 1) {
+            const std::int64_t steps = passes * (size - 1);
             bytes = divided(bytes, size);
-            time += passes * (size - 1) * (level.latency + transfer_time(bytes, level.each));
+            time = sum(time, sum(repeated(steps, level.latency),
+                                 transfer_time(bytes, level.each, {steps, 1})));
         }
         below = std::min(level.size, ranks);
     }
@@ -98,14 +110,14 @@ Duration direct_time(std::int64_t rounds, Bytes bytes, std::int64_t ranks,
         if (i == 0) {
             crossing = std::min(levels[0].size, ranks) - 1;
         }
-        longest = std::max(longest, transfer_time(crossing * piece, levels[i].each));
+        longest = std::max(longest, transfer_time(piece, levels[i].each, {crossing, 1}));
         below = std::min(levels[i].size, ranks);
     }
     Duration farthest = levels.back().latency;
     if (topology.sites) {
         farthest += (topology.sites->count / 2 - 1) * topology.sites->latency;
     }
-    return rounds * (farthest + longest);
+    return repeated(rounds, sum(farthest, longest));
 }
 
 Duration exchange_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLevel>& levels) {
@@ -115,11 +127,11 @@ Duration exchange_time(Bytes bytes, std::int64_t ranks, const std::vector<Topolo
     for (std::int64_t distance = 1; distance < core; distance *= 2) {
         piece = divided(piece, 2);
         const TopologyLevel& level = level_for(levels, distance);
-        time += 2 * (level.latency + transfer_time(piece, level.each));
+        time = sum(time, repeated(2, sum(level.latency, transfer_time(piece, level.each))));
     }
     if (core < ranks) {
         const TopologyLevel& level = level_for(levels, core);
-        time += 2 * (level.latency + transfer_time(bytes, level.each));
+        time = sum(time, repeated(2, sum(level.latency, transfer_time(bytes, level.each))));
     }
     return time;
 }
@@ -136,8 +148,9 @@ Duration tree_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLe
             narrowest = std::min(narrowest, level.group);
         }
     }
-    return 2 * ((per_node - 1) * levels.front().latency + depth * levels.back().latency) +
-           transfer_time(bytes, narrowest, {2, 1});
+    const Duration latency =
+        sum(repeated(per_node - 1, levels.front().latency), repeated(depth, levels.back().latency));
+    return sum(repeated(2, latency), transfer_time(bytes, narrowest, {2, 1}));
 }
 
 // The switch of a node sums what it reads and writes to all at once: every GPU sends all of its
@@ -154,8 +167,10 @@ Duration nvls_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLe
     for (std::size_t i = 1; i < levels.size(); ++i) {
         const std::int64_t size = std::min(levels[i].size, ranks) / below;
         if (size > 1) {
+            const std::int64_t steps = 2 * (size - 1);
             part = divided(part, size);
-            time += 2 * (size - 1) * (levels[i].latency + transfer_time(part, levels[i].each));
+            time = sum(time, sum(repeated(steps, levels[i].latency),
+                                 transfer_time(part, levels[i].each, {steps, 1})));
         }
         below = std::min(levels[i].size, ranks);
     }
@@ -172,6 +187,40 @@ std::int64_t period_of(const std::vector<TopologyLevel>& levels, std::int64_t ra
         }
     }
     return ranks % period == 0 ? period : 0;
+}
+
+std::uint64_t most_messages(Algorithm algorithm) {
+    switch (algorithm) {
+        case Algorithm::direct:
+            return most_direct_messages;
+        case Algorithm::recursive_halving_doubling:
+        case Algorithm::double_binary_tree:
+            return most_tree_messages;
+        case Algorithm::ring:
+        case Algorithm::hierarchical:
+        case Algorithm::nvls:
+        case Algorithm::nccl:
+            break;
+    }
+    return most_ring_messages;
+}
+
+// Of a regular topology: levels are rings of whole groups.
+std::optional<TopologyFault> check_levels(const RegularTopology& topology, std::int64_t ranks) {
+    std::int64_t below = 1;
+    for (const TopologyLevel& level : levels_of(topology, ranks)) {
+        const std::int64_t size = std::min(level.size, ranks);
+        if (size % below != 0) {
+            return TopologyFault{
+                "/topology/tiers",
+                fmt::format("tiers whose groups are full, each of {} ranks, for an algorithm with "
+                            "a ring on each level",
+                            below),
+                fmt::format("a last one of {}", size % below)};
+        }
+        below = size;
+    }
+    return std::nullopt;
 }
 
 }  // namespace
@@ -339,33 +388,65 @@ Duration interpolate(const std::vector<SimulatedTime>& times, Bytes bytes) {
     return Duration{std::llround(std::clamp(time, 0.0, most))};
 }
 
+std::uint64_t messages_of(const ScheduleRequest& request) {
+    const auto ranks = static_cast<std::uint64_t>(request.ranks);
+    const auto pieces = static_cast<std::uint64_t>(request.chunks);
+    const std::uint64_t rounds = request.kind == CollectiveKind::all_reduce ? 2 : 1;
+    std::uint64_t steps = ranks - 1;
+    switch (request.algorithm) {
+        case Algorithm::hierarchical:
+            steps = 0;
+            for (const std::int64_t size : request.levels) {
+                steps += static_cast<std::uint64_t>(size - 1);
+            }
+            break;
+        case Algorithm::recursive_halving_doubling:
+            steps = std::bit_width(ranks);
+            break;
+        case Algorithm::double_binary_tree:
+            steps = 2;
+            break;
+        case Algorithm::ring:
+        case Algorithm::direct:
+        case Algorithm::nvls:
+        case Algorithm::nccl:
+            break;
+    }
+    const auto acting = request.classes == 0 ? ranks : static_cast<std::uint64_t>(request.classes);
+    return acting * steps * rounds * pieces;
+}
+
+std::optional<TopologyFault> check_messages(const ScheduleRequest& request) {
+    const std::uint64_t most = most_messages(request.algorithm);
+    const std::uint64_t messages = messages_of(request);
+    if (messages <= most) {
+        return std::nullopt;
+    }
+    return TopologyFault{
+        "/topology",
+        fmt::format("{} of at most {} messages where they are simulated one by one",
+                    name_of(request.kind), most),
+        std::to_string(messages)};
+}
+
 std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int64_t ranks) {
     const Topology& topology = *link.topology;
     if (auto fault = check_places(topology, ranks)) {
         fault->pointer = "/topology" + fault->pointer;
         return fault;
     }
-    if (!topology.irregular() || ranks == 1) {
+    if (ranks == 1) {
         return std::nullopt;
     }
-    // Before a schedule is made: its connections are as many as an all-to-all's.
-    const auto count = static_cast<std::uint64_t>(ranks);
-    const bool quadratic = link.algorithm == Algorithm::ring || link.algorithm == Algorithm::direct;
-    const std::uint64_t messages =
-        quadratic
-            ? 2 * count * (count - 1) *
-                  static_cast<std::uint64_t>(link.algorithm == Algorithm::ring ? ring_pieces : 1)
-            : CollectiveSchedule(schedule_on(CollectiveKind::all_reduce, link.algorithm, {1}, ranks,
-                                             topology, false))
-                  .messages();
-    if (messages > most_simulated_messages) {
-        return TopologyFault{
-            "/topology",
-            fmt::format("an all-reduce of at most {} messages where they are simulated one by one",
-                        most_simulated_messages),
-            std::to_string(messages)};
+    if (link.algorithm == Algorithm::hierarchical || link.algorithm == Algorithm::nvls) {
+        if (auto fault = check_levels(*topology.regular, ranks)) {
+            return fault;
+        }
     }
-    return std::nullopt;
+    return topology.irregular()
+               ? check_messages(schedule_on(CollectiveKind::all_reduce, link.algorithm, {1}, ranks,
+                                            topology, false))
+               : std::nullopt;
 }
 
 void prepare_topology(LinkParameters& link, std::int64_t ranks) {

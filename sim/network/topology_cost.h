@@ -41,8 +41,12 @@ std::vector<std::int64_t> group_sizes(const RegularTopology& topology, std::int6
 Duration topology_time(CollectiveKind kind, Algorithm algorithm, Bytes bytes, std::int64_t ranks,
                        const RegularTopology& topology);
 
-// Most messages that one all-reduce may have to be simulated for a link: some seconds' work.
-constexpr std::uint64_t most_simulated_messages = 20'000'000;
+// Most messages of a collective that is simulated message by message: some seconds' work, of a few
+// sizes. Messages of rings mostly have links for themselves; those of trees share them, and in a
+// direct exchange every message shares with all others.
+constexpr std::uint64_t most_ring_messages = 20'000'000;
+constexpr std::uint64_t most_tree_messages = 1'200'000;
+constexpr std::uint64_t most_direct_messages = 140'000;
 
 // How many pieces a buffer is cut into that follow one another through a ring whose links differ in
 // speed, and through trees. More of them fill the slowest link better.
@@ -64,6 +68,13 @@ std::vector<SimulatedTime> simulate_all_reduces(Algorithm algorithm, std::int64_
 
 // On the line through the two nearest sizes. Precondition (asserted): at least two.
 Duration interpolate(const std::vector<SimulatedTime>& times, Bytes bytes);
+
+// Messages of the collective, those included that stay on their rank.
+std::uint64_t messages_of(const ScheduleRequest& request);
+
+// Why it has too many messages to be simulated by them; the pointer is below the link. None: it has
+// not.
+std::optional<TopologyFault> check_messages(const ScheduleRequest& request);
 
 // Why a topology cannot be asked for a collective of so many ranks with this algorithm; the pointer
 // is below the link. None: it can.

@@ -166,8 +166,67 @@ TEST_CASE("ranks that have no place on the topology, or no way, are refused with
     far_too_large["cluster"]["link"]["topology"].erase("nccl");
     CHECK(scenario_error(far_too_large).empty());
     far_too_large["cluster"]["link"]["topology"]["slow_ranks"] = {{{"rank", 1}}};
-    far_too_large["cluster"]["ranks"] = 2048 * 4;
-    CHECK(scenario_error(far_too_large).find("s.json: /cluster/link/topology") == 0);
+    // 2 x 2048 x 2047.
+    CHECK(
+        scenario_error(far_too_large) ==
+        "s.json: /cluster/link/topology: expected all-reduce of at most 140000 messages where they "
+        "are simulated one by one, got 8384512");
+}
+
+TEST_CASE("a ring on each level asks for full groups") {
+    // 33 nodes: one leaf of 32 is full, the other has one.
+    Json uneven = scenario_on(h100_pod, 33 * 8);
+    CHECK(scenario_error(uneven).empty());
+    for (const char* algorithm : {"hierarchical", "nvls"}) {
+        uneven["cluster"]["link"]["algorithm"] = algorithm;
+        CHECK(scenario_error(uneven) ==
+              "s.json: /cluster/link/topology/tiers: expected tiers whose groups are full, each of "
+              "256 ranks, for an algorithm with a ring on each level, got a last one of 8");
+    }
+    uneven["cluster"]["ranks"] = 64 * 8;
+    CHECK(scenario_error(uneven).empty());
+}
+
+TEST_CASE("costs beyond ten days stay there, and a step of them is refused") {
+    Json slow = scenario_on(two_hosts, 2);
+    for (Json& link : slow["cluster"]["link"]["topology"]["links"]) {
+        link["bandwidth_gb_per_s"] = 1e-6;
+    }
+    const Scenario hosts = parse(slow);
+    CHECK(collective_time(CollectiveKind::all_reduce, {std::int64_t{1} << 50}, hosts.group,
+                          hosts.link) <= longest_duration);
+    Json pod = scenario_on(h100_pod, 2048);
+    pod["cluster"]["link"]["topology"]["nics"]["bandwidth_gb_per_s"] = 1e-6;
+    for (const char* algorithm : {"nccl", "ring", "direct", "hierarchical", "nvls",
+                                  "recursive_halving_doubling", "double_binary_tree"}) {
+        pod["cluster"]["link"]["algorithm"] = algorithm;
+        const Scenario scenario = parse(pod);
+        const Duration time = collective_time(CollectiveKind::all_reduce, {std::int64_t{1} << 50},
+                                              scenario.group, scenario.link);
+        CAPTURE(algorithm);
+        CHECK(time >= longest_duration);
+        CHECK(time <= longest_duration + duration_from_us(3));  // launch_us
+    }
+}
+
+TEST_CASE("as many messages are counted as a schedule sends") {
+    for (const std::int64_t ranks : {2, 4, 8, 16, 32}) {
+        for (const Algorithm algorithm :
+             {Algorithm::ring, Algorithm::direct, Algorithm::recursive_halving_doubling,
+              Algorithm::hierarchical, Algorithm::double_binary_tree}) {
+            const ScheduleRequest request =
+                schedule_on(CollectiveKind::all_reduce, algorithm, {1 << 20}, ranks,
+                            testing::narrow_tree(), false);
+            const std::uint64_t sent = CollectiveSchedule(request).messages();
+            const std::uint64_t counted = messages_of(request);
+            CAPTURE(ranks, name_of(algorithm), sent, counted);
+            // An upper bound where not all ranks send alike.
+            CHECK(counted >= sent);
+            CHECK((counted == sent || algorithm == Algorithm::recursive_halving_doubling ||
+                   algorithm == Algorithm::double_binary_tree));
+            CHECK(counted <= 2 * sent + 64 * 4);
+        }
+    }
 }
 
 TEST_CASE("where messages are simulated, a step sees their time at every size") {
