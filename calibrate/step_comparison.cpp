@@ -216,10 +216,10 @@ void remove_latency(LinkParameters& link) {
     }
 }
 
-WhatIf best_of(const std::string& change, const StepInput& input, const Scenario& scenario,
-               const std::vector<CapComparison>& points) {
+ChangedMachine best_of(const std::string& change, const StepInput& input, const Scenario& scenario,
+                       const std::vector<CapComparison>& points) {
     Evaluator evaluator(input, scenario.sync);
-    WhatIf result;
+    ChangedMachine result;
     result.change = change;
     for (const CapComparison& point : points) {
         const Evaluation evaluation = evaluator.evaluate(point.measured.asked_cap());
@@ -232,8 +232,8 @@ WhatIf best_of(const std::string& change, const StepInput& input, const Scenario
     return result;
 }
 
-std::vector<WhatIf> what_if(const StepInput& input, const Scenario& scenario,
-                            const std::vector<CapComparison>& points) {
+std::vector<ChangedMachine> what_if(const StepInput& input, const Scenario& scenario,
+                                    const std::vector<CapComparison>& points) {
     StepInput faster = input;
     scale_bandwidth(faster.link, 2);
     StepInput prompt = input;

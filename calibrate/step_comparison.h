@@ -29,11 +29,11 @@ struct CapComparison {
 };
 
 // The predicted step if something were different, at the best of the measured caps.
-struct WhatIf {
+struct ChangedMachine {
     std::string change;
     double step_ms = 0;
     std::optional<Bytes> cap;
-    bool operator==(const WhatIf&) const = default;
+    bool operator==(const ChangedMachine&) const = default;
 };
 
 // One span of a step, for a picture.
@@ -69,7 +69,7 @@ struct Comparison {
     double regret = 0;             // of the chosen
     double noise_floor = 0;        // median half-width of the measured intervals
     double gain_over_default = 0;  // measured: default / chosen - 1
-    std::vector<WhatIf> what_if;
+    std::vector<ChangedMachine> what_if;
     StepPicture predicted_picture;  // of the chosen cap
     StepPicture measured_picture;
     std::vector<std::string> notes;

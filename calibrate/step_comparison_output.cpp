@@ -117,7 +117,7 @@ std::string causes_text(const Comparison& comparison) {
 std::string what_if_text(const Comparison& comparison) {
     std::string text = "\n  What would help, each at its own best of these caps\n";
     const double now_ms = comparison.what_if.front().step_ms;
-    for (const WhatIf& what : comparison.what_if) {
+    for (const ChangedMachine& what : comparison.what_if) {
         text += fmt::format("  {:>22}  {:>10.2f} ms  {:>6.1f} %  {}\n", what.change, what.step_ms,
                             100 * (what.step_ms / now_ms - 1), cap_text(what.cap));
     }
@@ -132,7 +132,7 @@ Json to_json(const Comparison& comparison) {
         points.push_back(point_json(point));
     }
     Json what_if = Json::array();
-    for (const WhatIf& what : comparison.what_if) {
+    for (const ChangedMachine& what : comparison.what_if) {
         what_if.push_back({{"change", what.change},
                            {"step_ms", what.step_ms},
                            {"bucket_cap_mib", mib_or_null(what.cap)}});

@@ -75,10 +75,9 @@ void set_ranks(const po::variables_map& values, const std::optional<RankIdentity
     const bool foreign = identity && !is_own_rank(identity);
     scenario.group = {*ranks, foreign ? identity->local_ranks : *ranks};
     if (scenario.link.topology) {
-        if (const auto fault = check_topology(scenario.link, *ranks)) {
+        if (const auto fault = prepare_topology(scenario.link, *ranks)) {
             throw InputError("--ranks", "", fault->expected, fault->got);
         }
-        prepare_topology(scenario.link, *ranks);
     }
 }
 

@@ -202,10 +202,9 @@ LinkRequest requested_link(const po::variables_map& values) {
         throw InputError(request.file, request.pointer + fault.pointer, fault.expected, fault.got);
     };
     if (request.link.topology) {
-        if (const auto fault = check_topology(request.link, request.group.ranks)) {
+        if (const auto fault = prepare_topology(request.link, request.group.ranks)) {
             refuse(*fault);
         }
-        prepare_topology(request.link, request.group.ranks);
     }
     if (request.by_messages) {
         if (const auto fault =
@@ -244,7 +243,11 @@ MessageRun by_messages(const LinkRequest& request, Bytes size) {
     const Network network = network_for(request.link.algorithm, topology, ranks);
     const CollectiveJob job{
         .schedule = schedule_on(request.kind, request.link.algorithm, size, ranks, topology, true)};
-    MessageRun result{simulate_collectives(topology, network, {job})};
+    MessageRun result{simulate_collectives(topology, network, {job}, most_sharing)};
+    if (!result.run.complete) {
+        const TopologyFault fault = too_much_sharing();
+        throw InputError(request.file, request.pointer + fault.pointer, fault.expected, fault.got);
+    }
     result.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return result;

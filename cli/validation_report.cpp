@@ -48,7 +48,7 @@ Table causes_table(const Comparison& c) {
 
 Table what_if_table(const Comparison& c) {
     Table table{.header = {"if", "step, ms", "change", "at"}, .rows = {}};
-    for (const WhatIf& what : c.what_if) {
+    for (const ChangedMachine& what : c.what_if) {
         table.rows.push_back(
             {what.change, fmt::format("{:.1f}", what.step_ms),
              fmt::format("{:+.1f} %", 100 * (what.step_ms / c.what_if.front().step_ms - 1)),

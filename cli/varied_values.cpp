@@ -48,7 +48,8 @@ struct Decimal {
 // A number as JSON writes it. None: it is no such number, or has more than 18 digits.
 std::optional<Decimal> parse_decimal(std::string_view text) {
     const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
-    if (!json.is_number() || !std::isfinite(json.get<double>())) {
+    const bool only_number = text.find_first_not_of("0123456789+-.eE") == std::string_view::npos;
+    if (!only_number || !json.is_number() || !std::isfinite(json.get<double>())) {
         return std::nullopt;
     }
     Decimal decimal;
@@ -117,8 +118,15 @@ std::optional<Range> parse_range(const std::string& pointer, const std::string& 
     return Range{*begin, *end, operation, *step, is_whole(first) && is_whole(by)};
 }
 
-Json number_of(const Decimal& decimal, bool whole) {
-    return whole ? Json(static_cast<std::int64_t>(decimal.mantissa)) : Json(decimal.value());
+// A whole one may have decimals, all of them 0, where others that it was computed with have some.
+Json number_of(Decimal decimal, bool whole) {
+    if (!whole) {
+        return decimal.value();
+    }
+    for (; decimal.exponent < 0; ++decimal.exponent) {
+        decimal.mantissa /= 10;
+    }
+    return static_cast<std::int64_t>(decimal.mantissa);
 }
 
 // With the exponent lowered to `exponent`; none: too many digits.

@@ -154,6 +154,9 @@ class LinkReader {
             if (tier.algorithm == Algorithm::hierarchical) {
                 object.at(key).fail("a tier that is not hierarchical itself", "hierarchical");
             }
+            if (tier.topology) {
+                object.at(key).fail("a tier of segments", "a topology");
+            }
             inherit(link, tier);
             link.tiers.push_back(std::move(tier));
         }

@@ -24,8 +24,6 @@ constexpr std::size_t most_gradients_to_exhaust = 15;  // 2^14 plans
 constexpr std::int64_t instructions_of_a_search = 2'000'000;
 constexpr std::int64_t most_lists = 50'000;
 constexpr std::size_t most_gradients_for_lists = 700;
-constexpr std::size_t most_gradients_for_every_cap = 2000;
-constexpr double growth_of_caps_beyond = 1.01;
 
 bool interferes(const LinkParameters& link) {
     return std::any_of(link.interference.begin(), link.interference.end(),
@@ -215,8 +213,6 @@ class Planning {
     void add_uniform() {
         SyncRequest request = without_caps(request_);
         request.first_bucket = request_.first_bucket;
-        const double growth =
-            line_.size() > most_gradients_for_every_cap ? growth_of_caps_beyond : 1.0;
         std::optional<ExpressiblePlan> best;
         for (std::optional<Bytes> cap = Bytes{1}; cap;) {
             request.bucket_cap = cap;
@@ -230,10 +226,8 @@ class Planning {
                 const std::optional<Cuts> cuts = line_.cuts_of(plan);
                 uniform_ = cuts ? std::optional(CutStep{*cuts, step}) : std::nullopt;
             }
-            const auto grown = static_cast<std::int64_t>(static_cast<double>(cap->count) * growth);
-            cap = plan.same_plan.highest
-                      ? std::optional(Bytes{std::max(plan.same_plan.highest->count + 1, grown)})
-                      : std::nullopt;
+            cap = plan.same_plan.highest ? std::optional(Bytes{plan.same_plan.highest->count + 1})
+                                         : std::nullopt;
         }
         result_.others.push_back(std::move(*best));
     }
@@ -243,8 +237,10 @@ class Planning {
     void find() {
         const auto share = [&](double done) { progress_(0.3 + 0.4 * done); };
         const bool exact = !interferes(input_.link) && line_.always_keeps_order();
-        // What was tried may be the fastest, but with more buckets than need be.
-        const Duration limit = exact && best_ ? best_->step + Duration{1} : longest_duration;
+        // What was tried may be the fastest, but with more buckets than need be. Undisturbed it is
+        // no slower than disturbed.
+        const bool beats_what_was_tried = line_.always_keeps_order() && best_;
+        const Duration limit = beats_what_was_tried ? best_->step + Duration{1} : longest_duration;
         const std::optional<CutStep> undisturbed = planner_.best_below(limit, share);
         if (exact) {
             best_ = undisturbed ? undisturbed : best_;
@@ -253,7 +249,8 @@ class Planning {
             invariant(undisturbed || !result_.proved, "some cuts are as fast as those tried");
             return;
         }
-        result_.bound = line_.always_keeps_order() ? undisturbed->step - planner_.slack()
+        const Duration no_faster = undisturbed ? undisturbed->step : limit;
+        result_.bound = line_.always_keeps_order() ? no_faster - planner_.slack()
                                                    : planner_.bound_in_any_order();
         if (interferes(input_.link)) {
             result_.bound = std::max(result_.bound, bound_by_work());

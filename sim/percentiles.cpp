@@ -75,7 +75,8 @@ class DrawnSteps {
         const auto draw_operations = [&](std::vector<double>& factors, std::size_t count) {
             factors.resize(count);
             for (double& factor : factors) {
-                factor = whole * (1 + variation_.operation_spread * normal_());
+                factor = std::max(whole, 0.0) *
+                         std::max(1 + variation_.operation_spread * normal_(), 0.0);
             }
         };
         draw_operations(draw_.forward, input_.workload.forward.size());

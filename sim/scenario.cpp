@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t most_gradients = 100'000;
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::int64_t most_ranks = 1'000'000;
+constexpr std::size_t most_stragglers = 1024;  // each may be a class of its own
 constexpr std::int64_t most_layers = 4096;
 constexpr std::int64_t most_width = 1 << 18;
 constexpr std::int64_t most_hidden = 1 << 15;
@@ -314,20 +315,19 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
         per_node->fail("no ranks_per_node beside a topology, which says it");
     }
     const JsonPlace link = object.at("link");
-    if (const auto fault = check_topology(scenario.link, scenario.group.ranks)) {
+    if (const auto fault = prepare_topology(scenario.link, scenario.group.ranks)) {
         const bool inlined = link.value->is_object();
         const std::string file =
             inlined ? link.file : path_beside(link.file, link.value->get<std::string>());
         throw InputError(file, (inlined ? link.pointer : "") + fault->pointer, fault->expected,
                          fault->got);
     }
-    prepare_topology(scenario.link, scenario.group.ranks);
 }
 
 std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t ranks) {
     std::vector<Straggler> stragglers;
     std::set<std::int64_t> taken;
-    for (const JsonPlace& element : read_array(place, static_cast<std::size_t>(most_ranks))) {
+    for (const JsonPlace& element : read_array(place, most_stragglers)) {
         const JsonObject object(element, {"rank", "compute_slowdown"});
         const JsonPlace rank = object.at("rank");
         Straggler straggler;

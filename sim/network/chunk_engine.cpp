@@ -63,12 +63,16 @@ class ChunkEngine {
         run_background(topology.background);
     }
 
-    CollectiveRun run() {
+    CollectiveRun run(std::uint64_t most_sharing) {
         for (Job& job : jobs_) {
             start(job);
         }
         while (jobs_left_ > 0) {
             share_out_if_due();
+            if (shares_.shared_out() > most_sharing) {
+                result_.complete = false;
+                break;
+            }
             invariant(!queue_.empty(), "a collective that has not ended has a message in flight");
             const QueuedEvent event = queue_.pop();
             now_ = event.time;
@@ -371,11 +375,12 @@ class ChunkEngine {
 }  // namespace
 
 CollectiveRun simulate_collectives(const Topology& topology, const Network& network,
-                                   const std::vector<CollectiveJob>& jobs) {
+                                   const std::vector<CollectiveJob>& jobs,
+                                   std::uint64_t most_sharing) {
     const bool ends = std::any_of(jobs.begin(), jobs.end(),
                                   [](const CollectiveJob& job) { return job.repetitions > 0; });
     invariant(ends, "one of the jobs ends");
-    return ChunkEngine(topology, network, jobs).run();
+    return ChunkEngine(topology, network, jobs).run(most_sharing);
 }
 
 }  // namespace bucketwise

@@ -37,6 +37,7 @@ struct JobRun {
 
 struct CollectiveRun {
     std::vector<JobRun> jobs;
+    bool complete = true;          // else it was too much work, and the rest means nothing
     std::uint64_t messages = 0;    // of all jobs, but those that stay on their rank
     std::size_t memory_bytes = 0;  // of connections, actors, flows and events at their most
     bool operator==(const CollectiveRun&) const = default;
@@ -44,7 +45,9 @@ struct CollectiveRun {
 
 // Runs until all jobs are done, but for those without end. Background flows of the topology run all
 // along. Precondition (asserted): jobs' ranks are on the network, and one of the jobs ends.
+// Gives up once flows have been shared out `most_sharing` times, each counted as often as it was.
 CollectiveRun simulate_collectives(const Topology& topology, const Network& network,
-                                   const std::vector<CollectiveJob>& jobs);
+                                   const std::vector<CollectiveJob>& jobs,
+                                   std::uint64_t most_sharing = UINT64_MAX);
 
 }  // namespace bucketwise

@@ -127,6 +127,7 @@ const std::vector<std::uint32_t>& FairShare::share_out() {
         served += content;
     }
     changed_.clear();
+    shared_out_ += component_flows_.size();
     for (const std::uint32_t number : component_flows_) {
         Flow& flow = flows_[number];
         if (flow.new_rate != flow.rate) {

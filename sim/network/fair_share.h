@@ -31,6 +31,9 @@ class FairShare {
     // Bytes per second, as of the last share_out().
     [[nodiscard]] double rate(std::uint32_t flow) const { return flows_[flow].rate; }
 
+    // Flows that were shared out so far, each as often as it was.
+    [[nodiscard]] std::uint64_t shared_out() const { return shared_out_; }
+
     [[nodiscard]] std::size_t memory_bytes() const;
 
   private:
@@ -61,6 +64,7 @@ class FairShare {
     std::vector<std::int32_t> component_links_;
     std::vector<std::uint32_t> component_flows_;
     std::vector<std::uint32_t> changed_;
+    std::uint64_t shared_out_ = 0;
 };
 
 }  // namespace bucketwise

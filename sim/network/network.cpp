@@ -17,8 +17,11 @@ std::size_t index(std::int64_t i) {
     return static_cast<std::size_t>(i);
 }
 
+// At least a byte and at most an exabyte a second, which no bundle of links comes near.
 BytesPerSecond times(BytesPerSecond bandwidth, double factor) {
-    return {std::max<std::int64_t>(std::llround(static_cast<double>(bandwidth.count) * factor), 1)};
+    constexpr double most = 1e18;
+    const double product = static_cast<double>(bandwidth.count) * factor;
+    return {std::llround(std::clamp(product, 1.0, most))};
 }
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) {
@@ -145,12 +148,16 @@ Fault check_graph(const GraphTopology& graph, std::int64_t ranks) {
         return TopologyFault{"/ranks", fmt::format("a name for each of {} ranks", ranks),
                              std::to_string(graph.ranks)};
     }
-    const std::vector<std::int32_t> next = links_towards(graph, 0, links_by_vertex(graph));
-    for (std::size_t rank = 1; rank < index(ranks); ++rank) {
-        if (next[rank] < 0) {
-            return TopologyFault{"/links", "a network in which every rank reaches every other",
-                                 fmt::format("no way from {} to {} but through ranks",
-                                             graph.names[rank], graph.names[0])};
+    const std::vector<std::vector<std::int32_t>> links_at = links_by_vertex(graph);
+    for (std::int32_t target = 0; target < ranks; ++target) {
+        const std::vector<std::int32_t> next = links_towards(graph, target, links_at);
+        for (std::int32_t rank = 0; rank < ranks; ++rank) {
+            if (rank != target && next[index(rank)] < 0) {
+                return TopologyFault{
+                    "/links", "a network in which every rank reaches every other",
+                    fmt::format("no way from {} to {} but through ranks", graph.names[index(rank)],
+                                graph.names[index(target)])};
+            }
         }
     }
     return std::nullopt;

@@ -28,14 +28,17 @@ std::int64_t groups_of(std::int64_t ranks, std::int64_t size) {
     return (ranks + size - 1) / size;
 }
 
+// At least a byte and at most an exabyte a second, which no bundle of links comes near.
 BytesPerSecond per(BytesPerSecond bandwidth, double share) {
-    return {std::max<std::int64_t>(std::llround(static_cast<double>(bandwidth.count) * share), 1)};
+    constexpr double most = 1e18;
+    return {std::llround(std::clamp(static_cast<double>(bandwidth.count) * share, 1.0, most))};
 }
 
-// The lowest level on which two ranks `distance` apart can be in one group.
+// The lowest level whose groups hold every pair of ranks that differ in the bit `distance` only.
 const TopologyLevel& level_for(const std::vector<TopologyLevel>& levels, std::int64_t distance) {
-    const auto found = std::find_if(levels.begin(), levels.end(),
-                                    [&](const TopologyLevel& l) { return l.size > distance; });
+    const auto found = std::find_if(levels.begin(), levels.end(), [&](const TopologyLevel& level) {
+        return level.size % (2 * distance) == 0;
+    });
     return found == levels.end() ? levels.back() : *found;
 }
 
@@ -236,16 +239,14 @@ std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64
     const NicTopology& nics = *topology.nics;
     const std::int64_t sites = topology.sites ? topology.sites->count : 1;
     const std::int64_t nodes_per_site = nodes / sites;
-    // A group's NICs, or uplinks, together.
-    double group = static_cast<double>(nics.per_node) * static_cast<double>(nics.bandwidth.count);
+    const auto nic_count = static_cast<double>(nics.per_node);
     Duration latency = nics.latency;
     std::int64_t below = 1;  // nodes
     double left = 1;         // of the NICs' bandwidth
     const auto add = [&](std::int64_t size) {
-        const double share =
-            left * static_cast<double>(nics.per_node) / static_cast<double>(topology.node.gpus);
+        const double share = left * nic_count / static_cast<double>(topology.node.gpus);
         levels.push_back({size * per_node, latency, per(nics.bandwidth, share),
-                          BytesPerSecond{std::llround(group * left * static_cast<double>(below))}});
+                          per(nics.bandwidth, nic_count * left * static_cast<double>(below))});
         // What goes through a node's own fabric besides is never narrower in a sound machine.
         below = size;
     };
@@ -262,10 +263,13 @@ std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64
     }
     if (topology.sites) {
         latency += topology.sites->latency;
-        levels.push_back(
-            {ranks, latency,
-             per(topology.sites->bandwidth, 1 / static_cast<double>(nodes_per_site * per_node)),
-             std::min(topology.sites->bandwidth, levels.back().group)});
+        const auto site_nodes = static_cast<double>(nodes_per_site);
+        const BytesPerSecond site = topology.sites->bandwidth;
+        const double share = left * nic_count / static_cast<double>(topology.node.gpus);
+        levels.push_back({ranks, latency,
+                          std::min(per(site, 1 / (site_nodes * static_cast<double>(per_node))),
+                                   per(nics.bandwidth, share)),
+                          std::min(site, per(nics.bandwidth, nic_count * left * site_nodes))});
     }
     return levels;
 }
@@ -357,21 +361,6 @@ ScheduleRequest schedule_on(CollectiveKind kind, Algorithm algorithm, Bytes byte
     return request;
 }
 
-std::vector<SimulatedTime> simulate_all_reduces(Algorithm algorithm, std::int64_t ranks,
-                                                const Topology& topology) {
-    constexpr std::int64_t smallest = 256;
-    constexpr std::int64_t largest = std::int64_t{1} << 32;
-    constexpr std::int64_t growth = 16;
-    const Network network = network_for(algorithm, topology, ranks);
-    std::vector<SimulatedTime> times;
-    for (std::int64_t bytes = smallest; bytes <= largest; bytes *= growth) {
-        const CollectiveJob job{.schedule = schedule_on(CollectiveKind::all_reduce, algorithm,
-                                                        {bytes}, ranks, topology, true)};
-        times.push_back({{bytes}, simulate_collectives(topology, network, {job}).jobs.front().end});
-    }
-    return times;
-}
-
 Duration interpolate(const std::vector<SimulatedTime>& times, Bytes bytes) {
     invariant(times.size() >= 2, "a line goes through two points");
     std::size_t upper = 1;
@@ -449,10 +438,34 @@ std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int
                : std::nullopt;
 }
 
-void prepare_topology(LinkParameters& link, std::int64_t ranks) {
-    if (link.topology && link.topology->irregular() && ranks > 1) {
-        link.simulated = simulate_all_reduces(link.algorithm, ranks, *link.topology);
+std::optional<TopologyFault> prepare_topology(LinkParameters& link, std::int64_t ranks) {
+    constexpr std::int64_t smallest = 256;
+    constexpr std::int64_t largest = std::int64_t{1} << 32;
+    constexpr std::int64_t growth = 16;
+    if (auto fault = check_topology(link, ranks)) {
+        return fault;
     }
+    link.simulated.clear();
+    if (!link.topology->irregular() || ranks == 1) {
+        return std::nullopt;
+    }
+    const Network network = network_for(link.algorithm, *link.topology, ranks);
+    for (std::int64_t bytes = smallest; bytes <= largest; bytes *= growth) {
+        const CollectiveJob job{.schedule = schedule_on(CollectiveKind::all_reduce, link.algorithm,
+                                                        {bytes}, ranks, *link.topology, true)};
+        const CollectiveRun run =
+            simulate_collectives(*link.topology, network, {job}, most_sharing);
+        if (!run.complete) {
+            return too_much_sharing();
+        }
+        link.simulated.push_back({{bytes}, run.jobs.front().end});
+    }
+    return std::nullopt;
+}
+
+TopologyFault too_much_sharing() {
+    return {"/topology", "a network whose links are shared out in some seconds",
+            "one where too many messages share links for that, each at a time of its own"};
 }
 
 }  // namespace bucketwise

@@ -62,10 +62,6 @@ Network network_for(Algorithm algorithm, const Topology& topology, std::int64_t 
 ScheduleRequest schedule_on(CollectiveKind kind, Algorithm algorithm, Bytes bytes,
                             std::int64_t ranks, const Topology& topology, bool classes);
 
-// All-reduces of 256 B to 4 GiB, message by message.
-std::vector<SimulatedTime> simulate_all_reduces(Algorithm algorithm, std::int64_t ranks,
-                                                const Topology& topology);
-
 // On the line through the two nearest sizes. Precondition (asserted): at least two.
 Duration interpolate(const std::vector<SimulatedTime>& times, Bytes bytes);
 
@@ -80,8 +76,15 @@ std::optional<TopologyFault> check_messages(const ScheduleRequest& request);
 // is below the link. None: it can.
 std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int64_t ranks);
 
-// Fills in LinkParameters::simulated where the link needs it. Precondition (asserted): a link
-// without a topology, or check_topology() finds no fault.
-void prepare_topology(LinkParameters& link, std::int64_t ranks);
+// Makes a link with a topology ready for so many ranks: checks it, and fills in
+// LinkParameters::simulated where it needs that, from all-reduces of 256 B to 4 GiB.
+std::optional<TopologyFault> prepare_topology(LinkParameters& link, std::int64_t ranks);
+
+// How many flows may be shared out anew in one simulated collective, each as often as it is: a
+// second's work.
+constexpr std::uint64_t most_sharing = 20'000'000;
+
+// What is wrong where that is not enough.
+TopologyFault too_much_sharing();
 
 }  // namespace bucketwise

@@ -284,7 +284,7 @@ TEST_CASE("computing that is disturbed more than in isolation is interference on
 TEST_CASE("twice the bandwidth, no latency and free communication never take longer") {
     const Comparison comparison = compare_with(synthetic_document());
     REQUIRE(comparison.what_if.size() == 5);
-    for (const WhatIf& what : comparison.what_if) {
+    for (const ChangedMachine& what : comparison.what_if) {
         CHECK(what.step_ms <= comparison.what_if.front().step_ms);
     }
     CHECK(comparison.what_if.back().step_ms < comparison.what_if[1].step_ms);

@@ -38,6 +38,13 @@ TEST_CASE("a geometric range holds both ends where they are hit", "[vary]") {
     CHECK(rooted[2].get<double>() == Approx(2).epsilon(1e-15));
 }
 
+TEST_CASE("a range of whole numbers is whole, however its end is written", "[vary]") {
+    CHECK(values("2..8.0:+2") == Json{2, 4, 6, 8});
+    CHECK(values("2..8.5:+2") == Json{2, 4, 6, 8});
+    CHECK(values("8..2.50:-2") == Json{8, 6, 4});
+    CHECK(values("2..8.0:+2")[3].is_number_integer());
+}
+
 TEST_CASE("an arithmetic range is computed in decimal, value by value", "[vary]") {
     CHECK(values("0..1:+0.1") == Json{0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
     CHECK(values("1..10:+4") == Json{1, 5, 9});
@@ -79,6 +86,8 @@ TEST_CASE("what is no list and no range is refused by name", "[vary]") {
                               "1..1e300:+1",
                               "1e-300..1e300:+1e-300",
                               "1..1e999:x2",
+                              " 8..16:+4",
+                              "8..16:+4 ",
                               "12345678901234567890..12345678901234567899:+1",
                               "\xff"}) {
         INFO(wrong);

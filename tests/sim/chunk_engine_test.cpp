@@ -132,6 +132,51 @@ TEST_CASE("direct exchange takes what its fullest links take, on tiers and aroun
     }
 }
 
+// Messages and formulas, each with its own idea of where the narrowest link is.
+TEST_CASE("between sites a few NICs can be narrower than the line, and odd nodes split pairs") {
+    Topology sites = testing::one_node(8);
+    sites.regular->nics = {
+        .per_node = 1, .latency = duration_from_us(3), .bandwidth = bandwidth_from_gb_per_s(10)};
+    sites.regular->sites = SitesTopology{
+        .count = 2, .latency = duration_from_us(1000), .bandwidth = bandwidth_from_gb_per_s(200)};
+    Topology threes = testing::one_node(3);
+    threes.regular->nics = {
+        .per_node = 3, .latency = duration_from_us(100), .bandwidth = bandwidth_from_gb_per_s(25)};
+    constexpr std::int64_t bytes = 1 << 28;
+    for (const Algorithm algorithm :
+         {Algorithm::ring, Algorithm::hierarchical, Algorithm::recursive_halving_doubling,
+          Algorithm::double_binary_tree, Algorithm::direct}) {
+        for (const auto& [topology, ranks] :
+             {std::pair(sites, std::int64_t{16}), std::pair(sites, std::int64_t{32}),
+              std::pair(threes, std::int64_t{12})}) {
+            const Network network = network_for(algorithm, topology, ranks);
+            const CollectiveRun run =
+                simulate_collectives(topology, network,
+                                     {{schedule_on(CollectiveKind::all_reduce, algorithm, {bytes},
+                                                   ranks, topology, true)}});
+            const double simulated = to_us(run.jobs.front().end);
+            const double formula = to_us(topology_time(CollectiveKind::all_reduce, algorithm,
+                                                       {bytes}, ranks, *topology.regular));
+            CAPTURE(name_of(algorithm), ranks, simulated, formula);
+            const bool folds = algorithm == Algorithm::recursive_halving_doubling && ranks == 12;
+            // Two nodes send each half up one tree and half down the other; the formula is of inner
+            // nodes, which send twice as much.
+            const bool two_nodes = algorithm == Algorithm::double_binary_tree && ranks == 16;
+            CHECK(simulated ==
+                  Approx(two_nodes ? formula / 2 : formula).epsilon(folds ? 1.0 : 0.25));
+        }
+    }
+}
+
+TEST_CASE("what takes too much sharing out is given up") {
+    const Topology topology = testing::one_node(16);
+    const Network network(topology, 16);
+    const CollectiveJob job{.schedule = all_reduce(Algorithm::direct, 1 << 20, 16)};
+    // All 240 messages of a round start at once, and all that end at once leave nothing to share.
+    CHECK(simulate_collectives(topology, network, {job}, 480).complete);
+    CHECK(!simulate_collectives(topology, network, {job}, 479).complete);
+}
+
 TEST_CASE("ranks that look alike can be simulated as one, to the picosecond") {
     for (const auto& [topology, ranks] : {std::pair(testing::one_node(64), std::int64_t{64}),
                                           std::pair(testing::nodes_of_four(), std::int64_t{96}),

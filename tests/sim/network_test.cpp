@@ -120,6 +120,9 @@ TEST_CASE("ranks without a place or without a way are found") {
     CHECK(fault(graph, 4) == "/ranks: 3");
     graph.graph->links.pop_back();
     CHECK(fault(graph, 3) == "/links: no way from c to a but through ranks");
+    // Two ranks that meet at a third one only.
+    graph.graph->links = {{0, 1, Duration{0}, {1}}, {0, 2, Duration{0}, {1}}};
+    CHECK(fault(graph, 3) == "/links: no way from c to b but through ranks");
     Topology slow = testing::one_node(8);
     slow.slow_ranks = {{.rank = 8}};
     CHECK(fault(slow, 8) == "/slow_ranks/0/rank: 8");

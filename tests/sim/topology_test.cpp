@@ -96,6 +96,12 @@ TEST_CASE("nonsense topologies are refused by name") {
     CHECK(pod("/topology/nccl", nullptr) ==
           "link.json: /topology: expected the key nccl, by which the algorithm nccl chooses, got a "
           "topology without it");
+    const std::string tiered =
+        std::string(R"({"name": "t", "algorithm": "hierarchical", "inter": )") +
+        R"({"name": "i", "algorithm": "ring", "segments": [{"latency_us": )" +
+        R"(1, "bandwidth_gb_per_s": 1}]}, "intra": )" + two_hosts + "}";
+    CHECK(error_of(tiered.c_str(), "/name", "m") ==
+          "link.json: /intra: expected a tier of segments, got a topology");
     CHECK(error_of(R"({"name": "n", "algorithm": "nccl", "segments": []})", "/name", "m") ==
           "link.json: expected the key topology, got an object without it");
 
