@@ -56,7 +56,7 @@ TEST_CASE("on a topology NCCL's choice is named, and messages agree with the clo
                                               "--algorithm", "hierarchical", "--by-messages"});
     // To rounding: 2 x (7 + 7) steps.
     CHECK(simulated[0]["by_messages_us"].get<double>() ==
-          Approx(simulated[0]["time_us"].get<double>()).epsilon(1e-9));
+          Approx(simulated[0]["time_us"].get<double>()).margin(1e-4));
     // One node's ranks stand for all: 8 x 28 messages.
     CHECK(simulated[0]["messages"] == 224);
 }
