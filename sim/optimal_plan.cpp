@@ -158,10 +158,13 @@ class Planning {
                              "a strategy that communicates, to look for its optimal plan",
                              std::string(name_of(request_.strategy)));
         }
-        if (count == 0 || count > most_gradients_of_a_plan) {
+        const bool disturbed = interferes(input_.link);
+        const std::size_t most =
+            disturbed ? most_gradients_with_interference : most_gradients_of_a_plan;
+        if (count == 0 || count > most) {
             throw InputError("scenario", "/workload",
-                             fmt::format("1 to {} gradients, to look for the optimal plan",
-                                         most_gradients_of_a_plan),
+                             fmt::format("1 to {} gradients, to look for the optimal plan{}", most,
+                                         disturbed ? " with interference" : ""),
                              fmt::format("{}", count));
         }
         return {input_.workload.gradients, input_.workload.readiness, sync_.policy};

@@ -54,6 +54,7 @@ double gap_to(const OptimalPlan& optimum, Duration step);
 
 // More take too long: any two of them may be where a bucket begins and ends.
 constexpr std::size_t most_gradients_of_a_plan = 2000;
+constexpr std::size_t most_gradients_with_interference = 800;
 
 // Without interference, and if buckets go out in the order of their gradients, the optimum is exact
 // (sim/max_plus_plan.h) and the bound is its step; with hundreds of gradients and costs that round

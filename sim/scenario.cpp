@@ -22,7 +22,8 @@ namespace {
 constexpr std::size_t most_gradients = 100'000;
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::int64_t most_ranks = 1'000'000;
-constexpr std::size_t most_stragglers = 1024;  // each may be a class of its own
+constexpr std::size_t most_stragglers = 1024;
+constexpr std::size_t most_slowdowns = 32;  // different ones: each is simulated on its own
 constexpr std::int64_t most_layers = 4096;
 constexpr std::int64_t most_width = 1 << 18;
 constexpr std::int64_t most_hidden = 1 << 15;
@@ -341,6 +342,14 @@ std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t rank
         straggler.compute_slowdown =
             read_number(object.at("compute_slowdown"), {1, largest_slowdown_read});
         stragglers.push_back(straggler);
+    }
+    std::set<double> slowdowns;
+    for (const Straggler& straggler : stragglers) {
+        slowdowns.insert(straggler.compute_slowdown);
+    }
+    if (slowdowns.size() > most_slowdowns) {
+        place.fail(fmt::format("at most {} different slowdowns", most_slowdowns),
+                   std::to_string(slowdowns.size()));
     }
     return stragglers;
 }

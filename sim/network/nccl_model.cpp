@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "sim/invariant.h"
+#include "sim/network/topology_cost.h"
 
 namespace bucketwise {
 namespace {
@@ -84,9 +85,8 @@ class NcclModel {
           settings_(settings) {
         bus_ = gb_per_s(topology.node.bandwidth);
         if (nodes_ > 1) {
-            const double nics = static_cast<double>(topology.nics->per_node);
-            const double network = nics * gb_per_s(topology.nics->bandwidth);
-            bus_ = per_node_ > 1 ? std::min(bus_, network) : network;
+            network_ = narrowest_gb_per_s(topology, ranks);
+            bus_ = per_node_ > 1 ? std::min(bus_, network_) : network_;
         }
         network_us_ = nodes_ > 1 ? latency_beyond_nic_us() : 0;
     }
@@ -113,6 +113,17 @@ class NcclModel {
   private:
     static double gb_per_s(BytesPerSecond bandwidth) {
         return static_cast<double>(bandwidth.count) / 1e9;
+    }
+
+    // Of what a node's NICs, a group's uplinks or the line between sites can move, the least.
+    static double narrowest_gb_per_s(const RegularTopology& topology, std::int64_t ranks) {
+        const auto nics = static_cast<double>(topology.nics->per_node);
+        double narrowest = nics * gb_per_s(topology.nics->bandwidth);
+        const std::vector<TopologyLevel> levels = levels_of(topology, ranks);
+        for (std::size_t i = 1; i < levels.size(); ++i) {
+            narrowest = std::min(narrowest, gb_per_s(levels[i].group));
+        }
+        return narrowest;
     }
 
     // From NIC to NIC over the whole network, the farthest way.
@@ -195,10 +206,8 @@ class NcclModel {
             // Each GPU's own part leaves it once, and all parts once to be summed.
             return Cost{nvls_nvlink_us, bus * ranks_ / (ranks_ + 1)};
         }
-        const double network =
-            static_cast<double>(topology_.nics->per_node) * gb_per_s(topology_.nics->bandwidth);
         return Cost{nvls_nvlink_us + 2 * std::log2(nodes_) * (nvls_tree_net_us + network_us_),
-                    std::min(bus * per_node_ / (per_node_ + 1), network / 2)};
+                    std::min(bus * per_node_ / (per_node_ + 1), network_ / 2)};
     }
 
     CollectiveKind kind_;
@@ -209,6 +218,7 @@ class NcclModel {
     const RegularTopology& topology_;
     const NcclSettings& settings_;
     double bus_ = 0;         // GB/s of all channels
+    double network_ = 0;     // GB/s between nodes
     double network_us_ = 0;  // of NICs and switches
 };
 

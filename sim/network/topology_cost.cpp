@@ -101,11 +101,13 @@ Duration hierarchical_time(std::int64_t passes, Bytes bytes, std::int64_t ranks,
 Duration direct_time(std::int64_t rounds, Bytes bytes, std::int64_t ranks,
                      const RegularTopology& topology, const std::vector<TopologyLevel>& levels) {
     const Bytes piece = divided(bytes, ranks);
+    const bool between_nodes = levels.size() > 1;
+    const bool between_sites = between_nodes && topology.sites;
     Duration longest{0};
     std::int64_t below = 1;
     for (std::size_t i = 0; i < levels.size(); ++i) {
         std::int64_t crossing = ranks - below;  // pieces of one rank that leave its group
-        if (topology.sites && i + 1 == levels.size()) {
+        if (between_sites && i + 1 == levels.size()) {
             // Of each pair of sites d apart, d links forwards; what ties goes forwards.
             const std::int64_t far = topology.sites->count / 2;
             crossing = below * far * (far + 1) / 2;
@@ -117,8 +119,17 @@ Duration direct_time(std::int64_t rounds, Bytes bytes, std::int64_t ranks,
         below = std::min(levels[i].size, ranks);
     }
     Duration farthest = levels.back().latency;
-    if (topology.sites) {
+    if (between_sites) {
         farthest += (topology.sites->count / 2 - 1) * topology.sites->latency;
+    }
+    if (between_nodes) {
+        const NicTopology& nics = *topology.nics;
+        const double share =
+            static_cast<double>(nics.per_node) / static_cast<double>(topology.node.gpus);
+        longest = std::max(longest, transfer_time(piece, per(nics.bandwidth, share),
+                                                  {ranks - levels.front().size, 1}));
+        // To another rail, across the node first.
+        farthest += nics.rails && nics.per_node > 1 ? topology.node.latency : Duration{0};
     }
     return repeated(rounds, sum(farthest, longest));
 }
@@ -413,8 +424,8 @@ std::optional<TopologyFault> check_messages(const ScheduleRequest& request) {
     }
     return TopologyFault{
         "/topology",
-        fmt::format("{} of at most {} messages where they are simulated one by one",
-                    name_of(request.kind), most),
+        fmt::format("a collective of at most {} messages where they are simulated one by one",
+                    most),
         std::to_string(messages)};
 }
 

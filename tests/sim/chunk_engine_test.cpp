@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <random>
+#include <tuple>
 
 #include "sim/network/topology_cost.h"
 #include "tests/catch.h"
@@ -175,6 +176,22 @@ TEST_CASE("what takes too much sharing out is given up") {
     // All 240 messages of a round start at once, and all that end at once leave nothing to share.
     CHECK(simulate_collectives(topology, network, {job}, 480).complete);
     CHECK(!simulate_collectives(topology, network, {job}, 479).complete);
+}
+
+TEST_CASE("a direct exchange of little takes the latency of its farthest message, twice") {
+    Topology one_site = testing::ring_of_sites();
+    one_site.regular->node.gpus = 8;
+    one_site.regular->nics->per_node = 8;
+    for (const auto& [topology, ranks, farthest_us] :
+         {std::tuple(one_site, std::int64_t{8}, 1.0),                  // within the node
+          std::tuple(testing::nodes_of_four(), std::int64_t{8}, 4.0),  // 3 us, 1 us across a node
+          std::tuple(testing::ring_of_sites(), std::int64_t{64}, 2007.0)}) {
+        const Duration simulated = end_of(topology, all_reduce(Algorithm::direct, 64, ranks));
+        const Duration formula = topology_time(CollectiveKind::all_reduce, Algorithm::direct, {64},
+                                               ranks, *topology.regular);
+        CHECK(to_us(formula) == Approx(2 * farthest_us).epsilon(1e-3));
+        CHECK(to_us(simulated) == Approx(2 * farthest_us).epsilon(1e-3));
+    }
 }
 
 TEST_CASE("ranks that look alike can be simulated as one, to the picosecond") {

@@ -173,10 +173,10 @@ TEST_CASE("ranks that have no place on the topology, or no way, are refused with
     CHECK(scenario_error(far_too_large).empty());
     far_too_large["cluster"]["link"]["topology"]["slow_ranks"] = {{{"rank", 1}}};
     // 2 x 2048 x 2047.
-    CHECK(
-        scenario_error(far_too_large) ==
-        "s.json: /cluster/link/topology: expected all-reduce of at most 140000 messages where they "
-        "are simulated one by one, got 8384512");
+    CHECK(scenario_error(far_too_large) ==
+          "s.json: /cluster/link/topology: expected a collective of at most 140000 messages where "
+          "they "
+          "are simulated one by one, got 8384512");
 }
 
 TEST_CASE("a ring on each level asks for full groups") {
@@ -308,6 +308,18 @@ TEST_CASE("NCCL's estimates are what its constants give") {
     // twice; x 1.4 as 1 MB / (16 x 16) is more than 64 bytes; 370 GB/s are less than 8 x 48.
     CHECK(estimate(mb, 16, NcclAlgorithm::ring, NcclProtocol::simple) ==
           Approx(1.4 * (8.4 + 28 * 3.4 + 2 * (14 + 7)) + 1000 / (370 * 16.0 / 30)));
+    // 64 nodes, a leaf of 32 with a tenth of its NICs' 12,288 GB/s up: no less than a node's 384
+    // GB/s, of which 370 count. With a hundredth, 122.88 GB/s, all is narrower.
+    RegularTopology narrow = *link.topology->regular;
+    const auto cheapest_us = [&](double oversubscription) {
+        narrow.tiers[0].oversubscription = oversubscription;
+        return to_us(
+            nccl_estimates(CollectiveKind::all_reduce, {1 << 30}, 512, narrow, *link.topology->nccl)
+                .front()
+                .time);
+    };
+    CHECK(cheapest_us(10) == cheapest_us(1));
+    CHECK(cheapest_us(100) > 1.07e9 / 122.88e3);
     // The cheapest comes first, and the link charges it.
     const auto all = nccl_estimates(CollectiveKind::all_reduce, mb, 16, *link.topology->regular,
                                     *link.topology->nccl);
