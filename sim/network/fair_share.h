@@ -19,7 +19,7 @@ class FairShare {
     // A new flow over these links (none twice), at most as fast as `most`. Returns its number; one
     // that was removed is used again.
     std::uint32_t add(std::span<const std::int32_t> links, double most_bytes_per_second);
-    void remove(std::uint32_t flow);
+    void remove(std::uint32_t number);
 
     // Whether a flow came or went since the last share_out().
     [[nodiscard]] bool is_due() const { return !touched_.empty(); }
@@ -54,7 +54,7 @@ class FairShare {
     };
 
     void collect_component();
-    void serve(std::uint32_t flow, double rate);
+    void serve(std::uint32_t number, double rate);
 
     std::vector<Link> links_;
     std::vector<Flow> flows_;

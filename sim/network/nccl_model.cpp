@@ -133,7 +133,8 @@ class NcclModel {
             latency += tier.latency;
         }
         if (topology_.sites) {
-            latency += (topology_.sites->count / 2) * topology_.sites->latency;
+            const std::int64_t farthest = topology_.sites->count / 2;
+            latency += farthest * topology_.sites->latency;
         }
         return to_us(latency);
     }

@@ -190,8 +190,8 @@ std::string_view name_of(GpuGeneration generation) {
 }
 
 std::optional<TopologyFault> check_places(const Topology& topology, std::int64_t ranks) {
-    const Fault fault = topology.graph ? check_graph(*topology.graph, ranks)
-                                       : check_regular(*topology.regular, ranks);
+    Fault fault = topology.graph ? check_graph(*topology.graph, ranks)
+                                 : check_regular(*topology.regular, ranks);
     if (fault) {
         return fault;
     }

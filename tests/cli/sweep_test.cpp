@@ -70,7 +70,7 @@ TEST_CASE("random points of a sweep are what predict --set says", "[sweep_comman
                        "/cluster/link/segments/2/bandwidth_gb_per_s=10..1000:x10", "--vary",
                        "/cluster/link/launch_us=5,50", "--bucket-cap", "3MiB"})
                     .output);
-    REQUIRE(rows.size() == 5 * 4 * 3 * 2);
+    REQUIRE(rows.size() == 120);  // 5 x 4 x 3 x 2
     for (const std::size_t point : {0U, 7U, 31U, 64U, 99U, 119U}) {
         Words words{BUCKETWISE_BINARY, "predict", resnet50, "--bucket-cap", "3MiB", "--json", "-"};
         for (const auto& [name, value] : rows[point].items()) {

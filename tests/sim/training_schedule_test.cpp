@@ -77,7 +77,7 @@ TEST_CASE("a perceptron has a weight and a bias for each layer, and the flops of
     CHECK(names == std::vector<std::string>{"0.weight", "0.bias", "2.weight", "2.bias"});
     CHECK(model.numel() == 5 * 4 + 4 + 4 * 3 + 3);
     REQUIRE(model.operations.size() == 4);  // linear, ReLU, linear, loss
-    CHECK(model.operations[0].forward.flops == 2 * 2 * 4 * 5);
+    CHECK(model.operations[0].forward.flops == std::int64_t{2} * 2 * 4 * 5);
     // Reads 2 x 5 samples, 20 weights and 4 biases, writes 2 x 4.
     CHECK(model.operations[0].forward.elements == 10 + 20 + 4 + 8);
     CHECK(model.operations[0].input_gradient == Work{});  // of the images: nobody asks

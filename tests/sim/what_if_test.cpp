@@ -80,7 +80,7 @@ void check_same(const WhatIf& row, const Evaluation& expected) {
 TEST_CASE("every what-if is what predict says of that scenario, wherever it came from",
           "[what_if]") {
     const Grid grid = wide_grid();
-    REQUIRE(grid.points() == 2 * 3 * 2 * 2 * 3 * 2 * 3 * 2 * 3 * 128);
+    REQUIRE(grid.points() == std::int64_t{2} * 3 * 2 * 2 * 3 * 2 * 3 * 2 * 3 * 128);
     std::mt19937_64 random(3);
     std::uniform_int_distribution<std::int64_t> any(0, grid.points() - 1);
     const CapChoice two_mib{.cap = Bytes{2 << 20}};
