@@ -79,7 +79,7 @@ class NcclModel {
         : kind_(kind),
           bytes_(static_cast<double>(bytes.count)),
           ranks_(static_cast<double>(ranks)),
-          nodes_(static_cast<double>((ranks + topology.node.gpus - 1) / topology.node.gpus)),
+          nodes_(static_cast<double>(nodes_of(ranks, topology.node.gpus))),
           per_node_(ranks_ / nodes_),
           topology_(topology),
           settings_(settings) {
@@ -111,6 +111,10 @@ class NcclModel {
     }
 
   private:
+    static std::int64_t nodes_of(std::int64_t ranks, std::int64_t per_node) {
+        return (ranks + per_node - 1) / per_node;
+    }
+
     static double gb_per_s(BytesPerSecond bandwidth) {
         return static_cast<double>(bandwidth.count) / 1e9;
     }
