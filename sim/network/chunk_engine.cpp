@@ -67,11 +67,14 @@ class ChunkEngine {
         for (Job& job : jobs_) {
             start(job);
         }
+        const bool shares = !shared_.empty();
         while (jobs_left_ > 0) {
-            share_out_if_due();
-            if (shares_.shared_out() > most_sharing) {
-                result_.complete = false;
-                break;
+            if (shares) {
+                share_out_if_due();
+                if (shares_.shared_out() > most_sharing) {
+                    result_.complete = false;
+                    break;
+                }
             }
             invariant(!queue_.empty(), "a collective that has not ended has a message in flight");
             const QueuedEvent event = queue_.pop();
