@@ -48,7 +48,7 @@ class EventQueue {
     [[nodiscard]] Duration next_time() const {
         Duration earliest = rest_.empty() ? latest : rest_.top().time;
         for (std::size_t i = 0; i < used_lanes_; ++i) {
-            earliest = std::min(earliest, lanes_[i].first);
+            earliest = std::min(earliest, lanes_[i].first());
         }
         return earliest;
     }
@@ -92,8 +92,7 @@ class EventQueue {
         std::vector<QueuedEvent> events;
         std::size_t head = 0;  // counts on; the place is its remainder
         std::size_t tail = 0;
-        Duration first = latest;  // of the next event; latest: none
-        Duration last{0};         // of the last event that went in
+        Duration last{0};  // of the last event that went in
 
         void push(const QueuedEvent& event) {
             if (full()) {
@@ -102,21 +101,16 @@ class EventQueue {
             append(event);
         }
 
+        [[nodiscard]] bool empty() const { return head == tail; }
+        [[nodiscard]] Duration first() const { return empty() ? latest : front().time; }
         [[nodiscard]] bool full() const { return tail - head == events.size(); }
 
         void append(const QueuedEvent& event) {
-            if (head == tail) {
-                first = event.time;
-            }
             events[tail++ & (events.size() - 1)] = event;
             last = event.time;
         }
 
-        QueuedEvent pop() {
-            const QueuedEvent event = events[head++ & (events.size() - 1)];
-            first = head == tail ? latest : events[head & (events.size() - 1)].time;
-            return event;
-        }
+        QueuedEvent pop() { return events[head++ & (events.size() - 1)]; }
 
         [[nodiscard]] const QueuedEvent& front() const {
             return events[head & (events.size() - 1)];
@@ -133,7 +127,7 @@ class EventQueue {
 
     [[gnu::noinline]] void place(const QueuedEvent& event) {
         for (std::size_t i = 0; i < used_lanes_; ++i) {
-            if (lanes_[i].last <= event.time || lanes_[i].first == latest) {
+            if (lanes_[i].last <= event.time || lanes_[i].empty()) {
                 return lanes_[i].push(event);
             }
         }
@@ -151,11 +145,12 @@ class EventQueue {
 
     // An empty lane is after everything.
     static bool before(const Lane& a, const Lane& b) {
-        return a.first != b.first ? a.first < b.first
-                                  : a.first != latest && a.front().sequence < b.front().sequence;
+        const Duration first = a.first();
+        return first != b.first() ? first < b.first()
+                                  : first != latest && a.front().sequence < b.front().sequence;
     }
     static bool before(const Lane& a, const QueuedEvent& b) {
-        return a.first != b.time ? a.first < b.time : a.front().sequence < b.sequence;
+        return a.first() != b.time ? a.first() < b.time : a.front().sequence < b.sequence;
     }
 
     std::array<Lane, most_lanes> lanes_;
