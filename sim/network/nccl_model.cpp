@@ -32,7 +32,6 @@ constexpr Latencies ring_latencies{
 constexpr Latencies tree_latencies{
     {6.8, 14.0, 8.4}, {0.6, 1.25, 4.0}, {1.0, 1.9, 4.0}, {5.0, 8.5, 14.0}};
 constexpr double nvls_nvlink_us = 25.0;
-constexpr double nvls_net_us = 18.0;
 constexpr double nvls_tree_net_us = 20.9;
 
 // Bandwidth in GB/s that LL can reach in one node.
