@@ -20,7 +20,7 @@ struct Command {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 8> commands{{
+constexpr std::array<Command, 9> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict},
     {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep},
     {"measure", "the same scenario on real ranks, every sample kept", run_measure},
@@ -28,6 +28,7 @@ constexpr std::array<Command, 8> commands{{
     {"compare", "predicted beside measured, and why they differ", run_compare},
     {"validate", "measure, calibrate, predict, compare and plot, into one folder", run_validate},
     {"link", "what collectives cost on a link or a topology, by size", run_link},
+    {"import", "what other tools have written, as files of this one", run_import},
     {"bench", "all-reduce algorithms on real ranks, side by side", run_bench},
 }};
 

@@ -29,6 +29,7 @@ int run_compare(const std::vector<std::string>& arguments);
 int run_validate(const std::vector<std::string>& arguments);
 int run_link(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);
+int run_import(const std::vector<std::string>& arguments);
 
 // bucketwise bench allreduce and its like, likewise.
 int run_bench_allreduce(const std::vector<std::string>& arguments);
@@ -39,5 +40,7 @@ int run_bench_ddp_strategies(const std::vector<std::string>& arguments);
 int run_bench_copies(const std::vector<std::string>& arguments);
 int run_bench_training(const std::vector<std::string>& arguments);
 int run_bench_syncbn(const std::vector<std::string>& arguments);
+
+// bucketwise import hf and its like, likewise.
 
 }  // namespace bucketwise

@@ -26,13 +26,15 @@ MAY_INCLUDE = {
     "sim": lambda path: path.startswith("sim/"),
     "hw": lambda path: path.startswith("hw/") or path in SHARED_WITH_HW,
     "calibrate": lambda path: path.startswith(("calibrate/", "sim/")) or RECORDS_OF_HW.fullmatch(path),
-    "cli": lambda path: path.startswith(("cli/", "sim/", "hw/", "calibrate/")),
+    "import": lambda path: path.startswith(("import/", "sim/")) or RECORDS_OF_HW.fullmatch(path),
+    "cli": lambda path: path.startswith(("cli/", "sim/", "hw/", "calibrate/", "import/")),
     "tests": lambda path: True,
 }
 TARGETS = {
     "sim": ["bucketwise_sim"],
     "hw": ["bucketwise_hw"],
     "calibrate": ["bucketwise_calibrate"],
+    "import": ["bucketwise_import"],
     "cli": ["bucketwise_cli", "bucketwise"],
     "tests": ["bucketwise_tests"],
 }
@@ -172,6 +174,7 @@ def sound_tree():
         "hw/measurements.h": HEADER,
         "hw/kernel.cu": "#ifdef __CUDACC__\n#endif\n",
         "calibrate/fit.cpp": '#include "hw/measurements.h"\n#include "sim/engine.h"\n',
+        "import/log.cpp": '#include "hw/measurements.h"\n#include "sim/plan.h"\n',
         "cli/main.cpp": '#include "hw/rank.h"\n#include "sim/engine.h"\n',
         "tests/sim/plan_test.cpp": '#include "sim/plan.h"\n#if __has_include(<catch2/catch.hpp>)\n#endif\n',
     }
@@ -188,6 +191,8 @@ UNSOUND = [
     ("hw/a.cpp", '#include "cli/command.h"\n', "got cli/command.h"),
     ("sim/plan.h", HEADER + '#include "sim/engine.h"\n', "hw may not reach the engine: sim/plan.h -> sim/engine.h"),
     ("calibrate/a.h", HEADER + '#include "hw/rank.h"\n', "calibrate/a.h:3: calibrate may not include hw/rank.h"),
+    ("import/a.cpp", '#include "calibrate/fit.h"\n', "import/a.cpp:1: expected a path"),
+    ("import/a.cpp", '#include "hw/rank.h"\n', "import/a.cpp:1: import may not include hw/rank.h"),
     ("cli/a.h", HEADER + '#include "tests/oracle.h"\n', "got tests/oracle.h"),
     ("cli/a.cpp", '#include "tests/sim/plan_test.cpp"\n', "cli may not include tests/sim/plan_test.cpp"),
     ("cli/a.cpp", "#ifdef BUCKETWISE_WITH_NCCL\n#endif\n", "got #ifdef BUCKETWISE_WITH_NCCL"),
