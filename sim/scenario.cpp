@@ -257,15 +257,20 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
     return workload;
 }
 
-GradientReadiness read_gradient(const JsonPlace& place, Duration backward) {
-    const JsonObject object(place, {"name", "numel", "dtype", "ready_ms", "sparse"});
-    GradientReadiness entry;
-    entry.gradient.name = read_string(object.at("name"));
-    entry.gradient.numel = read_integer(object.at("numel"), 1, most_elements);
-    entry.gradient.dtype = read_choice(object.at("dtype"), all_dtypes);
+Gradient read_gradient(const JsonObject& object) {
+    Gradient gradient;
+    gradient.name = read_string(object.at("name"));
+    gradient.numel = read_integer(object.at("numel"), 1, most_elements);
+    gradient.dtype = read_choice(object.at("dtype"), all_dtypes);
     if (const auto sparse = object.find("sparse")) {
-        entry.gradient.sparse = read_boolean(*sparse);
+        gradient.sparse = read_boolean(*sparse);
     }
+    return gradient;
+}
+
+GradientReadiness read_gradient_readiness(const JsonPlace& place, Duration backward) {
+    const JsonObject object(place, {"name", "numel", "dtype", "ready_ms", "sparse"});
+    GradientReadiness entry{read_gradient(object)};
     const JsonPlace ready = object.at("ready_ms");
     entry.ready = read_duration_ms(ready);
     if (entry.ready > backward) {
@@ -274,23 +279,120 @@ GradientReadiness read_gradient(const JsonPlace& place, Duration backward) {
     return entry;
 }
 
-GradientWorkload read_gradient_workload(const JsonPlace& place) {
-    const JsonObject object(place, {"gradients", "forward_ms", "backward_ms", "device"});
-    GradientWorkload workload;
-    workload.forward = read_duration_ms(object.at("forward_ms"));
-    workload.backward = read_duration_ms(object.at("backward_ms"));
-    std::set<std::string_view> names;
-    for (const JsonPlace& element : read_array(object.at("gradients"), most_gradients)) {
-        workload.gradients.push_back(read_gradient(element, workload.backward));
-        const std::string_view name = element.value->at("name").get_ref<const std::string&>();
-        if (!names.insert(name).second) {
-            element.fail("a name that no other gradient has",
-                         workload.gradients.back().gradient.name);
+GradientReadiness read_listed_gradient(const JsonPlace& place) {
+    const JsonObject object(place, {"name", "numel", "dtype", "sparse"});
+    return {read_gradient(object)};
+}
+
+using IndexByName = std::map<std::string, std::int32_t, std::less<>>;
+
+IndexByName index_by_name(const JsonPlace& place, const std::vector<GradientReadiness>& gradients) {
+    IndexByName indices;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const std::string& name = gradients[i].gradient.name;
+        if (!indices.emplace(name, static_cast<std::int32_t>(i)).second) {
+            JsonPlace{&place.value->at(i), place.file, fmt::format("{}/{}", place.pointer, i)}.fail(
+                "a name that no other gradient has", name);
         }
+    }
+    return indices;
+}
+
+TimedOperation read_operation(const JsonObject& object) {
+    return {.name = read_string(object.at("name")),
+            .device = duration_from_us(read_number(object.at("device_us"), {0, 1e10})),
+            .host = duration_from_us(read_number(object.at("host_us"), {0, 1e10}))};
+}
+
+// `indices` are of the gradients that are not ready yet.
+std::int32_t read_ready(const JsonPlace& place, IndexByName& indices,
+                        std::vector<std::int32_t>& readiness) {
+    std::int32_t count = 0;
+    for (const JsonPlace& name : read_array(place, most_gradients)) {
+        const auto found = indices.find(read_string(name));
+        if (found == indices.end()) {
+            name.fail("the name of a gradient that no earlier operation makes ready");
+        }
+        readiness.push_back(found->second);
+        indices.erase(found);
+        ++count;
+    }
+    return count;
+}
+
+ListedOperations read_operations(const JsonObject& object, IndexByName indices) {
+    ListedOperations operations;
+    for (const JsonPlace& element : read_array(object.at("forward_operations"), most_operations)) {
+        operations.forward.push_back(read_operation({element, {"name", "host_us", "device_us"}}));
+    }
+    const JsonPlace backward = object.at("backward_operations");
+    for (const JsonPlace& element : read_array(backward, most_operations)) {
+        const JsonObject listed(element, {"name", "host_us", "device_us", "ready"});
+        operations.backward.push_back(read_operation(listed));
+        if (const auto ready = listed.find("ready")) {
+            operations.backward.back().ready_count =
+                read_ready(*ready, indices, operations.readiness);
+        }
+    }
+    if (!indices.empty()) {
+        backward.fail(fmt::format("an operation that makes {} ready", indices.begin()->first),
+                      "none");
+    }
+    return operations;
+}
+
+std::vector<BufferGroup> read_buffers(const JsonPlace& place) {
+    constexpr std::size_t most_groups = 16;  // one per element size
+    std::vector<BufferGroup> groups;
+    for (const JsonPlace& element : read_array(place, most_groups)) {
+        const JsonObject object(element, {"bytes", "tensors"});
+        groups.push_back({read_bytes(object.at("bytes")),
+                          read_integer(object.at("tensors"), 1, std::int64_t{most_gradients})});
+    }
+    return groups;
+}
+
+// What both kinds of lists have in common.
+void read_rest(const JsonObject& object, GradientWorkload& workload) {
+    if (const auto buffers = object.find("buffers")) {
+        workload.buffers = read_buffers(*buffers);
+    }
+    if (const auto launch = object.find("copy_launch_us")) {
+        workload.copy_launch = read_duration_us(*launch);
+    }
+    if (const auto host_is_device = object.find("host_is_device")) {
+        workload.host_is_device = read_boolean(*host_is_device);
     }
     if (const auto device = object.find("device")) {
         workload.device = read_device(*device);
     }
+}
+
+GradientWorkload read_gradient_workload(const JsonPlace& place) {
+    const JsonObject object(place, {"gradients", "forward_ms", "backward_ms", "buffers",
+                                    "copy_launch_us", "host_is_device", "device"});
+    GradientWorkload workload;
+    workload.forward = read_duration_ms(object.at("forward_ms"));
+    workload.backward = read_duration_ms(object.at("backward_ms"));
+    const JsonPlace gradients = object.at("gradients");
+    for (const JsonPlace& element : read_array(gradients, most_gradients)) {
+        workload.gradients.push_back(read_gradient_readiness(element, workload.backward));
+    }
+    static_cast<void>(index_by_name(gradients, workload.gradients));
+    read_rest(object, workload);
+    return workload;
+}
+
+GradientWorkload read_operation_workload(const JsonPlace& place) {
+    const JsonObject object(place, {"gradients", "forward_operations", "backward_operations",
+                                    "buffers", "copy_launch_us", "host_is_device", "device"});
+    GradientWorkload workload;
+    const JsonPlace gradients = object.at("gradients");
+    for (const JsonPlace& element : read_array(gradients, most_gradients)) {
+        workload.gradients.push_back(read_listed_gradient(element));
+    }
+    workload.operations = read_operations(object, index_by_name(gradients, workload.gradients));
+    read_rest(object, workload);
     return workload;
 }
 
@@ -298,7 +400,9 @@ std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& pla
     const bool lists_gradients = place.value->is_object() && place.value->contains("gradients") &&
                                  !place.value->contains("model");
     if (lists_gradients) {
-        return read_gradient_workload(place);
+        const bool lists_operations = place.value->contains("forward_operations") ||
+                                      place.value->contains("backward_operations");
+        return lists_operations ? read_operation_workload(place) : read_gradient_workload(place);
     }
     if (place.value->is_object() && place.value->contains("gradients")) {
         throw InputError(place.file, place.pointer, "either a model or gradients", "both");
@@ -575,10 +679,18 @@ Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm)
 Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_norm*/) {
     Workload result =
         workload_from_readiness(workload.gradients, workload.forward, workload.backward);
+    if (workload.operations) {
+        result.forward = workload.operations->forward;
+        result.backward = workload.operations->backward;
+        result.readiness = workload.operations->readiness;
+    }
+    result.buffer_groups = workload.buffers;
     if (workload.device) {
         result.copy_launch = workload.device->time_to_launch_copy();
         result.host_is_device = workload.device->host_is_device;
     }
+    result.copy_launch = workload.copy_launch.value_or(result.copy_launch);
+    result.host_is_device = workload.host_is_device.value_or(result.host_is_device);
     return result;
 }
 

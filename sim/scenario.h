@@ -35,11 +35,24 @@ struct ModelWorkload {
     bool operator==(const ModelWorkload&) const = default;
 };
 
+// Operations one by one, as a profiler sees them.
+struct ListedOperations {
+    std::vector<TimedOperation> forward;
+    std::vector<TimedOperation> backward;
+    std::vector<std::int32_t> readiness;  // gradient indices in the order backward finishes them
+    bool operator==(const ListedOperations&) const = default;
+};
+
 struct GradientWorkload {
-    Duration forward{0};
+    Duration forward{0};  // without listed operations, from here on ...
     Duration backward{0};
-    std::vector<GradientReadiness> gradients;
-    std::optional<Device> device;  // what copies cost
+    std::vector<GradientReadiness> gradients;  // ... and when each is ready
+    std::optional<ListedOperations> operations = {};
+    std::vector<BufferGroup> buffers = {};     // what DDP broadcasts in forward
+    std::optional<Duration> copy_launch = {};  // host time to launch one copy; none: the
+                                               // device's, or nothing
+    std::optional<bool> host_is_device = {};   // none: as the device, or false
+    std::optional<Device> device;              // what copies cost
     bool operator==(const GradientWorkload&) const = default;
 };
 

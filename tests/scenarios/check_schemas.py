@@ -111,7 +111,15 @@ DOCUMENTS = json.loads(json.dumps({
         **MINIMAL,
         "workload": {**MINIMAL["workload"],
                      "device": {"name": "cpu", "peak_tflop_per_s": {"float32": 1}, "memory_bandwidth_gb_per_s": 20},
+                     "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "host_is_device": False,
                      "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True}]}},
+    "operations": {
+        **MINIMAL,
+        "workload": {"forward_operations": [{"name": "f", "host_us": 1, "device_us": 2}],
+                     "backward_operations": [{"name": "b", "host_us": 1, "device_us": 2, "ready": ["a"]}],
+                     "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "host_is_device": False,
+                     "device": "A100",
+                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "sparse": True}]}},
 }))
 
 failures = []
