@@ -1,0 +1,154 @@
+#include "import/kineto/bucket_caps.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/plan.h"
+#include "sim/strategy.h"
+#include "sim/sweep.h"
+#include "sim/workload.h"
+
+namespace bucketwise {
+namespace {
+
+class CapFinder {
+  public:
+    CapFinder(const std::vector<std::int64_t>& gradients, const std::vector<std::int64_t>& buckets,
+              DType dtype)
+        : buckets_(buckets), element_(element_size(dtype)) {
+        for (const std::int64_t numel : gradients) {
+            gradients_.push_back({.name = {}, .numel = numel, .dtype = dtype});
+        }
+        readiness_.resize(gradients.size());
+        std::iota(readiness_.begin(), readiness_.end(), 0);
+        find_ranges();
+    }
+
+    TracedCaps find() const {
+        if (gives({})) {
+            return {Json::object(), true,
+                    "as DistributedDataParallel forms them with its default caps (25 MiB, the "
+                    "first bucket 1 MiB)"};
+        }
+        if (ranges_.empty()) {
+            return {Json::object(), false,
+                    "the all-reduces hold no gradients that follow one another in the order of "
+                    "readiness, as DistributedDataParallel's do after its first iteration; "
+                    "simulated with its default caps instead"};
+        }
+        if (const auto cap = common_cap(0)) {
+            SyncRequest request;
+            request.bucket_cap = *cap;
+            if (gives(request)) {
+                return {{{"bucket_cap_mib", typed_mib(*cap)}},
+                        true,
+                        fmt::format("as bucket_cap_mb={} forms them", typed_mib(*cap))};
+            }
+            request.explicit_cap_sets_first = false;
+            if (gives(request)) {
+                return old_first_bucket(*cap);
+            }
+        }
+        if (const auto cap = common_cap(1)) {
+            SyncRequest request;
+            request.bucket_cap = *cap;
+            request.explicit_cap_sets_first = false;
+            if (gives(request)) {
+                return old_first_bucket(*cap);
+            }
+        }
+        return listed();
+    }
+
+  private:
+    static TracedCaps old_first_bucket(Bytes cap) {
+        return {{{"bucket_cap_mib", typed_mib(cap)}, {"pytorch_version", "1.13"}},
+                true,
+                fmt::format("as bucket_cap_mb={} forms them with a first bucket of 1 MiB (PyTorch "
+                            "before 2.4)",
+                            typed_mib(cap))};
+    }
+
+    // A bucket closes once it has reached its cap: the cap is above what it held before its last
+    // gradient, and at most what it holds.
+    void find_ranges() {
+        std::size_t next = 0;
+        for (const std::int64_t elements : buckets_) {
+            std::int64_t sum = 0;
+            std::int64_t before = 0;
+            while (next < gradients_.size() && sum < elements) {
+                before = sum;
+                sum += gradients_[next++].numel;
+            }
+            if (sum != elements) {
+                ranges_.clear();
+                return;
+            }
+            ranges_.push_back({Bytes{(before * element_).count + 1}, sum * element_});
+        }
+        if (next != gradients_.size()) {
+            ranges_.clear();
+        }
+    }
+
+    // One cap for all buckets from the first-th on but the last, which may be what was left.
+    [[nodiscard]] std::optional<Bytes> common_cap(std::size_t first) const {
+        CapRange range;
+        for (std::size_t i = first; i + 1 < ranges_.size(); ++i) {
+            range.lowest = std::max(range.lowest, ranges_[i].lowest);
+            range.highest = std::min(range.highest.value_or(*ranges_[i].highest),
+                                     *ranges_[i].highest);
+        }
+        if (first < ranges_.size()) {
+            range.lowest = std::max(range.lowest, ranges_.back().lowest);
+        }
+        if (range.highest && range.lowest > *range.highest) {
+            return std::nullopt;
+        }
+        return roundest_cap(range);
+    }
+
+    [[nodiscard]] TracedCaps listed() const {
+        SyncRequest request;
+        Json list = Json::array();
+        for (const CapRange& range : ranges_) {
+            const Bytes cap = roundest_cap(range);
+            request.bucket_cap_list.push_back(cap);
+            list.push_back(typed_mib(cap));
+        }
+        if (!gives(request)) {
+            return {Json::object(), false,
+                    "no caps give the buckets that were seen; simulated with the default ones"};
+        }
+        return {{{"bucket_cap_mib_list", list}},
+                true,
+                fmt::format("no single cap gives them; bucket_cap_mb_list={} does", list.dump())};
+    }
+
+    [[nodiscard]] bool gives(const SyncRequest& request) const {
+        const BucketPlan plan = make_plan(gradients_, readiness_, settings_for(request).policy);
+        return std::equal(plan.buckets.begin(), plan.buckets.end(), buckets_.begin(),
+                          buckets_.end(), [&](const Bucket& bucket, std::int64_t elements) {
+                              return bucket.size == elements * element_;
+                          });
+    }
+
+    const std::vector<std::int64_t>& buckets_;
+    Bytes element_;
+    std::vector<Gradient> gradients_;  // by readiness
+    std::vector<std::int32_t> readiness_;
+    std::vector<CapRange> ranges_;  // of each bucket's cap; empty: there are none
+};
+
+}  // namespace
+
+TracedCaps caps_of(const std::vector<std::int64_t>& gradients,
+                   const std::vector<std::int64_t>& buckets, DType dtype) {
+    return CapFinder(gradients, buckets, dtype).find();
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,25 @@
+// Which caps DistributedDataParallel must have had to form the buckets that were seen.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/dtype.h"
+#include "sim/json.h"
+
+namespace bucketwise {
+
+struct TracedCaps {
+    Json sync;       // keys of a scenario's section sync
+    bool explained = false;  // whether these give the buckets that were seen
+    std::string text;        // what to say of it
+};
+
+// `gradients`: elements of each, by readiness; `buckets`: elements of each all-reduce, as issued.
+// The default caps where they give these buckets, else one cap, one with a first bucket of 1 MiB
+// (PyTorch before 2.4), or a list.
+TracedCaps caps_of(const std::vector<std::int64_t>& gradients,
+                   const std::vector<std::int64_t>& buckets, DType dtype);
+
+}  // namespace bucketwise

@@ -1,0 +1,74 @@
+#include "import/kineto/replay.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "sim/engine.h"
+#include "sim/program.h"
+#include "sim/sweep.h"
+#include "sim/timeline.h"
+
+namespace bucketwise {
+
+Duration Replay::largest_difference() const {
+    Duration largest{0};
+    for (const ReplayedAllReduce& all_reduce : all_reduces) {
+        const Duration difference = all_reduce.start - all_reduce.traced_start;
+        largest = std::max(largest, std::max(difference, -difference));
+    }
+    return largest;
+}
+
+Replay replay(const KinetoImport& imported, const Scenario& scenario) {
+    const StepInput input = step_input(scenario);
+    // A list of caps is the request's own, whatever the cap.
+    const Program program = Evaluator(input, scenario.sync).program(scenario.sync.bucket_cap);
+    const Simulation simulation = simulate({&program, 1}, Record::timeline);
+    Replay result{.traced_step = imported.step, .step = simulation.ranks.front().step()};
+    std::vector<const Span*> spans;
+    for (const Span& span : simulation.timeline.spans) {
+        if (span.track == Track::communication &&
+            program.collectives[static_cast<std::size_t>(span.subject)].bucket) {
+            spans.push_back(&span);
+        }
+    }
+    std::sort(spans.begin(), spans.end(),
+              [](const Span* a, const Span* b) { return a->start < b->start; });
+    result.same_buckets = spans.size() == imported.all_reduces.size();
+    for (std::size_t i = 0; i < std::min(spans.size(), imported.all_reduces.size()); ++i) {
+        const Collective& collective =
+            program.collectives[static_cast<std::size_t>(spans[i]->subject)];
+        const TracedAllReduce& traced = imported.all_reduces[i];
+        result.all_reduces.push_back(
+            {traced.bytes, collective.bytes, traced.start, spans[i]->start});
+        result.same_buckets = result.same_buckets && traced.bytes == collective.bytes;
+    }
+    return result;
+}
+
+std::string text_of(const Replay& replay) {
+    std::string text = fmt::format(
+        "\n  Replayed: {:.3f} ms per step, traced {:.3f} ms ({:+.2f} %).\n",
+        to_ms(replay.step), to_ms(replay.traced_step), 100 * replay.error());
+    if (replay.all_reduces.empty()) {
+        return text;
+    }
+    text += fmt::format("\n  {:>14} {:>16} {:>19} {:>15}\n", "all-reduce (B)", "traced start (ms)",
+                        "simulated start (ms)", "difference (ms)");
+    for (const ReplayedAllReduce& all_reduce : replay.all_reduces) {
+        text += fmt::format("  {:>14} {:>17.3f} {:>20.3f} {:>+15.3f}{}\n",
+                            all_reduce.traced_bytes.count, to_ms(all_reduce.traced_start),
+                            to_ms(all_reduce.start),
+                            to_ms(all_reduce.start - all_reduce.traced_start),
+                            all_reduce.bytes == all_reduce.traced_bytes
+                                ? ""
+                                : fmt::format("  (simulated: {} B)", all_reduce.bytes.count));
+    }
+    if (!replay.same_buckets) {
+        text += "\n  The simulated buckets are not the traced ones.\n";
+    }
+    return text;
+}
+
+}  // namespace bucketwise

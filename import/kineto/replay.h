@@ -1,0 +1,41 @@
+// The imported step, simulated, beside the traced one: whether the scenario can be trusted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "import/kineto/kineto_import.h"
+#include "sim/scenario.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+struct ReplayedAllReduce {
+    Bytes traced_bytes;
+    Bytes bytes;
+    Duration traced_start{0};  // from the start of the step; of the trace the median
+    Duration start{0};
+    bool operator==(const ReplayedAllReduce&) const = default;
+};
+
+struct Replay {
+    Duration traced_step{0};
+    Duration step{0};
+    std::vector<ReplayedAllReduce> all_reduces;  // as many as both have
+    bool same_buckets = false;
+
+    // Of the step, as a share of the traced one.
+    [[nodiscard]] double error() const {
+        return static_cast<double>(step.count()) / static_cast<double>(traced_step.count()) - 1;
+    }
+    // Of all-reduces' starts.
+    [[nodiscard]] Duration largest_difference() const;
+    bool operator==(const Replay&) const = default;
+};
+
+// `scenario` is the imported one, complete with its link, simulated at its own caps.
+Replay replay(const KinetoImport& imported, const Scenario& scenario);
+
+std::string text_of(const Replay& replay);
+
+}  // namespace bucketwise

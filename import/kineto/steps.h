@@ -1,0 +1,77 @@
+// The training steps of a trace: what the host did between launches, how long what it launched ran,
+// which gradient was then ready, and what was communicated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "import/kineto/trace.h"
+#include "sim/units.h"
+
+namespace bucketwise {
+
+enum class MarkKind : std::uint8_t {
+    operation,    // something launched on the compute stream
+    ready,        // AccumulateGrad: the next gradient in the order of readiness
+    copy_in,      // of a gradient into its bucket, with DDP's division
+    copy_back,    // of a gradient out of its bucket
+    copy_buffer,  // of a buffer, after its broadcast
+    collective
+};
+
+// A point on the host's way through a step.
+struct StepMark {
+    MarkKind kind = MarkKind::operation;
+    std::string name;
+    Duration host{0};            // from the mark before, without waiting for the device
+    Duration device{0};          // on the compute stream
+    std::int64_t elements = -1;  // of a copy: -1: not said
+    std::int64_t bytes = -1;     // of a copy; -1: not said
+    bool operator==(const StepMark&) const = default;
+};
+
+struct TracedCollective {
+    std::string name;   // "allreduce", "broadcast", "allgather", ...: lower case, no underscores
+    std::string dtype;  // as c10d names it: "Float", "Half", ...; empty: not said
+    std::string group;
+    std::int64_t group_size = -1;  // -1: not said
+    std::int64_t elements = -1;    // -1: not said
+    Bytes bytes;
+    bool in_backward = false;
+    std::size_t ready_before = 0;  // gradients that were ready before it was issued
+    Duration issued{0};            // on the host, from the start of the step
+    // On the communication stream, from the start of the step; none: no event tells.
+    std::optional<Duration> begin = {};
+    std::optional<Duration> end = {};
+    bool operator==(const TracedCollective&) const = default;
+};
+
+struct TracedStep {
+    std::string name;          // "ProfilerStep#4"
+    std::int64_t begin_ns = 0;  // on the trace's clock
+    Duration length{0};        // until the next one begins
+    Duration backward_begin{0};
+    Duration backward_end{0};  // on the host; the optimizer follows
+    std::int64_t micro_steps = 1;
+    std::vector<StepMark> forward;   // of the last micro-step
+    std::vector<StepMark> backward;  // likewise
+    Duration optimizer_host{0};
+    Duration optimizer_device{0};
+    std::vector<TracedCollective> collectives;  // as issued
+    Duration device_busy{0};                    // the compute stream
+    Duration waited{0};           // the host, in calls that wait for the device
+    std::int64_t waits = 0;       // such calls of 10 us or more
+    Duration other_streams{0};    // work besides the compute and the communication stream
+    bool hook_casts = false;      // gradients are cast into their buckets: a comm hook
+    bool is_ddp = false;          // DDP's reducer was at work
+    bool operator==(const TracedStep&) const = default;
+};
+
+// Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
+// gradient became ready are left out. Throws InputError where there are none, saying what was found
+// instead.
+std::vector<TracedStep> traced_steps(const KinetoTrace& trace);
+
+}  // namespace bucketwise

@@ -1,0 +1,552 @@
+#include "import/kineto/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <istream>
+#include <map>
+#include <streambuf>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/error.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t deepest = 100;
+// A name is some hundred bytes long; a list of a collective's sizes may have thousands of numbers.
+constexpr std::size_t longest_token = std::size_t{4} << 20;
+
+bool starts_with(std::string_view text, std::string_view start) {
+    return text.substr(0, start.size()) == start;
+}
+
+bool contains(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+
+// Blocks of a ByteSource as a stream, watching that no single token needs unbounded memory, as the
+// JSON library holds a whole one.
+class GuardedBuffer : public std::streambuf {
+  public:
+    GuardedBuffer(const ByteSource& source, const std::string& file)
+        : source_(source), file_(file) {}
+
+  protected:
+    int_type underflow() override {
+        const std::size_t count = source_(block_.data(), block_.size());
+        if (count == 0) {
+            return traits_type::eof();
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            watch(block_[i]);
+        }
+        setg(block_.data(), block_.data(), block_.data() + count);
+        return traits_type::to_int_type(block_[0]);
+    }
+
+  private:
+    void watch(char c) {
+        ++run_;
+        if (in_string_) {
+            if (escaped_) {
+                escaped_ = false;
+            } else if (c == '\\') {
+                escaped_ = true;
+            } else if (c == '"') {
+                in_string_ = false;
+                run_ = 0;
+            }
+        } else if (c == '"') {
+            in_string_ = true;
+            run_ = 0;
+        } else if (c == ',' || c == ':' || c == '[' || c == ']' || c == '{' || c == '}' ||
+                   std::isspace(static_cast<unsigned char>(c)) != 0) {
+            run_ = 0;
+        }
+        if (run_ > longest_token) {
+            throw InputError(file_, "",
+                             fmt::format("names and numbers of at most {} bytes", longest_token),
+                             "a longer one");
+        }
+    }
+
+    const ByteSource& source_;
+    const std::string& file_;
+    std::array<char, std::size_t{1} << 16> block_{};
+    std::size_t run_ = 0;  // bytes of the token so far
+    bool in_string_ = false;
+    bool escaped_ = false;
+};
+
+// One event as the file has it.
+struct RawEvent {
+    std::string phase;
+    std::string category;
+    std::string name;
+    std::string process;
+    std::string thread;
+    double begin_us = 0;
+    double duration_us = 0;
+    bool has_time = false;
+    std::int64_t correlation = -1;
+    std::int64_t external_id = -1;
+    std::int64_t elements = -1;
+    std::int64_t bytes = -1;
+    std::string stream;
+    CollectiveCall call;
+    bool has_call = false;
+};
+
+enum class Category : std::uint8_t { other, operation, annotation, runtime, kernel, copy, fill };
+
+std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+}
+
+// Kineto's names of today, and those before PyTorch 1.12 ("Operator", "Kernel", "Runtime").
+Category category_of(const std::string& text) {
+    static const std::map<std::string, Category, std::less<>> categories{
+        {"cpu_op", Category::operation},       {"operator", Category::operation},
+        {"user_annotation", Category::annotation}, {"cuda_runtime", Category::runtime},
+        {"cuda_driver", Category::runtime},    {"hip_runtime", Category::runtime},
+        {"runtime", Category::runtime},        {"kernel", Category::kernel},
+        {"gpu_memcpy", Category::copy},        {"memcpy", Category::copy},
+        {"gpu_memset", Category::fill},        {"memset", Category::fill}};
+    const auto found = categories.find(lower(text));
+    return found == categories.end() ? Category::other : found->second;
+}
+
+std::optional<TraceEventKind> kind_of_runtime(std::string_view name) {
+    if (contains(name, "Synchronize")) {
+        return TraceEventKind::synchronise;
+    }
+    for (const std::string_view launch : {"Launch", "Memcpy", "Memset", "memcpy", "memset"}) {
+        if (contains(name, launch)) {
+            return TraceEventKind::launch;
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<TraceEventKind> kind_on_host(Category category, std::string_view name) {
+    constexpr std::string_view node = "autograd::engine::evaluate_function";
+    if (starts_with(name, "ProfilerStep")) {
+        return TraceEventKind::step;
+    }
+    if (starts_with(name, node)) {
+        return TraceEventKind::backward_node;
+    }
+    if (starts_with(name, "torch::autograd::AccumulateGrad")) {
+        return TraceEventKind::accumulate_grad;
+    }
+    if (contains(name, "reducer::copy_bucket_to_grad")) {
+        return TraceEventKind::bucket_to_grad;
+    }
+    if (starts_with(name, "torch::distributed::reducer::")) {
+        return TraceEventKind::reducer_copy;
+    }
+    if (name == "record_param_comms") {
+        return TraceEventKind::collective_call;
+    }
+    if (starts_with(name, "c10d::")) {
+        return TraceEventKind::collective_op;
+    }
+    for (const std::string_view backend : {"nccl:", "gloo:", "mpi:", "ucc:"}) {
+        if (starts_with(name, backend)) {
+            return TraceEventKind::annotation;
+        }
+    }
+    if (name == "aten::div_") {
+        return TraceEventKind::division;
+    }
+    if (starts_with(name, "Optimizer.step")) {
+        return TraceEventKind::optimizer;
+    }
+    if (starts_with(name, "DistributedDataParallel.forward")) {
+        return TraceEventKind::ddp_forward;
+    }
+    return category == Category::operation ? std::optional(TraceEventKind::operation)
+                                           : std::nullopt;
+}
+
+std::optional<TraceEventKind> kind_of(Category category, std::string_view name) {
+    switch (category) {
+        case Category::operation:
+        case Category::annotation:
+            return kind_on_host(category, name);
+        case Category::runtime:
+            return kind_of_runtime(name);
+        case Category::kernel:
+            return starts_with(name, "nccl") || contains(name, "ncclKernel") ||
+                           contains(name, "ncclDevKernel")
+                       ? TraceEventKind::collective_kernel
+                       : TraceEventKind::kernel;
+        case Category::copy:
+            return TraceEventKind::copy;
+        case Category::fill:
+            return TraceEventKind::fill;
+        case Category::other:
+            break;
+    }
+    return std::nullopt;
+}
+
+// Elements of the first shape of a text such as "[[64, 3, 7, 7], [64]]"; -1: it has none.
+std::int64_t elements_in_text(std::string_view text) {
+    std::size_t at = text.find_first_not_of("[ ");
+    std::int64_t product = 1;
+    bool any = false;
+    while (at < text.size()) {
+        std::int64_t size = 0;
+        const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), size);
+        if (error != std::errc{} || size < 0 || size > (std::int64_t{1} << 40) ||
+            product > (std::int64_t{1} << 40)) {
+            break;
+        }
+        product *= size;
+        any = true;
+        at = static_cast<std::size_t>(end - text.data());
+        if (at >= text.size() || text[at] == ']') {
+            break;
+        }
+        at = text.find_first_not_of(", ", at);
+    }
+    return any ? product : -1;
+}
+
+class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
+  public:
+    explicit TraceHandler(const std::string& file) { trace_.file = file; }
+
+    bool null() override { return true; }
+    bool boolean(bool /*value*/) override { return true; }
+    bool number_integer(number_integer_t value) override {
+        number(static_cast<double>(value), value);
+        return true;
+    }
+    bool number_unsigned(number_unsigned_t value) override {
+        constexpr std::uint64_t most = std::uint64_t{1} << 62;
+        number(static_cast<double>(value), static_cast<std::int64_t>(std::min(value, most)));
+        return true;
+    }
+    bool number_float(number_float_t value, const string_t& /*text*/) override {
+        number(value, whole(value));
+        return true;
+    }
+    bool string(string_t& value) override {
+        text(value);
+        return true;
+    }
+    bool binary(binary_t& /*value*/) override { return true; }
+
+    bool start_object(std::size_t /*size*/) override {
+        open();
+        if (depth_ == 1) {
+            is_trace_ = true;
+        }
+        if (in_event()) {
+            raw_ = RawEvent{};
+            in_args_ = false;
+        } else if (in_events_ && depth_ == event_depth_ + 1) {
+            in_args_ = event_key_ == "args";
+        }
+        return true;
+    }
+    bool key(string_t& value) override {
+        if (in_event()) {
+            event_key_ = value;
+        } else if (in_events_ && in_args_ && depth_ == event_depth_ + 1) {
+            argument_key_ = lower(value);
+        } else if (depth_ == 1) {
+            top_key_ = value;
+        } else if (!in_events_) {
+            inner_key_ = value;
+        }
+        return true;
+    }
+    bool end_object() override {
+        if (in_event()) {
+            finish_event();
+        } else if (in_events_ && depth_ == event_depth_ + 1) {
+            in_args_ = false;
+        }
+        close();
+        return true;
+    }
+    bool start_array(std::size_t /*size*/) override {
+        open();
+        if (depth_ == 1 || (depth_ == 2 && top_key_ == "traceEvents")) {
+            in_events_ = true;
+            is_trace_ = true;
+            event_depth_ = depth_ + 1;
+        } else if (in_dims()) {
+            shape_ = depth_ >= event_depth_ + 3 && raw_.elements < 0 ? 1 : -1;
+        }
+        return true;
+    }
+    bool end_array() override {
+        if (in_dims() && depth_ == event_depth_ + 3 && shape_ >= 0 && raw_.elements < 0) {
+            raw_.elements = shape_;
+        }
+        if (in_events_ && depth_ + 1 == event_depth_) {
+            in_events_ = false;
+        }
+        close();
+        return true;
+    }
+    bool parse_error(std::size_t position, const std::string& /*token*/,
+                     const nlohmann::detail::exception& error) override {
+        const std::string_view what = error.what();
+        throw InputError(trace_.file, "", "a JSON trace",
+                         contains(what, "unexpected end of input")
+                             ? fmt::format("one that ends within byte {}, as if it was cut off",
+                                           position)
+                             : fmt::format("something else at byte {}", position));
+    }
+
+    KinetoTrace take() {
+        if (!is_trace_) {
+            throw InputError(trace_.file, "", "a trace: an object with traceEvents, or a list",
+                             "another value");
+        }
+        if (trace_.has_device) {
+            trace_.events.erase(std::remove_if(trace_.events.begin(), trace_.events.end(),
+                                               [](const TraceEvent& e) {
+                                                   return e.kind == TraceEventKind::operation;
+                                               }),
+                                trace_.events.end());
+        }
+        std::stable_sort(trace_.events.begin(), trace_.events.end(),
+                         [](const TraceEvent& a, const TraceEvent& b) {
+                             return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns
+                                                             : a.end_ns > b.end_ns;
+                         });
+        return std::move(trace_);
+    }
+
+  private:
+    void open() {
+        if (++depth_ > deepest) {
+            throw InputError(trace_.file, "", fmt::format("nesting of at most {}", deepest),
+                             "a deeper one");
+        }
+    }
+    void close() { --depth_; }
+
+    // Directly in an event's object.
+    [[nodiscard]] bool in_event() const { return in_events_ && depth_ == event_depth_; }
+    [[nodiscard]] bool in_argument() const {
+        return in_events_ && in_args_ && depth_ == event_depth_ + 1;
+    }
+    [[nodiscard]] bool in_dims() const {
+        return in_events_ && in_args_ && depth_ >= event_depth_ + 2 &&
+               argument_key_ == "input dims";
+    }
+
+    static std::int64_t whole(double value) {
+        constexpr double most = 4e18;
+        return std::abs(value) < most ? static_cast<std::int64_t>(value) : -1;
+    }
+
+    void number(double value, std::int64_t integer) {
+        if (in_event()) {
+            event_number(value, integer);
+        } else if (in_argument()) {
+            argument_number(integer);
+        } else if (in_dims()) {
+            constexpr std::int64_t most = std::int64_t{1} << 40;
+            const bool fits = shape_ >= 0 && shape_ <= most && integer >= 0 && integer <= most;
+            shape_ = fits && shape_ <= most / std::max<std::int64_t>(integer, 1) ? shape_ * integer
+                                                                                 : -1;
+        } else if (depth_ == 2 && top_key_ == "distributedInfo") {
+            if (inner_key_ == "rank") {
+                trace_.rank = integer;
+            } else if (inner_key_ == "world_size") {
+                trace_.world_size = integer;
+            }
+        }
+    }
+
+    void event_number(double value, std::int64_t integer) {
+        if (event_key_ == "ts") {
+            raw_.begin_us = value;
+            raw_.has_time = true;
+        } else if (event_key_ == "dur") {
+            raw_.duration_us = value;
+        } else if (event_key_ == "pid") {
+            raw_.process = std::to_string(integer);
+        } else if (event_key_ == "tid") {
+            raw_.thread = std::to_string(integer);
+        }
+    }
+
+    void argument_number(std::int64_t integer) {
+        const std::string& key = argument_key_;
+        if (key == "correlation") {
+            raw_.correlation = integer;
+        } else if (key == "external id") {
+            raw_.external_id = integer;
+        } else if (key == "stream") {
+            raw_.stream = std::to_string(integer);
+        } else if (key == "bytes") {
+            raw_.bytes = integer;
+        } else if (key == "in msg nelems") {
+            raw_.call.elements_in = integer;
+            raw_.has_call = true;
+        } else if (key == "out msg nelems") {
+            raw_.call.elements_out = integer;
+        } else if (key == "group size") {
+            raw_.call.group_size = integer;
+        }
+    }
+
+    void text(const std::string& value) {
+        if (in_event()) {
+            if (event_key_ == "ph") {
+                raw_.phase = value;
+            } else if (event_key_ == "cat") {
+                raw_.category = value;
+            } else if (event_key_ == "name") {
+                raw_.name = value;
+            } else if (event_key_ == "pid") {
+                raw_.process = value;
+            } else if (event_key_ == "tid") {
+                raw_.thread = value;
+            }
+        } else if (in_argument()) {
+            argument_text(value);
+        } else if (depth_ == 2 && top_key_ == "distributedInfo") {
+            if (inner_key_ == "backend") {
+                trace_.backend = value;
+            } else if (inner_key_ == "nccl_version") {
+                trace_.nccl_version = value;
+            }
+        } else if (depth_ == 3 && top_key_ == "deviceProperties" && inner_key_ == "name" &&
+                   trace_.device.empty()) {
+            trace_.device = value;
+        }
+    }
+
+    void argument_text(const std::string& value) {
+        const std::string& key = argument_key_;
+        if (key == "collective name") {
+            raw_.call.name = value;
+            raw_.has_call = true;
+        } else if (key == "dtype") {
+            raw_.call.dtype = value;
+        } else if (key == "process group name") {
+            raw_.call.group = value;
+        } else if (key == "input dims") {
+            raw_.elements = elements_in_text(value);
+        } else if (key == "external id" || key == "correlation" || key == "stream") {
+            std::int64_t integer = -1;
+            std::from_chars(value.data(), value.data() + value.size(), integer);
+            argument_number(integer);
+        }
+    }
+
+    void finish_event() {
+        ++trace_.events_read;
+        if (raw_.phase != "X") {
+            return;
+        }
+        const Category category = category_of(raw_.category);
+        const std::optional<TraceEventKind> kind = kind_of(category, raw_.name);
+        if (!kind || !raw_.has_time) {
+            return;
+        }
+        if (category == Category::operation && raw_.external_id >= 0) {
+            trace_.operation_names[raw_.external_id] = interned(raw_.name);
+        }
+        keep(*kind);
+    }
+
+    void keep(TraceEventKind kind) {
+        if (trace_.events.size() >= most_trace_events ||
+            trace_.operation_names.size() > most_trace_events) {
+            throw InputError(trace_.file, "/traceEvents",
+                             fmt::format("at most {} events of training steps (profile fewer "
+                                         "steps: schedule(wait=1, warmup=1, active=3))",
+                                         most_trace_events),
+                             "more");
+        }
+        constexpr double most_us = 4e15;  // of nanoseconds in 63 bits
+        if (!(std::abs(raw_.begin_us) < most_us) || !(std::abs(raw_.duration_us) < most_us)) {
+            throw InputError(trace_.file,
+                             fmt::format("/traceEvents/{}", trace_.events_read - 1),
+                             "times in microseconds", "one beyond 2^52");
+        }
+        TraceEvent event;
+        event.kind = kind;
+        event.name = interned(raw_.name);
+        event.begin_ns = std::llround(raw_.begin_us * 1e3);
+        event.end_ns = event.begin_ns + std::llround(std::max(raw_.duration_us, 0.0) * 1e3);
+        event.correlation = raw_.correlation;
+        event.external_id = raw_.external_id;
+        event.elements = raw_.elements;
+        event.bytes = raw_.bytes;
+        if (is_on_device(kind)) {
+            trace_.has_device = true;
+            event.thread = thread_number(raw_.process, raw_.stream.empty() ? raw_.thread
+                                                                           : raw_.stream);
+        } else {
+            event.thread = thread_number(raw_.process, raw_.thread);
+        }
+        if (raw_.has_call) {
+            event.call = static_cast<std::int32_t>(trace_.calls.size());
+            trace_.calls.push_back(std::move(raw_.call));
+        }
+        trace_.events.push_back(event);
+    }
+
+    std::int32_t interned(const std::string& name) {
+        const auto [found, is_new] =
+            name_numbers_.emplace(name, static_cast<std::int32_t>(trace_.names.size()));
+        if (is_new) {
+            trace_.names.push_back(name);
+        }
+        return found->second;
+    }
+
+    std::int32_t thread_number(const std::string& process, const std::string& thread) {
+        const auto number = static_cast<std::int32_t>(threads_.size());
+        return threads_.emplace(std::pair(process, thread), number).first->second;
+    }
+
+    KinetoTrace trace_;
+    std::unordered_map<std::string, std::int32_t> name_numbers_;
+    std::map<std::pair<std::string, std::string>, std::int32_t> threads_;
+    std::size_t depth_ = 0;
+    std::size_t event_depth_ = 0;
+    bool in_events_ = false;
+    bool in_args_ = false;
+    bool is_trace_ = false;
+    std::string top_key_;
+    std::string inner_key_;
+    std::string event_key_;
+    std::string argument_key_;
+    RawEvent raw_;
+    std::int64_t shape_ = -1;
+};
+
+}  // namespace
+
+KinetoTrace read_kineto_trace(const ByteSource& source, const std::string& file) {
+    GuardedBuffer buffer(source, file);
+    std::istream stream(&buffer);
+    TraceHandler handler(file);
+    nlohmann::json::sax_parse(stream, &handler);
+    return handler.take();
+}
+
+}  // namespace bucketwise
