@@ -40,6 +40,18 @@ bool write_all(std::FILE* file, const std::string& text) {
     return std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
 }
 
+File open_to_read(const std::string& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+        throw InputError(path, "", "a file that can be read", "a folder");
+    }
+    File file(std::fopen(path.c_str(), "re"));
+    if (!file) {
+        throw InputError(path, "", "a file that can be read", reason());
+    }
+    return file;
+}
+
 void write_in_place(const std::string& path, const std::string& text) {
     const File file(std::fopen(path.c_str(), "we"));
     if (!file || !write_all(file.get(), text)) {
@@ -68,14 +80,7 @@ void write_beside_and_rename(const fs::path& path, const std::string& text) {
 }  // namespace
 
 std::string read_text_file(const std::string& path) {
-    std::error_code error;
-    if (fs::is_directory(path, error)) {
-        throw InputError(path, "", "a file that can be read", "a folder");
-    }
-    const File file(std::fopen(path.c_str(), "re"));
-    if (!file) {
-        throw InputError(path, "", "a file that can be read", reason());
-    }
+    const File file = open_to_read(path);
     std::string text;
     constexpr std::size_t block_bytes = 1 << 16;
     std::string block(block_bytes, '\0');
@@ -89,6 +94,17 @@ std::string read_text_file(const std::string& path) {
         throw InputError(path, "", "a file that can be read", reason());
     }
     return text;
+}
+
+ByteSource blocks_of_file(const std::string& path) {
+    const std::shared_ptr<std::FILE> file = open_to_read(path);
+    return [file, path](char* buffer, std::size_t size) {
+        const std::size_t count = std::fread(buffer, 1, size, file.get());
+        if (count == 0 && std::ferror(file.get()) != 0) {
+            throw InputError(path, "", "a file that can be read", reason());
+        }
+        return count;
+    };
 }
 
 void write_text_file(const std::string& path, const std::string& text) {

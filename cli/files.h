@@ -4,12 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "import/byte_source.h"
 #include "sim/json.h"
 
 namespace bucketwise {
 
 // The whole file. Throws InputError when it is missing, a folder, unreadable or above 256 MiB.
 std::string read_text_file(const std::string& path);
+
+// A file of any length, a block at a time; pipes too. Throws InputError when it is missing, a
+// folder or unreadable, now or while it is read.
+ByteSource blocks_of_file(const std::string& path);
 
 // Writes the whole file or leaves what was there: a temporary file beside it takes its place at the
 // end. Devices and pipes are written in place. Throws std::runtime_error.

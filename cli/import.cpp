@@ -17,7 +17,10 @@ struct Importer {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Importer, 0> importers{};
+constexpr std::array<Importer, 1> importers{{
+    {"nccl-tests", "what all_reduce_perf printed, as measurements for calibrate",
+     run_import_nccl_tests},
+}};
 
 std::string usage() {
     std::string text =

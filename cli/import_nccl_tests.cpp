@@ -1,0 +1,132 @@
+// bucketwise import nccl-tests LOG...: what all_reduce_perf printed, as measurements.
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/option_values.h"
+#include "cli/scenario_document.h"
+#include "hw/environment.h"
+#include "import/nccl_tests.h"
+#include "import/nccl_tests_log.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+using Texts = std::vector<std::string>;
+
+constexpr std::int64_t most_ranks = 1'000'000;
+
+constexpr std::string_view examples = R"(
+examples:
+  bucketwise import nccl-tests all_reduce.log -o measurements.jsonl
+  bucketwise import nccl-tests all_reduce.json -o measurements.jsonl
+  bucketwise import nccl-tests one_node.log two_nodes.log --ranks 8,16 --ranks-per-node 8 -o measurements.jsonl
+  bucketwise calibrate measurements.jsonl -o link.json
+
+A log is text as it stands, of nccl-tests or rccl-tests, whatever a launcher put before its lines, or the JSON of -J.
+Only all-reduces of one element type are taken; what is not taken is counted.
+)";
+
+po::options_description described_options() {
+    po::options_description options("options", 100);
+    options.add_options()  //
+        ("output,o", po::value<std::string>(),
+         "measurement file to write, - for standard output")  //
+        ("ranks", po::value<std::string>(),
+         "of all logs, or of each one separated by commas, where they do not tell")   //
+        ("ranks-per-node", po::value<std::string>(), "where the logs name no hosts")  //
+        ("dtype", po::value<std::string>(),
+         "float32, float16, bfloat16 or float64: which to take of several; float32 where there is "
+         "any unless given")  //
+        ("help,h", "show this");
+    return options;
+}
+
+NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
+    NcclTestsOptions options;
+    if (values.count("ranks") != 0) {
+        for (const std::string& part : split_at_commas(values["ranks"].as<std::string>())) {
+            options.ranks.push_back(whole_number(part, "--ranks", {2, most_ranks}));
+        }
+        if (options.ranks.size() != 1 && options.ranks.size() != logs) {
+            throw UsageError{fmt::format(
+                "import nccl-tests: expected --ranks of all logs or of each, got {} for "
+                "{} logs",
+                options.ranks.size(), logs)};
+        }
+    }
+    if (values.count("ranks-per-node") != 0) {
+        options.ranks_per_node = whole_number(values, "ranks-per-node", {1, most_ranks});
+    }
+    if (values.count("dtype") != 0) {
+        options.dtype = choice_named(values["dtype"].as<std::string>(), all_dtypes, "--dtype");
+    }
+    return options;
+}
+
+std::string lines_of(const ImportedAllReduces& imported) {
+    const auto line = [](const Measurement& record) {
+        return to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    };
+    std::string text = line(imported.environment);
+    for (const AllReduceRecord& record : imported.all_reduces) {
+        text += line(record);
+    }
+    return text;
+}
+
+}  // namespace
+
+int run_import_nccl_tests(const std::vector<std::string>& arguments) {
+    const po::options_description options = described_options();
+    po::options_description all;
+    all.add(options).add_options()("log", po::value<Texts>());
+    const po::variables_map values = parse_with_positional(arguments, all, {"log", -1});
+    if (values.count("help") != 0) {
+        std::cout << "usage: bucketwise import nccl-tests LOG... -o FILE [OPTIONS]\n\n"
+                  << options << examples;
+        return exit_done;
+    }
+    if (values.count("log") == 0 || values.count("output") == 0) {
+        throw UsageError{
+            "import nccl-tests: expected logs, and -o with a file to write; see bucketwise import "
+            "nccl-tests --help"};
+    }
+    const Texts files = values["log"].as<Texts>();
+    const std::string output = values["output"].as<std::string>();
+    std::vector<NamedFile> inputs;
+    for (const std::string& file : files) {
+        inputs.push_back({"log", file});
+    }
+    check_outputs(inputs, {{"output", output}});
+    const NcclTestsOptions wanted = requested(values, files.size());
+    std::vector<NcclTestsLog> logs;
+    for (const std::string& file : files) {
+        logs.push_back(read_nccl_tests_log(blocks_of_file(file), file));
+    }
+    ImportedAllReduces imported = import_nccl_tests(std::move(logs), wanted);
+    EnvironmentRecord& environment = imported.environment;
+    environment.version = BUCKETWISE_VERSION;
+    environment.command = {"bucketwise", "import", "nccl-tests"};
+    environment.command.insert(environment.command.end(), arguments.begin(), arguments.end());
+    if (environment.date.empty()) {
+        environment.date = utc_now();
+        imported.report += "Note: no log has a date; the file's is today's.\n";
+    }
+    write_output(output, lines_of(imported));
+    if (output != "-") {
+        write_output("-", imported.report);
+    }
+    return exit_done;
+}
+
+}  // namespace bucketwise
