@@ -107,6 +107,12 @@ ByteSource blocks_of_file(const std::string& path) {
     };
 }
 
+std::uint64_t size_of_file(const std::string& path) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(path, error);
+    return error ? 0 : size;
+}
+
 void write_text_file(const std::string& path, const std::string& text) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);

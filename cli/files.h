@@ -1,6 +1,7 @@
 // Files and standard output: the only place that reads or writes for the user.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ std::string read_text_file(const std::string& path);
 // A file of any length, a block at a time; pipes too. Throws InputError when it is missing, a
 // folder or unreadable, now or while it is read.
 ByteSource blocks_of_file(const std::string& path);
+
+// 0 of what is no regular file.
+std::uint64_t size_of_file(const std::string& path);
 
 // Writes the whole file or leaves what was there: a temporary file beside it takes its place at the
 // end. Devices and pipes are written in place. Throws std::runtime_error.

@@ -70,8 +70,8 @@ class Inflater {
             end_ += count;
             read_ += count;
         }
-        compressed_ = std::string_view(block_.data(), end_).substr(0, gzip_magic.size()) ==
-                      gzip_magic;
+        compressed_ =
+            std::string_view(block_.data(), end_).substr(0, gzip_magic.size()) == gzip_magic;
     }
 
     std::size_t pass_on(char* buffer, std::size_t size) {
@@ -87,8 +87,8 @@ class Inflater {
     void start() {
         constexpr int largest_window = 15;
         constexpr int gzip_only = 16;
-        const int status = started_ ? inflateReset(&stream_)
-                                    : inflateInit2(&stream_, largest_window + gzip_only);
+        const int status =
+            started_ ? inflateReset(&stream_) : inflateInit2(&stream_, largest_window + gzip_only);
         if (status == Z_MEM_ERROR) {
             throw std::bad_alloc();
         }
@@ -116,10 +116,10 @@ class Inflater {
         const std::size_t count = room - stream_.avail_out;
         written_ += count;
         if (written_ > always_allowed && written_ > most_times * read_) {
-            throw InputError(file_, "",
-                             fmt::format("a file that unfolds to at most {} times its size",
-                                         most_times),
-                             "a decompression bomb");
+            throw InputError(
+                file_, "",
+                fmt::format("a file that unfolds to at most {} times its size", most_times),
+                "a decompression bomb");
         }
         return count;
     }

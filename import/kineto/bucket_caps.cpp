@@ -5,7 +5,6 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "sim/plan.h"
 #include "sim/strategy.h"
@@ -30,12 +29,12 @@ class CapFinder {
 
     TracedCaps find() const {
         if (gives({})) {
-            return {Json::object(), true,
+            return {SyncRequest{}, true,
                     "as DistributedDataParallel forms them with its default caps (25 MiB, the "
                     "first bucket 1 MiB)"};
         }
         if (ranges_.empty()) {
-            return {Json::object(), false,
+            return {SyncRequest{}, false,
                     "the all-reduces hold no gradients that follow one another in the order of "
                     "readiness, as DistributedDataParallel's do after its first iteration; "
                     "simulated with its default caps instead"};
@@ -44,13 +43,12 @@ class CapFinder {
             SyncRequest request;
             request.bucket_cap = *cap;
             if (gives(request)) {
-                return {{{"bucket_cap_mib", typed_mib(*cap)}},
-                        true,
+                return {request, true,
                         fmt::format("as bucket_cap_mb={} forms them", typed_mib(*cap))};
             }
             request.explicit_cap_sets_first = false;
             if (gives(request)) {
-                return old_first_bucket(*cap);
+                return old_first_bucket(request);
             }
         }
         if (const auto cap = common_cap(1)) {
@@ -58,19 +56,18 @@ class CapFinder {
             request.bucket_cap = *cap;
             request.explicit_cap_sets_first = false;
             if (gives(request)) {
-                return old_first_bucket(*cap);
+                return old_first_bucket(request);
             }
         }
         return listed();
     }
 
   private:
-    static TracedCaps old_first_bucket(Bytes cap) {
-        return {{{"bucket_cap_mib", typed_mib(cap)}, {"pytorch_version", "1.13"}},
-                true,
+    static TracedCaps old_first_bucket(const SyncRequest& request) {
+        return {request, true,
                 fmt::format("as bucket_cap_mb={} forms them with a first bucket of 1 MiB (PyTorch "
                             "before 2.4)",
-                            typed_mib(cap))};
+                            typed_mib(*request.bucket_cap))};
     }
 
     // A bucket closes once it has reached its cap: the cap is above what it held before its last
@@ -100,8 +97,8 @@ class CapFinder {
         CapRange range;
         for (std::size_t i = first; i + 1 < ranges_.size(); ++i) {
             range.lowest = std::max(range.lowest, ranges_[i].lowest);
-            range.highest = std::min(range.highest.value_or(*ranges_[i].highest),
-                                     *ranges_[i].highest);
+            range.highest =
+                std::min(range.highest.value_or(*ranges_[i].highest), *ranges_[i].highest);
         }
         if (first < ranges_.size()) {
             range.lowest = std::max(range.lowest, ranges_.back().lowest);
@@ -114,19 +111,19 @@ class CapFinder {
 
     [[nodiscard]] TracedCaps listed() const {
         SyncRequest request;
-        Json list = Json::array();
+        std::vector<double> typed;
         for (const CapRange& range : ranges_) {
             const Bytes cap = roundest_cap(range);
             request.bucket_cap_list.push_back(cap);
-            list.push_back(typed_mib(cap));
+            typed.push_back(typed_mib(cap));
         }
         if (!gives(request)) {
-            return {Json::object(), false,
+            return {SyncRequest{}, false,
                     "no caps give the buckets that were seen; simulated with the default ones"};
         }
-        return {{{"bucket_cap_mib_list", list}},
-                true,
-                fmt::format("no single cap gives them; bucket_cap_mb_list={} does", list.dump())};
+        return {request, true,
+                fmt::format("no single cap gives them; bucket_cap_mb_list=[{}] does",
+                            fmt::join(typed, ", "))};
     }
 
     [[nodiscard]] bool gives(const SyncRequest& request) const {

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "sim/dtype.h"
-#include "sim/json.h"
+#include "sim/strategy.h"
 
 namespace bucketwise {
 
 struct TracedCaps {
-    Json sync;       // keys of a scenario's section sync
+    SyncRequest sync;        // its caps
     bool explained = false;  // whether these give the buckets that were seen
     std::string text;        // what to say of it
 };

@@ -15,6 +15,7 @@
 #include "sim/dtype.h"
 #include "sim/error.h"
 #include "sim/invariant.h"
+#include "sim/sweep.h"
 #include "sim/workload.h"
 
 namespace bucketwise {
@@ -37,8 +38,12 @@ auto median_of(const Items& items, Value value) {
     return median(std::move(values));
 }
 
-double rounded_us(Duration time) { return std::round(to_us(time) * 1e3) / 1e3; }
-double rounded_ms(Duration time) { return std::round(to_ms(time) * 1e6) / 1e6; }
+double rounded_us(Duration time) {
+    return std::round(to_us(time) * 1e3) / 1e3;
+}
+double rounded_ms(Duration time) {
+    return std::round(to_ms(time) * 1e6) / 1e6;
+}
 
 std::optional<DType> dtype_of(const std::string& name) {
     static const std::map<std::string, DType, std::less<>> dtypes{{"Float", DType::float32},
@@ -100,16 +105,16 @@ std::vector<StepMark> typical_marks(const std::vector<const TracedStep*>& steps,
         }
         Duration sum{0};
         for (std::size_t i = 0; i < marks.size(); ++i) {
-            marks[i].*part = median_of(
-                steps, [&](const TracedStep* step) { return (step->*pass)[i].*part; });
+            marks[i].*part =
+                median_of(steps, [&](const TracedStep* step) { return (step->*pass)[i].*part; });
             sum += marks[i].*part;
         }
         if (sum > Duration{0}) {
             const double factor =
                 static_cast<double>(median(totals).count()) / static_cast<double>(sum.count());
             for (StepMark& mark : marks) {
-                mark.*part = Duration{std::llround(static_cast<double>((mark.*part).count()) *
-                                                   factor)};
+                mark.*part =
+                    Duration{std::llround(static_cast<double>((mark.*part).count()) * factor)};
             }
         }
     };
@@ -167,14 +172,13 @@ class Importer {
                 }
             }
             if (rank.world_size != ranks_.front().world_size) {
-                throw InputError(
-                    rank.file, "/distributedInfo/world_size",
-                    fmt::format("{}, as in {}",
-                                ranks_.front().world_size
-                                    ? std::to_string(*ranks_.front().world_size)
-                                    : "none",
-                                file_),
-                    rank.world_size ? std::to_string(*rank.world_size) : "none");
+                throw InputError(rank.file, "/distributedInfo/world_size",
+                                 fmt::format("{}, as in {}",
+                                             ranks_.front().world_size
+                                                 ? std::to_string(*ranks_.front().world_size)
+                                                 : "none",
+                                             file_),
+                                 rank.world_size ? std::to_string(*rank.world_size) : "none");
             }
             if (rank.has_device != ranks_.front().has_device) {
                 throw InputError(rank.file, "", "kernels in all traces or in none",
@@ -247,9 +251,8 @@ class Importer {
             return result;
         }
         // No two do the same: the one of median length stands for all.
-        std::sort(steps.begin(), steps.end(), [](const TracedStep* a, const TracedStep* b) {
-            return a->length < b->length;
-        });
+        std::sort(steps.begin(), steps.end(),
+                  [](const TracedStep* a, const TracedStep* b) { return a->length < b->length; });
         return {steps[steps.size() / 2]};
     }
 
@@ -330,8 +333,7 @@ class Importer {
                 const std::vector<const TracedCollective*> found = reductions(*step);
                 if (found.size() != first.size() || found[k]->bytes != first[k]->bytes) {
                     fail("/traceEvents", "the same all-reduces in every step",
-                         fmt::format("others in {} than in {}", step->name,
-                                     steps_.front()->name));
+                         fmt::format("others in {} than in {}", step->name, steps_.front()->name));
                 }
                 starts.push_back(found[k]->begin.value_or(found[k]->issued));
             }
@@ -346,8 +348,8 @@ class Importer {
                 "synchronises as DistributedDataParallel would");
             return;
         }
-        result_.element = name_of(*dtype_of(first.front()->dtype.empty() ? "Float"
-                                                                         : first.front()->dtype));
+        result_.element =
+            name_of(*dtype_of(first.front()->dtype.empty() ? "Float" : first.front()->dtype));
         say(FindingKind::found, "all-reduces",
             fmt::format("{} a step, of {} {} bytes in this order", first.size(),
                         list_of_bytes(result_.all_reduces), result_.element));
@@ -380,12 +382,11 @@ class Importer {
             ranks = static_cast<std::int64_t>(ranks_.size());
         }
         if (ranks && request_.ranks && *ranks != *request_.ranks) {
-            throw InputError(
-                "--ranks", "",
-                fmt::format("{}, as the trace says, or nothing (predict takes --set "
-                            "/cluster/ranks=N)",
-                            *ranks),
-                std::to_string(*request_.ranks));
+            throw InputError("--ranks", "",
+                             fmt::format("{}, as the trace says, or nothing (predict takes --set "
+                                         "/cluster/ranks=N)",
+                                         *ranks),
+                             std::to_string(*request_.ranks));
         }
         if (!ranks) {
             ranks = request_.ranks;
@@ -400,8 +401,8 @@ class Importer {
         result_.ranks = *ranks;
     }
 
-    // Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of the
-    // ranks' times, and where not all ranks were traced, of all steps.
+    // Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of
+    // the ranks' times, and where not all ranks were traced, of all steps.
     void find_wire_times() {
         const bool all_ranks = std::ssize(ranks_) >= result_.ranks && same_steps();
         for (std::size_t k = 0; k < result_.all_reduces.size(); ++k) {
@@ -437,10 +438,9 @@ class Importer {
     [[nodiscard]] bool same_steps() const {
         return std::all_of(all_steps_.begin(), all_steps_.end(), [&](const auto& steps) {
             return steps.size() == steps_.size() &&
-                   std::equal(steps.begin(), steps.end(), steps_.begin(),
-                              [](const TracedStep* a, const TracedStep* b) {
-                                  return a->name == b->name;
-                              });
+                   std::equal(
+                       steps.begin(), steps.end(), steps_.begin(),
+                       [](const TracedStep* a, const TracedStep* b) { return a->name == b->name; });
         });
     }
 
@@ -488,8 +488,9 @@ class Importer {
             for (const std::int64_t bytes : back_bytes) {
                 sizes_.push_back(bytes / gradient_bytes());
             }
-            how = "sizes from the bytes that DDP copies out of its buckets, which it does in the "
-                  "order of readiness";
+            how =
+                "sizes from the bytes that DDP copies out of its buckets, which it does in the "
+                "order of readiness";
         }
         name_gradients(count, how);
         std::int64_t sum = 0;
@@ -544,11 +545,10 @@ class Importer {
                 std::mismatch(sizes_.begin(), sizes_.end(), expected.begin()).first -
                 sizes_.begin());
             fail("/traceEvents",
-                 fmt::format("{} elements of {} as gradient {} by readiness", expected[at],
-                             request_.parameters[static_cast<std::size_t>(
-                                                     request_.readiness[at])]
-                                 .name,
-                             at + 1),
+                 fmt::format(
+                     "{} elements of {} as gradient {} by readiness", expected[at],
+                     request_.parameters[static_cast<std::size_t>(request_.readiness[at])].name,
+                     at + 1),
                  std::to_string(sizes_[at]));
         }
         for (const std::int32_t index : request_.readiness) {
@@ -627,9 +627,9 @@ class Importer {
             say(FindingKind::found, "copies",
                 fmt::format("{} into buckets, {} out of them; {:.1f} GB/s{}", in, back,
                             *result_.copy_gb_per_s,
-                            has_device() ? fmt::format(", {:.1f} us of the host each",
-                                                       to_us(copy_launch_))
-                                         : ""));
+                            has_device()
+                                ? fmt::format(", {:.1f} us of the host each", to_us(copy_launch_))
+                                : ""));
         }
         views_ = steps_.front()->is_ddp && back == 0;
         if (views_) {
@@ -655,11 +655,11 @@ class Importer {
             }
             const Duration host = std::max(mark.host + carry_, Duration{0});
             carry_ += mark.host - host;
-            Json operation{{"name", mark.kind == MarkKind::ready && backward
-                                        ? names_[ready] + " is ready"
-                                        : mark.name},
-                           {"host_us", rounded_us(host)},
-                           {"device_us", rounded_us(mark.device)}};
+            Json operation{
+                {"name", mark.kind == MarkKind::ready && backward ? names_[ready] + " is ready"
+                                                                  : mark.name},
+                {"host_us", rounded_us(host)},
+                {"device_us", rounded_us(mark.device)}};
             if (mark.kind == MarkKind::ready && backward) {
                 operation["ready"] = {names_[ready++]};
             }
@@ -691,11 +691,10 @@ class Importer {
             groups.push_back({{"bytes", collective.bytes.count},
                               {"tensors", std::max<std::int64_t>(tensors, 1)}});
             say(FindingKind::found, "buffers",
-                fmt::format("a broadcast of {} {}({} bytes){}", collective.elements,
-                            collective.dtype.empty() ? "" : collective.dtype + " ",
-                            collective.bytes.count,
-                            tensors > 0 ? fmt::format(", copied back as {} tensors", tensors)
-                                        : ""));
+                fmt::format(
+                    "a broadcast of {} {}({} bytes){}", collective.elements,
+                    collective.dtype.empty() ? "" : collective.dtype + " ", collective.bytes.count,
+                    tensors > 0 ? fmt::format(", copied back as {} tensors", tensors) : ""));
         }
         return groups;
     }
@@ -711,9 +710,8 @@ class Importer {
             }
         }
         for (const std::size_t i : order) {
-            list.push_back({{"name", names_[i]},
-                            {"numel", sizes_[i]},
-                            {"dtype", name_of(gradient_dtype())}});
+            list.push_back(
+                {{"name", names_[i]}, {"numel", sizes_[i]}, {"dtype", name_of(gradient_dtype())}});
         }
         return list;
     }
@@ -791,8 +789,14 @@ class Importer {
             elements.push_back(collective->elements);
         }
         const TracedCaps caps = caps_of(sizes_, elements, gradient_dtype());
-        for (const auto& [key, value] : caps.sync.items()) {
-            sync[key] = value;
+        if (caps.sync.bucket_cap) {
+            sync["bucket_cap_mib"] = typed_mib(*caps.sync.bucket_cap);
+        }
+        if (!caps.sync.explicit_cap_sets_first) {
+            sync["pytorch_version"] = "1.13";
+        }
+        for (const Bytes cap : caps.sync.bucket_cap_list) {
+            sync["bucket_cap_mib_list"].push_back(typed_mib(cap));
         }
         say(caps.explained ? FindingKind::found : FindingKind::missing, "buckets", caps.text);
         return sync;

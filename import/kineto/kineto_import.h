@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "import/byte_source.h"
 #include "import/findings.h"
 #include "import/kineto/steps.h"
@@ -49,16 +51,16 @@ struct KinetoImportRequest {
 // One all-reduce of gradients, alike in every step.
 struct TracedAllReduce {
     Bytes bytes;
-    Duration start{0};          // median over the steps, from the start of the step
-    std::vector<double> wire_us;  // estimates of what it takes once every rank is there
+    Duration start{0};                 // median over the steps, from the start of the step
+    std::vector<double> wire_us = {};  // estimates of what it takes once every rank is there
     bool operator==(const TracedAllReduce&) const = default;
 };
 
 struct KinetoImport {
-    Json scenario;          // but for /cluster/link
+    Json scenario;  // but for /cluster/link
     std::int64_t ranks = 1;
-    Duration step{0};       // median
-    Duration device_busy{0};  // likewise
+    Duration step{0};                          // median
+    Duration device_busy{0};                   // likewise
     std::vector<TracedAllReduce> all_reduces;  // in the order they were issued
     std::string element;                       // what travels: "float32", ...
     std::optional<Duration> host_issue;        // host time to issue one; none: nothing tells

@@ -48,22 +48,22 @@ Replay replay(const KinetoImport& imported, const Scenario& scenario) {
 }
 
 std::string text_of(const Replay& replay) {
-    std::string text = fmt::format(
-        "\n  Replayed: {:.3f} ms per step, traced {:.3f} ms ({:+.2f} %).\n",
-        to_ms(replay.step), to_ms(replay.traced_step), 100 * replay.error());
+    std::string text =
+        fmt::format("\n  Replayed: {:.3f} ms per step, traced {:.3f} ms ({:+.2f} %).\n",
+                    to_ms(replay.step), to_ms(replay.traced_step), 100 * replay.error());
     if (replay.all_reduces.empty()) {
         return text;
     }
     text += fmt::format("\n  {:>14} {:>16} {:>19} {:>15}\n", "all-reduce (B)", "traced start (ms)",
                         "simulated start (ms)", "difference (ms)");
     for (const ReplayedAllReduce& all_reduce : replay.all_reduces) {
-        text += fmt::format("  {:>14} {:>17.3f} {:>20.3f} {:>+15.3f}{}\n",
-                            all_reduce.traced_bytes.count, to_ms(all_reduce.traced_start),
-                            to_ms(all_reduce.start),
-                            to_ms(all_reduce.start - all_reduce.traced_start),
-                            all_reduce.bytes == all_reduce.traced_bytes
-                                ? ""
-                                : fmt::format("  (simulated: {} B)", all_reduce.bytes.count));
+        text +=
+            fmt::format("  {:>14} {:>17.3f} {:>20.3f} {:>+15.3f}{}\n",
+                        all_reduce.traced_bytes.count, to_ms(all_reduce.traced_start),
+                        to_ms(all_reduce.start), to_ms(all_reduce.start - all_reduce.traced_start),
+                        all_reduce.bytes == all_reduce.traced_bytes
+                            ? ""
+                            : fmt::format("  (simulated: {} B)", all_reduce.bytes.count));
     }
     if (!replay.same_buckets) {
         text += "\n  The simulated buckets are not the traced ones.\n";

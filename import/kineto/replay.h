@@ -21,7 +21,7 @@ struct ReplayedAllReduce {
 struct Replay {
     Duration traced_step{0};
     Duration step{0};
-    std::vector<ReplayedAllReduce> all_reduces;  // as many as both have
+    std::vector<ReplayedAllReduce> all_reduces = {};  // as many as both have
     bool same_buckets = false;
 
     // Of the step, as a share of the traced one.

@@ -24,12 +24,14 @@ constexpr std::int64_t noticeable_wait_ns = 10'000;
 // Steps that follow one another this closely, as a share of a step, leave nothing between them.
 constexpr double contiguous = 0.05;
 
-Duration from_ns(std::int64_t ns) { return Duration{ns * 1000}; }
+Duration from_ns(std::int64_t ns) {
+    return Duration{ns * 1000};
+}
 
 std::int64_t bytes_of_dtype(const std::string& dtype) {
     static const std::map<std::string, std::int64_t, std::less<>> sizes{
-        {"Double", 8}, {"Long", 8}, {"Float", 4},  {"Int", 4},           {"Half", 2},
-        {"BFloat16", 2}, {"Short", 2}, {"Byte", 1}, {"Char", 1},         {"Bool", 1}};
+        {"Double", 8},   {"Long", 8},  {"Float", 4}, {"Int", 4},  {"Half", 2},
+        {"BFloat16", 2}, {"Short", 2}, {"Byte", 1},  {"Char", 1}, {"Bool", 1}};
     const auto found = sizes.find(dtype);
     return found == sizes.end() ? 4 : found->second;
 }
@@ -51,7 +53,8 @@ std::string plain_name(std::string_view name) {
 
 bool moves_data(const std::string& name) {
     static const std::set<std::string, std::less<>> others{
-        "wait", "barrier", "monitoredbarrier", "init", "finalize", "", "startcoalescing", "endcoalescing"};
+        "wait",     "barrier", "monitoredbarrier", "init",
+        "finalize", "",        "startcoalescing",  "endcoalescing"};
     return others.count(name) == 0;
 }
 
@@ -209,8 +212,8 @@ class StepReader {
         const auto begin = std::lower_bound(
             trace_.events.begin(), trace_.events.end(), range_.begin_ns,
             [](const TraceEvent& event, std::int64_t time) { return event.begin_ns < time; });
-        for (auto event = begin;
-             event != trace_.events.end() && event->begin_ns < range_.end_ns; ++event) {
+        for (auto event = begin; event != trace_.events.end() && event->begin_ns < range_.end_ns;
+             ++event) {
             visit(static_cast<std::size_t>(event - trace_.events.begin()), *event);
         }
     }
@@ -282,9 +285,7 @@ class StepReader {
     }
 
     // Gloo's run on threads of their own.
-    void remember_annotation(const TraceEvent& event) {
-        annotations_.push_back(&event);
-    }
+    void remember_annotation(const TraceEvent& event) { annotations_.push_back(&event); }
 
     void visit_on_host(const TraceEvent& event) {
         switch (event.kind) {
@@ -404,15 +405,14 @@ class StepReader {
         TracedCollective collective;
         collective.name = plain_name(trace_.name_of(event));
         if (event.call >= 0) {
-            collective.name =
-                plain_name(trace_.calls[static_cast<std::size_t>(event.call)].name);
+            collective.name = plain_name(trace_.calls[static_cast<std::size_t>(event.call)].name);
         }
         if (!moves_data(collective.name)) {
             return;
         }
         collective_end_ns_ = event.end_ns;
-        collective.in_backward = event.begin_ns >= backward_begin_ns_ &&
-                                 event.begin_ns <= optimizer_begins_ns_;
+        collective.in_backward =
+            event.begin_ns >= backward_begin_ns_ && event.begin_ns <= optimizer_begins_ns_;
         collective.issued = from_ns(event.end_ns - range_.begin_ns);
         step_.collectives.push_back(std::move(collective));
         add(event.end_ns, event.begin_ns, {MarkKind::collective, step_.collectives.back().name});
@@ -540,10 +540,10 @@ class StepReader {
             if (in_forward && timed.begin_ns >= backward_begin_ns_) {
                 end_forward();
             }
-            const bool copies = timed.mark.kind == MarkKind::copy_in ||
-                                timed.mark.kind == MarkKind::copy_back;
-            const bool alone = timed.begin_ns > last_ready_ns || copies ||
-                               timed.mark.kind == MarkKind::collective;
+            const bool copies =
+                timed.mark.kind == MarkKind::copy_in || timed.mark.kind == MarkKind::copy_back;
+            const bool alone =
+                timed.begin_ns > last_ready_ns || copies || timed.mark.kind == MarkKind::collective;
             if (alone && timed.begin_ns > now && timed.begin_ns <= last_ready_ns) {
                 StepMark between{MarkKind::operation, in_forward ? "forward" : "hooks"};
                 between.device = from_ns(timed.begin_ns - now);
@@ -567,8 +567,7 @@ class StepReader {
             const TracedCollective& collective =
                 step_.collectives[static_cast<std::size_t>(timed.collective)];
             if (!collective.in_backward && collective.end) {
-                return std::max(timed.at_ns,
-                                range_.begin_ns + collective.end->count() / 1000);
+                return std::max(timed.at_ns, range_.begin_ns + collective.end->count() / 1000);
             }
         }
         return timed.at_ns;
@@ -649,9 +648,10 @@ std::string what_is_there(const KinetoTrace& trace, std::size_t ranges) {
         return fmt::format("{} events, none of them of PyTorch's profiler", trace.events_read);
     }
     if (ranges > 0) {
-        return fmt::format("{} steps in which no gradient became ready (no AccumulateGrad: "
-                           "inference, or a profile of the device only)",
-                           ranges);
+        return fmt::format(
+            "{} steps in which no gradient became ready (no AccumulateGrad: "
+            "inference, or a profile of the device only)",
+            ranges);
     }
     return "no ProfilerStep and fewer than two Optimizer.step; call the profiler's step() after "
            "each training step";

@@ -49,9 +49,9 @@ struct TracedCollective {
 };
 
 struct TracedStep {
-    std::string name;          // "ProfilerStep#4"
+    std::string name;           // "ProfilerStep#4"
     std::int64_t begin_ns = 0;  // on the trace's clock
-    Duration length{0};        // until the next one begins
+    Duration length{0};         // until the next one begins
     Duration backward_begin{0};
     Duration backward_end{0};  // on the host; the optimizer follows
     std::int64_t micro_steps = 1;
@@ -61,11 +61,11 @@ struct TracedStep {
     Duration optimizer_device{0};
     std::vector<TracedCollective> collectives;  // as issued
     Duration device_busy{0};                    // the compute stream
-    Duration waited{0};           // the host, in calls that wait for the device
-    std::int64_t waits = 0;       // such calls of 10 us or more
-    Duration other_streams{0};    // work besides the compute and the communication stream
-    bool hook_casts = false;      // gradients are cast into their buckets: a comm hook
-    bool is_ddp = false;          // DDP's reducer was at work
+    Duration waited{0};                         // the host, in calls that wait for the device
+    std::int64_t waits = 0;                     // such calls of 10 us or more
+    Duration other_streams{0};  // work besides the compute and the communication stream
+    bool hook_casts = false;    // gradients are cast into their buckets: a comm hook
+    bool is_ddp = false;        // DDP's reducer was at work
     bool operator==(const TracedStep&) const = default;
 };
 

@@ -116,12 +116,18 @@ std::string lower(std::string text) {
 // Kineto's names of today, and those before PyTorch 1.12 ("Operator", "Kernel", "Runtime").
 Category category_of(const std::string& text) {
     static const std::map<std::string, Category, std::less<>> categories{
-        {"cpu_op", Category::operation},       {"operator", Category::operation},
-        {"user_annotation", Category::annotation}, {"cuda_runtime", Category::runtime},
-        {"cuda_driver", Category::runtime},    {"hip_runtime", Category::runtime},
-        {"runtime", Category::runtime},        {"kernel", Category::kernel},
-        {"gpu_memcpy", Category::copy},        {"memcpy", Category::copy},
-        {"gpu_memset", Category::fill},        {"memset", Category::fill}};
+        {"cpu_op", Category::operation},
+        {"operator", Category::operation},
+        {"user_annotation", Category::annotation},
+        {"cuda_runtime", Category::runtime},
+        {"cuda_driver", Category::runtime},
+        {"hip_runtime", Category::runtime},
+        {"runtime", Category::runtime},
+        {"kernel", Category::kernel},
+        {"gpu_memcpy", Category::copy},
+        {"memcpy", Category::copy},
+        {"gpu_memset", Category::fill},
+        {"memset", Category::fill}};
     const auto found = categories.find(lower(text));
     return found == categories.end() ? Category::other : found->second;
 }
@@ -208,7 +214,8 @@ std::int64_t elements_in_text(std::string_view text) {
     bool any = false;
     while (at < text.size()) {
         std::int64_t size = 0;
-        const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), size);
+        const auto [end, error] =
+            std::from_chars(text.data() + at, text.data() + text.size(), size);
         if (error != std::errc{} || size < 0 || size > (std::int64_t{1} << 40) ||
             product > (std::int64_t{1} << 40)) {
             break;
@@ -307,11 +314,11 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     bool parse_error(std::size_t position, const std::string& /*token*/,
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
-        throw InputError(trace_.file, "", "a JSON trace",
-                         contains(what, "unexpected end of input")
-                             ? fmt::format("one that ends within byte {}, as if it was cut off",
-                                           position)
-                             : fmt::format("something else at byte {}", position));
+        throw InputError(
+            trace_.file, "", "a JSON trace",
+            contains(what, "unexpected end of input")
+                ? fmt::format("one that ends within byte {}, as if it was cut off", position)
+                : fmt::format("something else at byte {}", position));
     }
 
     KinetoTrace take() {
@@ -366,8 +373,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         } else if (in_dims()) {
             constexpr std::int64_t most = std::int64_t{1} << 40;
             const bool fits = shape_ >= 0 && shape_ <= most && integer >= 0 && integer <= most;
-            shape_ = fits && shape_ <= most / std::max<std::int64_t>(integer, 1) ? shape_ * integer
-                                                                                 : -1;
+            shape_ =
+                fits && shape_ <= most / std::max<std::int64_t>(integer, 1) ? shape_ * integer : -1;
         } else if (depth_ == 2 && top_key_ == "distributedInfo") {
             if (inner_key_ == "rank") {
                 trace_.rank = integer;
@@ -482,8 +489,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         }
         constexpr double most_us = 4e15;  // of nanoseconds in 63 bits
         if (!(std::abs(raw_.begin_us) < most_us) || !(std::abs(raw_.duration_us) < most_us)) {
-            throw InputError(trace_.file,
-                             fmt::format("/traceEvents/{}", trace_.events_read - 1),
+            throw InputError(trace_.file, fmt::format("/traceEvents/{}", trace_.events_read - 1),
                              "times in microseconds", "one beyond 2^52");
         }
         TraceEvent event;
@@ -497,8 +503,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         event.bytes = raw_.bytes;
         if (is_on_device(kind)) {
             trace_.has_device = true;
-            event.thread = thread_number(raw_.process, raw_.stream.empty() ? raw_.thread
-                                                                           : raw_.stream);
+            event.thread =
+                thread_number(raw_.process, raw_.stream.empty() ? raw_.thread : raw_.stream);
         } else {
             event.thread = thread_number(raw_.process, raw_.thread);
         }

@@ -36,19 +36,21 @@ enum class TraceEventKind : std::uint8_t {
     fill
 };
 
-constexpr bool is_on_device(TraceEventKind kind) { return kind >= TraceEventKind::kernel; }
+constexpr bool is_on_device(TraceEventKind kind) {
+    return kind >= TraceEventKind::kernel;
+}
 
 struct TraceEvent {
     TraceEventKind kind = TraceEventKind::operation;
-    std::int32_t name = 0;         // index into KinetoTrace::names
-    std::int32_t thread = 0;       // of the host, or stream of the device: a number for (pid, tid)
-    std::int32_t call = -1;        // index into KinetoTrace::calls; -1: says nothing of a collective
-    std::int64_t begin_ns = 0;     // since an origin that all events of the file share
+    std::int32_t name = 0;      // index into KinetoTrace::names
+    std::int32_t thread = 0;    // of the host, or stream of the device: a number for (pid, tid)
+    std::int32_t call = -1;     // index into KinetoTrace::calls; -1: says nothing of a collective
+    std::int64_t begin_ns = 0;  // since an origin that all events of the file share
     std::int64_t end_ns = 0;
-    std::int64_t correlation = -1; // the same of a launch and what it launched; -1: not said
-    std::int64_t external_id = -1; // the same of an operation and what it launched; -1: not said
-    std::int64_t elements = -1;    // of its first input; -1: not said (record_shapes)
-    std::int64_t bytes = -1;       // of a copy or fill; -1: not said
+    std::int64_t correlation = -1;  // the same of a launch and what it launched; -1: not said
+    std::int64_t external_id = -1;  // the same of an operation and what it launched; -1: not said
+    std::int64_t elements = -1;     // of its first input; -1: not said (record_shapes)
+    std::int64_t bytes = -1;        // of a copy or fill; -1: not said
 
     [[nodiscard]] std::int64_t duration_ns() const { return end_ns - begin_ns; }
 };
@@ -68,16 +70,16 @@ struct KinetoTrace {
     std::string file;
     std::optional<std::int64_t> rank;
     std::optional<std::int64_t> world_size;
-    std::string backend;       // "nccl"
+    std::string backend;  // "nccl"
     std::string nccl_version;
-    std::string device;        // the first one's name
+    std::string device;              // the first one's name
     std::vector<TraceEvent> events;  // by rising begin, of equal ones the longer first
     std::vector<std::string> names;
     std::vector<CollectiveCall> calls;
     // Of the operations of the host by their External id: what to call what they launched.
     std::unordered_map<std::int64_t, std::int32_t> operation_names;
-    std::int64_t events_read = 0;    // all of them
-    bool has_device = false;         // whether anything ran on one
+    std::int64_t events_read = 0;  // all of them
+    bool has_device = false;       // whether anything ran on one
 
     [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
         return names[static_cast<std::size_t>(event.name)];
