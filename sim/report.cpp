@@ -149,11 +149,11 @@ std::string indifference_reason(const Prediction& prediction) {
     if (best.communication == Duration{0}) {
         return ", as nothing is communicated";
     }
-    if (std::all_of(sweep.begin(), sweep.end(), negligible)) {
-        return ", as communication is hidden behind computing";
-    }
     if (2 * prediction.binding.launch > best.times.step()) {
         return ", as launching takes most of the step";
+    }
+    if (std::all_of(sweep.begin(), sweep.end(), negligible)) {
+        return ", as communication is hidden behind computing";
     }
     const auto [fewest, most] = std::minmax_element(
         sweep.begin(), sweep.end(),
@@ -220,6 +220,36 @@ std::string binding_text(const Prediction& prediction) {
                       "{:.1f} %.\n",
                       percent_of(binding.compute, step), percent_of(binding.communication, step),
                       percent_of(binding.launch, step));
+}
+
+// Where the device mostly waits for the host, caps are not what to look at; this says so, and from
+// which cap on they make little difference.
+std::string launch_text(const Prediction& prediction) {
+    constexpr double little = 0.02;
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    const Evaluation& fastest = prediction.fastest();
+    const Duration step = fastest.times.step();
+    if (2 * prediction.binding.launch <= step) {
+        return "";
+    }
+    const auto matters = [&](const Evaluation& e) {
+        return static_cast<double>(e.times.step().count()) >
+               (1 + little) * static_cast<double>(step.count());
+    };
+    std::string text;
+    if (fastest.cap && sweep.size() > 1 && !matters(sweep.back()) &&
+        !matters(prediction.default_cap) && !all_within_plateau(prediction)) {
+        const auto first = std::find_if(sweep.rbegin(), sweep.rend(), matters).base();
+        text = fmt::format(
+            "  Bucket size hardly matters here: from {} up every step is within {:g} % of the "
+            "best.\n",
+            cap_text(*first), 100 * little);
+    }
+    return text + fmt::format(
+                      "  The step is launch-bound, as the device waits for the host: free "
+                      "launches would save {:.3f} ms. Fewer of them\n  help: a CUDA graph, "
+                      "compiled or fused operations, a larger batch.\n",
+                      to_ms(prediction.binding.launch));
 }
 
 std::string row_text(const Evaluation& row, const Evaluation& best, std::string_view mark) {
@@ -374,7 +404,8 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
 std::string text_report(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = headline(scenario, prediction) + confidence_text(prediction) +
-                       plateau_text(prediction) + binding_text(prediction);
+                       plateau_text(prediction) + binding_text(prediction) +
+                       launch_text(prediction);
     if (best.cap) {
         text += table(prediction) + curve(prediction) + settings_text(scenario, prediction);
     }

@@ -175,6 +175,10 @@ class StepReader {
     StepReader(const TraceIndex& index, const StepRange& range)
         : index_(index), range_(range), trace_(index.trace()) {}
 
+    // When the device is free of what came before, and of this step's work; -1: not told.
+    [[nodiscard]] std::int64_t busy_until_ns() const { return busy_until_ns_; }
+    [[nodiscard]] std::int64_t last_device_end_ns() const { return last_device_end_ns_; }
+
     TracedStep read() {
         find_phases();
         if (backward_begin_ns_ < 0) {
@@ -185,7 +189,7 @@ class StepReader {
         step_.length = from_ns(range_.length_ns);
         step_.backward_begin = from_ns(backward_begin_ns_ - range_.begin_ns);
         step_.backward_end = from_ns(backward_end_ns_ - range_.begin_ns);
-        for_each_event([&](std::size_t i, const TraceEvent& event) { visit(i, event); });
+        for_each_event([&](const TraceEvent& event) { visit(event); });
         std::stable_sort(marks_.begin(), marks_.end(),
                          [](const TimedMark& a, const TimedMark& b) { return a.at_ns < b.at_ns; });
         find_buffer_copies();
@@ -214,7 +218,7 @@ class StepReader {
             [](const TraceEvent& event, std::int64_t time) { return event.begin_ns < time; });
         for (auto event = begin; event != trace_.events.end() && event->begin_ns < range_.end_ns;
              ++event) {
-            visit(static_cast<std::size_t>(event - trace_.events.begin()), *event);
+            visit(*event);
         }
     }
 
@@ -223,7 +227,7 @@ class StepReader {
         std::int64_t last_forward_ns = range_.begin_ns;
         std::int64_t forwards = 0;
         std::int64_t optimizer_ns = range_.end_ns;
-        for_each_event([&](std::size_t /*i*/, const TraceEvent& event) {
+        for_each_event([&](const TraceEvent& event) {
             if (event.kind == TraceEventKind::ddp_forward) {
                 last_forward_ns = event.begin_ns;
                 ++forwards;
@@ -234,7 +238,7 @@ class StepReader {
         step_.micro_steps = std::max<std::int64_t>(forwards, 1);
         forward_begin_ns_ = range_.begin_ns;
         bool any_ready = false;
-        for_each_event([&](std::size_t /*i*/, const TraceEvent& event) {
+        for_each_event([&](const TraceEvent& event) {
             if (event.kind == TraceEventKind::backward_node ||
                 event.kind == TraceEventKind::accumulate_grad) {
                 if (event.begin_ns < last_forward_ns) {
@@ -262,11 +266,7 @@ class StepReader {
         return ns >= backward_begin_ns_ && ns <= backward_end_ns_;
     }
 
-    void visit(std::size_t i, const TraceEvent& event) {
-        if (is_on_device(event.kind)) {
-            visit_on_device(i, event);
-            return;
-        }
+    void visit(const TraceEvent& event) {
         if (event.kind == TraceEventKind::annotation) {
             remember_annotation(event);
         }
@@ -274,14 +274,6 @@ class StepReader {
             return;
         }
         visit_on_host(event);
-    }
-
-    void visit_on_device(std::size_t i, const TraceEvent& event) {
-        if (index_.is_compute(event)) {
-            step_.device_busy += index_.device_time(i);
-        } else if (event.kind == TraceEventKind::kernel) {
-            step_.other_streams += from_ns(event.duration_ns());
-        }
     }
 
     // Gloo's run on threads of their own.
@@ -360,8 +352,13 @@ class StepReader {
         for (const std::size_t i : launched) {
             const TraceEvent& work = trace_.events[i];
             if (!index_.is_compute(work)) {
+                if (work.kind == TraceEventKind::kernel) {
+                    step_.other_streams += from_ns(work.duration_ns());
+                }
                 continue;
             }
+            step_.device_busy += index_.device_time(i);
+            note_device(event, work);
             StepMark mark{MarkKind::operation, operation_name(work)};
             mark.device = index_.device_time(i);
             mark.bytes = work.bytes;
@@ -374,6 +371,14 @@ class StepReader {
                                           trace_.name_of(work).find("DtoD") != std::string::npos;
             first = false;
         }
+    }
+
+    // A first kernel that waits though it was launched has other work before it.
+    void note_device(const TraceEvent& launch, const TraceEvent& work) {
+        if (last_device_end_ns_ < 0 && work.begin_ns > launch.end_ns + longest_gap_ns) {
+            busy_until_ns_ = work.begin_ns;
+        }
+        last_device_end_ns_ = std::max(last_device_end_ns_, work.end_ns);
     }
 
     [[nodiscard]] std::string operation_name(const TraceEvent& work) const {
@@ -604,7 +609,24 @@ class StepReader {
     MarkKind copy_kind_ = MarkKind::copy_in;
     std::int64_t copy_elements_ = -1;
     std::int64_t collective_end_ns_ = 0;
+    std::int64_t busy_until_ns_ = -1;
+    std::int64_t last_device_end_ns_ = -1;
 };
+
+// Moves the step's begin to where the device has done what came before.
+void begin_at(std::int64_t begin_ns, TracedStep& step) {
+    const Duration later = from_ns(begin_ns - step.begin_ns);
+    step.begin_ns = begin_ns;
+    step.backward_begin -= later;
+    step.backward_end -= later;
+    for (TracedCollective& collective : step.collectives) {
+        collective.issued -= later;
+        if (collective.begin) {
+            *collective.begin -= later;
+            *collective.end -= later;
+        }
+    }
+}
 
 std::vector<StepRange> ranges_of(const KinetoTrace& trace, TraceEventKind kind) {
     std::vector<StepRange> ranges;
@@ -663,9 +685,21 @@ std::vector<TracedStep> traced_steps(const KinetoTrace& trace) {
     const TraceIndex index(trace);
     const std::vector<StepRange> ranges = step_ranges(trace);
     std::vector<TracedStep> steps;
-    for (const StepRange& range : ranges) {
-        TracedStep step = StepReader(index, range).read();
+    std::int64_t last_end_ns = -1;  // of the device with the step before
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+        StepReader reader(index, ranges[i]);
+        TracedStep step = reader.read();
+        const bool follows =
+            i > 0 && ranges[i - 1].begin_ns + ranges[i - 1].length_ns == ranges[i].begin_ns;
+        const std::int64_t begin_ns =
+            std::max(ranges[i].begin_ns, follows ? last_end_ns : reader.busy_until_ns());
+        last_end_ns = std::max(last_end_ns, reader.last_device_end_ns());
+        // Until the next one, which begins when the host has come so far and the device is free.
+        const std::int64_t end_ns =
+            std::max(ranges[i].begin_ns + ranges[i].length_ns, reader.last_device_end_ns());
         if (!step.backward.empty()) {
+            begin_at(begin_ns, step);
+            step.length = from_ns(std::max<std::int64_t>(end_ns - begin_ns, 1));
             steps.push_back(std::move(step));
         }
     }

@@ -41,8 +41,8 @@ struct TracedCollective {
     Bytes bytes;
     bool in_backward = false;
     std::size_t ready_before = 0;  // gradients that were ready before it was issued
-    Duration issued{0};            // on the host, from the start of the step
-    // On the communication stream, from the start of the step; none: no event tells.
+    Duration issued{0};            // on the host; before the step where that runs ahead
+    // On the communication stream; none: no event tells.
     std::optional<Duration> begin = {};
     std::optional<Duration> end = {};
     bool operator==(const TracedCollective&) const = default;
@@ -60,7 +60,7 @@ struct TracedStep {
     Duration optimizer_host{0};
     Duration optimizer_device{0};
     std::vector<TracedCollective> collectives;  // as issued
-    Duration device_busy{0};                    // the compute stream
+    Duration device_busy{0};                    // the compute stream, with this step's work
     Duration waited{0};                         // the host, in calls that wait for the device
     std::int64_t waits = 0;                     // such calls of 10 us or more
     Duration other_streams{0};  // work besides the compute and the communication stream

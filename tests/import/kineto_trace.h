@@ -1,0 +1,272 @@
+// A profiler trace made from a known step: what Kineto would write of a DDP step whose every time
+// is given here, in the formats it has had over the years.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/json.h"
+
+namespace bucketwise {
+
+struct TraceShape {
+    std::int64_t steps = 3;
+    std::int64_t rank = 0;
+    std::int64_t ranks = 2;
+    std::vector<std::int64_t> gradients{1000, 300'000, 200'000, 500};  // elements, by readiness
+    std::vector<std::size_t> bucket_ends{2, 4};                        // gradients before each end
+    double host_us = 50;                                               // between two launches
+    double kernel_us = 10;                                             // each
+    double copy_us = 4;     // each, into a bucket or out of one
+    double wire_us = 100;   // each all-reduce
+    double arrives_us = 0;  // later than the other ranks, before every all-reduce
+    std::int64_t forward_kernels = 4;
+    std::int64_t backwards = 1;  // micro-steps
+    std::int64_t buffers = 0;    // of 16 floats
+    double clock_us = 0;         // added to every time
+    bool shapes = true;          // record_shapes
+    bool copies_back = true;     // no: gradient_as_bucket_view
+    bool collective_args = true;
+    bool kernel_collective_args = false;
+    bool collective_ops = true;  // c10d::allreduce_ around record_param_comms
+    bool profiler_steps = true;
+    bool optimizer_annotations = true;
+    bool old_categories = false;  // "Kernel", "Operator", before PyTorch 1.12
+    bool other_group = false;     // small all-reduces of another process group, in backward
+    bool distributed_info = true;
+    bool device = true;
+    std::string dtype = "Float";
+    bool hook = false;  // gradients are cast into their buckets
+};
+
+class SyntheticTrace {
+  public:
+    explicit SyntheticTrace(TraceShape shape) : shape_(std::move(shape)) {}
+
+    Json events() {
+        for (std::int64_t step = 0; step < shape_.steps; ++step) {
+            write_step(step);
+        }
+        return std::move(events_);
+    }
+
+    Json document() {
+        Json document{{"schemaVersion", 1},
+                      {"displayTimeUnit", "ms"},
+                      {"traceName", "t.json"},
+                      {"baseTimeNanoseconds", 1711964646000000000}};
+        if (shape_.device) {
+            document["deviceProperties"] = {{{"id", 0}, {"name", "NVIDIA Test"}}};
+        }
+        if (shape_.distributed_info) {
+            document["distributedInfo"] = {{"backend", "nccl"},
+                                           {"rank", shape_.rank},
+                                           {"world_size", shape_.ranks},
+                                           {"nccl_version", "2.17.1"}};
+        }
+        document["traceEvents"] = events();
+        return document;
+    }
+
+    // Of a step, from its begin to the next one's.
+    [[nodiscard]] double step_us() const { return step_us_; }
+    // Of the all-reduces of the last step, on the device.
+    [[nodiscard]] const std::vector<double>& starts_us() const { return starts_us_; }
+
+  private:
+    static constexpr int main_thread = 100;
+    static constexpr int autograd_thread = 101;
+    static constexpr int compute = 7;
+    static constexpr int communication = 20;
+    static constexpr double call_us = 5;  // a launch
+
+    [[nodiscard]] std::string category(const std::string& name) const {
+        if (!shape_.old_categories) {
+            return name;
+        }
+        return name == "cpu_op"         ? "Operator"
+               : name == "kernel"       ? "Kernel"
+               : name == "cuda_runtime" ? "Runtime"
+               : name == "gpu_memcpy"   ? "Memcpy"
+                                        : name;
+    }
+
+    void add(const std::string& category_name, const std::string& name, int process, int thread,
+             double begin, double duration, Json args = Json::object()) {
+        events_.push_back({{"ph", "X"},
+                           {"cat", category(category_name)},
+                           {"name", name},
+                           {"pid", process},
+                           {"tid", thread},
+                           {"ts", begin + shape_.clock_us},
+                           {"dur", duration},
+                           {"args", std::move(args)}});
+    }
+
+    // The host takes host_us until the launch is made; the device runs in order.
+    void launch(const std::string& name, double duration, int stream = compute, Json args = {}) {
+        const bool copies = name.rfind("Memcpy", 0) == 0;
+        host_ += shape_.host_us;
+        if (!shape_.device) {
+            return;
+        }
+        ++correlation_;
+        add("cuda_runtime", copies ? "cudaMemcpyAsync" : "cudaLaunchKernel", 1, thread_,
+            host_ - call_us, call_us, {{"correlation", correlation_}, {"External id", external_}});
+        double& free = stream == compute ? compute_free_ : communication_free_;
+        double begin = std::max(host_, free);
+        if (stream == communication) {
+            begin = std::max(begin, compute_free_);
+        }
+        free = begin + duration;
+        if (args.is_null()) {
+            args = Json::object();
+        }
+        args["correlation"] = correlation_;
+        args["External id"] = external_;
+        args["stream"] = stream;
+        add(copies ? "gpu_memcpy" : "kernel", name, 0, stream, begin, duration, std::move(args));
+        last_begin_ = begin;
+    }
+
+    void write_step(std::int64_t step) {
+        const double begin = host_;
+        thread_ = main_thread;
+        starts_us_.clear();
+        for (std::int64_t pass = 0; pass < shape_.backwards; ++pass) {
+            thread_ = main_thread;
+            const double forward = host_;
+            if (pass == 0) {
+                broadcast_buffers();
+            }
+            for (std::int64_t i = 0; i < shape_.forward_kernels; ++i) {
+                launch("forward_kernel", shape_.kernel_us);
+            }
+            add("user_annotation", "DistributedDataParallel.forward", 1, main_thread, forward,
+                host_ - forward);
+            thread_ = autograd_thread;
+            backward(begin, pass + 1 == shape_.backwards);
+        }
+        thread_ = main_thread;
+        const double optimizer = host_;
+        launch("sgd_kernel", shape_.kernel_us);
+        if (shape_.optimizer_annotations) {
+            add("user_annotation", "Optimizer.step#SGD.step", 1, main_thread, optimizer,
+                host_ - optimizer);
+        }
+        if (shape_.profiler_steps) {
+            add("user_annotation", "ProfilerStep#" + std::to_string(step + 4), 1, main_thread,
+                begin, host_ - begin);
+        }
+        step_us_ = host_ - begin;
+    }
+
+    void broadcast_buffers() {
+        if (shape_.buffers == 0) {
+            return;
+        }
+        collective("broadcast", "nccl:broadcast", shape_.buffers * 16, "Float", 10);
+        for (std::int64_t i = 0; i < shape_.buffers; ++i) {
+            launch("Memcpy DtoD (Device -> Device)", 2, compute, {{"bytes", 64}});
+        }
+    }
+
+    void collective(const std::string& name, const std::string& annotation, std::int64_t elements,
+                    const std::string& dtype, double wire_us, const std::string& group = "0") {
+        const double begin = host_;
+        ++external_;
+        Json call{{"External id", external_}};
+        Json said{{"Collective name", name},        {"dtype", dtype},
+                  {"In msg nelems", elements},      {"Out msg nelems", elements},
+                  {"Group size", shape_.ranks},     {"Process Group Name", group},
+                  {"Process Group Ranks", "[0, 1]"}};
+        if (shape_.collective_args) {
+            call.update(said);
+        }
+        launch("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", wire_us, communication,
+               shape_.kernel_collective_args ? said : Json{});
+        if (!shape_.device) {
+            add("user_annotation", "gloo:" + annotation.substr(annotation.find(':') + 1), 1, 300,
+                host_, wire_us);
+        }
+        if (shape_.collective_ops) {
+            add("cpu_op", "c10d::" + name + "_", 1, thread_, begin + 1, host_ + 3 - begin);
+        }
+        add("cpu_op", "record_param_comms", 1, thread_, begin + 2, host_ + 1 - begin, call);
+        if (shape_.device) {
+            add("user_annotation", annotation, 1, thread_, begin + 3, host_ - begin - 3);
+        }
+        host_ += 5;
+    }
+
+    void backward(double step_begin, bool synchronises) {
+        add("cpu_op", "autograd::engine::evaluate_function: LossBackward0", 1, thread_, host_, 1);
+        std::size_t bucket = 0;
+        std::int64_t in_bucket = 0;
+        for (std::size_t i = 0; i < shape_.gradients.size(); ++i) {
+            launch("backward_kernel", shape_.kernel_us);
+            const double node = host_;
+            host_ += 6;
+            add("cpu_op", "torch::autograd::AccumulateGrad", 1, thread_, node + 1, 4);
+            if (synchronises) {
+                copy_in(shape_.gradients[i]);
+                in_bucket += shape_.gradients[i];
+                if (bucket < shape_.bucket_ends.size() && i + 1 == shape_.bucket_ends[bucket]) {
+                    if (shape_.other_group) {
+                        collective("allreduce", "nccl:all_reduce", 7, "Float", 1, "metrics");
+                    }
+                    host_ += shape_.arrives_us;
+                    collective("allreduce", "nccl:all_reduce", in_bucket, shape_.dtype,
+                               shape_.wire_us - shape_.arrives_us);
+                    starts_us_.push_back(last_begin_ - step_begin);
+                    in_bucket = 0;
+                    ++bucket;
+                }
+            }
+            add("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 1,
+                thread_, node, host_ - node);
+        }
+        if (synchronises && shape_.copies_back) {
+            compute_free_ = std::max(compute_free_, communication_free_);
+            for (const std::int64_t elements : shape_.gradients) {
+                const double begin = host_;
+                launch("Memcpy DtoD (Device -> Device)", shape_.copy_us, compute,
+                       {{"bytes", 4 * elements}});
+                add("cpu_op", "torch.distributed.ddp.reducer::copy_bucket_to_grad", 1, thread_,
+                    begin, host_ - begin);
+            }
+        }
+    }
+
+    void copy_in(std::int64_t elements) {
+        const double begin = host_;
+        launch("mul_kernel", shape_.copy_us);
+        Json args = Json::object();
+        if (shape_.shapes) {
+            args["Input Dims"] = Json::array({Json::array({elements / 4, 4}), Json::array()});
+        }
+        add("cpu_op",
+            !shape_.copies_back ? "aten::div_"
+            : shape_.hook       ? "torch::distributed::reducer::copy_"
+                                : "torch::distributed::reducer::mul_out",
+            1, thread_, begin, host_ - begin, args);
+    }
+
+    TraceShape shape_;
+    Json events_ = Json::array();
+    double host_ = 1000;
+    double compute_free_ = 0;
+    double communication_free_ = 0;
+    double last_begin_ = 0;
+    double step_us_ = 0;
+    std::vector<double> starts_us_;
+    int thread_ = main_thread;
+    std::int64_t correlation_ = 0;
+    std::int64_t external_ = 1000;
+};
+
+}  // namespace bucketwise
