@@ -174,7 +174,7 @@ void connect(const po::variables_map& values, const TracedRank& rank, KinetoImpo
         cluster["link"] = link_json(fitted_link(imported, rank, rank.file));
     }
     Json& link = cluster["link"];
-    if (imported.host_issue && rank.has_device) {
+    if (imported.host_issue) {
         link["host_issue_us"] = to_us(*imported.host_issue);
     }
     if (imported.copy_gb_per_s && !link.contains("copy_gb_per_s")) {

@@ -17,14 +17,20 @@ namespace {
 class CapFinder {
   public:
     CapFinder(const std::vector<std::int64_t>& gradients, const std::vector<std::int64_t>& buckets,
-              DType dtype)
-        : buckets_(buckets), element_(element_size(dtype)) {
+              DType dtype, bool unused_map)
+        : buckets_(buckets), element_(element_size(dtype)), unused_map_(unused_map) {
         for (const std::int64_t numel : gradients) {
             gradients_.push_back({.name = {}, .numel = numel, .dtype = dtype});
         }
         readiness_.resize(gradients.size());
         std::iota(readiness_.begin(), readiness_.end(), 0);
-        find_ranges();
+        std::vector<std::int64_t> closing = buckets;
+        if (unused_map_) {
+            std::reverse(gradients_.begin(), gradients_.end());
+            std::reverse(readiness_.begin(), readiness_.end());
+            std::reverse(closing.begin(), closing.end());
+        }
+        find_ranges(closing);
     }
 
     TracedCaps find() const {
@@ -72,9 +78,9 @@ class CapFinder {
 
     // A bucket closes once it has reached its cap: the cap is above what it held before its last
     // gradient, and at most what it holds.
-    void find_ranges() {
+    void find_ranges(const std::vector<std::int64_t>& closing) {
         std::size_t next = 0;
-        for (const std::int64_t elements : buckets_) {
+        for (const std::int64_t elements : closing) {
             std::int64_t sum = 0;
             std::int64_t before = 0;
             while (next < gradients_.size() && sum < elements) {
@@ -126,7 +132,8 @@ class CapFinder {
                             fmt::join(typed, ", "))};
     }
 
-    [[nodiscard]] bool gives(const SyncRequest& request) const {
+    [[nodiscard]] bool gives(SyncRequest request) const {
+        request.find_unused_parameters = unused_map_;
         const BucketPlan plan = make_plan(gradients_, readiness_, settings_for(request).policy);
         return std::equal(plan.buckets.begin(), plan.buckets.end(), buckets_.begin(),
                           buckets_.end(), [&](const Bucket& bucket, std::int64_t elements) {
@@ -136,7 +143,8 @@ class CapFinder {
 
     const std::vector<std::int64_t>& buckets_;
     Bytes element_;
-    std::vector<Gradient> gradients_;  // by readiness
+    bool unused_map_;
+    std::vector<Gradient> gradients_;  // in the order in which buckets close
     std::vector<std::int32_t> readiness_;
     std::vector<CapRange> ranges_;  // of each bucket's cap; empty: there are none
 };
@@ -144,8 +152,8 @@ class CapFinder {
 }  // namespace
 
 TracedCaps caps_of(const std::vector<std::int64_t>& gradients,
-                   const std::vector<std::int64_t>& buckets, DType dtype) {
-    return CapFinder(gradients, buckets, dtype).find();
+                   const std::vector<std::int64_t>& buckets, DType dtype, bool unused_map) {
+    return CapFinder(gradients, buckets, dtype, unused_map).find();
 }
 
 }  // namespace bucketwise

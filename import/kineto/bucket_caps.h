@@ -17,9 +17,11 @@ struct TracedCaps {
 };
 
 // `gradients`: elements of each, by readiness; `buckets`: elements of each all-reduce, as issued.
+// `unused_map`: whether DDP looked for unused parameters, and so keeps the buckets of its
+// construction, formed in parameter order, which is taken to be the reverse of readiness.
 // The default caps where they give these buckets, else one cap, one with a first bucket of 1 MiB
 // (PyTorch before 2.4), or a list.
 TracedCaps caps_of(const std::vector<std::int64_t>& gradients,
-                   const std::vector<std::int64_t>& buckets, DType dtype);
+                   const std::vector<std::int64_t>& buckets, DType dtype, bool unused_map);
 
 }  // namespace bucketwise

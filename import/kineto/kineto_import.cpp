@@ -139,8 +139,11 @@ class Importer {
     KinetoImport run() {
         check_ranks();
         choose_steps();
-        find_all_reduces();
+        choose_group();
+        find_unused_map();
         find_sizes();
+        complete_bytes();
+        find_all_reduces();
         find_costs();
         write_scenario();
         report_rest();
@@ -282,10 +285,13 @@ class Importer {
                 fmt::format("{} forwards a step; the last one and its backward stand for all",
                             step.micro_steps));
         }
+        const auto typical = [&](Duration TracedStep::*part) {
+            return to_ms(median_of(steps_, [&](const TracedStep* s) { return s->*part; }));
+        };
         say(FindingKind::found, "passes",
             fmt::format("forward until {:.3f} ms, backward until {:.3f} ms, then the optimizer "
                         "(on the host)",
-                        to_ms(step.backward_begin), to_ms(step.backward_end)));
+                        typical(&TracedStep::backward_begin), typical(&TracedStep::backward_end)));
     }
 
     // --- all-reduces -----------------------------------------------------------------------------
@@ -295,12 +301,36 @@ class Importer {
         std::vector<const TracedCollective*> found;
         for (const TracedCollective& collective : step.collectives) {
             if (collective.in_backward && collective.name == "allreduce" &&
-                collective.group == group_ && collective.bytes.count > 0 &&
+                collective.group == group_ && collective.elements != 0 &&
+                !is_unused_map(step, collective) &&
                 dtype_of(collective.dtype.empty() ? "Float" : collective.dtype)) {
                 found.push_back(&collective);
             }
         }
         return found;
+    }
+
+    // An int32 for each parameter, all-reduced when all are ready. On a GPU from the host's memory.
+    static bool is_unused_map(const TracedStep& step, const TracedCollective& collective) {
+        const std::size_t gradients = gradients_of(step);
+        return collective.ready_before == gradients && &collective != &step.collectives.front() &&
+               collective.elements == static_cast<std::int64_t>(gradients) &&
+               (collective.dtype.empty() || collective.dtype == "Int");
+    }
+
+    void find_unused_map() {
+        const TracedStep& step = *steps_.front();
+        unused_map_ = std::any_of(step.collectives.begin(), step.collectives.end(),
+                                  [&](const TracedCollective& collective) {
+                                      return collective.in_backward &&
+                                             collective.name == "allreduce" &&
+                                             is_unused_map(step, collective);
+                                  });
+        if (unused_map_) {
+            say(FindingKind::found, "unused parameters",
+                "an all-reduce of one number per gradient: find_unused_parameters, which keeps the "
+                "buckets of the first iteration");
+        }
     }
 
     void choose_group() {
@@ -324,7 +354,6 @@ class Importer {
     }
 
     void find_all_reduces() {
-        choose_group();
         const std::vector<const TracedCollective*> first = reductions(*steps_.front());
         for (std::size_t k = 0; k < first.size(); ++k) {
             TracedAllReduce all_reduce{first[k]->bytes};
@@ -354,6 +383,7 @@ class Importer {
             fmt::format("{} a step, of {} {} bytes in this order", first.size(),
                         list_of_bytes(result_.all_reduces), result_.element));
         find_wire_times();
+        check_sums();
     }
 
     void refuse_sharded(bool nothing_reduced) const {
@@ -493,13 +523,37 @@ class Importer {
                 "order of readiness";
         }
         name_gradients(count, how);
-        std::int64_t sum = 0;
-        for (const std::int64_t size : sizes_) {
-            sum += size;
-        }
         say(FindingKind::found, "gradients",
-            fmt::format("{} (AccumulateGrad), {} elements; {}", count, sum, how));
-        check_sums(sum);
+            fmt::format("{} (AccumulateGrad), {} elements; {}", count,
+                        std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}), how));
+    }
+
+    // Where no event has an all-reduce's size: DDP launches a bucket as its last gradient is ready.
+    void complete_bytes() {
+        bool any = false;
+        for (TracedRank& rank : ranks_) {
+            for (TracedStep& step : rank.steps) {
+                std::size_t from = 0;
+                for (TracedCollective& collective : step.collectives) {
+                    const bool reduces = collective.in_backward && collective.name == "allreduce";
+                    if (reduces && collective.elements < 0) {
+                        const std::size_t until = std::min(collective.ready_before, sizes_.size());
+                        collective.elements = 0;
+                        for (std::size_t i = from; i < until; ++i) {
+                            collective.elements += sizes_[i];
+                        }
+                        collective.bytes = Bytes{collective.elements * gradient_bytes()};
+                        any = true;
+                    }
+                    from = reduces ? std::max(from, collective.ready_before) : from;
+                }
+            }
+        }
+        if (any) {
+            say(FindingKind::assumed, "all-reduces",
+                "no event tells their bytes: each is taken to hold the gradients that were ready "
+                "since the one before");
+        }
     }
 
     // DDP holds gradients as its hook's collectives do, but for what it casts.
@@ -557,7 +611,8 @@ class Importer {
     }
 
     // Whether the all-reduces hold these gradients, in the order of readiness.
-    void check_sums(std::int64_t sum) {
+    void check_sums() {
+        const std::int64_t sum = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
         const std::vector<const TracedCollective*> found = reductions(*steps_.front());
         if (found.empty()) {
             return;
@@ -572,9 +627,10 @@ class Importer {
             fmt::format("all-reduces were issued when {} gradients were ready", ready));
         if (reduced != sum) {
             say(FindingKind::missing, "gradients",
-                fmt::format("all-reduces move {} elements, {} more than the gradients have: DDP's "
-                            "map of unused parameters or another all-reduce",
-                            reduced, reduced - sum));
+                fmt::format(
+                    "all-reduces move {} elements, the gradients have {}: another all-reduce "
+                    "is among them, or gradients are that were never ready",
+                    reduced, sum));
         }
     }
 
@@ -678,8 +734,12 @@ class Importer {
         }
         std::size_t next = 0;
         for (const TracedCollective& collective : steps_.front()->collectives) {
-            if (collective.name != "broadcast" || collective.in_backward ||
-                collective.bytes.count <= 0) {
+            if (collective.name != "broadcast" || collective.in_backward) {
+                continue;
+            }
+            if (collective.bytes.count <= 0) {
+                say(FindingKind::missing, "buffers",
+                    "a broadcast whose size no event tells is left out");
                 continue;
             }
             std::int64_t tensors = 0;
@@ -788,7 +848,10 @@ class Importer {
         for (const TracedCollective* collective : found) {
             elements.push_back(collective->elements);
         }
-        const TracedCaps caps = caps_of(sizes_, elements, gradient_dtype());
+        if (unused_map_) {
+            sync["find_unused_parameters"] = true;
+        }
+        const TracedCaps caps = caps_of(sizes_, elements, gradient_dtype(), unused_map_);
         if (caps.sync.bucket_cap) {
             sync["bucket_cap_mib"] = typed_mib(*caps.sync.bucket_cap);
         }
@@ -830,6 +893,11 @@ class Importer {
         } else {
             say(FindingKind::found, "device",
                 "no kernels: the host computes (a CPU, or a profile without CUDA activities)");
+            say(FindingKind::found, "waiting",
+                fmt::format(
+                    "the host waits for collectives and for other ranks for {:.3f} ms of "
+                    "a step",
+                    to_ms(median_of(steps_, [](const TracedStep* s) { return s->waited; }))));
         }
         report_other_collectives();
         say(FindingKind::assumed, "profiler",
@@ -842,7 +910,8 @@ class Importer {
         const std::set<const TracedCollective*> reduced(found.begin(), found.end());
         for (const TracedCollective& collective : steps_.front()->collectives) {
             const bool is_buffer = collective.name == "broadcast" && !collective.in_backward;
-            if (reduced.count(&collective) == 0 && !is_buffer) {
+            const bool is_map = unused_map_ && is_unused_map(*steps_.front(), collective);
+            if (reduced.count(&collective) == 0 && !is_buffer && !is_map) {
                 ++others[fmt::format("{} in {} of {} bytes", collective.name,
                                      collective.in_backward ? "backward" : "forward",
                                      collective.bytes.count)];
@@ -867,7 +936,7 @@ class Importer {
 
     static constexpr double launch_bound_share = 0.5;
 
-    const std::vector<TracedRank>& ranks_;
+    std::vector<TracedRank> ranks_;
     const KinetoImportRequest& request_;
     std::string file_;
     std::size_t primary_ = 0;
@@ -881,6 +950,7 @@ class Importer {
     Duration copy_launch_{0};
     Duration carry_{0};  // host time that marks took beyond what is simulated of them
     bool views_ = false;
+    bool unused_map_ = false;  // DDP's, after the last bucket
     KinetoImport result_;
 };
 

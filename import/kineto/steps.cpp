@@ -36,6 +36,17 @@ std::int64_t bytes_of_dtype(const std::string& dtype) {
     return found == sizes.end() ? 4 : found->second;
 }
 
+// C++'s names of types as c10d's of dtypes.
+std::string dtype_of_type(const std::string& type) {
+    static const std::map<std::string, std::string, std::less<>> dtypes{
+        {"float", "Float"},    {"double", "Double"},
+        {"c10::Half", "Half"}, {"c10::BFloat16", "BFloat16"},
+        {"long", "Long"},      {"long int", "Long"},
+        {"int", "Int"}};
+    const auto found = dtypes.find(type);
+    return found == dtypes.end() ? "" : found->second;
+}
+
 // "c10d::allreduce_", "nccl:all_reduce" and "allreduce" are the same.
 std::string plain_name(std::string_view name) {
     const std::size_t colon = name.rfind(':');
@@ -192,6 +203,11 @@ class StepReader {
         for_each_event([&](const TraceEvent& event) { visit(event); });
         std::stable_sort(marks_.begin(), marks_.end(),
                          [](const TimedMark& a, const TimedMark& b) { return a.at_ns < b.at_ns; });
+        if (!trace_.has_device) {
+            for (TracedCollective& collective : step_.collectives) {
+                match_annotation(collective);
+            }
+        }
         find_buffer_copies();
         count_ready();
         if (trace_.has_device) {
@@ -520,9 +536,6 @@ class StepReader {
     // Where computing is the host's own, what lies between two marks is one operation. After the
     // last gradient the host waits for communication, but for what it copies.
     void fill_host_phases() {
-        for (TracedCollective& collective : step_.collectives) {
-            match_annotation(collective);
-        }
         const auto last_ready =
             std::find_if(marks_.rbegin(), marks_.rend(), [&](const TimedMark& timed) {
                 return timed.mark.kind == MarkKind::ready && in_backward(timed.begin_ns);
@@ -549,18 +562,23 @@ class StepReader {
                 timed.mark.kind == MarkKind::copy_in || timed.mark.kind == MarkKind::copy_back;
             const bool alone =
                 timed.begin_ns > last_ready_ns || copies || timed.mark.kind == MarkKind::collective;
-            if (alone && timed.begin_ns > now && timed.begin_ns <= last_ready_ns) {
+            if (alone && timed.begin_ns <= last_ready_ns) {
                 StepMark between{MarkKind::operation, in_forward ? "forward" : "hooks"};
-                between.device = from_ns(timed.begin_ns - now);
+                between.device = from_ns(std::max<std::int64_t>(timed.begin_ns - now, 0));
                 (in_forward ? step_.forward : step_.backward).push_back(std::move(between));
+            } else if (alone) {
+                step_.waited += from_ns(std::max<std::int64_t>(timed.begin_ns - now, 0));
             }
-            timed.mark.device = from_ns(timed.at_ns - (alone ? timed.begin_ns : now));
-            now = blocking_end_ns(timed);
+            timed.mark.device =
+                from_ns(std::max<std::int64_t>(timed.at_ns - (alone ? timed.begin_ns : now), 0));
+            now = std::max(now, blocking_end_ns(timed));
+            step_.waited += from_ns(now - timed.at_ns);
             (in_forward ? step_.forward : step_.backward).push_back(std::move(timed.mark));
         }
         if (in_forward) {
             end_forward();
         }
+        step_.waited += from_ns(std::max<std::int64_t>(backward_end_ns_ - now, 0));
         step_.device_busy = Duration{0};
         step_.optimizer_device = from_ns(
             std::max<std::int64_t>(range_.begin_ns + range_.length_ns - backward_end_ns_, 0));
@@ -583,14 +601,32 @@ class StepReader {
         if (collective.begin) {
             return;
         }
-        for (auto& annotation : annotations_) {
-            if (annotation != nullptr &&
-                plain_name(trace_.name_of(*annotation)) == collective.name) {
-                set_span(collective, *annotation);
-                annotation = nullptr;
-                return;
+        const TraceEvent** match = nullptr;
+        for (const TraceEvent*& annotation : annotations_) {
+            if (annotation == nullptr ||
+                plain_name(trace_.name_of(*annotation)) != collective.name) {
+                continue;
+            }
+            const bool same_size = annotation->elements == collective.elements;
+            if (match == nullptr || same_size) {
+                match = &annotation;
+            }
+            if (same_size) {
+                break;
             }
         }
+        if (match == nullptr) {
+            return;
+        }
+        set_span(collective, **match);
+        if (collective.elements < 0) {
+            collective.elements = (*match)->elements;
+        }
+        if (collective.dtype.empty() && (*match)->type >= 0) {
+            collective.dtype =
+                dtype_of_type(trace_.names[static_cast<std::size_t>((*match)->type)]);
+        }
+        *match = nullptr;
     }
 
     const TraceIndex& index_;

@@ -61,8 +61,9 @@ struct TracedStep {
     Duration optimizer_device{0};
     std::vector<TracedCollective> collectives;  // as issued
     Duration device_busy{0};                    // the compute stream, with this step's work
-    Duration waited{0};                         // the host, in calls that wait for the device
-    std::int64_t waits = 0;                     // such calls of 10 us or more
+    // The host, in calls that wait for the device, or where it computes itself, for collectives.
+    Duration waited{0};
+    std::int64_t waits = 0;     // such calls of 10 us or more
     Duration other_streams{0};  // work besides the compute and the communication stream
     bool hook_casts = false;    // gradients are cast into their buckets: a comm hook
     bool is_ddp = false;        // DDP's reducer was at work

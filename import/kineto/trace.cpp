@@ -101,6 +101,7 @@ struct RawEvent {
     std::int64_t elements = -1;
     std::int64_t bytes = -1;
     std::string stream;
+    std::string type;
     CollectiveCall call;
     bool has_call = false;
 };
@@ -432,6 +433,9 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
             }
         } else if (in_argument()) {
             argument_text(value);
+        } else if (in_events_ && in_args_ && depth_ == event_depth_ + 2 &&
+                   argument_key_ == "input type" && raw_.type.empty()) {
+            raw_.type = value;
         } else if (depth_ == 2 && top_key_ == "distributedInfo") {
             if (inner_key_ == "backend") {
                 trace_.backend = value;
@@ -467,7 +471,10 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         if (raw_.phase != "X") {
             return;
         }
-        const Category category = category_of(raw_.category);
+        // Without Kineto, PyTorch writes its profile with no categories.
+        const Category category = raw_.category.empty() && raw_.process == "CPU functions"
+                                      ? Category::operation
+                                      : category_of(raw_.category);
         const std::optional<TraceEventKind> kind = kind_of(category, raw_.name);
         if (!kind || !raw_.has_time) {
             return;
@@ -501,6 +508,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         event.external_id = raw_.external_id;
         event.elements = raw_.elements;
         event.bytes = raw_.bytes;
+        event.type = raw_.type.empty() ? -1 : interned(raw_.type);
         if (is_on_device(kind)) {
             trace_.has_device = true;
             event.thread =

@@ -51,6 +51,7 @@ struct TraceEvent {
     std::int64_t external_id = -1;  // the same of an operation and what it launched; -1: not said
     std::int64_t elements = -1;     // of its first input; -1: not said (record_shapes)
     std::int64_t bytes = -1;        // of a copy or fill; -1: not said
+    std::int32_t type = -1;         // of its first input, index into KinetoTrace::names; likewise
 
     [[nodiscard]] std::int64_t duration_ns() const { return end_ns - begin_ns; }
 };
