@@ -149,7 +149,8 @@ std::string report_of(const HfModel& imported, const Scenario& scenario, const C
     }
     const Bytes gradients = elements * element_size(workload.dtype);
     std::string text = fmt::format(
-        "{}: {} parameters in {} tensors, {:.1f} MiB of {} gradients, {:.4g} Tflop per step\n",
+        "{}: {} parameters in {} tensors, {:.1f} MiB of {} gradients, {:.4g} Tflop per step of a "
+        "rank\n",
         imported.architecture, elements, model.parameters.size(), to_mib(gradients),
         name_of(workload.dtype), static_cast<double>(flops_of(model)) / 1e12);
     text += "Assumed, unless an option says otherwise:\n" + choices.assumed();
