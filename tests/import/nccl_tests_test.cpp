@@ -471,6 +471,8 @@ TEST_CASE("A log takes memory for its rows, not for what is between them", "[imp
 }
 
 TEST_CASE("Every all-reduce of the real logs is imported", "[import]") {
+    // Nothing here changes the environment.
+    // NOLINTNEXTLINE(concurrency-mt-unsafe)
     const char* const given = std::getenv("BUCKETWISE_SHARED_DIR");
     const std::filesystem::path folder =
         (given != nullptr ? std::filesystem::path(given)
