@@ -334,6 +334,13 @@ TEST_CASE("Of several collectives only all-reduces are taken", "[import]") {
     check_times(got, times, 8);
     CHECK(contains(got.report, "1 rows of all_gather_perf"));
     CHECK(contains(got.report, "1 rows of broadcast_perf"));
+    // A table without an end, then a command; and an end that names what came before it.
+    const std::string torn =
+        "$ ./all_gather_perf\n" + heading_text({}) + "\n" + row_text({1 << 20, 30, 29}, 8, {}) +
+        "\n$ ./all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8\n" + log_text(times, 8, {});
+    check_times(imported(torn), times, 8);
+    check_times(imported("# Collective test concluded: all_gather_perf\n" + log_text(times, 8, {})),
+                times, 8);
     // Without names: a reduce has a root, a reduce-scatter's count is that of a rank.
     const std::string reduce =
         "     1048576        262144     float     sum       0    30.00   34.95   34.95      0    "
