@@ -3,7 +3,7 @@
 # Each stage is quiet unless it fails; its output stays in build/test_logs.
 #
 # usage: ./test.sh
-#   FUZZ_SECONDS   how long to fuzz (default 60; 0: only the seeds)
+#   FUZZ_SECONDS   how long each fuzzer runs (default 60; 0: only the seeds)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -64,7 +64,14 @@ fuzz_build() {
 
 tidy() { tools/run_tidy.py build/release build/fuzz; }
 
-fuzz() { tools/run_fuzzer.sh build/fuzz scenario_fuzzer "$fuzz_seconds"; }
+fuzzers=(scenario_fuzzer nccl_tests_fuzzer)
+
+fuzz() {
+    local fuzzer
+    for fuzzer in "${fuzzers[@]}"; do
+        tools/run_fuzzer.sh build/fuzz "$fuzzer" "$fuzz_seconds"
+    done
+}
 
 # --- running them -------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ if [[ "${failed[*]-}" == *fuzz_build* ]]; then
     finish
 fi
 
-# The fuzzer takes one processor for a fixed time, and tidy what it leaves.
+# The fuzzers take one processor for a fixed time, and tidy what it leaves.
 fuzz_begin=$SECONDS
 (set -e; fuzz) > "$logs/fuzz.log" 2>&1 < /dev/null &
 fuzz_process=$!

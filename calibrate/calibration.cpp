@@ -218,7 +218,12 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
     if (const std::string note = outlier_note(result.all_reduces); !note.empty()) {
         result.warnings.push_back(note);
     }
-    if (first.contentions.empty()) {
+    if (first.computes.empty() && first.contentions.empty()) {
+        result.warnings.emplace_back(
+            "only all-reduces were measured: the link is known, but not what computing and copying "
+            "take, nor how computing and communicating slow each other, which is taken as not at "
+            "all");
+    } else if (first.contentions.empty()) {
         result.warnings.emplace_back(
             "no contention was measured: computing and communicating are taken not to slow each "
             "other");

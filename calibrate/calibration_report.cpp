@@ -1,5 +1,6 @@
 // What `bucketwise calibrate` prints.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -26,6 +27,23 @@ std::string segment_text(const LinkParameters& link) {
 std::string host_text(const HostCost& cost) {
     return fmt::format("{:.2f} us (interquartile range {:.0f} %)", to_us(cost.time),
                        100 * cost.spread);
+}
+
+// How far off the fit is, points that it does not follow left out.
+std::string residual_text(const LinkFit& fit) {
+    double sum = 0;
+    double largest = 0;
+    int count = 0;
+    for (const LinkResidual& residual : fit.residuals) {
+        if (!residual.dropped) {
+            sum += std::abs(residual.relative());
+            largest = std::max(largest, std::abs(residual.relative()));
+            ++count;
+        }
+    }
+    return count == 0 ? ""
+                      : fmt::format("  off by {:.1f} % on average, {:.1f} % at most\n",
+                                    100 * sum / count, 100 * largest);
 }
 
 std::string link_text(const Calibration& calibration) {
@@ -56,7 +74,7 @@ std::string link_text(const Calibration& calibration) {
                             residual.point.median_us, residual.fitted_us, 100 * residual.relative(),
                             residual.dropped ? "  left out" : "");
     }
-    return text;
+    return text + residual_text(calibration.link_fit);
 }
 
 std::string interference_kind(const InterferenceFit& fit) {

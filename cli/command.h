@@ -42,6 +42,7 @@ int run_bench_training(const std::vector<std::string>& arguments);
 int run_bench_syncbn(const std::vector<std::string>& arguments);
 
 // bucketwise import hf and its like, likewise.
+int run_import_hf(const std::vector<std::string>& arguments);
 int run_import_kineto(const std::vector<std::string>& arguments);
 int run_import_nccl_tests(const std::vector<std::string>& arguments);
 

@@ -17,7 +17,8 @@ struct Importer {
     int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Importer, 2> importers{{
+constexpr std::array<Importer, 3> importers{{
+    {"hf", "a model of Hugging Face (its config.json), as a scenario", run_import_hf},
     {"kineto", "a PyTorch profiler's trace, as a scenario that replays it", run_import_kineto},
     {"nccl-tests", "what all_reduce_perf printed, as measurements for calibrate",
      run_import_nccl_tests},

@@ -91,7 +91,10 @@ std::optional<double> whole_time_us(const NcclTestsHalf& half, std::int64_t byte
     if (half.algbw.value <= 0 || half.algbw.half_unit > precise * half.algbw.value) {
         return std::nullopt;
     }
-    return static_cast<double>(bytes) / 1e3 / half.algbw.value;
+    constexpr double longest_us = 8e11;
+    constexpr double shortest_us = 1e-3;
+    const double us = static_cast<double>(bytes) / 1e3 / half.algbw.value;
+    return us < shortest_us || us > longest_us ? std::nullopt : std::optional(us);
 }
 
 void replace_cpu_times(NcclTestsLog& log) {

@@ -14,7 +14,7 @@ namespace bucketwise {
 
 // What a user says beside the logs.
 struct NcclTestsOptions {
-    std::vector<std::int64_t> ranks;  // of each log, or one for all; empty: the logs tell
+    std::vector<std::int64_t> ranks = {};  // of each log, or one for all; empty: the logs tell
     std::optional<std::int64_t> ranks_per_node = {};
     std::optional<DType> dtype = {};  // none: float32 where there is any, else the most frequent
     bool operator==(const NcclTestsOptions&) const = default;

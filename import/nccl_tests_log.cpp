@@ -78,10 +78,11 @@ std::optional<NcclTestsDevice> read_device(const Words& words, std::string_view 
 
 // Lines that every log has and that say nothing of what was measured.
 bool is_expected(const Words& words, std::string_view line) {
-    constexpr std::array<std::string_view, 11> known{
-        "out-of-place",  "(GB/s)",           "Using devices",       "Avg bus bandwidth",
-        "Out of bounds", "concluded:",       "GPU memory usage",    "Writing JSON",
-        "```",           "Blocking Enabled", "Reducing maxBytes to"};
+    constexpr std::array<std::string_view, 10> known{"out-of-place",     "(GB/s)",
+                                                     "Using devices",    "Avg bus bandwidth",
+                                                     "Out of bounds",    "GPU memory usage",
+                                                     "Writing JSON",     "```",
+                                                     "Blocking Enabled", "Reducing maxBytes to"};
     const bool blank = std::all_of(words.begin(), words.end(), [](std::string_view word) {
         return word.find_first_not_of("#$>-") == std::string_view::npos || word.back() == ':';
     });
@@ -160,7 +161,6 @@ class TextLog {
         if (!run_.rows.empty()) {
             log_.runs.push_back(std::move(run_));
         }
-        mentioned_.clear();
         begin_run(0);
     }
 
@@ -201,6 +201,9 @@ class TextLog {
         if (contains(line.text, "Collective test starting:")) {
             begin_run_if_used(line);
             run_.collective = program_in(line.text);
+            return true;
+        }
+        if (contains(line.text, "Collective test concluded:")) {
             return true;
         }
         if (contains(line.text, "Avg bus bandwidth")) {
@@ -267,6 +270,9 @@ class TextLog {
         if (++rows_ > most_rows) {
             throw InputError(log_.file, fmt::format("line {}", line.number),
                              fmt::format("at most {} rows", most_rows), "more");
+        }
+        if (run_.rows.empty()) {
+            mentioned_.clear();  // what is mentioned from now on is the next run's
         }
         row->line = line.number;
         run_.line = run_.line == 0 ? line.number : run_.line;

@@ -39,6 +39,7 @@ constexpr std::array<std::string_view, 7> reductions{"sum", "prod", "max",   "mi
 // Larger ones are no messages, and would not fit a measurement.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr double longest_us = 8e11;
+constexpr double shortest_us = 1e-3;
 
 bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -288,20 +289,31 @@ std::optional<SizeAndCount> size_before(const Words& words, std::size_t type,
     return std::nullopt;
 }
 
-void read_numbers(NcclTestsRow& row, const Words& words, const NcclTestsColumns& columns) {
-    const Cells cells = cells_of(words);
-    Body body = read_body(cells.cells, row.bytes, columns);
-    if (body.reading.halves.size() < 2) {
-        for (const Words& apart : taken_apart(words)) {
-            Body other = read_body(cells_of(apart).cells, row.bytes, columns);
+// The words as they stand, or taken apart where more of them then agrees with itself.
+Body read_words(Words words, const NcclTestsColumns& columns, std::int64_t bytes) {
+    Body body = read_body(cells_of(words).cells, bytes, columns);
+    for (bool better = true; better && body.reading.halves.size() < 2;) {
+        better = false;
+        for (Words& apart : taken_apart(words)) {
+            Body other = read_body(cells_of(apart).cells, bytes, columns);
             if (other.reading.halves.size() > body.reading.halves.size()) {
                 body = std::move(other);
+                words = std::move(apart);
+                better = true;
+                break;
             }
         }
     }
+    return body;
+}
+
+void read_numbers(NcclTestsRow& row, const Words& words, const NcclTestsColumns& columns) {
+    const Cells cells = cells_of(words);
+    Body body = read_words(words, columns, row.bytes);
     if (body.layout.root && !cells.cells.empty()) {
+        constexpr double most = 1e9;
         row.root =
-            static_cast<std::int64_t>(std::clamp(cells.cells.front().number->value, -1.0, 1e9));
+            static_cast<std::int64_t>(std::clamp(cells.cells.front().number->value, -1.0, most));
     }
     row.halves = std::move(body.reading.halves);
     row.incomplete = body.reading.incomplete;
@@ -348,7 +360,7 @@ std::int64_t nccl_element_bytes(std::string_view dtype) {
 
 bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
     const Printed& time = half.time_us;
-    if (time.value <= 0 || time.value > longest_us || half.algbw.value < 0 ||
+    if (time.value < shortest_us || time.value > longest_us || half.algbw.value < 0 ||
         half.busbw.value < 0) {
         return false;
     }

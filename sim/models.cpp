@@ -78,6 +78,18 @@ std::string_view name_of(TransformerFamily family) {
     return {};
 }
 
+std::string_view name_of(BertHead head) {
+    switch (head) {
+        case BertHead::none:
+            return "none";
+        case BertHead::masked_lm:
+            return "masked_lm";
+        case BertHead::pretraining:
+            return "pretraining";
+    }
+    return {};
+}
+
 const std::vector<std::string_view>& model_names() {
     static const std::vector<std::string_view> names = [] {
         std::vector<std::string_view> all;
@@ -108,7 +120,10 @@ Model make_model(std::string_view name, const ModelInput& input) {
 Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input) {
     invariant(input.batch >= 1, "batch >= 1");
     invariant(input.sequence_length >= 1, "sequence_length >= 1");
-    invariant(shape.heads >= 1 && shape.hidden % shape.heads == 0, "heads divides hidden");
+    invariant(shape.heads >= 1 && (shape.head_width > 0 || shape.hidden % shape.heads == 0),
+              "heads divides hidden");
+    invariant(shape.query_width() % shape.key_value_width() == 0,
+              "heads of keys and values divide heads");
     switch (shape.family) {
         case Family::gpt2:
             return models::make_gpt2(std::move(name), shape, input);

@@ -50,6 +50,8 @@ constexpr std::array<ShapeFamily, 5> all_families{{{TransformerFamily::gpt2},
                                                    {TransformerFamily::llama},
                                                    {TransformerFamily::cs336},
                                                    {}}};
+constexpr std::array<BertHead, 3> all_bert_heads{BertHead::none, BertHead::masked_lm,
+                                                 BertHead::pretraining};
 constexpr std::array<CommHook, 3> all_hooks{CommHook::none, CommHook::fp16, CommHook::bf16};
 constexpr std::array<Closing, 4> all_closings{Closing::overshoot, Closing::strict,
                                               Closing::per_gradient, Closing::single};
@@ -81,9 +83,72 @@ MlpShape read_mlp_shape(const JsonPlace& place) {
     return shape;
 }
 
+void refuse(const JsonObject& object, std::string_view key, std::string_view why) {
+    if (const auto found = object.find(key)) {
+        found->fail(fmt::format("no {} {}", key, why), found->value->dump());
+    }
+}
+
+// What only Llama's layers vary in.
+void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
+    const bool is_llama = shape.family == TransformerFamily::llama;
+    if (!is_llama) {
+        for (const char* key :
+             {"key_value_heads", "head_width", "attention_bias", "feed_forward_bias"}) {
+            refuse(object, key, "but for llama");
+        }
+    }
+    if (const auto width = object.find("head_width")) {
+        shape.head_width = read_integer(*width, 1, most_hidden);
+        if (shape.query_width() > most_hidden) {
+            width->fail(fmt::format("a width of which heads ({}) together have at most {}",
+                                    shape.heads, most_hidden));
+        }
+    } else if (shape.hidden % shape.heads != 0) {
+        object.at("heads").fail(
+            fmt::format("a number of heads that divides hidden ({})", shape.hidden));
+    }
+    if (const auto heads = object.find("key_value_heads")) {
+        shape.key_value_heads = read_integer(*heads, 1, most_heads);
+        if (shape.heads % shape.key_value_heads != 0) {
+            heads->fail(fmt::format("a number that divides heads ({})", shape.heads));
+        }
+    }
+    if (const auto bias = object.find("attention_bias")) {
+        shape.attention_bias = read_boolean(*bias);
+    }
+    if (const auto bias = object.find("feed_forward_bias")) {
+        shape.feed_forward_bias = read_boolean(*bias);
+    }
+}
+
+// What is before and behind the layers.
+void read_ends(const JsonObject& object, TransformerShape& shape) {
+    const bool has_head =
+        shape.family == TransformerFamily::gpt2 || shape.family == TransformerFamily::llama;
+    if (!has_head) {
+        refuse(object, "tied_embeddings", "but for gpt2 and llama");
+    }
+    if (shape.family != TransformerFamily::bert) {
+        refuse(object, "token_types", "but for bert");
+        refuse(object, "bert_head", "but for bert");
+    }
+    if (const auto tied = object.find("tied_embeddings")) {
+        shape.tied_embeddings = read_boolean(*tied);
+    }
+    if (const auto types = object.find("token_types")) {
+        shape.token_types = read_integer(*types, 1, most_vocabulary);
+    }
+    if (const auto head = object.find("bert_head")) {
+        shape.bert_head = read_choice(*head, all_bert_heads);
+    }
+}
+
 TransformerShape read_transformer_shape(const JsonPlace& place) {
     const JsonObject object(
-        place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context"});
+        place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context",
+                "key_value_heads", "head_width", "attention_bias", "feed_forward_bias",
+                "tied_embeddings", "token_types", "bert_head"});
     TransformerShape shape;
     shape.family = *read_choice(object.at("family"), all_families).transformer;
     shape.layers = read_integer(object.at("layers"), 1, most_layers);
@@ -92,10 +157,8 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
     shape.heads = read_integer(object.at("heads"), 1, most_heads);
     shape.vocabulary = read_integer(object.at("vocabulary"), 1, most_vocabulary);
     shape.context = read_integer(object.at("context"), 1, most_sequence);
-    if (shape.hidden % shape.heads != 0) {
-        object.at("heads").fail(
-            fmt::format("a number of heads that divides hidden ({})", shape.hidden));
-    }
+    read_llama_shape(object, shape);
+    read_ends(object, shape);
     return shape;
 }
 
@@ -119,12 +182,6 @@ std::optional<TransformerShape> shape_of(const ModelChoice& model) {
     }
     const auto* name = std::get_if<std::string>(&model);
     return name == nullptr ? std::nullopt : transformer_shape(*name);
-}
-
-void refuse(const JsonObject& object, std::string_view key, std::string_view why) {
-    if (const auto found = object.find(key)) {
-        found->fail(fmt::format("no {} {}", key, why), found->value->dump());
-    }
 }
 
 ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) {

@@ -1,5 +1,5 @@
 // Hugging Face's GPT2LMHeadModel: pre-norm, learned positions, one projection for query, key and
-// value, the head tied to the token embedding.
+// value, the head tied to the token embedding unless the shape says otherwise.
 #include "sim/models/builder.h"
 
 namespace bucketwise::models {
@@ -30,9 +30,10 @@ void add_block(ModelBuilder& builder, const std::string& name, const Transformer
 Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInput& input) {
     const std::int64_t tokens = input.batch * input.sequence_length;
     ModelBuilder builder(std::move(name));
-    builder.embedding(
-        "transformer.wte",
-        {.rows = tokens, .entries = shape.vocabulary, .width = shape.hidden, .tied = true});
+    builder.embedding("transformer.wte", {.rows = tokens,
+                                          .entries = shape.vocabulary,
+                                          .width = shape.hidden,
+                                          .tied = shape.is_tied()});
     builder.add_position_embedding("transformer.wpe", shape, input);
     for (std::int64_t i = 0; i < shape.layers; ++i) {
         add_block(builder, "transformer.h." + std::to_string(i), shape, input);
@@ -42,7 +43,7 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
                                .in = shape.hidden,
                                .out = shape.vocabulary,
                                .bias = false,
-                               .weight = "transformer.wte.weight"});
+                               .weight = shape.is_tied() ? "transformer.wte.weight" : ""});
     builder.elementwise("loss", tokens * shape.vocabulary, cross_entropy);
     return std::move(builder).build();
 }

@@ -84,6 +84,21 @@ DOCUMENTS = json.loads(json.dumps({
         "cluster": {"ranks": 2, "link": FULL_LINK},
         "sync": {"strategy": "ddp", "bucket_cap_mib_list": [1, 25]},
         "step": {"optimizer_ms": 1}},
+    "llama": {
+        "name": "llama",
+        "workload": {"model": {"family": "llama", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 1,
+                               "vocabulary": 100, "context": 16, "key_value_heads": 1, "head_width": 2,
+                               "attention_bias": True, "feed_forward_bias": True, "tied_embeddings": True},
+                     "batch": 1, "sequence_length": 16, "device": "A100"},
+        "cluster": {"ranks": 2, "link": SLOW},
+        "sync": {"strategy": "ddp"}},
+    "bert": {
+        "name": "bert",
+        "workload": {"model": {"family": "bert", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2,
+                               "vocabulary": 100, "context": 16, "token_types": 3, "bert_head": "pretraining"},
+                     "batch": 1, "sequence_length": 16, "device": "A100"},
+        "cluster": {"ranks": 2, "link": SLOW},
+        "sync": {"strategy": "ddp"}},
     "timed": {  # the lists of operations get their length from the parser
         "name": "timed",
         "workload": {"model": {"family": "gpt2", "layers": 1, "hidden": 8, "feed_forward": 32, "heads": 2,

@@ -1,0 +1,211 @@
+// bucketwise import hf CONFIG.json: a model of Hugging Face as a scenario.
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/option_values.h"
+#include "cli/scenario_document.h"
+#include "import/hf_config.h"
+#include "sim/json_edit.h"
+#include "sim/json_input.h"
+#include "sim/model.h"
+#include "sim/scenario.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::int64_t default_batch = 8;
+constexpr std::int64_t longest_default_sequence = 1024;
+constexpr std::int64_t default_ranks = 8;
+
+constexpr std::string_view examples = R"(
+examples:
+  bucketwise import hf config.json -o scenario.json
+  bucketwise import hf config.json -o scenario.json --batch 4 --sequence-length 2048 --device A100
+  bucketwise import hf config.json -o scenario.json --ranks 32 --link link.json --set /step/accumulation=4
+  bucketwise predict scenario.json
+
+gpt2, llama, mistral and bert. What the configuration does not say, which is all but the model, is assumed unless an
+option says it, and printed.
+)";
+
+po::options_description described_options() {
+    po::options_description options("options", 100);
+    options.add_options()                                                                        //
+        ("output,o", po::value<std::string>(), "scenario file to write, - for standard output")  //
+        ("batch", po::value<std::string>(), "sequences per rank; 8 unless given")                //
+        ("sequence-length", po::value<std::string>(),
+         "tokens; the model's longest, at most 1024, unless given")  //
+        ("dtype", po::value<std::string>(),
+         "of parameters and gradients; float32 unless given")  //
+        ("arithmetic", po::value<std::string>(),
+         "of matrix products; bfloat16 unless given, which is mixed precision with float32")  //
+        ("device", po::value<std::string>(), "a preset; H100 unless given")                   //
+        ("ranks", po::value<std::string>(), "8 unless given")                                 //
+        ("help,h", "show this");
+    add_scenario_options(options);
+    return options;
+}
+
+// What an option says, or else what is assumed, which the report then lists.
+class Choices {
+  public:
+    explicit Choices(const po::variables_map& values) : values_(values) {}
+
+    std::int64_t number(const char* option, std::int64_t otherwise, const char* what) {
+        constexpr std::int64_t most = std::int64_t{1} << 40;
+        if (values_.count(option) != 0) {
+            return whole_number(values_, option, {1, most});
+        }
+        assume(option, std::to_string(otherwise), what);
+        return otherwise;
+    }
+
+    std::string text(const char* option, const char* otherwise, const char* what) {
+        if (values_.count(option) != 0) {
+            return values_[option].as<std::string>();
+        }
+        assume(option, otherwise, what);
+        return otherwise;
+    }
+
+    void assume(const char* option, const std::string& value, const char* what) {
+        assumed_ += fmt::format("  {:<16} {:<10} {}\n", option, value, what);
+    }
+
+    [[nodiscard]] const std::string& assumed() const { return assumed_; }
+
+  private:
+    const po::variables_map& values_;
+    std::string assumed_;
+};
+
+// As measured on 4 H100 of one node with NCCL 2.29.2 (scenarios/links/nccl_h100_nvlink.json, which
+// is not where an installed program could find it), for any number of ranks.
+Json assumed_link() {
+    return parse_json(R"({
+        "name": "assumed: NCCL over NVLink, H100", "algorithm": "ring", "launch_us": 19.9,
+        "segments": [
+            { "up_to_bytes": 65536, "latency_us": 0.595, "bandwidth_gb_per_s": 26.11 },
+            { "up_to_bytes": 1048576, "latency_us": 1.22, "bandwidth_gb_per_s": 3251.0 },
+            { "up_to_bytes": 134217728, "latency_us": 0.501, "bandwidth_gb_per_s": 328.7 },
+            { "latency_us": 10.6, "bandwidth_gb_per_s": 364.8 } ] })",
+                      "the assumed link");
+}
+
+Json scenario_of(const HfModel& model, const std::string& name, Choices& choices,
+                 const po::variables_map& values) {
+    const std::int64_t sequence = std::min(model.shape.context, longest_default_sequence);
+    Json document{{"name", name}};
+    Json& workload = document["workload"];
+    workload["model"] = shape_json(model.shape);
+    workload["batch"] = choices.number("batch", default_batch, "sequences per rank");
+    workload["sequence_length"] = choices.number("sequence-length", sequence, "tokens");
+    workload["dtype"] = choices.text("dtype", "float32", "of parameters and gradients");
+    workload["arithmetic"] =
+        choices.text("arithmetic", "bfloat16", "of matrix products: mixed precision");
+    workload["device"] = choices.text("device", "H100", "what a rank computes on");
+    document["cluster"]["ranks"] = choices.number("ranks", default_ranks, "GPUs");
+    document["cluster"]["link"] = assumed_link();
+    if (values.count("link") == 0) {
+        choices.assume("link", "NVLink",
+                       "as 4 H100 of one node were measured: a prior, not your cluster");
+    }
+    document["sync"] = {{"strategy", "ddp"}, {"pytorch_version", "2.4"}};
+    document["step"] = {{"optimizer", "adam"}};
+    choices.assume("set", "", "/sync/pytorch_version=\"2.4\", /step/optimizer=\"adam\"");
+    return document;
+}
+
+std::int64_t flops_of(const Model& model) {
+    std::int64_t flops = 0;
+    for (const Operation& operation : model.operations) {
+        flops += operation.forward.flops + operation.input_gradient.flops +
+                 operation.weight_gradient.flops;
+    }
+    return flops;
+}
+
+std::string report_of(const HfModel& imported, const Scenario& scenario, const Choices& choices) {
+    const auto& workload = std::get<ModelWorkload>(scenario.workload);
+    const Model model = model_of(workload);
+    std::int64_t elements = 0;
+    for (const Parameter& parameter : model.parameters) {
+        elements += parameter.numel();
+    }
+    const Bytes gradients = elements * element_size(workload.dtype);
+    std::string text = fmt::format(
+        "{}: {} parameters in {} tensors, {:.1f} MiB of {} gradients, {:.4g} Tflop per step of a "
+        "rank\n",
+        imported.architecture, elements, model.parameters.size(), to_mib(gradients),
+        name_of(workload.dtype), static_cast<double>(flops_of(model)) / 1e12);
+    text += "Assumed, unless an option says otherwise:\n" + choices.assumed();
+    for (const std::string& assumed : imported.assumed) {
+        text += fmt::format("Note: {}.\n", assumed);
+    }
+    return text;
+}
+
+// The name of the folder that configurations lie in tells more than config.json.
+std::string name_of_model(const std::string& file, const HfModel& model) {
+    const std::filesystem::path path(file);
+    const std::string folder = path.parent_path().filename().string();
+    const std::string stem = path.stem().string();
+    const std::string& name = stem != "config" ? stem : folder;
+    constexpr std::size_t longest = 150;
+    const bool plain =
+        !name.empty() && name != "." && name != ".." && name.size() <= longest &&
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
+    return plain ? fmt::format("{} ({})", name, model.architecture) : model.architecture;
+}
+
+}  // namespace
+
+int run_import_hf(const std::vector<std::string>& arguments) {
+    const po::options_description options = described_options();
+    po::options_description all;
+    all.add(options).add_options()("config", po::value<std::string>());
+    const po::variables_map values = parse_with_positional(arguments, all, {"config", 1});
+    if (values.count("help") != 0) {
+        std::cout << "usage: bucketwise import hf CONFIG.json -o FILE [OPTIONS]\n\n"
+                  << options << examples;
+        return exit_done;
+    }
+    if (values.count("config") == 0 || values.count("output") == 0) {
+        throw UsageError{
+            "import hf: expected a config.json, and -o with a file to write; see bucketwise import "
+            "hf --help"};
+    }
+    const std::string file = values["config"].as<std::string>();
+    const std::string output = values["output"].as<std::string>();
+    check_outputs({{"config", file}, {"link", text_or_empty(values, "link")}},
+                  {{"output", output}});
+    const HfModel model = read_hf_config(parse_json(read_text_file(file), file), file);
+    Choices choices(values);
+    Json document = scenario_of(model, name_of_model(file, model), choices, values);
+    change_document(values, file, document);
+    inline_link(document, file, read_text_file);
+    const Scenario scenario = parse_scenario(document, file, read_text_file);
+    const std::string report = report_of(model, scenario, choices);
+    write_output(output, json_text(document));
+    if (output != "-") {
+        write_output("-", report);
+    }
+    return exit_done;
+}
+
+}  // namespace bucketwise

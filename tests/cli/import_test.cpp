@@ -1,0 +1,142 @@
+// bucketwise import, as its users meet it.
+#include <filesystem>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+#include "tests/cli/process.h"
+#include "tests/import/nccl_tests_log.h"
+
+namespace bucketwise {
+namespace {
+
+Outcome bucketwise(const Words& arguments) {
+    return run(Words{BUCKETWISE_BINARY} + arguments);
+}
+
+Outcome import_log(const Words& arguments) {
+    return bucketwise(Words{"import", "nccl-tests"} + arguments);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+    INFO(text);
+    INFO(part);
+    return text.find(part) != std::string::npos;
+}
+
+constexpr const char* gpt2_config = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
+    "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257})";
+
+}  // namespace
+
+TEST_CASE("A log becomes measurements, a link and a prediction", "[import]") {
+    const TestFolder folder;
+    write_file(folder.file("log.txt"), log_text(usual_times(), 8, {}));
+    const std::string measurements = folder.file("m.jsonl");
+    const Outcome imported = import_log({folder.file("log.txt"), "-o", measurements});
+    CHECK(imported.errors.empty());
+    REQUIRE(imported.exit_code == 0);
+    CHECK(contains(imported.output, "ranks  8 (busbw / algbw of"));
+    CHECK(contains(imported.output, "nodes  1 (assumed, as the log names no hosts"));
+    // What would go to the file is what -o - prints, but for the command and the time.
+    const Outcome printed = import_log({folder.file("log.txt"), "-o", "-"});
+    const std::string file = text_of_file(measurements);
+    CHECK(printed.output.substr(printed.output.find('\n')) == file.substr(file.find('\n')));
+
+    const std::string link = folder.file("link.json");
+    const Outcome calibrated = bucketwise({"calibrate", measurements, "-o", link});
+    CHECK(calibrated.errors.empty());
+    REQUIRE(calibrated.exit_code == 0);
+    CHECK(contains(calibrated.output, "residual"));
+    CHECK(contains(calibrated.output, "on average"));
+    CHECK(contains(calibrated.output, "Note: only all-reduces were measured"));
+    // 100 GB/s by the log; a ring on 8 ranks puts 1.75 of each byte on the wire. In place is 3 %
+    // faster, and the median of the two is half of that.
+    const auto document = nlohmann::json::parse(text_of_file(link));
+    CHECK(document["segments"].back()["bandwidth_gb_per_s"].get<double>() ==
+          Approx(175 / 0.985).epsilon(0.02));
+    const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/gpt2_h200.json";
+    CHECK(bucketwise({"predict", scenario, "--link", link}).exit_code == 0);
+}
+
+TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once", "[import]") {
+    const TestFolder folder;
+    write_file(folder.file("config.json"), gpt2_config);
+    const std::string scenario = folder.file("scenario.json");
+    const Outcome imported =
+        bucketwise({"import", "hf", folder.file("config.json"), "-o", scenario, "--ranks", "4"});
+    CHECK(imported.errors.empty());
+    REQUIRE(imported.exit_code == 0);
+    CHECK(contains(imported.output, "124439808 parameters in 148 tensors"));
+    CHECK(contains(imported.output, "batch            8"));
+    CHECK_FALSE(contains(imported.output, "  ranks  "));
+    // Nothing but the model's name tells it from the shipped one.
+    auto own = nlohmann::json::parse(text_of_file(scenario));
+    const auto predict = [&](const nlohmann::json& document) {
+        write_file(folder.file("case.json"), document.dump());
+        const Outcome predicted = bucketwise({"predict", folder.file("case.json"), "--json", "-"});
+        REQUIRE(predicted.exit_code == 0);
+        return nlohmann::json::parse(predicted.output)["best"];
+    };
+    const auto best = predict(own);
+    own["workload"]["model"] = "gpt2";
+    CHECK(predict(own) == best);
+    const Outcome changed = bucketwise({"import", "hf", folder.file("config.json"), "-o", "-",
+                                        "--set", "/step/accumulation=4", "--device", "A100"});
+    CHECK(nlohmann::json::parse(changed.output)["step"]["accumulation"] == 4);
+}
+
+TEST_CASE("What cannot be imported is refused in one line, and nothing is written", "[import]") {
+    const TestFolder folder;
+    const std::string output = folder.file("out");
+    write_file(folder.file("good"), log_text(usual_times(), 8, {}));
+    write_file(folder.file("empty"), "");
+    write_file(folder.file("config.json"), gpt2_config);
+    write_file(folder.file("deep.json"), std::string(1'000'000, '['));
+    const std::vector<Words> bad{
+        {"import"},
+        {"import", "excel"},
+        {"import", "nccl-tests"},
+        {"import", "nccl-tests", folder.file("good")},
+        {"import", "nccl-tests", "-o", output},
+        {"import", "nccl-tests", folder.file("empty"), "-o", output},
+        {"import", "nccl-tests", folder.file("none"), "-o", output},
+        {"import", "nccl-tests", folder.path(), "-o", output},
+        {"import", "nccl-tests", folder.file("config.json"), "-o", output},
+        {"import", "nccl-tests", folder.file("deep.json"), "-o", output},
+        {"import", "nccl-tests", folder.file("good"), "-o", folder.file("good")},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks", "16"},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks", "8,8"},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks", "1"},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks",
+         "99999999999999999999"},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks-per-node", "3"},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "float"},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "float16"},
+        {"import", "hf", folder.file("good"), "-o", output},
+        {"import", "hf", folder.file("deep.json"), "-o", output},
+        {"import", "hf", folder.path(), "-o", output},
+        {"import", "hf", folder.file("config.json"), "-o", folder.file("config.json")},
+        {"import", "hf", folder.file("config.json"), "-o", output, "--batch", "0"},
+        {"import", "hf", folder.file("config.json"), "-o", output, "--sequence-length", "2048"},
+        {"import", "hf", folder.file("config.json"), "-o", output, "--device", "TPU"},
+        {"import", "hf", folder.file("config.json"), "-o", output, "--arithmetic", "int3"},
+        {"import", "hf", folder.file("config.json"), "-o", output, "--link", folder.file("none")},
+        {"import", "hf", folder.file("config.json"), "-o", output, "--set", "/nowhere=1"},
+    };
+    for (const Words& words : bad) {
+        const Outcome outcome = bucketwise(words);
+        INFO(words.back());
+        CHECK(outcome.exit_code == 2);
+        CHECK(outcome.output.empty());
+        check_one_line(outcome.errors);
+        CHECK_FALSE(std::filesystem::exists(output));
+    }
+    const Outcome unwritable =
+        import_log({folder.file("good"), "-o", folder.file("no folder/out")});
+    CHECK(unwritable.exit_code == 1);
+    check_one_line(unwritable.errors);
+}
+
+}  // namespace bucketwise

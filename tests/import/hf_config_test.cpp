@@ -1,0 +1,248 @@
+#include "import/hf_config.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/error.h"
+#include "sim/json_input.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr ModelInput small_input{.batch = 1, .sequence_length = 8};
+
+// As the published config.json, but for keys that nothing here looks at.
+Json gpt2_config(std::int64_t layers, std::int64_t width, std::int64_t heads) {
+    return {{"model_type", "gpt2"},     {"architectures", {"GPT2LMHeadModel"}},
+            {"n_layer", layers},        {"n_embd", width},
+            {"n_head", heads},          {"n_inner", nullptr},
+            {"n_positions", 1024},      {"n_ctx", 1024},
+            {"vocab_size", 50257},      {"attn_pdrop", 0.1},
+            {"torch_dtype", "float32"}, {"task_specific_params", Json::object()}};
+}
+
+struct LlamaSizes {
+    std::int64_t layers;
+    std::int64_t hidden;
+    std::int64_t feed_forward;
+    std::int64_t heads;
+    std::int64_t key_value_heads;
+    std::int64_t vocabulary;
+    bool tied = false;
+};
+
+Json llama_config(const LlamaSizes& sizes) {
+    return {{"model_type", "llama"},
+            {"architectures", {"LlamaForCausalLM"}},
+            {"num_hidden_layers", sizes.layers},
+            {"hidden_size", sizes.hidden},
+            {"intermediate_size", sizes.feed_forward},
+            {"num_attention_heads", sizes.heads},
+            {"num_key_value_heads", sizes.key_value_heads},
+            {"vocab_size", sizes.vocabulary},
+            {"max_position_embeddings", 4096},
+            {"attention_bias", false},
+            {"mlp_bias", false},
+            {"rope_scaling", {{"rope_type", "llama3"}}},
+            {"tie_word_embeddings", sizes.tied}};
+}
+
+Json bert_config(const char* architecture) {
+    return {{"model_type", "bert"},
+            {"architectures", {architecture}},
+            {"num_hidden_layers", 12},
+            {"hidden_size", 768},
+            {"intermediate_size", 3072},
+            {"num_attention_heads", 12},
+            {"vocab_size", 30522},
+            {"type_vocab_size", 2},
+            {"position_embedding_type", "absolute"},
+            {"max_position_embeddings", 512}};
+}
+
+Model model_of_config(const Json& config) {
+    return make_transformer("imported", read_hf_config(config, "config.json").shape, small_input);
+}
+
+std::int64_t parameters_of(const Json& config) {
+    std::int64_t elements = 0;
+    for (const Parameter& parameter : model_of_config(config).parameters) {
+        elements += parameter.numel();
+    }
+    return elements;
+}
+
+std::vector<std::string> names_of(const Model& model) {
+    std::vector<std::string> names;
+    for (const Parameter& parameter : model.parameters) {
+        names.push_back(parameter.name);
+    }
+    return names;
+}
+
+std::string refusal(const Json& config) {
+    try {
+        static_cast<void>(read_hf_config(config, "config.json"));
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "nothing was refused";
+}
+
+Json changed(Json config, const char* key, const Json& value) {
+    config[key] = value;
+    return config;
+}
+
+}  // namespace
+
+TEST_CASE("The configuration of GPT-2 gives the parameters of the built-in GPT-2", "[import]") {
+    struct Published {
+        const char* name;
+        Json config;
+    };
+    for (const Published& published : {Published{"gpt2", gpt2_config(12, 768, 12)},
+                                       Published{"gpt2-medium", gpt2_config(24, 1024, 16)},
+                                       Published{"gpt2-large", gpt2_config(36, 1280, 20)},
+                                       Published{"gpt2-xl", gpt2_config(48, 1600, 25)}}) {
+        CAPTURE(published.name);
+        const Model expected = make_model(published.name, small_input);
+        Model got = model_of_config(published.config);
+        CHECK(got.parameters == expected.parameters);
+        got.name = expected.name;
+        CHECK(got == expected);  // the operations too
+    }
+}
+
+TEST_CASE("Imported models have as many parameters as their authors say", "[import]") {
+    CHECK(parameters_of(gpt2_config(12, 768, 12)) == 124'439'808);
+    CHECK(parameters_of(gpt2_config(24, 1024, 16)) == 354'823'168);
+    CHECK(parameters_of(gpt2_config(36, 1280, 20)) == 774'030'080);
+    CHECK(parameters_of(gpt2_config(48, 1600, 25)) == 1'557'611'200);
+    // Llama 2 7B, Llama 3 8B and 70B (8 heads of keys and values), Llama 3.2 1B (tied).
+    CHECK(parameters_of(llama_config({32, 4096, 11008, 32, 32, 32000})) == 6'738'415'616);
+    CHECK(parameters_of(llama_config({32, 4096, 14336, 32, 8, 128256})) == 8'030'261'248);
+    CHECK(parameters_of(llama_config({80, 8192, 28672, 64, 8, 128256})) == 70'553'706'496);
+    CHECK(parameters_of(llama_config({16, 2048, 8192, 32, 8, 128256, true})) == 1'235'814'400);
+    CHECK(parameters_of(bert_config("BertModel")) == 109'482'240);
+    CHECK(parameters_of(bert_config("BertForPreTraining")) == 110'106'428);
+    // BertModel less its pooler (590,592), and the head: 590,592 + 2 * 768 + 30,522.
+    CHECK(parameters_of(bert_config("BertForMaskedLM")) == 109'514'298);
+    // An untied head is another table.
+    CHECK(parameters_of(changed(gpt2_config(12, 768, 12), "tie_word_embeddings", false)) ==
+          124'439'808 + 50257 * 768);
+}
+
+TEST_CASE("Mistral 7B is a Llama with 8 heads of keys and values", "[import]") {
+    Json config = llama_config({32, 4096, 14336, 32, 8, 32000});
+    config["model_type"] = "mistral";
+    config["architectures"] = {"MistralForCausalLM"};
+    config["sliding_window"] = 4096;
+    CHECK(parameters_of(config) == 7'241'732'096);
+    CHECK(read_hf_config(config, "config.json").assumed.size() == 1);
+}
+
+TEST_CASE("Parameters of Llama's variants stand in PyTorch's order", "[import]") {
+    Json config = llama_config({1, 64, 128, 4, 2, 100});
+    config["attention_bias"] = true;
+    config["mlp_bias"] = true;
+    config["head_dim"] = 32;  // not 64 / 4
+    const Model model = model_of_config(config);
+    const std::string layer = "model.layers.0.";
+    const std::vector<std::string> expected{"model.embed_tokens.weight",
+                                            layer + "self_attn.q_proj.weight",
+                                            layer + "self_attn.q_proj.bias",
+                                            layer + "self_attn.k_proj.weight",
+                                            layer + "self_attn.k_proj.bias",
+                                            layer + "self_attn.v_proj.weight",
+                                            layer + "self_attn.v_proj.bias",
+                                            layer + "self_attn.o_proj.weight",
+                                            layer + "self_attn.o_proj.bias",
+                                            layer + "mlp.gate_proj.weight",
+                                            layer + "mlp.gate_proj.bias",
+                                            layer + "mlp.up_proj.weight",
+                                            layer + "mlp.up_proj.bias",
+                                            layer + "mlp.down_proj.weight",
+                                            layer + "mlp.down_proj.bias",
+                                            layer + "input_layernorm.weight",
+                                            layer + "post_attention_layernorm.weight",
+                                            "model.norm.weight",
+                                            "lm_head.weight"};
+    CHECK(names_of(model) == expected);
+    // 4 heads of 32 from 64, and 2 of keys.
+    CHECK(model.parameters[1].shape == std::vector<std::int64_t>{128, 64});
+    CHECK(model.parameters[3].shape == std::vector<std::int64_t>{64, 64});
+    CHECK(model.parameters[7].shape == std::vector<std::int64_t>{64, 128});
+}
+
+TEST_CASE("BERT's heads follow the encoder, the tied bias first", "[import]") {
+    const std::vector<std::string> names =
+        names_of(model_of_config(bert_config("BertForPreTraining")));
+    CHECK(names.front() == "bert.embeddings.word_embeddings.weight");
+    const std::vector<std::string> tail(names.end() - 9, names.end());
+    CHECK(tail ==
+          std::vector<std::string>{"bert.pooler.dense.weight", "bert.pooler.dense.bias",
+                                   "cls.predictions.bias", "cls.predictions.transform.dense.weight",
+                                   "cls.predictions.transform.dense.bias",
+                                   "cls.predictions.transform.LayerNorm.weight",
+                                   "cls.predictions.transform.LayerNorm.bias",
+                                   "cls.seq_relationship.weight", "cls.seq_relationship.bias"});
+}
+
+TEST_CASE("What would change the parameters and is not known is refused by its key", "[import]") {
+    const Json gpt2 = gpt2_config(12, 768, 12);
+    const Json llama = llama_config({16, 2048, 8192, 32, 8, 128256});
+    const Json bert = bert_config("BertModel");
+    struct Case {
+        Json config;
+        const char* what;
+    };
+    for (const Case& bad :
+         {Case{Json::array(), "expected a model configuration"},
+          Case{Json::object(), "expected the key model_type, got none"},
+          Case{changed(gpt2, "model_type", "mixtral"),
+               "/model_type: expected gpt2, llama, mistral"},
+          Case{changed(gpt2, "model_type", 7), "/model_type: expected gpt2"},
+          Case{changed(gpt2, "n_layer", "twelve"), "/n_layer: expected"},
+          Case{changed(gpt2, "n_layer", -1), "/n_layer: expected"},
+          Case{changed(gpt2, "n_embd", nullptr), "expected the key n_embd"},
+          Case{changed(gpt2, "add_cross_attention", true), "/add_cross_attention: expected false"},
+          Case{changed(gpt2, "architectures", {"GPT2ForSequenceClassification"}),
+               "/architectures: expected [GPT2LMHeadModel]"},
+          Case{changed(gpt2, "architectures", "GPT2LMHeadModel"), "/architectures: expected"},
+          Case{changed(llama, "quantization_config", {{"bits", 4}}),
+               "/quantization_config: expected none"},
+          Case{changed(llama, "mlp_bias", "no"), "/mlp_bias: expected"},
+          Case{changed(llama, "architectures", {"LlamaForCausalLM", "Other"}), "/architectures"},
+          Case{changed(bert, "position_embedding_type", "relative_key"),
+               "/position_embedding_type: expected absolute"},
+          Case{changed(bert_config("BertForMaskedLM"), "tie_word_embeddings", false),
+               "/tie_word_embeddings: expected true"},
+          Case{changed(bert, "architectures", {"BertForQuestionAnswering"}),
+               "/architectures: expected [BertForMaskedLM or BertForPreTraining or BertModel]"}}) {
+        CAPTURE(bad.config.dump());
+        const std::string message = refusal(bad.config);
+        INFO(message);
+        CHECK(message.find("config.json: ") == 0);
+        CHECK(message.find(bad.what) != std::string::npos);
+    }
+}
+
+TEST_CASE("A shape that is written as JSON has only what differs from its family", "[import]") {
+    const TransformerShape gpt2 = read_hf_config(gpt2_config(12, 768, 12), "").shape;
+    CHECK(gpt2 == transformer_shape("gpt2"));
+    CHECK(shape_json(gpt2).size() == 7);
+    const TransformerShape llama =
+        read_hf_config(llama_config({16, 2048, 8192, 32, 8, 128256, true}), "").shape;
+    CHECK(shape_json(llama).at("key_value_heads") == 8);
+    CHECK(shape_json(llama).at("tied_embeddings") == true);
+    CHECK(shape_json(llama).size() == 9);
+    CHECK(shape_json(read_hf_config(bert_config("BertForMaskedLM"), "").shape).at("bert_head") ==
+          "masked_lm");
+}
+
+}  // namespace bucketwise
