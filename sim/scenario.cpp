@@ -20,6 +20,9 @@ namespace {
 
 // Generous for anything that exists, and small enough that no product of them overflows.
 constexpr std::size_t most_gradients = 100'000;
+constexpr std::size_t most_buffer_groups = 16;
+constexpr std::int64_t most_buffers = 100'000;
+constexpr std::int64_t most_buffer_bytes = std::int64_t{1} << 40;
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::size_t most_stragglers = 1024;
@@ -274,8 +277,14 @@ GradientReadiness read_gradient(const JsonPlace& place, Duration backward) {
     return entry;
 }
 
+BufferGroup read_buffer_group(const JsonPlace& place) {
+    const JsonObject object(place, {"tensors", "bytes"});
+    return {.size = {read_integer(object.at("bytes"), 1, most_buffer_bytes)},
+            .tensors = read_integer(object.at("tensors"), 1, most_buffers)};
+}
+
 GradientWorkload read_gradient_workload(const JsonPlace& place) {
-    const JsonObject object(place, {"gradients", "forward_ms", "backward_ms", "device"});
+    const JsonObject object(place, {"gradients", "forward_ms", "backward_ms", "buffers", "device"});
     GradientWorkload workload;
     workload.forward = read_duration_ms(object.at("forward_ms"));
     workload.backward = read_duration_ms(object.at("backward_ms"));
@@ -286,6 +295,11 @@ GradientWorkload read_gradient_workload(const JsonPlace& place) {
         if (!names.insert(name).second) {
             element.fail("a name that no other gradient has",
                          workload.gradients.back().gradient.name);
+        }
+    }
+    if (const auto buffers = object.find("buffers")) {
+        for (const JsonPlace& group : read_array(*buffers, most_buffer_groups)) {
+            workload.buffers.push_back(read_buffer_group(group));
         }
     }
     if (const auto device = object.find("device")) {
@@ -575,6 +589,7 @@ Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm)
 Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_norm*/) {
     Workload result =
         workload_from_readiness(workload.gradients, workload.forward, workload.backward);
+    result.buffer_groups = workload.buffers;
     if (workload.device) {
         result.copy_launch = workload.device->time_to_launch_copy();
         result.host_is_device = workload.device->host_is_device;

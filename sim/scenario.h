@@ -39,7 +39,8 @@ struct GradientWorkload {
     Duration forward{0};
     Duration backward{0};
     std::vector<GradientReadiness> gradients;
-    std::optional<Device> device;  // what copies cost
+    std::vector<BufferGroup> buffers;  // what DDP broadcasts in forward
+    std::optional<Device> device;      // what copies cost
     bool operator==(const GradientWorkload&) const = default;
 };
 

@@ -111,7 +111,8 @@ DOCUMENTS = json.loads(json.dumps({
         **MINIMAL,
         "workload": {**MINIMAL["workload"],
                      "device": {"name": "cpu", "peak_tflop_per_s": {"float32": 1}, "memory_bandwidth_gb_per_s": 20},
-                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True}]}},
+                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True}],
+                     "buffers": [{"tensors": 2, "bytes": 8}]}},
 }))
 
 failures = []
