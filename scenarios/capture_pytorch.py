@@ -65,11 +65,13 @@ class _HostClock:
 class _CudaClock:
     """Moments are events on the current stream, which is the one that computes."""
 
-    finish = staticmethod(torch.cuda.synchronize)
+    finish = staticmethod(lambda: torch.cuda.synchronize())
     ms_between = staticmethod(lambda a, b: a.elapsed_time(b))
 
     @staticmethod
     def now():
+        if torch.cuda.is_current_stream_capturing():
+            return None  # into a CUDA graph: such an event cannot be read, and asking to would break the graph
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event

@@ -173,7 +173,10 @@ def check_models(torch, DistributedDataParallel, folder, rank, binary):
         assert gradients["unused.weight"]["ready_ms"] == 0 < gradients["head.weight"]["ready_ms"]
         assert gradients["head.weight"]["ready_ms"] < gradients["block.weight"]["ready_ms"]
         assert document["sync"].get("find_unused_parameters", False) == (name == "odd")
-        predict(binary, folder / f"{name}.json")
+        buckets = predict(binary, folder / f"{name}.json")["default"]["bucket_bytes"]
+        if name == "odd":
+            log = json.loads((folder / f"{name}.ddp.json").read_text())
+            assert buckets == [int(size) for size in log["bucket_sizes"].split(",")], f"predicted {buckets}, {log['bucket_sizes']}"
 
 
 def check_failures(torch, folder):
@@ -216,6 +219,38 @@ def check_failures(torch, folder):
     assert torch.autograd.backward is original
 
 
+def check_events(torch, folder, rank):
+    """What a GPU would do, on events that are not there: none may be read before all of them have happened."""
+    import capture_pytorch
+    happened = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing and not happened
+            self.moment = None
+
+        def record(self):
+            self.moment = time.perf_counter()
+
+        def elapsed_time(self, later):
+            assert happened, "read before the device was waited for"
+            return 1e3 * (later.moment - self.moment)
+
+    emulated = {(capture_pytorch, "_HostClock"): capture_pytorch._CudaClock, (torch.cuda, "Event"): Event,
+                (torch.cuda, "synchronize"): lambda: happened.append(True),
+                (torch.cuda, "is_current_stream_capturing"): lambda: False}
+    real = {(place, name): getattr(place, name) for place, name in emulated}
+    for values in (emulated, real):
+        for (place, name), value in values.items():
+            setattr(place, name, value)
+        if values is emulated:
+            train(torch, layers, lambda m: m, 1, 8, folder / "events.json")
+    assert happened == ([True] if rank == 0 else []), "waited once, at the end"
+    if rank == 0:
+        workload = json.loads((folder / "events.json").read_text())["workload"]
+        assert 0 < workload["gradients"][-1]["ready_ms"] < workload["gradients"][0]["ready_ms"] <= workload["backward_ms"]
+
+
 def run_rank(rank, port, binary, root, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     sys.path.insert(0, str(root / "scenarios"))
@@ -232,6 +267,7 @@ def run_rank(rank, port, binary, root, folder):
         "alone": (lambda m: m, 1)}, folder, rank, binary)
     check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank)
     check_models(torch, DistributedDataParallel, folder, rank, binary)
+    check_events(torch, folder, rank)
     check_failures(torch, folder / str(rank))
     dist.barrier()
     os._exit(0)
