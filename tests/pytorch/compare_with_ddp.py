@@ -334,7 +334,9 @@ def judge(options, folder):
     measured = read_measured(folder / "backward.csv")
     ddp = json.loads((folder / "ddp.json").read_text())
     caps = sorted({cap for _, cap in measured})
-    comparison = {"torch": ddp["torch"], "processor_share": ddp["processor_share"], "rounds": options.rounds, "rate": options.rate, "cases": []}
+    provenance = link["provenance"]
+    comparison = {"machine": f"{provenance['hardware']}; {provenance['versions']}; {provenance['date']}",
+                  "torch": ddp["torch"], "processor_share": ddp["processor_share"], "rounds": options.rounds, "rate": options.rate, "cases": []}
     with tempfile.TemporaryDirectory() as name:
         for views in (False, True):
             predicted = {}
@@ -423,6 +425,9 @@ def check(comparison, folder):
     for one in comparison["cases"]:
         assert all(math.isfinite(p["error"]) and p["measured_backward_ms"] > 0 for p in one["points"])
         assert len({p["buckets"] for p in one["points"]}) > 1, "caps that make a difference"
+    if importlib.util.find_spec("matplotlib") is not None:
+        run(sys.executable, HERE.parents[2] / "plots" / "backward_by_cap.py", folder / "comparison.json", folder / "backward")
+        assert (folder / "backward.png").stat().st_size > 5_000
     log = json.loads((folder / "captured.ddp.json").read_text())
     assert log["backend_name"] == "gloo" and log["world_size"] == RANKS
 
