@@ -3,27 +3,31 @@
     from capture_pytorch import capture
     capture(model, "workload.json")     # before the training loop
 
-`model` is a DistributedDataParallel or any module; the script runs as it always does, on as many ranks as it likes. After a few
-steps rank 0 writes workload.json, which `bucketwise predict workload.json --link link.json` takes, and, of a
-DistributedDataParallel, what that logged of itself as workload.ddp.json; then nothing of this is left in the process.
+`model` is a DistributedDataParallel or any module; the script runs as it always does, on as many ranks as it likes.
+After a few steps rank 0 writes workload.json, which `bucketwise predict workload.json --link link.json` takes, and, of
+a DistributedDataParallel, what that logged of itself as workload.ddp.json; then nothing of this is left in the process.
 PyTorch 1.13 or newer, CPU or CUDA. Needs nothing of bucketwise, so this one file can be copied to where the script is.
 
-Training is only watched: hooks take the time (on a GPU they record events on the stream that computes, which are read once, at
-the end) and change no value, so the parameters are the same, bit for bit, with and without.
+Training is only watched: hooks take the time (on a GPU they record events on the stream that computes, which are read
+once, at the end) and change no value, so the parameters are the same, bit for bit, with and without.
 
 What the times mean. Readiness is when a gradient has been computed and accumulated. Two things can be in the way:
 
-- What DDP itself does between two gradients, above all copying them into buckets, is timed apart, taken out of readiness, and
-  reported as a copy rate. Before PyTorch 2.1 accumulating cannot be told from it and is taken out with it.
-- While all-reduces run they slow down computing, by processor time on a CPU, by multiprocessors and memory on a GPU. That cannot
-  be taken out, so passes without communication count alone wherever there are at least two: micro-steps under no_sync(), one
-  process, or a model outside of DDP. Where there are none, the times are those of disturbed computing and the summary says so; a link with
-  `interference` would then count it twice. To have some, put this before the training loop, with a batch and a loss of yours:
+- What DDP itself does between two gradients, above all copying them into buckets, is timed apart, taken out of
+  readiness, and reported as a copy rate. Before PyTorch 2.1 accumulating cannot be told from it and is taken out too.
+- While all-reduces run they slow down computing, by processor time on a CPU, by multiprocessors and memory on a GPU.
+  That cannot be taken out, so passes without communication count alone where there are at least two: micro-steps under
+  no_sync(), one process, or a model outside of DDP. Where there are none, the times are those of disturbed computing
+  and the summary says so; a link with `interference` would then count it twice. To have some, put this before the
+  training loop, with a batch and a loss of yours:
 
       with model.no_sync():
-          for _ in range(25):
+          for _ in range(15):     # five warm up; ten more passes, of training, tell the rest
               loss_function(model(batch), target).backward()
-      model.zero_grad()      # nothing was learned, but BatchNorm's statistics and the random numbers have moved on
+      model.zero_grad()           # nothing was learned, but BatchNorm's statistics and random numbers have moved on
+
+Times are rank 0's. A model under torch.compile is compiled anew when the hooks come and when they go. Nothing inside a
+CUDA graph can be seen.
 """
 
 import atexit
@@ -41,15 +45,18 @@ from torch.nn.parallel import DistributedDataParallel
 MIB = 1 << 20
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 # Stands in the file until a measured link takes its place: a scenario has to name one.
-PLACEHOLDER = {"name": "a placeholder, not measured: give --link", "algorithm": "ring",
-               "segments": [{"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}]}
+PLACEHOLDER = {
+    "name": "a placeholder, not measured: give --link",
+    "algorithm": "ring",
+    "segments": [{"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}],
+}
 
 
 def capture(model, path, steps=20, warmup=5):
-    """Writes `path` after `warmup` + `steps` backward passes of `model` (every micro-step is one), which leave out the first ones.
+    """Writes `path` once `model` has seen `warmup` backward passes, which do not count, and `steps` that do.
 
-    Raises ValueError for a model whose gradients a scenario cannot describe. Whatever goes wrong later is told on
-    standard error, and training goes on.
+    Every micro-step is a pass. Raises ValueError for a model whose gradients a scenario cannot describe. Whatever goes
+    wrong later is told on standard error, and training goes on.
     """
     return _Capture(model, path, steps, warmup)
 
@@ -80,8 +87,8 @@ class _CudaClock:
 class _Pass:
     """Moments of one forward and backward pass; those of gradients by index."""
 
-    def __init__(self, begin, synchronises):
-        self.begin, self.synchronises = begin, synchronises
+    def __init__(self, begin, synchronises, communicates):
+        self.begin, self.synchronises, self.communicates = begin, synchronises, communicates
         self.backward_begin = self.backward_end = None
         self.computed, self.accumulated, self.finished = {}, {}, {}  # before, after accumulating, after DDP's hook
         self.optimizer = []  # begin, end, begin, ...
@@ -93,13 +100,17 @@ class _Capture:
         self.ddp = model if isinstance(model, DistributedDataParallel) else None
         self.module = model if self.ddp is None else model.module
         ignored = getattr(self.module, "_ddp_params_and_buffers_to_ignore", ())
-        self.parameters = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad and name not in ignored]
+        self.parameters = [
+            (name, p) for name, p in self.module.named_parameters() if p.requires_grad and name not in ignored
+        ]
         for name, parameter in self.parameters:
             if parameter.dtype not in DTYPES or parameter.numel() == 0 or parameter.device.type not in ("cpu", "cuda"):
-                raise ValueError(f"capture_pytorch: {name}: cannot describe {parameter.dtype} of {tuple(parameter.shape)} on "
-                                 f"{parameter.device}")
+                what = f"{parameter.dtype} of {tuple(parameter.shape)} on {parameter.device}"
+                raise ValueError(f"capture_pytorch: {name}: cannot describe {what}")
         if not self.parameters or steps < 1 or warmup < 0:
-            raise ValueError("capture_pytorch: expected a model with parameters that are trained, steps >= 1, warmup >= 0")
+            raise ValueError(
+                "capture_pytorch: expected a model with parameters that are trained, steps >= 1, warmup >= 0"
+            )
         self.clock = _CudaClock if self.parameters[0][1].is_cuda else _HostClock
         self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
         self.original = self.replacement = None  # of torch.autograd.backward
@@ -123,9 +134,9 @@ class _Capture:
                 self._leave()
                 return
         if self.current is None or self.current.backward_end is not None:
-            alone = self.ddp is None or dist.get_world_size(self.ddp.process_group) == 1
-            works = self.ddp is not None and self.ddp.require_backward_grad_sync
-            self.current = _Pass(self.clock.now(), "no" if not works else "alone" if alone else "yes")
+            synchronises = self.ddp is not None and self.ddp.require_backward_grad_sync
+            communicates = synchronises and dist.get_world_size(self.ddp.process_group) > 1
+            self.current = _Pass(self.clock.now(), synchronises, communicates)
 
     def _watch(self):
         for index, (_, parameter) in enumerate(self.parameters):
@@ -151,6 +162,7 @@ class _Capture:
                 getattr(self.current, moment)[index] = self.clock.now()
                 if moment == "computed" and arguments[0].is_sparse:
                     self.sparse.add(index)
+
         return stamp
 
     def _stamp_optimizer(self, *_):
@@ -199,8 +211,10 @@ class _Capture:
 
     def _ended_early(self):
         if not dist.is_initialized() or dist.get_rank() == 0:
-            _say(f"nothing was written: training ended after {len(self.passes)} of {self.warmup + self.steps} backward passes; "
-                 "capture(..., steps=, warmup=) sets how many")
+            _say(
+                f"nothing was written: training ended after {len(self.passes)} of {self.warmup + self.steps} backward "
+                "passes; capture(..., steps=, warmup=) sets how many"
+            )
 
     # -- what it means --
 
@@ -210,27 +224,37 @@ class _Capture:
         before_ddp = one.accumulated or one.computed
         for index in one.finished:  # in the order they finished
             last = one.finished[index]
-            if one.synchronises != "no":
+            if one.synchronises:
                 own[index] = self.clock.ms_between(before_ddp[index], last)
                 total += own[index]
             ready[index] = self.clock.ms_between(one.backward_begin, last) - total
-        backward = self.clock.ms_between(one.backward_begin, one.backward_end) if one.synchronises == "no" else max(ready.values())
+        # DDP ends backward by waiting for its buckets and copying them back.
+        backward = (
+            max(ready.values()) if one.synchronises else self.clock.ms_between(one.backward_begin, one.backward_end)
+        )
         return ready, backward, own
 
     def _write(self):
-        passes = self.passes[self.warmup:]
-        undisturbed = [p for p in passes if p.synchronises != "yes"]
+        passes = self.passes[self.warmup :]
+        undisturbed = [p for p in passes if not p.communicates]
         used = undisturbed if len(undisturbed) >= 2 else passes
         times = [self._times(p) for p in used]
         backward_ms = statistics.median(backward for _, backward, _ in times)
-        document = {"name": f"{type(self.module).__name__}, captured in PyTorch {torch.__version__}"[:200],
-                    "workload": {"forward_ms": _rounded(self._forward_ms(used)), "backward_ms": _rounded(backward_ms),
-                                 "gradients": self._gradients([ready for ready, _, _ in times], backward_ms)},
-                    "cluster": self._cluster(), "sync": self._sync(), "step": self._step(passes)}
+        document = {
+            "name": f"{type(self.module).__name__}, captured in PyTorch {torch.__version__}"[:200],
+            "workload": {
+                "forward_ms": _rounded(self._forward_ms(used)),
+                "backward_ms": _rounded(backward_ms),
+                "gradients": self._gradients([ready for ready, _, _ in times], backward_ms),
+            },
+            "cluster": self._cluster(),
+            "sync": self._sync(),
+            "step": self._step(passes),
+        }
         buffers = self._buffers()
         if buffers:
             document["workload"]["buffers"] = buffers
-        copied = self._copied_gb_per_s([own for _, _, own in times])
+        copied = self._copied_gb_per_s([self._times(p)[2] for p in passes])
         if copied is not None:
             document["cluster"]["link"]["copy_gb_per_s"] = copied
         _write_json(self.path, document)
@@ -252,8 +276,14 @@ class _Capture:
         for index, (name, parameter) in enumerate(self.parameters):
             moments = [r[index] for r in ready if index in r]  # none: unused, so DDP takes it for ready at once
             moment = statistics.median(moments) if moments else 0.0
-            gradients.append({"name": name, "numel": parameter.numel(), "dtype": DTYPES[parameter.dtype],
-                              "ready_ms": _rounded(min(max(moment, 0.0), backward_ms))})
+            gradients.append(
+                {
+                    "name": name,
+                    "numel": parameter.numel(),
+                    "dtype": DTYPES[parameter.dtype],
+                    "ready_ms": _rounded(min(max(moment, 0.0), backward_ms)),
+                }
+            )
             if index in self.sparse:
                 gradients[-1]["sparse"] = True
         return gradients
@@ -264,11 +294,15 @@ class _Capture:
 
     def _step(self, passes):
         step = {}
-        synchronised = sum(p.synchronises != "no" for p in passes)
-        if self.ddp is not None and synchronised:
-            step["accumulation"] = max(1, round(len(passes) / synchronised))
-        optimizer = [sum(self.clock.ms_between(a, b) for a, b in zip(p.optimizer[::2], p.optimizer[1::2]))
-                     for p in passes if len(p.optimizer) >= 2]
+        # Micro-steps before each that synchronised.
+        at = [i for i, p in enumerate(passes) if p.synchronises]
+        if at:
+            step["accumulation"] = int(statistics.median_low([b - a for a, b in zip([-1] + at, at)]))
+        optimizer = [
+            sum(self.clock.ms_between(a, b) for a, b in zip(p.optimizer[::2], p.optimizer[1::2]))
+            for p in passes
+            if len(p.optimizer) >= 2
+        ]
         if optimizer:
             step["optimizer_ms"] = _rounded(statistics.median(optimizer))
         return step
@@ -317,22 +351,33 @@ class _Capture:
 
     def _summarise(self, document, used, undisturbed):
         workload, log = document["workload"], self._log()
-        _say(f"wrote {self.path}: {len(workload['gradients'])} gradients, forward {workload['forward_ms']} ms, backward "
-             f"{workload['backward_ms']} ms, medians of {len(used)} passes")
+        _say(
+            f"wrote {self.path}: {len(workload['gradients'])} gradients, forward {workload['forward_ms']} ms, backward "
+            f"{workload['backward_ms']} ms, medians of {len(used)} passes"
+        )
         if len(used) != undisturbed:
-            _say("every pass communicated, so these times contain how much that slows computing; see the head of this file")
+            _say("every pass communicated, which slowed what was timed by an unknown amount: see the head of this file")
         if "copy_gb_per_s" in document["cluster"]["link"]:
-            _say(f"DDP copied {document['cluster']['link']['copy_gb_per_s']} GB/s into its buckets: copy_gb_per_s of the link")
-        if log.get("rebuilt_bucket_sizes") or log.get("bucket_sizes"):
-            _say(f"DDP's buckets, bytes: {log.get('rebuilt_bucket_sizes') or log.get('bucket_sizes')}")
+            rate = document["cluster"]["link"]["copy_gb_per_s"]
+            _say(f"DDP copied {rate} GB/s into its buckets: copy_gb_per_s of the link")
+        if log.get("rebuilt_bucket_sizes"):
+            _say(f"DDP's buckets, bytes: {log['rebuilt_bucket_sizes']}")
         missing = ["the link, a placeholder"]
         missing += ["the optimizer's time"] if "optimizer_ms" not in document["step"] else []
         missing += ["the number of ranks, so 1 stands there"] if document["cluster"]["ranks"] == 1 else []
         missing += ["DDP's settings and log, as the model was outside of it"] if self.ddp is None else []
-        missing += [f"what the communication hook {log['comm_hook']} does"] if (
-            document["sync"].get("comm_hook") == "none" and log.get("comm_hook")) else []
-        missing += ["SyncBatchNorm's collectives"] if any(
-            isinstance(m, torch.nn.SyncBatchNorm) for m in self.module.modules()) else []
+        if log and not any(p.synchronises for p in self.passes):
+            missing.append("DDP's final buckets, which it had not formed yet")
+        missing += (
+            [f"what the communication hook {log['comm_hook']} does"]
+            if (document["sync"].get("comm_hook") == "none" and log.get("comm_hook"))
+            else []
+        )
+        missing += (
+            ["SyncBatchNorm's collectives"]
+            if any(isinstance(m, torch.nn.SyncBatchNorm) for m in self.module.modules())
+            else []
+        )
         unused = [g["name"] for i, g in enumerate(workload["gradients"]) if not any(i in p.finished for p in used)]
         missing += [f"a gradient of {', '.join(unused[:5])}{', ...' if unused[5:] else ''}"] if unused else []
         _say("not captured: " + "; ".join(missing))

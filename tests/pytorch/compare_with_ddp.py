@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """Predicted and measured backward times of PyTorch's DistributedDataParallel, at several bucket caps.
 
-usage: compare_with_ddp.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--caps 0.5,1,2,4,8,25,50] [--seed 1]
-       compare_with_ddp.py --bucketwise BINARY --short     (no time is judged: does everything fit together?)
+usage: compare_with_ddp.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--caps 0.5,1,2,4,8,25,50]
+                           [--seed 1] [--short: no time is judged, only whether everything fits together]
 
-Two ranks of real PyTorch over Gloo, each on a core and in a network namespace of its own, joined by a link that tc's token bucket
-filter limits, train a perceptron of 12 layers of 1024 at batch 512. In every round, in a seeded random order:
+Two ranks of real PyTorch over Gloo, each on a core and in a network namespace of its own, joined by a link that tc's
+token bucket filter limits, train a perceptron of 12 layers of 1024 at batch 512. In every round, in a seeded random
+order:
 
-- backward at every cap, with copied buckets and with gradient_as_bucket_view: what is predicted, and never fitted to;
-- passes that scenarios/capture_pytorch.py watches, without communication (no_sync) and, to see what that changes, with it;
-- isolated all-reduces, and all-reduces beside backward passes without communication: a log that `bucketwise calibrate` takes;
+- backward at every cap, with copied buckets and with gradient_as_bucket_view: what is predicted, never fitted to;
+- passes that scenarios/capture_pytorch.py watches: without communication (no_sync) and, to see what that changes, with;
+- isolated all-reduces, and all-reduces beside backward passes: a log that `bucketwise calibrate` takes;
 - backward with buckets that are copied but not sent, of which the helper tells what DDP's copies cost.
 
-Writes into FOLDER what was captured, the log, the link made of it, measured times by round, and comparison.json. Needs root, ip, tc,
-unshare and nsenter; skipped (exit code 77), saying why, without them or without PyTorch. Namespaces have no names: the kernel
-takes them down with the processes in them, however these end.
+Writes into FOLDER what was captured, the log, the link made of it, measured times by round, and comparison.json. Needs
+root, ip, tc, unshare and nsenter; skipped (exit code 77), saying why, without them or without PyTorch. Namespaces have
+no names: the kernel takes them down with the processes in them, however these end.
 """
 
 import argparse
@@ -69,6 +70,7 @@ class Rank:
         import torch.distributed as dist
         from capture_pytorch import capture
         from torch.nn.parallel import DistributedDataParallel
+
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)
         torch.manual_seed(rank)
@@ -78,10 +80,13 @@ class Rank:
         self.targets = torch.randint(setup.width, (setup.batch,))
         self.alone = self.model()  # outside of DDP
         self.processor_shares = []  # of its core, what computing alone got
-        self.wrapped = {(views, cap): self.wrap(bucket_cap_mb=cap, gradient_as_bucket_view=views)
-                        for views in (False, True) for cap in setup.caps}
+        self.wrapped = {
+            (views, cap): self.wrap(bucket_cap_mb=cap, gradient_as_bucket_view=views)
+            for views in (False, True)
+            for cap in setup.caps
+        }
         self.watched = self.wrap()
-        capture(self.watched, folder / "captured.json", steps=setup.passes * rounds, warmup=setup.passes)
+        capture(self.watched, folder / "captured.json", steps=(setup.passes + 1) * rounds, warmup=setup.passes + 1)
         self.disturbed = self.wrap()
         capture(self.disturbed, folder / "disturbed.json", steps=setup.passes * rounds, warmup=setup.passes)
         self.unsent = self.wrap()
@@ -90,6 +95,7 @@ class Rank:
 
     def model(self):
         from torch import nn
+
         layers = []
         for _ in range(self.setup.layers):
             layers += [nn.Linear(self.setup.width, self.setup.width), nn.ReLU()]
@@ -139,6 +145,7 @@ class Rank:
             for _ in range(self.setup.passes):
                 dist.barrier()
                 self.loss(self.watched).backward()
+        self.loss(self.watched).backward()  # of this one its settings and its buckets are told, not its times
         for model in (self.disturbed, self.unsent):
             for _ in range(self.setup.passes):
                 self.backward_ms(model)
@@ -148,9 +155,15 @@ class Rank:
         count = 20 if size <= 1 << 16 else 10 if size <= 1 << 20 else 3 if size <= 1 << 24 else 1
         dist.barrier()
         self.all_reduce_us(message, 1)
-        return {"kind": "allreduce", **transport(), "bytes": size, "dtype": "float32",
-                "samples_us": self.slowest(self.all_reduce_us(message, count)),
-                "largest_difference": 0.0, "peak_memory_bytes": 0}
+        return {
+            "kind": "allreduce",
+            **transport(),
+            "bytes": size,
+            "dtype": "float32",
+            "samples_us": self.slowest(self.all_reduce_us(message, count)),
+            "largest_difference": 0.0,
+            "peak_memory_bytes": 0,
+        }
 
     def contended(self, size):
         """All-reduces back to back on a thread of their own, while this one runs backward over and over."""
@@ -182,9 +195,16 @@ class Rank:
                 disturbed.append(took)
         thread.join()
         computing = self.by_rank(len(disturbed) * alone, sum(disturbed))
-        return {"kind": "contention", **transport(), "bytes": size, "dtype": "float32", "allreduce_alone_us": reduce_alone,
-                "allreduce_disturbed_us": self.slowest(reduce_disturbed), "compute_alone_us": [a for a, _ in computing],
-                "compute_disturbed_us": [d for _, d in computing]}
+        return {
+            "kind": "contention",
+            **transport(),
+            "bytes": size,
+            "dtype": "float32",
+            "allreduce_alone_us": reduce_alone,
+            "allreduce_disturbed_us": self.slowest(reduce_disturbed),
+            "compute_alone_us": [a for a, _ in computing],
+            "compute_disturbed_us": [d for _, d in computing],
+        }
 
     def run(self, seed):
         setup, order = self.setup, random.Random(seed)
@@ -207,10 +227,17 @@ class Rank:
         if self.rank == 0:
             write_lines(self.folder / "log.jsonl", found["log"])
             write_csv(self.folder / "backward.csv", found["backward"])
-            write_json(self.folder / "ddp.json", {
-                "torch": torch.__version__, "processor_share": statistics.median(self.processor_shares),
-                "buckets": [{"views": views, "cap_mib": cap, "bucket_bytes": bucket_bytes(model)}
-                            for (views, cap), model in self.wrapped.items()]})
+            write_json(
+                self.folder / "ddp.json",
+                {
+                    "torch": torch.__version__,
+                    "processor_share": statistics.median(self.processor_shares),
+                    "buckets": [
+                        {"views": views, "cap_mib": cap, "bucket_bytes": bucket_bytes(model)}
+                        for (views, cap), model in self.wrapped.items()
+                    ],
+                },
+            )
         dist.barrier()
         dist.destroy_process_group()
 
@@ -231,18 +258,41 @@ def transport():
 
 
 def environment(seed, rounds):
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), "")
-    return {"kind": "environment", **transport(), "bucketwise": "", "date": datetime.datetime.now(datetime.timezone.utc)
-            .strftime("%Y-%m-%dT%H:%M:%SZ"), "command": ["compare_with_ddp.py"], "cpu": cpu, "cores": os.cpu_count(),
-            "kernel": f"{platform.system()} {platform.release()}", "compiler": "", "gpu_libraries": "",
-            "libraries": f"PyTorch {torch.__version__}", "hosts": 1, "link_rate": os.environ["COMPARE_RATE"], "seed": seed,
-            "rounds": rounds, "gradients": [], "forward_operations": [], "backward_operations": [], "scenario": None,
-            "scheduling": "each rank on a core of its own"}
+    cpu = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "",
+    )
+    return {
+        "kind": "environment",
+        **transport(),
+        "bucketwise": "",
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": ["compare_with_ddp.py"],
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "compiler": "",
+        "gpu_libraries": "",
+        "libraries": f"PyTorch {torch.__version__}",
+        "hosts": 1,
+        "link_rate": os.environ["COMPARE_RATE"],
+        "seed": seed,
+        "rounds": rounds,
+        "gradients": [],
+        "forward_operations": [],
+        "backward_operations": [],
+        "scenario": None,
+        "scheduling": "each rank on a core of its own",
+    }
 
 
 def run_rank(options):
-    threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()  # nobody left to report to
+    # Without the process that started it there is nobody left to report to.
+    threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()
     Rank(options.rank, Setup(options.short, options.caps), options.rounds, Path(options.output)).run(options.seed)
     os._exit(0)  # Gloo's threads and a half-closed store have nothing left to say
 
@@ -253,7 +303,10 @@ def run_rank(options):
 @contextlib.contextmanager
 def network(rate):
     """Pairs of (command prefix, process that holds the namespace), joined."""
-    holders = [subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in ADDRESSES]
+    holders = [
+        subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        for _ in ADDRESSES
+    ]
     try:
         for holder in holders:
             wait_for_namespace(holder)
@@ -262,15 +315,47 @@ def network(rate):
         # Frames, bursts and queues as `bucketwise measure --link-rate` has them (hw/shaped_network.cpp).
         packet = min(max(round(bits_per_second(rate) / 8 * 500e-6), 9014), 65536)
         burst = packet + 9014 + round(bits_per_second(rate) / 8 * 100e-6)
-        run("ip", "link", "add", "name", "eth0", "mtu", "9000", "netns", first, "type", "veth",
-            "peer", "name", "eth0", "mtu", "9000", "netns", second)
+        run(
+            "ip",
+            "link",
+            "add",
+            "name",
+            "eth0",
+            "mtu",
+            "9000",
+            "netns",
+            first,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "mtu",
+            "9000",
+            "netns",
+            second,
+        )
         for prefix, address in zip(enter, ADDRESSES):
             run(*prefix, "ip", "link", "set", "dev", "lo", "up")
             run(*prefix, "ip", "link", "set", "dev", "eth0", "gso_max_size", str(packet))
             run(*prefix, "ip", "address", "add", f"{address}/24", "dev", "eth0")
             run(*prefix, "ip", "link", "set", "dev", "eth0", "up")
-            run(*prefix, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", str(burst),
-                "limit", str(8 * MIB))
+            run(
+                *prefix,
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                "eth0",
+                "root",
+                "tbf",
+                "rate",
+                rate,
+                "burst",
+                str(burst),
+                "limit",
+                str(8 * MIB),
+            )
         yield enter
     finally:
         for holder in holders:
@@ -292,19 +377,37 @@ def wait_for_namespace(holder):
 def bits_per_second(rate):
     for unit, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)):
         if rate.endswith(unit):
-            return float(rate[:-len(unit)]) * factor
+            return float(rate[: -len(unit)]) * factor
     sys.exit(f"compare_with_ddp: --rate: expected a rate such as 1gbit or 300mbit, got {rate}")
 
 
 def run_ranks(options, folder):
-    arguments = [sys.executable, str(HERE), "--rounds", str(options.rounds), "--seed", str(options.seed), "-o", str(folder)]
+    arguments = [
+        sys.executable,
+        str(HERE),
+        "--rounds",
+        str(options.rounds),
+        "--seed",
+        str(options.seed),
+        "-o",
+        str(folder),
+    ]
     arguments += ["--short"] if options.short else []
     arguments += ["--caps", ",".join(map(str, options.caps))] if options.caps else []
-    variables = {**os.environ, "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "eth0",
-                 "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COMPARE_RATE": options.rate}
+    variables = {
+        **os.environ,
+        "MASTER_ADDR": ADDRESSES[0],
+        "MASTER_PORT": "29500",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "COMPARE_RATE": options.rate,
+    }
     with network(options.rate) as enter:
-        ranks = [subprocess.Popen([*prefix, *arguments, "--rank", str(rank)], env=variables, stdin=subprocess.PIPE)
-                 for rank, prefix in enumerate(enter)]
+        ranks = [
+            subprocess.Popen([*prefix, *arguments, "--rank", str(rank)], env=variables, stdin=subprocess.PIPE)
+            for rank, prefix in enumerate(enter)
+        ]
         try:
             while any(rank.poll() is None for rank in ranks):
                 if any(rank.poll() for rank in ranks):
@@ -329,14 +432,23 @@ def judge(options, folder):
     link["copy_gb_per_s"] = json.loads((folder / "unsent.json").read_text())["cluster"]["link"]["copy_gb_per_s"]
     write_json(folder / "link.json", link)
     bare = {key: value for key, value in link.items() if key not in ("copy_gb_per_s", "interference")}
-    links = {"link": link, "without interference": {**bare, "copy_gb_per_s": link["copy_gb_per_s"]},
-             "without interference and copies": bare}
+    links = {
+        "link": link,
+        "without interference": {**bare, "copy_gb_per_s": link["copy_gb_per_s"]},
+        "without interference and copies": bare,
+    }
     measured = read_measured(folder / "backward.csv")
     ddp = json.loads((folder / "ddp.json").read_text())
     caps = sorted({cap for _, cap in measured})
     provenance = link["provenance"]
-    comparison = {"machine": f"{provenance['hardware']}; {provenance['versions']}; {provenance['date']}",
-                  "torch": ddp["torch"], "processor_share": ddp["processor_share"], "rounds": options.rounds, "rate": options.rate, "cases": []}
+    comparison = {
+        "machine": f"{provenance['hardware']}; {provenance['versions']}; {provenance['date']}",
+        "torch": ddp["torch"],
+        "processor_share": ddp["processor_share"],
+        "rounds": options.rounds,
+        "rate": options.rate,
+        "cases": [],
+    }
     with tempfile.TemporaryDirectory() as name:
         for views in (False, True):
             predicted = {}
@@ -345,12 +457,13 @@ def judge(options, folder):
                 predicted[kind] = predict(binary, folder / "captured.json", Path(name) / "link.json", views, caps)
             write_json(Path(name) / "link.json", links["without interference"])
             predicted["captured with communication"] = predict(
-                binary, folder / "disturbed.json", Path(name) / "link.json", views, caps)
+                binary, folder / "disturbed.json", Path(name) / "link.json", views, caps
+            )
             for bucket in ddp["buckets"]:
                 if bucket["views"] == views:
                     expected = predicted["link"][bucket["cap_mib"]]["bucket_bytes"]
-                    assert bucket["bucket_bytes"] == expected, (
-                        f"cap {bucket['cap_mib']} MiB, views {views}: DDP's buckets are {bucket['bucket_bytes']}, predicted {expected}")
+                    what = f"cap {bucket['cap_mib']} MiB, views {views}: DDP's buckets are {bucket['bucket_bytes']}"
+                    assert bucket["bucket_bytes"] == expected, f"{what}, predicted {expected}"
             comparison["cases"].append(case(views, caps, measured, predicted, random.Random(options.seed)))
     write_json(folder / "comparison.json", comparison)
     return comparison
@@ -358,8 +471,21 @@ def judge(options, folder):
 
 def predict(binary, scenario, link, views, caps):
     """By cap."""
-    text = run(binary, "predict", scenario, "--link", link, "--set", "/step/accumulation=1", "--set",
-               f"/sync/views={'true' if views else 'false'}", "--bucket-cap", ",".join(f"{cap:g}MiB" for cap in caps), "--json", "-")
+    text = run(
+        binary,
+        "predict",
+        scenario,
+        "--link",
+        link,
+        "--set",
+        "/step/accumulation=1",
+        "--set",
+        f"/sync/views={'true' if views else 'false'}",
+        "--bucket-cap",
+        ",".join(f"{cap:g}MiB" for cap in caps),
+        "--json",
+        "-",
+    )
     rows = {row["bucket_cap_mib"]: row for row in json.loads(text)["sweep"]}
     return {cap: rows[cap] for cap in caps}
 
@@ -367,15 +493,28 @@ def predict(binary, scenario, link, views, caps):
 def case(views, caps, measured, predicted, draws):
     medians = {cap: statistics.median(measured[views, cap]) for cap in caps}
     intervals = {cap: bootstrap(measured[views, cap], draws) for cap in caps}
-    points = [{"bucket_cap_mib": cap, "buckets": predicted["link"][cap]["buckets"], "measured_backward_ms": medians[cap],
-               "measured_interval_ms": intervals[cap], "predicted_backward_ms": predicted["link"][cap]["backward_ms"],
-               "error": predicted["link"][cap]["backward_ms"] / medians[cap] - 1} for cap in caps]
+    points = [
+        {
+            "bucket_cap_mib": cap,
+            "buckets": predicted["link"][cap]["buckets"],
+            "measured_backward_ms": medians[cap],
+            "measured_interval_ms": intervals[cap],
+            "predicted_backward_ms": predicted["link"][cap]["backward_ms"],
+            "error": predicted["link"][cap]["backward_ms"] / medians[cap] - 1,
+        }
+        for cap in caps
+    ]
     chosen = min(caps, key=lambda cap: predicted["link"][cap]["backward_ms"])
-    return {"views": views, "points": points, "mape": mape(predicted["link"], medians),
-            "mape_of_less": {kind: mape(by_cap, medians) for kind, by_cap in predicted.items() if kind != "link"},
-            "predicted_best_mib": chosen, "measured_best_mib": min(caps, key=medians.get),
-            "regret": medians[chosen] / min(medians.values()) - 1,
-            "noise_floor": statistics.median((high - low) / 2 / medians[cap] for cap, (low, high) in intervals.items())}
+    return {
+        "views": views,
+        "points": points,
+        "mape": mape(predicted["link"], medians),
+        "mape_of_less": {kind: mape(by_cap, medians) for kind, by_cap in predicted.items() if kind != "link"},
+        "predicted_best_mib": chosen,
+        "measured_best_mib": min(caps, key=medians.get),
+        "regret": medians[chosen] / min(medians.values()) - 1,
+        "noise_floor": statistics.median((high - low) / 2 / medians[cap] for cap, (low, high) in intervals.items()),
+    }
 
 
 def mape(predicted, measured):
@@ -401,17 +540,20 @@ def read_measured(file):
 def report(comparison):
     print(f"PyTorch {comparison['torch']}, {RANKS} ranks, Gloo, {comparison['rate']}, {comparison['rounds']} rounds\n")
     if comparison["processor_share"] < 0.98:
-        print(f"Other programs ran: computing got {100 * comparison['processor_share']:.0f} % of its core. Times below tell little.\n")
+        share = 100 * comparison["processor_share"]
+        print(f"Other programs ran: computing got {share:.0f} % of its core. Times below tell little.\n")
     for one in comparison["cases"]:
-        print(f"{'gradient_as_bucket_view' if one['views'] else 'copied buckets'}\n\n| cap, MiB | buckets | measured, ms | 95 % | "
-              "predicted, ms | error |\n|---|---|---|---|---|---|")
+        print("gradient_as_bucket_view" if one["views"] else "copied buckets", end="\n\n")
+        print("| cap, MiB | buckets | measured, ms | 95 % | predicted, ms | error |\n|---|---|---|---|---|---|")
         for p in one["points"]:
             low, high = p["measured_interval_ms"]
-            print(f"| {p['bucket_cap_mib']:g} | {p['buckets']} | {p['measured_backward_ms']:.1f} | {low:.1f} to {high:.1f} | "
-                  f"{p['predicted_backward_ms']:.1f} | {100 * p['error']:+.1f} % |")
+            measured = f"{p['measured_backward_ms']:.1f} | {low:.1f} to {high:.1f}"
+            predicted = f"{p['predicted_backward_ms']:.1f} | {100 * p['error']:+.1f} %"
+            print(f"| {p['bucket_cap_mib']:g} | {p['buckets']} | {measured} | {predicted} |")
         less = ", ".join(f"{kind} {100 * value:.1f} %" for kind, value in one["mape_of_less"].items())
-        print(f"\nMAPE {100 * one['mape']:.1f} % ({less}), noise floor {100 * one['noise_floor']:.1f} %, best cap predicted "
-              f"{one['predicted_best_mib']:g}, measured {one['measured_best_mib']:g} MiB, regret {100 * one['regret']:.1f} %\n")
+        print(f"\nMAPE {100 * one['mape']:.1f} % ({less}), noise floor {100 * one['noise_floor']:.1f} %")
+        best = f"predicted {one['predicted_best_mib']:g}, measured {one['measured_best_mib']:g} MiB"
+        print(f"best cap {best}, regret {100 * one['regret']:.1f} %\n")
 
 
 def check(comparison, folder):
@@ -426,7 +568,8 @@ def check(comparison, folder):
         assert all(math.isfinite(p["error"]) and p["measured_backward_ms"] > 0 for p in one["points"])
         assert len({p["buckets"] for p in one["points"]}) > 1, "caps that make a difference"
     if importlib.util.find_spec("matplotlib") is not None:
-        run(sys.executable, HERE.parents[2] / "plots" / "backward_by_cap.py", folder / "comparison.json", folder / "backward")
+        draw = HERE.parents[2] / "plots" / "backward_by_cap.py"
+        run(sys.executable, draw, folder / "comparison.json", folder / "backward")
         assert (folder / "backward.png").stat().st_size > 5_000
     log = json.loads((folder / "captured.ddp.json").read_text())
     assert log["backend_name"] == "gloo" and log["world_size"] == RANKS
@@ -447,8 +590,11 @@ def require():
     for program in ("ip", "tc", "unshare", "nsenter"):
         if shutil.which(program) is None:
             raise Skip(f"needs the program {program}")
-    probe = subprocess.run([sys.executable, "-c", "import torch.distributed as d, sys; sys.exit(not d.is_available())"],
-                           capture_output=True, text=True)
+    probe = subprocess.run(
+        [sys.executable, "-c", "import torch.distributed as d, sys; sys.exit(not d.is_available())"],
+        capture_output=True,
+        text=True,
+    )
     if probe.returncode != 0:
         raise Skip(f"PyTorch has no torch.distributed here {probe.stderr.strip()[-200:]}")
 
