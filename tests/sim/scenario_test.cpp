@@ -76,6 +76,24 @@ TEST_CASE("the smallest scenario is read as written, and takes what a hand compu
     CHECK(times.backward == duration_from_ms(4.345728));
 }
 
+TEST_CASE("buffers of a listed workload are broadcast in forward, one broadcast per entry") {
+    const Json buffers =
+        Json::parse(R"([{"tensors": 106, "bytes": 212480}, {"tensors": 53, "bytes": 424}])");
+    const StepInput input = step_input(parse(changed("/workload/buffers", buffers)));
+    CHECK(input.workload.buffer_groups == std::vector<BufferGroup>{{{212'480}, 106}, {{424}, 53}});
+    const SyncSettings sync = settings_for(parse(Json::parse(contract)).sync);
+    const Program program = build_program(
+        input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy));
+    // Forward of 1 ms waits for both. On 2 ranks a broadcast takes half the bytes of an all-reduce,
+    // and one step: 50 us + 212.48 us at 1 GB/s, 20 us + 424 B / (0.5 GB/s) = 20.848 us.
+    CHECK(simulate_times(program).forward == duration_from_us(1000 + 262.48 + 20.848));
+    CHECK(refusal(changed("/workload/buffers", Json::array())).find("/workload/buffers") !=
+          std::string::npos);
+    CHECK(refusal(changed("/workload/buffers", Json::parse(R"([{"tensors": 0, "bytes": 4}])")))
+              .find("/workload/buffers/0/tensors: expected an integer from 1 to 100000, got 0") !=
+          std::string::npos);
+}
+
 TEST_CASE("link files are found beside the file that names them, tiers too") {
     CHECK(parse(changed("/cluster/link", "link.json")).link.algorithm == Algorithm::direct);
     Json document = changed("/cluster/link", "tiers.json");

@@ -1,0 +1,410 @@
+"""Writes a bucketwise scenario of a PyTorch training step, from within the training script.
+
+    from capture_pytorch import capture
+    capture(model, "workload.json")     # before the training loop
+
+`model` is a DistributedDataParallel or any module; the script runs as it always does, on as many ranks as it likes.
+After a few steps rank 0 writes workload.json, which `bucketwise predict workload.json --link link.json` takes, and, of
+a DistributedDataParallel, what that logged of itself as workload.ddp.json; then nothing of this is left in the process.
+PyTorch 1.13 or newer, CPU or CUDA. Needs nothing of bucketwise, so this one file can be copied to where the script is.
+
+Training is only watched: hooks take the time (on a GPU they record events on the stream that computes, which are read
+once, at the end) and change no value, so the parameters are the same, bit for bit, with and without.
+
+What the times mean. Readiness is when a gradient has been computed and accumulated. Two things can be in the way:
+
+- What DDP itself does between two gradients, above all copying them into buckets, is timed apart, taken out of
+  readiness, and reported as a copy rate. Before PyTorch 2.1 accumulating cannot be told from it and is taken out too.
+- While all-reduces run they slow down computing, by processor time on a CPU, by multiprocessors and memory on a GPU.
+  That cannot be taken out, so passes without communication count alone where there are at least two: micro-steps under
+  no_sync(), one process, or a model outside of DDP. Where there are none, the times are those of disturbed computing
+  and the summary says so; a link with `interference` would then count it twice. To have some, put this before the
+  training loop, with a batch and a loss of yours:
+
+      with model.no_sync():
+          for _ in range(15):     # five warm up; ten more passes, of training, tell the rest
+              loss_function(model(batch), target).backward()
+      model.zero_grad()           # nothing was learned, but BatchNorm's statistics and random numbers have moved on
+
+Times are rank 0's. A model under torch.compile is compiled anew when the hooks come and when they go. Nothing inside a
+CUDA graph can be seen.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+MIB = 1 << 20
+DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
+# Stands in the file until a measured link takes its place: a scenario has to name one.
+PLACEHOLDER = {
+    "name": "a placeholder, not measured: give --link",
+    "algorithm": "ring",
+    "segments": [{"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}],
+}
+
+
+def capture(model, path, steps=20, warmup=5):
+    """Writes `path` once `model` has seen `warmup` backward passes, which do not count, and `steps` that do.
+
+    Every micro-step is a pass. Raises ValueError for a model whose gradients a scenario cannot describe. Whatever goes
+    wrong later is told on standard error, and training goes on.
+    """
+    return _Capture(model, path, steps, warmup)
+
+
+class _HostClock:
+    """Moments in seconds; right wherever the thread that calls operations also runs them."""
+
+    now = staticmethod(time.perf_counter)
+    finish = staticmethod(lambda: None)
+    ms_between = staticmethod(lambda a, b: 1e3 * (b - a))
+
+
+class _CudaClock:
+    """Moments are events on the current stream, which is the one that computes."""
+
+    finish = staticmethod(lambda: torch.cuda.synchronize())
+    ms_between = staticmethod(lambda a, b: a.elapsed_time(b))
+
+    @staticmethod
+    def now():
+        if torch.cuda.is_current_stream_capturing():
+            return None  # into a CUDA graph: such an event cannot be read, and asking to would break the graph
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+class _Pass:
+    """Moments of one forward and backward pass; those of gradients by index."""
+
+    def __init__(self, begin, synchronises, communicates):
+        self.begin, self.synchronises, self.communicates = begin, synchronises, communicates
+        self.backward_begin = self.backward_end = None
+        self.computed, self.accumulated, self.finished = {}, {}, {}  # before, after accumulating, after DDP's hook
+        self.optimizer = []  # begin, end, begin, ...
+
+
+class _Capture:
+    def __init__(self, model, path, steps, warmup):
+        self.path, self.steps, self.warmup = path, steps, warmup
+        self.ddp = model if isinstance(model, DistributedDataParallel) else None
+        self.module = model if self.ddp is None else model.module
+        ignored = getattr(self.module, "_ddp_params_and_buffers_to_ignore", ())
+        self.parameters = [
+            (name, p) for name, p in self.module.named_parameters() if p.requires_grad and name not in ignored
+        ]
+        for name, parameter in self.parameters:
+            if parameter.dtype not in DTYPES or parameter.numel() == 0 or parameter.device.type not in ("cpu", "cuda"):
+                what = f"{parameter.dtype} of {tuple(parameter.shape)} on {parameter.device}"
+                raise ValueError(f"capture_pytorch: {name}: cannot describe {what}")
+        if not self.parameters or steps < 1 or warmup < 0:
+            raise ValueError(
+                "capture_pytorch: expected a model with parameters that are trained, steps >= 1, warmup >= 0"
+            )
+        self.clock = _CudaClock if self.parameters[0][1].is_cuda else _HostClock
+        self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
+        self.original = self.replacement = None  # of torch.autograd.backward
+        self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
+        atexit.register(self._ended_early)
+
+    # -- watching --
+
+    def _begin_forward(self, *_):
+        if not torch.is_grad_enabled() or self.depth:
+            return  # evaluation, or an activation computed once more in backward
+        if len(self.hooks) == 1:
+            # Not before: a DistributedDataParallel made after capture() has its hooks by now, and ours come after them.
+            outer = getattr(DistributedDataParallel, "_active_ddp_module", None)
+            if self.ddp is None and outer is not None and outer.module is self.module:
+                self.ddp = outer
+            try:
+                self._watch()
+            except Exception as error:  # never the training's problem
+                _say(f"nothing is captured: {type(error).__name__}: {error}")
+                self._leave()
+                return
+        if self.current is None or self.current.backward_end is not None:
+            synchronises = self.ddp is not None and self.ddp.require_backward_grad_sync
+            communicates = synchronises and dist.get_world_size(self.ddp.process_group) > 1
+            self.current = _Pass(self.clock.now(), synchronises, communicates)
+
+    def _watch(self):
+        for index, (_, parameter) in enumerate(self.parameters):
+            self.hooks.append(parameter.register_hook(self._stamp("computed", index)))
+            if hasattr(parameter, "register_post_accumulate_grad_hook"):
+                self.hooks.append(parameter.register_post_accumulate_grad_hook(self._stamp("accumulated", index)))
+            with torch.enable_grad():
+                accumulate = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            self.hooks.append(accumulate.register_hook(self._stamp("finished", index)))
+            self.hooks.append(_KeepAlive(accumulate))
+        optimizers = importlib.import_module("torch.optim.optimizer")  # before 2.0 nothing there watches optimizers
+        for name in ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
+            if hasattr(optimizers, name):
+                self.hooks.append(getattr(optimizers, name)(self._stamp_optimizer))
+        # Tensor.backward() comes through here too.
+        self.original = torch.autograd.backward
+        self.replacement = lambda *args, **kwargs: self._backward(*args, **kwargs)
+        torch.autograd.backward = self.replacement
+
+    def _stamp(self, moment, index):
+        def stamp(*arguments):
+            if self.current is not None:
+                getattr(self.current, moment)[index] = self.clock.now()
+                if moment == "computed" and arguments[0].is_sparse:
+                    self.sparse.add(index)
+
+        return stamp
+
+    def _stamp_optimizer(self, *_):
+        if self.current is not None and self.current.backward_end is not None:
+            self.current.optimizer.append(self.clock.now())
+
+    def _backward(self, *args, **kwargs):
+        watched = self.depth == 0 and self.current is not None and self.current.backward_end is None
+        if not watched:
+            return self.original(*args, **kwargs)
+        self.depth = 1
+        self.current.backward_begin = self.clock.now()
+        try:
+            result = self.original(*args, **kwargs)
+        except BaseException:
+            self.current = None
+            raise
+        finally:
+            self.depth = 0
+        if self.current.finished:  # else another model's
+            self.current.backward_end = self.clock.now()
+            self.passes.append(self.current)
+            if len(self.passes) == self.warmup + self.steps:
+                self._finish()
+        return result
+
+    # -- leaving --
+
+    def _finish(self):
+        self._leave()
+        try:
+            if not dist.is_initialized() or dist.get_rank() == 0:
+                self.clock.finish()
+                self._write()
+        except Exception as error:  # never the training's problem
+            _say(f"nothing was captured: {type(error).__name__}: {error}")
+
+    def _leave(self):
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+        atexit.unregister(self._ended_early)
+        if self.replacement is not None and torch.autograd.backward is self.replacement:
+            torch.autograd.backward = self.original
+        self.current = None
+
+    def _ended_early(self):
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            _say(
+                f"nothing was written: training ended after {len(self.passes)} of {self.warmup + self.steps} backward "
+                "passes; capture(..., steps=, warmup=) sets how many"
+            )
+
+    # -- what it means --
+
+    def _times(self, one):
+        """Readiness of each gradient and backward, in ms, less DDP's own work; and that work by gradient, in ms."""
+        ready, own, total = {}, {}, 0.0
+        before_ddp = one.accumulated or one.computed
+        for index in one.finished:  # in the order they finished
+            last = one.finished[index]
+            if one.synchronises:
+                own[index] = self.clock.ms_between(before_ddp[index], last)
+                total += own[index]
+            ready[index] = self.clock.ms_between(one.backward_begin, last) - total
+        # DDP ends backward by waiting for its buckets and copying them back.
+        backward = (
+            max(ready.values()) if one.synchronises else self.clock.ms_between(one.backward_begin, one.backward_end)
+        )
+        return ready, backward, own
+
+    def _write(self):
+        passes = self.passes[self.warmup :]
+        undisturbed = [p for p in passes if not p.communicates]
+        used = undisturbed if len(undisturbed) >= 2 else passes
+        times = [self._times(p) for p in used]
+        backward_ms = statistics.median(backward for _, backward, _ in times)
+        document = {
+            "name": f"{type(self.module).__name__}, captured in PyTorch {torch.__version__}"[:200],
+            "workload": {
+                "forward_ms": _rounded(self._forward_ms(used)),
+                "backward_ms": _rounded(backward_ms),
+                "gradients": self._gradients([ready for ready, _, _ in times], backward_ms),
+            },
+            "cluster": self._cluster(),
+            "sync": self._sync(),
+            "step": self._step(passes),
+        }
+        buffers = self._buffers()
+        if buffers:
+            document["workload"]["buffers"] = buffers
+        copied = self._copied_gb_per_s([self._times(p)[2] for p in passes])
+        if copied is not None:
+            document["cluster"]["link"]["copy_gb_per_s"] = copied
+        _write_json(self.path, document)
+        self._write_log()
+        self._summarise(document, used, len(undisturbed))
+
+    def _copied_gb_per_s(self, own):
+        """Of the gradients that are large beside what calling a hook costs, each at its fastest: the least disturbed."""
+        size, ms = 0, 0.0
+        for index, (_, parameter) in enumerate(self.parameters):
+            times = [times[index] for times in own if index in times]
+            if times and parameter.numel() * parameter.element_size() >= 1 << 16:
+                size += parameter.numel() * parameter.element_size()
+                ms += min(times)
+        return float(f"{size / ms / 1e6:.4g}") if ms > 0 else None
+
+    def _gradients(self, ready, backward_ms):
+        gradients = []
+        for index, (name, parameter) in enumerate(self.parameters):
+            moments = [r[index] for r in ready if index in r]  # none: unused, so DDP takes it for ready at once
+            moment = statistics.median(moments) if moments else 0.0
+            gradients.append(
+                {
+                    "name": name,
+                    "numel": parameter.numel(),
+                    "dtype": DTYPES[parameter.dtype],
+                    "ready_ms": _rounded(min(max(moment, 0.0), backward_ms)),
+                }
+            )
+            if index in self.sparse:
+                gradients[-1]["sparse"] = True
+        return gradients
+
+    def _forward_ms(self, passes):
+        """From the model's forward until backward, so with the loss."""
+        return statistics.median(self.clock.ms_between(p.begin, p.backward_begin) for p in passes)
+
+    def _step(self, passes):
+        step = {}
+        # Micro-steps before each that synchronised.
+        at = [i for i, p in enumerate(passes) if p.synchronises]
+        if at:
+            step["accumulation"] = int(statistics.median_low([b - a for a, b in zip([-1] + at, at)]))
+        optimizer = [
+            sum(self.clock.ms_between(a, b) for a, b in zip(p.optimizer[::2], p.optimizer[1::2]))
+            for p in passes
+            if len(p.optimizer) >= 2
+        ]
+        if optimizer:
+            step["optimizer_ms"] = _rounded(statistics.median(optimizer))
+        return step
+
+    def _cluster(self):
+        ranks = dist.get_world_size(self.ddp.process_group if self.ddp else None) if dist.is_initialized() else 1
+        cluster = {"ranks": ranks, "link": dict(PLACEHOLDER)}
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+        if 0 < local < ranks and ranks % local == 0:
+            cluster["ranks_per_node"] = local
+        return cluster
+
+    def _sync(self):
+        sync = {"strategy": "ddp", "pytorch_version": torch.__version__}
+        ddp = self.ddp
+        if ddp is None:
+            return sync
+        caps = list(getattr(ddp, "bucket_bytes_cap_list", ()))
+        if caps:
+            sync["bucket_cap_mib_list"] = [cap / MIB for cap in caps]
+        elif not getattr(ddp, "bucket_bytes_cap_default", ddp.bucket_bytes_cap == 25 * MIB):
+            sync["bucket_cap_mib"] = ddp.bucket_bytes_cap / MIB
+        if dist._DEFAULT_FIRST_BUCKET_BYTES != MIB and not caps:
+            sync["first_bucket_mib"] = dist._DEFAULT_FIRST_BUCKET_BYTES / MIB
+        sync["views"] = ddp.gradient_as_bucket_view
+        sync["find_unused_parameters"] = ddp.find_unused_parameters
+        sync["broadcast_buffers"] = ddp.broadcast_buffers
+        hook = self._log().get("comm_hook", "")
+        sync["comm_hook"] = next((name for name in ("bf16", "fp16") if name in hook), "none")
+        return sync
+
+    def _buffers(self):
+        """One broadcast per dtype."""
+        groups = {}
+        for buffer in self.ddp.modules_buffers if self.ddp is not None else self.module.buffers():
+            tensors, size = groups.get(buffer.dtype, (0, 0))
+            groups[buffer.dtype] = tensors + 1, size + buffer.numel() * buffer.element_size()
+        return [{"tensors": tensors, "bytes": size} for tensors, size in groups.values() if size > 0]
+
+    def _log(self):
+        return self.ddp._get_ddp_logging_data() if self.ddp is not None else {}
+
+    def _write_log(self):
+        if self.ddp is not None:
+            _write_json(os.path.splitext(self.path)[0] + ".ddp.json", self._log())
+
+    def _summarise(self, document, used, undisturbed):
+        workload, log = document["workload"], self._log()
+        _say(
+            f"wrote {self.path}: {len(workload['gradients'])} gradients, forward {workload['forward_ms']} ms, backward "
+            f"{workload['backward_ms']} ms, medians of {len(used)} passes"
+        )
+        if len(used) != undisturbed:
+            _say("every pass communicated, which slowed what was timed by an unknown amount: see the head of this file")
+        if "copy_gb_per_s" in document["cluster"]["link"]:
+            rate = document["cluster"]["link"]["copy_gb_per_s"]
+            _say(f"DDP copied {rate} GB/s into its buckets: copy_gb_per_s of the link")
+        if log.get("rebuilt_bucket_sizes"):
+            _say(f"DDP's buckets, bytes: {log['rebuilt_bucket_sizes']}")
+        missing = ["the link, a placeholder"]
+        missing += ["the optimizer's time"] if "optimizer_ms" not in document["step"] else []
+        missing += ["the number of ranks, so 1 stands there"] if document["cluster"]["ranks"] == 1 else []
+        missing += ["DDP's settings and log, as the model was outside of it"] if self.ddp is None else []
+        if log and not any(p.synchronises for p in self.passes):
+            missing.append("DDP's final buckets, which it had not formed yet")
+        missing += (
+            [f"what the communication hook {log['comm_hook']} does"]
+            if (document["sync"].get("comm_hook") == "none" and log.get("comm_hook"))
+            else []
+        )
+        missing += (
+            ["SyncBatchNorm's collectives"]
+            if any(isinstance(m, torch.nn.SyncBatchNorm) for m in self.module.modules())
+            else []
+        )
+        unused = [g["name"] for i, g in enumerate(workload["gradients"]) if not any(i in p.finished for p in used)]
+        missing += [f"a gradient of {', '.join(unused[:5])}{', ...' if unused[5:] else ''}"] if unused else []
+        _say("not captured: " + "; ".join(missing))
+
+
+class _KeepAlive:
+    """Holds what autograd itself only refers to weakly, until it is removed like a hook."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def remove(self):
+        self.node = None
+
+
+def _rounded(ms):
+    return round(ms, 4)
+
+
+def _say(text):
+    print(f"capture_pytorch: {text}", file=sys.stderr, flush=True)
+
+
+def _write_json(path, document):
+    """All or nothing."""
+    unfinished = f"{path}.{os.getpid()}.part"
+    with open(unfinished, "w") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    os.replace(unfinished, path)

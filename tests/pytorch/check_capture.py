@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""scenarios/capture_pytorch.py tells what a real PyTorch training step does, and leaves no trace in it.
+
+usage: check_capture.py path/to/bucketwise repo_root
+
+Two ranks over Gloo on loopback. Nothing here depends on how fast the machine is: what has to be long sleeps, and is
+compared with what only computes. Skipped (exit code 77) where Python has no PyTorch.
+"""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RANKS = 2
+WIDTH = 64
+
+
+def predict(binary, scenario, *options):
+    done = subprocess.run([binary, "predict", scenario, "--json", "-", *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def layers(nn):
+    """Weights that autograd finishes last to first, BatchNorm's buffers, and random numbers."""
+    return nn.Sequential(
+        *[
+            layer
+            for _ in range(4)
+            for layer in (nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Dropout(0.2))
+        ]
+    )
+
+
+def train(torch, model, wrap, micro_steps, steps, captured=None):
+    """The parameters and buffers that a short training ends with."""
+    from capture_pytorch import capture
+
+    torch.manual_seed(7)
+    model = model(torch.nn)
+    ddp = wrap(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    if captured is not None:
+        capture(ddp, captured, steps=6, warmup=2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for micro_step in range(micro_steps):
+            last = micro_step + 1 == micro_steps or ddp is model
+            with contextlib.nullcontext() if last else ddp.no_sync():
+                ddp(torch.randn(16, WIDTH)).square().mean().backward()
+        optimizer.step()
+    return ddp, {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def check_no_trace(torch, model, original):
+    assert torch.autograd.backward is original
+    for module in model.modules():
+        assert not module._forward_pre_hooks and not module._forward_hooks
+    for parameter in model.parameters():
+        assert not parameter._backward_hooks and not getattr(parameter, "_post_accumulate_grad_hooks", None)
+
+
+def check_harmless(torch, wraps, folder, rank, binary):
+    original = torch.autograd.backward
+    for name, (wrap, micro_steps) in wraps.items():
+        file = folder / f"{name}.json"
+        _, without = train(torch, layers, wrap, micro_steps, 10)
+        ddp, with_capture = train(torch, layers, wrap, micro_steps, 10, file)
+        for key, value in without.items():
+            assert torch.equal(value, with_capture[key]), f"{name}: {key} differs after training with capture"
+        check_no_trace(torch, ddp, original)
+        if rank == 0:
+            check_captured(torch, name, file, binary, ddp, micro_steps)
+
+
+def check_captured(torch, name, file, binary, ddp, micro_steps):
+    document = json.loads(file.read_text())
+    workload = document["workload"]
+    gradients = {g["name"]: g for g in workload["gradients"]}
+    model = ddp.module if hasattr(ddp, "module") else ddp
+    assert {n: p.numel() for n, p in model.named_parameters()} == {n: g["numel"] for n, g in gradients.items()}
+    weights = [gradients[f"{4 * layer}.weight"]["ready_ms"] for layer in range(4)]
+    assert (
+        weights == sorted(weights, reverse=True) and weights[-1] > 0
+    ), f"{name}: the last layer is ready first: {weights}"
+    assert max(g["ready_ms"] for g in gradients.values()) <= workload["backward_ms"] and workload["forward_ms"] > 0
+    # BatchNorm's running mean and variance, and its count of batches, an int64.
+    assert workload["buffers"] == [{"tensors": 8, "bytes": 8 * 4 * WIDTH}, {"tensors": 4, "bytes": 4 * 8}], workload[
+        "buffers"
+    ]
+    has_hooks = hasattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook")
+    assert (document["step"].get("optimizer_ms", 0) > 0) == has_hooks, document["step"]
+    prediction = predict(binary, file)
+    if ddp is model:
+        return
+    assert document["step"]["accumulation"] == micro_steps and document["cluster"]["ranks"] == RANKS
+    log = json.loads(file.with_name(f"{name}.ddp.json").read_text())
+    buckets = [int(size) for size in log["rebuilt_bucket_sizes"].split(",")]
+    asked = prediction.get("configured", prediction["default"])  # the latter where the script asks for no cap
+    assert asked["bucket_bytes"] == buckets, f"{name}: DDP's {buckets}, predicted {asked}"
+
+
+def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
+    """A communication hook that sleeps is DDP's work, an operation that sleeps is the model's."""
+    from capture_pytorch import capture
+
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            time.sleep(0.02)
+            return gradient
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.second(Slow.apply(self.first(x)))
+
+    def sleeping_hook(_, bucket):
+        time.sleep(2)
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    ddp = DistributedDataParallel(Model(), bucket_cap_mb=0.001)
+    ddp.register_comm_hook(None, sleeping_hook)
+    capture(ddp, folder / "slow.json", steps=2, warmup=1)
+    for _ in range(3):
+        ddp(torch.randn(4, WIDTH)).sum().backward()
+    if rank == 0:
+        workload = json.loads((folder / "slow.json").read_text())["workload"]
+        ready = {g["name"]: g["ready_ms"] for g in workload["gradients"]}
+        assert ready["first.weight"] - ready["second.weight"] >= 20, f"an operation between them sleeps 20 ms: {ready}"
+        assert 20 <= workload["backward_ms"] < 2000, f"DDP's hook sleeps 2 s: {workload['backward_ms']}"
+
+
+def check_models(torch, DistributedDataParallel, folder, rank, binary):
+    """Frozen, unused and shared parameters, a sparse gradient; outside of DDP also a second forward in backward."""
+    from capture_pytorch import capture
+    from torch.utils.checkpoint import checkpoint
+
+    nn = torch.nn
+
+    class Model(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.reentrant = reentrant  # a backward within backward, of which DDP with unused parameters would complain
+            self.embedding = nn.Embedding(50, WIDTH, sparse=True)
+            self.frozen, self.unused = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.block, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.shared = self.head
+            self.frozen.requires_grad_(False)
+
+        def forward(self, tokens):
+            x = self.frozen(self.embedding(tokens))
+            x = checkpoint(self.block, x, use_reentrant=True) if self.reentrant else self.block(x)
+            return self.shared(self.head(x))
+
+    odd = DistributedDataParallel(Model(False), find_unused_parameters=True)
+    for name, model in (("odd", odd), ("reentrant", Model(True))):
+        capture(model, folder / f"{name}.json", steps=2, warmup=1)
+        for _ in range(3):
+            model(torch.randint(50, (8,))).sum().backward()
+        if rank != 0:
+            continue
+        document = json.loads((folder / f"{name}.json").read_text())
+        gradients = {g["name"]: g for g in document["workload"]["gradients"]}
+        assert list(gradients) == [
+            "embedding.weight",
+            "unused.weight",
+            "unused.bias",
+            "block.weight",
+            "block.bias",
+            "head.weight",
+            "head.bias",
+        ], list(gradients)
+        assert [name for name, g in gradients.items() if g.get("sparse")] == ["embedding.weight"]
+        assert gradients["unused.weight"]["ready_ms"] == 0 < gradients["head.weight"]["ready_ms"]
+        assert gradients["head.weight"]["ready_ms"] < gradients["block.weight"]["ready_ms"]
+        assert document["sync"].get("find_unused_parameters", False) == (name == "odd")
+        buckets = predict(binary, folder / f"{name}.json")["default"]["bucket_bytes"]
+        if name == "odd":
+            log = json.loads((folder / f"{name}.ddp.json").read_text())
+            assert ", ".join(map(str, buckets)) == log["bucket_sizes"], f"predicted {buckets}, {log['bucket_sizes']}"
+
+
+def check_failures(torch, folder):
+    """What cannot be captured is said at once; what goes wrong later is said, and training goes on."""
+    from capture_pytorch import capture
+
+    nn = torch.nn
+    for model, options in (
+        (nn.ReLU(), {}),
+        (nn.Linear(2, 2, dtype=torch.complex64), {}),
+        (nn.Linear(2, 2), {"steps": 0}),
+    ):
+        try:
+            capture(model, folder / "refused.json", **options)
+            raise AssertionError(f"{model} is refused")
+        except ValueError as error:
+            assert "capture_pytorch: " in str(error)
+    original = torch.autograd.backward
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        model = nn.Linear(2, 2)
+        capture(model, folder / "no such folder" / "workload.json", steps=1, warmup=0)
+        model(torch.randn(1, 2)).sum().backward()
+        model(torch.randn(1, 2)).sum().backward()
+    if not torch.distributed.get_rank():
+        assert said.getvalue().startswith("capture_pytorch: nothing was captured: FileNotFoundError"), said.getvalue()
+    check_no_trace(torch, model, original)
+    # A backward that fails does not count, and is not hidden.
+    model = nn.Linear(2, 2)
+    capture(model, folder / "after_failure.json", steps=2, warmup=0)
+    with contextlib.redirect_stderr(said):
+        model(torch.randn(1, 2)).sum().backward()
+        try:
+            model(torch.randn(1, 2)).backward()  # not a scalar
+            raise AssertionError("backward of a vector fails")
+        except RuntimeError:
+            pass
+        assert torch.autograd.backward is not original, "one pass has counted, one is missing"
+        model(torch.randn(1, 2)).sum().backward()
+    check_no_trace(torch, model, original)
+
+
+def check_events(torch, folder, rank):
+    """What a GPU would do, on events that are not there: none may be read before all of them have happened."""
+    import capture_pytorch
+
+    happened = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing and not happened
+            self.moment = None
+
+        def record(self):
+            self.moment = time.perf_counter()
+
+        def elapsed_time(self, later):
+            assert happened, "read before the device was waited for"
+            return 1e3 * (later.moment - self.moment)
+
+    emulated = {
+        (capture_pytorch, "_HostClock"): capture_pytorch._CudaClock,
+        (torch.cuda, "Event"): Event,
+        (torch.cuda, "synchronize"): lambda: happened.append(True),
+        (torch.cuda, "is_current_stream_capturing"): lambda: False,
+    }
+    real = {(place, name): getattr(place, name) for place, name in emulated}
+    for values in (emulated, real):
+        for (place, name), value in values.items():
+            setattr(place, name, value)
+        if values is emulated:
+            train(torch, layers, lambda m: m, 1, 8, folder / "events.json")
+    assert happened == ([True] if rank == 0 else []), "waited once, at the end"
+    if rank == 0:
+        workload = json.loads((folder / "events.json").read_text())["workload"]
+        assert (
+            0 < workload["gradients"][-1]["ready_ms"] < workload["gradients"][0]["ready_ms"] <= workload["backward_ms"]
+        )
+
+
+def run_rank(rank, port, binary, root, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    sys.path.insert(0, str(root / "scenarios"))
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    # 4 layers of 64 x 64 and three vectors of 64 are 69,632 bytes: caps that make one bucket and several.
+    check_harmless(
+        torch,
+        {
+            "plain": (lambda m: DistributedDataParallel(m), 1),
+            "views": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.03, gradient_as_bucket_view=True), 1),
+            "accumulated": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.02), 2),
+            "alone": (lambda m: m, 1),
+        },
+        folder,
+        rank,
+        binary,
+    )
+    check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank)
+    check_models(torch, DistributedDataParallel, folder, rank, binary)
+    check_events(torch, folder, rank)
+    check_failures(torch, folder / str(rank))
+    dist.barrier()
+    os._exit(0)
+
+
+def main():
+    if importlib.util.find_spec("torch") is None:
+        print("check_capture: skipped: PyTorch is not installed for this Python")
+        sys.exit(77)
+    if len(sys.argv) == 6:
+        run_rank(int(sys.argv[3]), int(sys.argv[4]), sys.argv[1], Path(sys.argv[2]), Path(sys.argv[5]))
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as name:
+        for rank in range(RANKS):
+            (Path(name) / str(rank)).mkdir()
+        command = [sys.executable, __file__, *sys.argv[1:]]
+        ranks = [subprocess.Popen([*command, str(rank), str(port), name]) for rank in range(RANKS)]
+        try:
+            codes = [rank.wait(timeout=300) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+    sys.exit(any(codes))
+
+
+if __name__ == "__main__":
+    main()
