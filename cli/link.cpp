@@ -1,5 +1,5 @@
-// bucketwise link show LINK: what collectives cost on a link or a topology, by size. bucketwise link
-// list: the presets.
+// bucketwise link show LINK: what collectives cost on a link or a topology, by size. bucketwise
+// link list: the presets.
 #include <algorithm>
 #include <array>
 #include <chrono>

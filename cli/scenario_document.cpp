@@ -18,8 +18,9 @@ namespace bucketwise {
 namespace po = boost::program_options;
 
 void add_scenario_options(po::options_description& options) {
-    options.add_options()                                                                    //
-        ("link", po::value<std::string>(), "link file, or preset (bucketwise link list), to use instead of the scenario's")  //
+    options.add_options()  //
+        ("link", po::value<std::string>(),
+         "link file, or preset (bucketwise link list), to use instead of the scenario's")    //
         ("strategy", po::value<std::string>(), "strategy to use instead of the scenario's")  //
         ("set", po::value<std::vector<std::string>>(),
          "change a value of the scenario, /json/pointer=value; may be repeated");
@@ -36,8 +37,8 @@ void change_document(const po::variables_map& values, const std::string& file, J
         const std::string link = values["link"].as<std::string>();
         const bool preset = looks_like_preset(link) && find_preset(link) != nullptr;
         static_cast<void>(read_link_text(link));  // so that the message names the option's own file
-        set_at(document, "/cluster/link",
-               preset ? link : std::filesystem::absolute(link).string(), "--link");
+        set_at(document, "/cluster/link", preset ? link : std::filesystem::absolute(link).string(),
+               "--link");
     }
     if (values.count("strategy") != 0) {
         set_at(document, "/sync/strategy", values["strategy"].as<std::string>(), "--strategy");

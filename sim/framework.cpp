@@ -34,8 +34,9 @@ constexpr FrameworkRule megatron_rule{
     .order = Order::reverse,
     .departure = Departure::as_filled,
     .copies_back = false,
-    .assumes = "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added "
-               "to main_grad, nothing is copied back"};
+    .assumes =
+        "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added "
+        "to main_grad, nothing is copied back"};
 
 // DeepSpeed 0.16: deepspeed/runtime/zero/stage_1_and_2.py,
 // reduce_independent_p_g_buckets_and_remove_grads: a gradient with which the bucket would hold more
@@ -50,8 +51,9 @@ constexpr FrameworkRule deepspeed_rule{
     .order = Order::readiness,
     .departure = Departure::next_gradient,
     .copies_back = false,
-    .assumes = "ZeRO stage 1 or 2 with overlap_comm and contiguous_gradients, gradients "
-               "all-reduced; the all-gather of parameters after the step is not in it"};
+    .assumes =
+        "ZeRO stage 1 or 2 with overlap_comm and contiguous_gradients, gradients "
+        "all-reduced; the all-gather of parameters after the step is not in it"};
 
 constexpr FrameworkRule horovod_rule{
     .name = "horovod",
@@ -61,8 +63,9 @@ constexpr FrameworkRule horovod_rule{
     .order = Order::readiness,
     .departure = Departure::cycle,
     .copies_back = true,
-    .assumes = "cycles count from the step's beginning, and agreeing on what is ready is free; "
-               "copies into and out of the fusion buffer are the communication stream's"};
+    .assumes =
+        "cycles count from the step's beginning, and agreeing on what is ready is free; "
+        "copies into and out of the fusion buffer are the communication stream's"};
 
 // The decisions about a threshold, for FusedPlan's same_plan.
 struct ThresholdRange {

@@ -87,7 +87,7 @@ FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,
 
 // One way to set a framework, simulated.
 struct FrameworkChoice {
-    std::optional<double> value = {};  // in the framework's own unit; none: left at its default
+    std::optional<double> value = {};      // in the framework's own unit; none: left at its default
     std::vector<Bytes> bucket_bytes = {};  // in bucket order
     Duration step{0};
     bool operator==(const FrameworkChoice&) const = default;
@@ -99,8 +99,8 @@ struct FrameworkSetting {
     std::string_view key;
     FrameworkChoice best;
     FrameworkChoice framework_default;
-    std::string typed;             // the best, as typed in a script or on a command line
-    std::string typed_elsewhere;   // in versions that take it otherwise; empty: none do
+    std::string typed;                        // the best, as typed in a script or on a command line
+    std::string typed_elsewhere;              // in versions that take it otherwise; empty: none do
     std::optional<Duration> cycle;            // Horovod's
     std::optional<Duration> without_overlap;  // Megatron-LM's step without --overlap-grad-reduce
     // PyTorch's list of caps for the ideal plan, where it gains; empty: it does not.
@@ -116,10 +116,9 @@ struct FrameworkSetting {
     // By how much its step is longer than the ideal, as a share of that.
     [[nodiscard]] double loss() const { return loss_of(best.step); }
     [[nodiscard]] double loss_of(Duration step) const {
-        return ideal == Duration{0} ? 0.0
-                                    : static_cast<double>(step.count()) /
-                                              static_cast<double>(ideal.count()) -
-                                          1;
+        return ideal == Duration{0}
+                   ? 0.0
+                   : static_cast<double>(step.count()) / static_cast<double>(ideal.count()) - 1;
     }
 };
 

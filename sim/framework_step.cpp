@@ -13,8 +13,8 @@
 namespace bucketwise {
 namespace {
 
-// The exact search takes some ten milliseconds for as many.
-constexpr std::size_t most_gradients_for_optimum = 200;
+// The exact search takes some tens of milliseconds for as many.
+constexpr std::size_t most_gradients_for_optimum = 500;
 
 SyncRequest as_ddp(SyncRequest request) {
     request.strategy = Strategy::ddp;
@@ -34,8 +34,8 @@ SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request) 
     PlanPolicy policy;
     policy.closing = rule.closing;
     policy.order = rule.order;
-    policy.launch = rule.departure == Departure::as_filled ? LaunchRule::as_filled
-                                                           : LaunchRule::in_order;
+    policy.launch =
+        rule.departure == Departure::as_filled ? LaunchRule::as_filled : LaunchRule::in_order;
     policy.limits_count_elements = rule.unit == SettingUnit::elements;
     sync.policy = policy;
     // Horovod's copies are not the compute stream's: build_in_cycles().
@@ -315,8 +315,8 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
             ready = std::max(ready, moments_[static_cast<std::size_t>(gradient)].ready);
         }
         const Bytes bytes = bytes_on_wire(sync_, buckets[i]);
-        sent.emplace_back(ready, collective_time(CollectiveKind::all_reduce, bytes, input_.group,
-                                                 input_.link));
+        sent.emplace_back(
+            ready, collective_time(CollectiveKind::all_reduce, bytes, input_.group, input_.link));
     }
     if (rule_.departure != Departure::in_order) {
         std::stable_sort(sent.begin(), sent.end(),
@@ -350,8 +350,8 @@ Duration FrameworkStep::step_after_backward() {
     SyncSettings sync = sync_;
     sync.policy.closing = Closing::single;
     sync.policy.launch = LaunchRule::after_backward;
-    return step_with(sync, make_plan(input_.workload.gradients, input_.workload.readiness,
-                                     sync.policy));
+    return step_with(sync,
+                     make_plan(input_.workload.gradients, input_.workload.readiness, sync.policy));
 }
 
 bool FrameworkStep::can_be_optimised() const {

@@ -25,8 +25,7 @@ class FrameworkStep {
 
     // The buckets with a limit in what the rule counts, elements or bytes; none: the framework's
     // default. Horovod's go out at the moments that its cycle gives.
-    [[nodiscard]] FusedPlan plan(std::optional<Bytes> limit,
-                                 Duration cycle = default_cycle) const;
+    [[nodiscard]] FusedPlan plan(std::optional<Bytes> limit, Duration cycle = default_cycle) const;
 
     // The buckets with PyTorch's list of caps.
     [[nodiscard]] FusedPlan plan_of_list(const std::vector<Bytes>& list) const;

@@ -217,7 +217,10 @@ std::vector<std::string_view> nearest_presets(std::string_view name) {
     constexpr std::size_t longest = 64;  // no longer name is near any
     std::vector<std::pair<std::size_t, std::string_view>> by_distance;
     for (const LinkPreset& preset : presets) {
-        by_distance.emplace_back(edits_between(name.substr(0, longest), preset.name), preset.name);
+        // What is left out at an end is no mistake.
+        const bool part = !name.empty() && preset.name.find(name) != std::string_view::npos;
+        by_distance.emplace_back(part ? 0 : edits_between(name.substr(0, longest), preset.name),
+                                 preset.name);
     }
     std::stable_sort(by_distance.begin(), by_distance.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -232,14 +235,13 @@ std::vector<std::string_view> nearest_presets(std::string_view name) {
 
 Json preset_document(const LinkPreset& preset, PresetEnd end) {
     const bool typical = end == PresetEnd::typical;
-    Json document{
-        {"name", typical ? std::string(preset.name)
-                         : fmt::format("{}, {} end", preset.name, name_of(end))},
-        {"launch_us", at(preset.launch_us, end)},
-        {"host_issue_us", preset.host_issue_us},
-        {"provenance",
-         {{"source", fmt::format("prior, not measured here: {}", preset.source)},
-          {"hardware", preset.what}}}};
+    Json document{{"name", typical ? std::string(preset.name)
+                                   : fmt::format("{}, {} end", preset.name, name_of(end))},
+                  {"launch_us", at(preset.launch_us, end)},
+                  {"host_issue_us", preset.host_issue_us},
+                  {"provenance",
+                   {{"source", fmt::format("prior, not measured here: {}", preset.source)},
+                    {"hardware", preset.what}}}};
     if (preset.nodes) {
         document["algorithm"] = "nccl";
         document["topology"] = topology_of(*preset.nodes, end);
@@ -264,8 +266,7 @@ LinkParameters preset_link(const LinkPreset& preset, PresetEnd end) {
 }
 
 std::optional<std::int64_t> most_ranks_of(const LinkPreset& preset) {
-    return preset.nodes && preset.nodes->nics == 0 ? std::optional(preset_node_gpus)
-                                                   : std::nullopt;
+    return preset.nodes && preset.nodes->nics == 0 ? std::optional(preset_node_gpus) : std::nullopt;
 }
 
 std::int64_t shown_ranks(const LinkPreset& preset) {

@@ -103,7 +103,8 @@ TriedCycle best_cycle(FrameworkStep& step, std::size_t gradients) {
 // Whether the prediction is of what PyTorch does.
 bool predicts_ddp(const SyncRequest& request, const Prediction& prediction) {
     return request.strategy == Strategy::ddp && !request.closing && !request.order &&
-           !request.launch && prediction.sweep[prediction.best].cap.has_value();
+           !request.launch && request.bucket_cap_list.empty() &&
+           prediction.sweep[prediction.best].cap.has_value();
 }
 
 Tried advised(FrameworkStep& step, const Prediction& prediction) {
@@ -128,9 +129,9 @@ std::string ddp_with(const std::string& argument) {
     return fmt::format("DistributedDataParallel(model, {})", argument);
 }
 
-// Up to 2.3 the first bucket is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, 1 MiB; since 2.4 (pull
-// request 121640) a named cap is also the first bucket's; lists of caps came with pull request
-// 169026.
+// Up to 2.3 the first bucket is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, 1 MiB; since 2.4
+// (pull request 121640) a named cap is also the first bucket's; lists of caps came with pull
+// request 169026.
 void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setting) {
     const double mib = typed_mib(cap);
     const std::string named = ddp_with(fmt::format("bucket_cap_mb={}", mib));
@@ -160,13 +161,14 @@ std::string typed_list(const std::vector<Bytes>& list) {
     return ddp_with(fmt::format("bucket_cap_mb_list=[{}]", fmt::join(typed, ", ")));
 }
 
-void add_list(FrameworkStep& step, const Cuts& cuts, FrameworkSetting& setting) {
-    const auto gain = static_cast<double>((setting.best.step - setting.ideal).count());
-    if (gain < noticeable_gain * static_cast<double>(setting.best.step.count())) {
+// `single`: the shortest step with one cap.
+void add_list(FrameworkStep& step, const Cuts& cuts, Duration single, FrameworkSetting& setting) {
+    const auto gain = static_cast<double>((single - setting.ideal).count());
+    if (gain < noticeable_gain * static_cast<double>(single.count())) {
         return;
     }
     const auto list = cap_list_for(step.line(), cuts, Closing::overshoot);
-    if (!list) {
+    if (!list || list->size() < 2) {
         return;
     }
     const FusedPlan fused = step.plan_of_list(*list);
@@ -247,6 +249,52 @@ std::string typed_of(Framework framework, const FrameworkSetting& setting) {
     return {};
 }
 
+FrameworkSetting setting_of(FrameworkStep& step, Bytes default_value) {
+    FrameworkSetting setting;
+    setting.framework = step.rule().name;
+    setting.key = step.rule().key;
+    setting.assumes = step.rule().assumes;
+    setting.framework_default = choice_of(tried(step, std::nullopt, default_cycle),
+                                          static_cast<double>(default_value.count));
+    return setting;
+}
+
+FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
+                                 const SyncRequest& request, const Prediction& prediction) {
+    FrameworkSetting setting = setting_of(step, default_bucket_cap);
+    setting.framework_default.value = typed_mib(default_bucket_cap);
+    const Tried best = predicts_ddp(request, prediction)
+                           ? advised(step, prediction)
+                           : best_ddp(step, input.workload.gradients.size());
+    setting.best =
+        choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
+    if (best.limit) {
+        type_ddp_cap(request, *best.limit, setting);
+    } else {
+        setting.typed = "DistributedDataParallel(model), bucket_cap_mb left out";
+    }
+    return setting;
+}
+
+FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input, Framework framework) {
+    const Bytes default_value = default_limit(framework, input.group.ranks);
+    const std::size_t gradients = input.workload.gradients.size();
+    FrameworkSetting setting = setting_of(step, default_value);
+    if (framework == Framework::horovod) {
+        const TriedCycle best = best_cycle(step, gradients);
+        setting.cycle = best.cycle;
+        set_best(step.rule(), default_value, best.best, setting);
+    } else {
+        set_best(step.rule(), default_value, best_of_sweep(step, gradients, default_cycle),
+                 setting);
+    }
+    if (framework == Framework::megatron_lm) {
+        setting.without_overlap = step.step_after_backward();
+    }
+    setting.typed = typed_of(framework, setting);
+    return setting;
+}
+
 }  // namespace
 
 std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest) {
@@ -266,50 +314,22 @@ std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest) {
 
 std::vector<FrameworkSetting> framework_settings(const StepInput& input, const SyncRequest& request,
                                                  const Prediction& prediction) {
-    const std::size_t gradients = input.workload.gradients.size();
-    const std::optional<Bytes> cap = prediction.sweep[prediction.best].cap;
+    const BucketPlan simulated = FrameworkStep(input, request, Framework::pytorch_ddp)
+                                     .plan(prediction.sweep[prediction.best].cap)
+                                     .plan;
     Ideals ideals;
     std::vector<FrameworkSetting> settings;
     for (const Framework framework : all_frameworks) {
         FrameworkStep step(input, request, framework);
-        const FrameworkRule& rule = step.rule();
-        const Bytes default_value = default_limit(framework, input.group.ranks);
-        FrameworkSetting setting;
-        setting.framework = rule.name;
-        setting.key = rule.key;
-        setting.assumes = rule.assumes;
-        setting.framework_default = choice_of(tried(step, std::nullopt, default_cycle),
-                                              static_cast<double>(default_value.count));
-        if (framework == Framework::pytorch_ddp) {
-            const Tried best = predicts_ddp(request, prediction) ? advised(step, prediction)
-                                                                 : best_ddp(step, gradients);
-            setting.framework_default.value = typed_mib(default_value);
-            setting.best =
-                choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
-            if (best.limit) {
-                type_ddp_cap(request, *best.limit, setting);
-            } else {
-                setting.typed = "DistributedDataParallel(model), bucket_cap_mb left out";
-            }
-        } else if (framework == Framework::horovod) {
-            const TriedCycle best = best_cycle(step, gradients);
-            setting.cycle = best.cycle;
-            set_best(rule, default_value, best.best, setting);
-        } else {
-            set_best(rule, default_value, best_of_sweep(step, gradients, default_cycle), setting);
-        }
-        if (framework == Framework::megatron_lm) {
-            setting.without_overlap = step.step_after_backward();
-        }
-        if (framework != Framework::pytorch_ddp) {
-            setting.typed = typed_of(framework, setting);
-        }
-        const BucketPlan simulated = FrameworkStep(input, request, Framework::pytorch_ddp)
-                                         .plan(cap)
-                                         .plan;
+        FrameworkSetting setting = framework == Framework::pytorch_ddp
+                                       ? pytorch_setting(step, input, request, prediction)
+                                       : other_setting(step, input, framework);
         const std::optional<Cuts> cuts = ideals.set(step, simulated, setting);
         if (framework == Framework::pytorch_ddp && cuts) {
-            add_list(step, *cuts, setting);
+            const Duration single = predicts_ddp(request, prediction)
+                                        ? prediction.fastest().times.step()
+                                        : setting.best.step;
+            add_list(step, *cuts, std::min(single, setting.best.step), setting);
         }
         settings.push_back(std::move(setting));
     }

@@ -43,7 +43,7 @@ struct Binding {
 // The same step at one end of what a preset link leaves open.
 struct LinkEnd {
     PresetEnd end = PresetEnd::slow;
-    Evaluation best;         // the fastest there
+    Evaluation best;          // the fastest there
     Duration with_choice{0};  // the step with what is advised for the typical link
     bool operator==(const LinkEnd&) const = default;
 
@@ -138,7 +138,8 @@ using Progress = std::function<void(double done)>;  // from 0 to 1
 Prediction predict(const StepInput& input, const SyncRequest& request,
                    const std::vector<Bytes>& caps, const Progress& progress);
 
-// By how much caps rise at least from plan to plan of so many gradients; 1: every plan is looked at.
+// By how much caps rise at least from plan to plan of so many gradients; 1: every plan is looked
+// at.
 double growth_of_caps(std::size_t gradients);
 
 // The first cap beyond the range, or the first that is `growth` times its lowest; none when the
