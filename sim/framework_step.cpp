@@ -325,7 +325,7 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
     Duration end = ends_.empty() ? start_.device : ends_.back();
     Duration network{0};
     for (const auto& [ready, taking] : sent) {
-        network = std::max(network, ready) + taking;
+        network = std::min(std::max(network, ready) + taking, longest_duration);
     }
     end = std::max(end, network);
     return end + input_.step.optimizer;
@@ -355,8 +355,17 @@ Duration FrameworkStep::step_after_backward() {
 }
 
 bool FrameworkStep::can_be_optimised() const {
-    return line_.uniform() && line_.size() > 0 && line_.size() <= most_gradients_for_optimum &&
-           input_.classes.empty() && input_.link.interference.empty();
+    // No sum of what a search adds up comes near the end of durations.
+    constexpr double longest_s = 86400;
+    double seconds = std::chrono::duration<double>(start_.device).count();
+    for (const Gradient& gradient : input_.workload.gradients) {
+        const Duration alone =
+            collective_time(CollectiveKind::all_reduce, gradient.size(), input_.group, input_.link);
+        seconds += std::chrono::duration<double>(alone).count();
+    }
+    return seconds < longest_s && line_.uniform() && line_.size() > 0 &&
+           line_.size() <= most_gradients_for_optimum && input_.classes.empty() &&
+           input_.link.interference.empty();
 }
 
 FrameworkStep::Optimum FrameworkStep::optimum_below(Duration limit) const {

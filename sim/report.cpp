@@ -333,7 +333,12 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
     for (const FrameworkSetting& setting : settings) {
         text += setting_row(setting.framework, setting, setting.best, setting.typed);
         if (!setting.typed_elsewhere.empty()) {
-            text += fmt::format("      {}\n", setting.typed_elsewhere);
+            // One statement a line.
+            std::string statements = setting.typed_elsewhere;
+            if (const std::size_t first = statements.find("; "); first != std::string::npos) {
+                statements.replace(first, 2, ";\n        ");
+            }
+            text += fmt::format("      {}\n", statements);
         }
         if (!setting.typed_list.empty()) {
             text += setting_row("  or a list", setting, setting.list,

@@ -311,9 +311,14 @@ std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& pla
     return read_model_workload(place);
 }
 
-// The topology says how many ranks a node has.
+// The topology says how many ranks a node has. With a preset, which the scenario's own link may
+// have made way for, the same number is no contradiction.
 void place_on_topology(const JsonObject& object, Scenario& scenario) {
-    if (const auto per_node = object.find("ranks_per_node")) {
+    const auto per_node = object.find("ranks_per_node");
+    const bool as_preset =
+        !scenario.link.preset.empty() &&
+        scenario.group.ranks_per_node == std::min(preset_node_gpus, scenario.group.ranks);
+    if (per_node && !as_preset) {
         per_node->fail("no ranks_per_node beside a topology, which says it");
     }
     const JsonPlace link = object.at("link");

@@ -82,7 +82,7 @@ TEST_CASE("link show refuses by name what it cannot show") {
         CHECK(shown.errors.find("bucketwise: ") == 0);
         CHECK(shown.errors.find(part) != std::string::npos);
     };
-    refused({}, "one link file");
+    refused({}, "show and one link");
     refused({plain}, "--ranks");
     refused({plain, "--ranks", "1"}, "--ranks");
     refused({plain, "--ranks", "2", "--by-messages"}, "no effect without a topology");

@@ -381,15 +381,20 @@ TEST_CASE("the ideal is the best of all ways to cut the gradients into buckets")
 
 // --- what is typed ---
 
-TEST_CASE("settings are typed in each framework's own unit, and a list where it gains") {
-    // Latency makes few buckets good, and the last one should be small: 16 gradients of 1 MB, ready
-    // every 0.8 ms, and a ring of 1 GB/s with 2 x 50 us.
+// Latency makes few buckets good, and the last one should be small: 16 gradients of 1 MB, ready
+// every 0.8 ms, and a ring of 1 GB/s with 2 x 50 us. DDP's default sends 2 MB and then 14.
+StepInput sixteen_gradients() {
     std::vector<TestGradient> gradients;
     for (int i = 16; i > 0; --i) {
         gradients.push_back({250'000, microseconds{800 * i}});
     }
     StepInput input = input_of(gradients, Duration{0}, microseconds{12'800});
     input.link.segments.front().latency = microseconds{50};
+    return input;
+}
+
+TEST_CASE("settings are typed in each framework's own unit, and a list where it gains") {
+    const StepInput input = sixteen_gradients();
     const SyncRequest request;
     const Prediction prediction = predict(input, request, {}, [](double) {});
     const std::vector<FrameworkSetting> settings = framework_settings(input, request, prediction);
@@ -415,9 +420,9 @@ TEST_CASE("settings are typed in each framework's own unit, and a list where it 
 }
 
 TEST_CASE("PyTorch's first bucket is typed as each version takes it") {
-    const StepInput input = four_gradients();
+    const StepInput input = sixteen_gradients();
     const auto typed = [&](const SyncRequest& request) {
-        // Only this cap: the default is a single bucket and slower.
+        // Only this cap, with which the default is slower.
         const Prediction prediction = predict(input, request, {Bytes{2 << 20}}, [](double) {});
         return framework_settings(input, request, prediction)[0];
     };

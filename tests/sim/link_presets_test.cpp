@@ -97,6 +97,12 @@ TEST_CASE(
           "nvlink-h100-8; of several nodes are ib-ndr-400, efa-p5, got 16");
     CHECK(refusal(document_with("nvlink-a100-8", 9)).find("ib-hdr-200") != std::string::npos);
     CHECK(refusal(document_with("ib-ndr-400", 16)).empty());
+    // As many ranks a node as the preset's nodes have are no contradiction.
+    Json per_node = document_with("ib-ndr-400", 16);
+    per_node["cluster"]["ranks_per_node"] = 8;
+    CHECK(refusal(per_node).empty());
+    per_node["cluster"]["ranks_per_node"] = 4;
+    CHECK(refusal(per_node).find("no ranks_per_node beside a topology") != std::string::npos);
     CHECK(refusal(document_with("", 2)).find("expected") != std::string::npos);
     CHECK(nearest_presets("wan").front() == "wan-1gbit-20ms");
     CHECK(nearest_presets("eth-10q").front() == "eth-10g");

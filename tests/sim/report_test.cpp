@@ -32,7 +32,9 @@ Prediction predict_scenario(const Scenario& scenario) {
 
 TEST_CASE("the report names the best cap, the default, the plateau and what binds the step") {
     const Scenario scenario = resnet_scenario();
-    const std::string text = text_report(scenario, predict_scenario(scenario));
+    Prediction prediction = predict_scenario(scenario);
+    prediction.settings = framework_settings(step_input(scenario), scenario.sync, prediction);
+    const std::string text = text_report(scenario, prediction);
     for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "default",
                              "Plateau", "bound by: compute", "bucket_cap_mb="}) {
         INFO(part << " in:\n" << text);
