@@ -9,6 +9,7 @@
 #include "cli/bench_allreduce_report.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
+#include "cli/scenario_document.h"
 #include "hw/communicator.h"
 #include "hw/gloo/predicted_all_reduce.h"
 #include "sim/collective.h"
@@ -43,7 +44,7 @@ std::optional<Algorithm> algorithm_named(const std::string& name) {
 
 LinkParameters read_link_file(const std::string& path) {
     // Read here first, so that the message names the option's own file.
-    const Json document = parse_json(read_text_file(path), path);
+    const Json document = parse_json(read_link_text(path), path);
     LinkParameters link = read_link({&document, path, ""}, read_text_file);
     if (link.algorithm == Algorithm::hierarchical) {
         throw InputError(path, "/algorithm",

@@ -27,7 +27,7 @@ constexpr std::array<Command, 9> commands{{
     {"calibrate", "link and computing times from measurements", run_calibrate},
     {"compare", "predicted beside measured, and why they differ", run_compare},
     {"validate", "measure, calibrate, predict, compare and plot, into one folder", run_validate},
-    {"link", "what collectives cost on a link or a topology, by size", run_link},
+    {"link", "what collectives cost on a link, by size; the presets that come along", run_link},
     {"import", "what other tools have written, as files of this one", run_import},
     {"bench", "all-reduce algorithms on real ranks, side by side", run_bench},
 }};

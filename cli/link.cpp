@@ -1,4 +1,5 @@
-// bucketwise link show LINK: what collectives cost on a link or a topology, by size.
+// bucketwise link show LINK: what collectives cost on a link or a topology, by size. bucketwise
+// link list: the presets.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -20,8 +21,10 @@
 #include "cli/size.h"
 #include "sim/collective.h"
 #include "sim/error.h"
+#include "sim/json_edit.h"
 #include "sim/json_input.h"
 #include "sim/link_input.h"
+#include "sim/link_presets.h"
 #include "sim/network/chunk_engine.h"
 #include "sim/network/nccl_model.h"
 #include "sim/network/topology_cost.h"
@@ -31,15 +34,21 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view usage_line = "usage: bucketwise link show LINK [OPTIONS]\n\n";
+constexpr std::string_view usage_line =
+    "usage: bucketwise link list [--format text|csv|json]\n"
+    "       bucketwise link show LINK [OPTIONS]\n\n";
 
 constexpr std::string_view explanation = R"(
 examples:
+  bucketwise link list
+  bucketwise link show nvlink-h100-8
+  bucketwise link show ib-ndr-400 --json > mine.json
   bucketwise link show scenarios/links/nccl_h100_nvlink.json --ranks 8
   bucketwise link show scenarios/links/h100_fat_tree.json --ranks 1024 --bytes 1MiB,64MiB,1GiB
   bucketwise link show scenarios/links/h100_fat_tree.json --ranks 256 --algorithm hierarchical --by-messages
 
-LINK is a link file, or a scenario whose link and ranks are taken. Bus bandwidth is that of nccl-tests: the bytes that
+LINK is a preset, a link file, or a scenario whose link and ranks are taken. A preset is a prior, with a range; a file
+of a preset's name is ./NAME. --json prints the link itself, as a file that can be changed and named with --link. Bus bandwidth is that of nccl-tests: the bytes that
 a rank must send at least, over the time. --by-messages sends every message of the collective over the links of the
 topology, one by one, and says how many there were.
 )";
@@ -57,6 +66,7 @@ po::options_description described_options() {
          "all-reduce, all-gather, reduce-scatter or broadcast")                           //
         ("algorithm", po::value<std::string>(), "instead of the link's, on a topology")   //
         ("by-messages", "also simulate every message over the topology's links")          //
+        ("json", "print the link as a link file has it, and nothing else")                //
         ("format", po::value<std::string>()->default_value("text"), "text, csv or json")  //
         ("help,h", "show this");
     return options;
@@ -82,7 +92,12 @@ constexpr WholeNumbers rank_numbers{2, 1'000'000};
 LinkRequest read_link_request(const std::string& file) {
     LinkRequest request;
     request.file = file;
-    const Json document = parse_json(read_text_file(file), file);
+    const Json named = file;
+    if (looks_like_preset(file) && find_preset(file) != nullptr) {
+        request.link = read_link({&named, file, ""}, read_text_file);
+        return request;
+    }
+    const Json document = parse_json(read_link_text(file), file);
     const bool is_scenario = document.is_object() && document.contains("cluster");
     JsonPlace place{&document, file, ""};
     if (is_scenario) {
@@ -137,6 +152,17 @@ void set_group(const po::variables_map& values, LinkRequest& request) {
         request.group.ranks = whole_number(values, "ranks", rank_numbers);
         request.group.ranks_per_node = 1;
     }
+    const LinkPreset* preset = find_preset(request.link.preset);
+    if (preset != nullptr && request.group.ranks < rank_numbers.lowest) {
+        request.group.ranks = shown_ranks(*preset);
+    }
+    const auto most = preset != nullptr ? most_ranks_of(*preset) : std::nullopt;
+    if (most && request.group.ranks > *most) {
+        throw InputError("--ranks", "",
+                         fmt::format("at most {} with the preset {}; of several nodes are {}",
+                                     *most, preset->name, larger_presets(*preset)),
+                         std::to_string(request.group.ranks));
+    }
     if (request.group.ranks < rank_numbers.lowest) {
         throw UsageError{"link show: expected --ranks, 2 or more; see bucketwise link show --help"};
     }
@@ -179,14 +205,8 @@ void check_by_messages(const LinkRequest& request) {
     }
 }
 
-LinkRequest requested_link(const po::variables_map& values) {
-    const auto operands = values.count("operands") != 0
-                              ? values["operands"].as<std::vector<std::string>>()
-                              : std::vector<std::string>{};
-    if (operands.size() != 2 || operands.front() != "show") {
-        throw UsageError{"link: expected show and one link file; see bucketwise link show --help"};
-    }
-    LinkRequest request = read_link_request(operands[1]);
+LinkRequest requested_link(const po::variables_map& values, const std::string& file) {
+    LinkRequest request = read_link_request(file);
     if (values.count("algorithm") != 0) {
         change_algorithm(request.link, values["algorithm"].as<std::string>());
     }
@@ -273,6 +293,15 @@ ResultTable table_of(const LinkRequest& request) {
         table.columns.push_back({"memory_kib", "memory\nKiB", 0});
         table.columns.push_back({"messages_per_s", "messages/s", -3, false});
     }
+    std::vector<LinkParameters> ends;
+    if (const LinkPreset* preset = find_preset(link.preset)) {
+        ends = {preset_link(*preset, PresetEnd::fast), preset_link(*preset, PresetEnd::slow)};
+        for (LinkParameters& end : ends) {
+            end.algorithm = link.algorithm;
+        }
+        table.columns.push_back({"fast_us", "fast end\nus", 2});
+        table.columns.push_back({"slow_us", "slow end\nus", 2});
+    }
     for (const Bytes size : request.sizes) {
         const Duration time = collective_time(request.kind, size, request.group, link);
         const double bus = bus_factor(request.kind, request.group.ranks) *
@@ -296,7 +325,13 @@ ResultTable table_of(const LinkRequest& request) {
             row.emplace_back(static_cast<double>(simulated.run.messages) /
                              std::max(simulated.seconds, 1e-9));
         }
+        for (const LinkParameters& end : ends) {
+            row.emplace_back(to_us(collective_time(request.kind, size, request.group, end)));
+        }
         table.rows.push_back(std::move(row));
+    }
+    if (!ends.empty()) {
+        table.notes.emplace_back("a preset, a prior with a range: " + link.provenance.source);
     }
     if (nccl) {
         table.notes.emplace_back(
@@ -308,16 +343,87 @@ ResultTable table_of(const LinkRequest& request) {
     return table;
 }
 
+// --- presets ---
+
+ResultTable preset_table() {
+    constexpr Bytes small{8};
+    constexpr Bytes large{std::int64_t{1} << 30};
+    ResultTable table;
+    table.title = "presets: priors for all-reduce, with their range";
+    table.columns = {{"name", "preset"},
+                     {"what", "what it is"},
+                     {"ranks", "ranks"},
+                     {"shown_ranks", "shown\nwith", 0}};
+    for (const PresetEnd end : all_preset_ends) {
+        const std::string name(name_of(end));
+        table.columns.push_back({name + "_bus_gb_per_s", name + "\nGB/s", -3});
+    }
+    for (const PresetEnd end : all_preset_ends) {
+        const std::string name(name_of(end));
+        table.columns.push_back({name + "_latency_us", name + "\nus", -3});
+    }
+    for (const LinkPreset& preset : link_presets()) {
+        const RankGroup group{shown_ranks(preset), 1};
+        const auto most = most_ranks_of(preset);
+        std::vector<Cell> row{std::string(preset.name), std::string(preset.what),
+                              most ? fmt::format("2 to {}", *most) : std::string("any"),
+                              group.ranks};
+        std::vector<Cell> latencies;
+        for (const PresetEnd end : all_preset_ends) {
+            const LinkParameters link = preset_link(preset, end);
+            const auto us = [&](Bytes size) {
+                return to_us(collective_time(CollectiveKind::all_reduce, size, group, link));
+            };
+            row.emplace_back(bus_factor(CollectiveKind::all_reduce, group.ranks) *
+                             static_cast<double>(large.count) / us(large) / 1e3);
+            latencies.emplace_back(us(small));
+        }
+        row.insert(row.end(), latencies.begin(), latencies.end());
+        table.rows.push_back(std::move(row));
+    }
+    table.notes = {
+        "bus bandwidth at 1 GiB and time of 8 bytes, at the slow end, typically, and at the fast "
+        "end",
+        "of nodes: NCCL's own cost model; of Ethernet and wide areas: a ring"};
+    return table;
+}
+
+// A list has nothing that these options could change.
+void refuse_all_but_format(const po::variables_map& values) {
+    for (const auto& [name, value] : values) {
+        if (!value.defaulted() && name != "format" && name != "operands") {
+            throw UsageError{fmt::format("link list: --{} has no effect", name)};
+        }
+    }
+}
+
+// The link alone, as a file has it; all that it names put in place.
+std::string link_json_of(const std::string& file) {
+    Json document{{"cluster", {{"link", file}}}};
+    if (!looks_like_preset(file) || find_preset(file) == nullptr) {
+        const Json read = parse_json(read_link_text(file), file);
+        const bool is_scenario = read.is_object() && read.contains("cluster");
+        document["cluster"]["link"] = read;
+        if (is_scenario) {
+            document = read;
+        }
+    }
+    inline_link(document, file, read_text_file);
+    const Json link = document.at("cluster").value("link", Json(nullptr));
+    static_cast<void>(read_link({&link, file, ""}, read_text_file));
+    return json_text(link);
+}
+
 }  // namespace
 
 int run_link(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     po::options_description all;
     all.add(options).add_options()("operands", po::value<std::vector<std::string>>());
-    po::positional_options_description operands;
-    operands.add("operands", -1);
+    po::positional_options_description positional;
+    positional.add("operands", -1);
     po::variables_map values;
-    po::store(po::command_line_parser(arguments).options(all).positional(operands).run(), values);
+    po::store(po::command_line_parser(arguments).options(all).positional(positional).run(), values);
     po::notify(values);
     if (values.count("help") != 0) {
         std::cout << usage_line << options << explanation;
@@ -325,7 +431,23 @@ int run_link(const std::vector<std::string>& arguments) {
     }
     const TableFormat format =
         choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
-    const LinkRequest request = requested_link(values);
+    const auto operands = values.count("operands") != 0
+                              ? values["operands"].as<std::vector<std::string>>()
+                              : std::vector<std::string>{};
+    if (operands == std::vector<std::string>{"list"}) {
+        refuse_all_but_format(values);
+        write_output("-", render(preset_table(), format, Json::object()));
+        return exit_done;
+    }
+    if (operands.size() != 2 || operands.front() != "show") {
+        throw UsageError{
+            "link: expected list, or show and one link; see bucketwise link show --help"};
+    }
+    if (values.count("json") != 0) {
+        write_output("-", link_json_of(operands[1]));
+        return exit_done;
+    }
+    const LinkRequest request = requested_link(values, operands[1]);
     const Json head{{"link", request.link.name}, {"ranks", request.group.ranks}};
     write_output("-", render(table_of(request), format, head));
     return exit_done;

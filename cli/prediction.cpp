@@ -7,7 +7,10 @@
 #include "cli/progress.h"
 #include "sim/engine.h"
 #include "sim/invariant.h"
+#include "sim/link_ends.h"
+#include "sim/link_presets.h"
 #include "sim/perfetto.h"
+#include "sim/settings.h"
 
 namespace bucketwise {
 namespace {
@@ -27,6 +30,12 @@ Prediction predict_with_progress(const Scenario& scenario, const StepInput& inpu
     Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
     for (std::string& note : caveats(scenario)) {
         prediction.notes.push_back(std::move(note));
+    }
+    if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
+        prediction.link_ends = link_ends(input, scenario.sync, caps, *preset, prediction);
+    }
+    if (prediction.fastest().cap) {
+        prediction.settings = framework_settings(input, scenario.sync, prediction);
     }
     return prediction;
 }

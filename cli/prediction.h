@@ -12,8 +12,9 @@
 
 namespace bucketwise {
 
-// At `caps`, or, if empty, one cap for every plan; what the scenario should warn of is noted. Where
-// it takes long, a line on the terminal says how far it is.
+// At `caps`, or, if empty, one cap for every plan; what the scenario should warn of is noted, and
+// what to type into each framework where there is a cap. Where it takes long, a line on the
+// terminal says how far it is.
 Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                  const std::vector<Bytes>& caps);
 

@@ -3,20 +3,24 @@
 #include <filesystem>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/files.h"
 #include "cli/overrides.h"
+#include "sim/error.h"
 #include "sim/json_edit.h"
 #include "sim/json_input.h"
+#include "sim/link_presets.h"
 
 namespace bucketwise {
 
 namespace po = boost::program_options;
 
 void add_scenario_options(po::options_description& options) {
-    options.add_options()                                                                    //
-        ("link", po::value<std::string>(), "link file to use instead of the scenario's")     //
+    options.add_options()  //
+        ("link", po::value<std::string>(),
+         "link file, or preset (bucketwise link list), to use instead of the scenario's")    //
         ("strategy", po::value<std::string>(), "strategy to use instead of the scenario's")  //
         ("set", po::value<std::vector<std::string>>(),
          "change a value of the scenario, /json/pointer=value; may be repeated");
@@ -31,8 +35,10 @@ Json read_scenario_document(const po::variables_map& values, const std::string& 
 void change_document(const po::variables_map& values, const std::string& file, Json& document) {
     if (values.count("link") != 0) {
         const std::string link = values["link"].as<std::string>();
-        static_cast<void>(read_text_file(link));  // so that the message names the option's own file
-        set_at(document, "/cluster/link", std::filesystem::absolute(link).string(), "--link");
+        const bool preset = looks_like_preset(link) && find_preset(link) != nullptr;
+        static_cast<void>(read_link_text(link));  // so that the message names the option's own file
+        set_at(document, "/cluster/link", preset ? link : std::filesystem::absolute(link).string(),
+               "--link");
     }
     if (values.count("strategy") != 0) {
         set_at(document, "/sync/strategy", values["strategy"].as<std::string>(), "--strategy");
@@ -44,6 +50,23 @@ void change_document(const po::variables_map& values, const std::string& file, J
             }
             apply_override(document, assignment);
         }
+    }
+}
+
+std::string read_link_text(const std::string& link) {
+    if (const LinkPreset* preset = looks_like_preset(link) ? find_preset(link) : nullptr) {
+        return json_text(preset_document(*preset));
+    }
+    try {
+        return read_text_file(link);
+    } catch (const InputError& error) {
+        if (!looks_like_preset(link)) {
+            throw;
+        }
+        throw InputError(link, "",
+                         fmt::format("{}, or a preset such as {}; bucketwise link list names all",
+                                     error.expected(), fmt::join(nearest_presets(link), ", ")),
+                         error.got());
     }
 }
 

@@ -21,6 +21,9 @@ Json read_scenario_document(const boost::program_options::variables_map& values,
 void change_document(const boost::program_options::variables_map& values, const std::string& file,
                      Json& document);
 
+// The text of a link file or of a preset that --link names. Throws InputError.
+std::string read_link_text(const std::string& link);
+
 struct PositionalArgument {
     const char* option = "";  // among the options
     int most = 1;             // -1: any number

@@ -7,6 +7,7 @@
 #include "sim/error.h"
 #include "sim/json_input.h"
 #include "sim/link_input.h"
+#include "sim/link_presets.h"
 
 namespace bucketwise {
 namespace {
@@ -45,7 +46,11 @@ Json inlined(const Json& link, const std::string& naming_file, const FileReader&
     if (!link.is_string() || depth == 0) {
         return link;
     }
-    const std::string path = path_beside(naming_file, link.get<std::string>());
+    const std::string name = link.get<std::string>();
+    if (const LinkPreset* preset = looks_like_preset(name) ? find_preset(name) : nullptr) {
+        return preset_document(*preset);
+    }
+    const std::string path = path_beside(naming_file, name);
     Json document = parse_json(read_file(path), path);
     for (const char* tier : {"intra", "inter"}) {
         if (document.is_object() && document.contains(tier)) {

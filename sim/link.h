@@ -120,6 +120,7 @@ struct LinkParameters {
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
     std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;
+    std::string preset = {};  // that it was named as (sim/link_presets.h); empty: none
     bool operator==(const LinkParameters&) const = default;
 };
 

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/link_presets.h"
 #include "sim/network/topology_input.h"
 
 namespace bucketwise {
@@ -36,7 +37,11 @@ class LinkReader {
 
   private:
     LinkParameters read_named(const JsonPlace& place) {
-        const std::string path = path_beside(place.file, read_string(place));
+        const std::string name = read_string(place);
+        if (const LinkPreset* preset = looks_like_preset(name) ? find_preset(name) : nullptr) {
+            return preset_link(*preset, PresetEnd::typical);
+        }
+        const std::string path = path_beside(place.file, name);
         if (std::find(open_files_.begin(), open_files_.end(), path) != open_files_.end()) {
             place.fail("link files that end somewhere",
                        fmt::format("a cycle: {} -> {}", fmt::join(open_files_, " -> "), path));
@@ -47,16 +52,22 @@ class LinkReader {
                        "more");
         }
         open_files_.push_back(path);
-        const Json document = parse_json(read_text(place, path), path);
+        const Json document = parse_json(read_text(place, name, path), path);
         LinkParameters link = read_inline({&document, path, ""});
         open_files_.pop_back();
         return link;
     }
 
-    std::string read_text(const JsonPlace& place, const std::string& path) {
+    std::string read_text(const JsonPlace& place, const std::string& name,
+                          const std::string& path) {
         try {
             return read_file_(path);
         } catch (const InputError& error) {
+            if (looks_like_preset(name)) {
+                place.fail(fmt::format("a link file that can be read ({}), or a preset such as {}",
+                                       path, fmt::join(nearest_presets(name), ", ")),
+                           error.got());
+            }
             place.fail(fmt::format("a link file that can be read ({})", path), error.got());
         }
     }

@@ -16,6 +16,7 @@ constexpr std::size_t dtype_count = all_dtypes.size();
 // The open bucket of one dtype.
 struct Accumulator {
     Bucket open;
+    Bytes counted;           // of the open bucket, as limits count
     std::size_t closed = 0;  // buckets this dtype has closed: the index of the current limit
 };
 
@@ -31,10 +32,13 @@ class Planner {
             return;
         }
         Accumulator& accumulator = accumulator_for(gradient.dtype);
-        close_before(accumulator, gradient.size());
+        const Bytes counted =
+            policy_.limits_count_elements ? Bytes{gradient.numel} : gradient.size();
+        close_before(accumulator, counted);
         accumulator.open.gradients.push_back(index);
         accumulator.open.size += gradient.size();
-        close_after(accumulator, gradient.size());
+        accumulator.counted += counted;
+        close_after(accumulator, counted);
     }
 
     // What is left open goes last, the dtype that appeared last first: the order in which PyTorch
@@ -88,6 +92,7 @@ class Planner {
     void close(Accumulator& a) {
         const DType dtype = a.open.dtype;
         plan_.buckets.push_back(std::exchange(a.open, Bucket{{}, dtype, {}}));
+        a.counted = {};
         ++a.closed;
     }
 
@@ -95,7 +100,7 @@ class Planner {
         if (policy_.closing != Closing::strict || a.open.gradients.empty()) {
             return;
         }
-        const Bytes joined = a.open.size + next;
+        const Bytes joined = a.counted + next;
         if (joined > limit_of(a)) {
             narrow(a, Bytes{1}, joined - Bytes{1});
             close(a);
@@ -108,11 +113,11 @@ class Planner {
         if (policy_.closing == Closing::per_gradient) {
             close(a);
         } else if (policy_.closing == Closing::overshoot) {
-            if (a.open.size >= limit_of(a)) {
-                narrow(a, a.open.size - joined + Bytes{1}, a.open.size);
+            if (a.counted >= limit_of(a)) {
+                narrow(a, a.counted - joined + Bytes{1}, a.counted);
                 close(a);
             } else {
-                narrow(a, a.open.size + Bytes{1}, unbounded);
+                narrow(a, a.counted + Bytes{1}, unbounded);
             }
         }
     }

@@ -51,6 +51,9 @@ struct PlanPolicy {
     // PyTorch when it constructs the reducer, before it knows the readiness order: buckets sorted
     // by their smallest gradient index, then the list reversed, since backward runs in reverse.
     bool reversed_after_sort = false;
+    // Limits are numbers of elements, whatever the dtype: a limit of Bytes{n} then means n of them
+    // (Megatron-LM, DeepSpeed).
+    bool limits_count_elements = false;
     bool operator==(const PlanPolicy&) const = default;
 };
 

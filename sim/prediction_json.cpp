@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/settings.h"
+#include "sim/framework.h"
 
 namespace bucketwise {
 namespace {
@@ -37,17 +37,62 @@ Json row(const Evaluation& evaluation) {
     return json;
 }
 
-Json settings(const Scenario& scenario, const Prediction& prediction) {
-    Json json = Json::object();
-    if (!prediction.fastest().cap) {
-        return json;
+Json number(double value) {
+    return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
+}
+
+Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
+    Json sizes = Json::array();
+    for (const Bytes size : choice.bucket_bytes) {
+        sizes.push_back(size.count);
     }
-    for (const FrameworkSetting& setting : settings_for(scenario, prediction)) {
-        const bool whole = setting.value && *setting.value == std::floor(*setting.value);
-        json[std::string(setting.framework)][std::string(setting.key)] =
-            !setting.value ? Json(nullptr)
-            : whole        ? Json(static_cast<std::int64_t>(*setting.value))
-                           : Json(*setting.value);
+    return {{"buckets", choice.bucket_bytes.size()},
+            {"bucket_bytes", std::move(sizes)},
+            {"step_ms", to_ms(choice.step)},
+            {"loss", setting.loss_of(choice.step)}};
+}
+
+Json setting_json(const FrameworkSetting& setting) {
+    const std::string key(setting.key);
+    Json json = choice(setting, setting.best);
+    json[key] = setting.best.value ? number(*setting.best.value) : Json(nullptr);
+    json["typed"] = setting.typed;
+    json["ideal_step_ms"] = to_ms(setting.ideal);
+    json["ideal"] = setting.ideal_is_optimum ? "optimum" : "best simulated";
+    json["assumes"] = setting.assumes;
+    json["default"] = choice(setting, setting.framework_default);
+    json["default"][key] = number(setting.framework_default.value.value_or(0));
+    if (!setting.typed_elsewhere.empty()) {
+        json["typed_elsewhere"] = setting.typed_elsewhere;
+    }
+    if (setting.cycle) {
+        json["HOROVOD_CYCLE_TIME"] = to_ms(*setting.cycle);
+    }
+    if (setting.without_overlap) {
+        json["without_overlap_step_ms"] = to_ms(*setting.without_overlap);
+    }
+    if (!setting.typed_list.empty()) {
+        json["list"] = choice(setting, setting.list);
+        json["list"]["typed"] = setting.typed_list;
+    }
+    return json;
+}
+
+Json settings(const Prediction& prediction) {
+    Json json = Json::object();
+    for (const FrameworkSetting& setting : prediction.settings) {
+        json[std::string(setting.framework)] = setting_json(setting);
+    }
+    return json;
+}
+
+Json link_ends_json(const std::vector<LinkEnd>& ends) {
+    Json json = Json::array();
+    for (const LinkEnd& end : ends) {
+        json.push_back({{"end", name_of(end.end)},
+                        {"best", row(end.best)},
+                        {"advised_step_ms", to_ms(end.with_choice)},
+                        {"regret", end.regret()}});
     }
     return json;
 }
@@ -80,8 +125,12 @@ Json to_json(const Scenario& scenario, const Prediction& prediction) {
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
               {"sweep", std::move(sweep)},
-              {"settings", settings(scenario, prediction)},
+              {"settings", settings(prediction)},
               {"notes", prediction.notes}};
+    if (!prediction.link_ends.empty()) {
+        json["link_preset"] = {{"name", scenario.link.preset},
+                               {"ends", link_ends_json(prediction.link_ends)}};
+    }
     if (prediction.configured) {
         json["configured"] = row(*prediction.configured);
     }

@@ -33,6 +33,17 @@ inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
     return workload.forward.empty() ? StepPart::closing : StepPart::last_forward;
 }
 
+// Whether a comm hook narrows the bucket, and what then travels.
+inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
+    return sync.comm_hook != CommHook::none &&
+           element_size(bucket.dtype) > element_size(DType::float16);
+}
+inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
+    return hook_casts(sync, bucket) ? Bytes{bucket.size.count / element_size(bucket.dtype).count *
+                                            element_size(DType::float16).count}
+                                    : bucket.size;
+}
+
 class ProgramBuilder {
   public:
     ProgramBuilder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
@@ -107,10 +118,10 @@ class ProgramBuilder {
     void send(const Bucket& bucket, std::size_t index) {
         if (sync_.fused_copies) {
             add_bucket_copy(InstructionKind::pack, bucket, index);
-        } else if (casts(bucket)) {
+        } else if (hook_casts(sync_, bucket)) {
             add_bucket_copy(InstructionKind::cast_down, bucket, index);
         }
-        launch(CollectiveKind::all_reduce, Phase::backward, bytes_on_wire(bucket),
+        launch(CollectiveKind::all_reduce, Phase::backward, bytes_on_wire(sync_, bucket),
                static_cast<std::int32_t>(index));
     }
 
@@ -130,7 +141,7 @@ class ProgramBuilder {
     void receive(const Bucket& bucket, std::size_t index) {
         if (sync_.fused_copies && sync_.copies_back) {
             add_bucket_copy(InstructionKind::unpack, bucket, index);
-        } else if (casts(bucket)) {
+        } else if (hook_casts(sync_, bucket)) {
             add_bucket_copy(InstructionKind::cast_up, bucket, index);
         }
     }
@@ -235,7 +246,7 @@ class ProgramBuilder {
     // sizes stands for it. Without one both sizes are the same.
     void add_bucket_copy(InstructionKind kind, const Bucket& bucket, std::size_t index) {
         add_copy(kind, static_cast<std::int32_t>(index),
-                 {(bucket.size + bytes_on_wire(bucket)).count / 2});
+                 {(bucket.size + bytes_on_wire(sync_, bucket)).count / 2});
     }
 
     void add_copy(InstructionKind kind, std::int32_t subject, Bytes payload) {
@@ -243,17 +254,6 @@ class ProgramBuilder {
             add({kind, Phase::backward, subject, workload_.copy_launch,
                  transfer_time(payload, *input_.copy_bandwidth)});
         }
-    }
-
-    [[nodiscard]] bool casts(const Bucket& bucket) const {
-        return sync_.comm_hook != CommHook::none &&
-               element_size(bucket.dtype) > element_size(DType::float16);
-    }
-
-    [[nodiscard]] Bytes bytes_on_wire(const Bucket& bucket) const {
-        return casts(bucket) ? Bytes{bucket.size.count / element_size(bucket.dtype).count *
-                                     element_size(DType::float16).count}
-                             : bucket.size;
     }
 
     void copy_in(std::int32_t gradient) {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/settings.h"
+#include "sim/framework.h"
 
 namespace bucketwise {
 namespace {
@@ -15,6 +15,7 @@ constexpr std::size_t most_telling_rows = 12;
 // A row that lies closer than this to the line between its neighbours, as a share of the best step,
 // tells nothing new.
 constexpr double telling_deviation = 0.002;
+constexpr std::size_t longest_typed = 64;  // in one line of the report
 
 double step_ms(const Evaluation& e) {
     return to_ms(e.times.step());
@@ -341,15 +342,64 @@ std::string curve(const Prediction& prediction) {
                               width / 2);
 }
 
-std::string settings_text(const Scenario& scenario, const Prediction& prediction) {
-    std::string text = "\n  What to type";
-    text += is_ddp(scenario.sync.strategy)
-                ? " (only PyTorch DDP closes buckets exactly as simulated):\n"
-                : " for this cap (each framework closes buckets by a rule of its own):\n";
-    for (const FrameworkSetting& setting : settings_for(scenario, prediction)) {
-        text += fmt::format("    {:<12} {}\n", setting.framework, setting.typed);
+std::string setting_row(std::string_view framework, const FrameworkSetting& setting,
+                        const FrameworkChoice& choice, const std::string& typed) {
+    return fmt::format("    {:<12} {:>7} {:>11.3f} {:>10.2f} %  {}\n", framework,
+                       choice.bucket_bytes.size(), to_ms(choice.step),
+                       100 * setting.loss_of(choice.step), typed);
+}
+
+std::string settings_text(const std::vector<FrameworkSetting>& settings) {
+    if (settings.empty()) {
+        return "";
+    }
+    const bool optimum = std::all_of(settings.begin(), settings.end(),
+                                     [](const auto& s) { return s.ideal_is_optimum; });
+    std::string text = fmt::format(
+        "\n  What to type, and what each framework does with it by its own rule, over {}:\n"
+        "    {:<12} {:>7} {:>11} {:>12}\n",
+        optimum ? "the best of all plans" : "the best simulated", "", "buckets", "step (ms)",
+        "over");
+    for (const FrameworkSetting& setting : settings) {
+        text += setting_row(setting.framework, setting, setting.best, setting.typed);
+        if (!setting.typed_elsewhere.empty()) {
+            // One statement a line.
+            std::string statements = setting.typed_elsewhere;
+            if (const std::size_t first = statements.find("; "); first != std::string::npos) {
+                statements.replace(first, 2, ";\n        ");
+            }
+            text += fmt::format("      {}\n", statements);
+        }
+        if (!setting.typed_list.empty()) {
+            text += setting_row("  or a list", setting, setting.list,
+                                setting.typed_list.size() <= longest_typed
+                                    ? setting.typed_list
+                                    : "bucket_cap_mb_list: see --json");
+        }
     }
     return text;
+}
+
+// Whether what is advised holds over the whole range of a preset.
+std::string link_ends_text(const LinkParameters& link, const std::vector<LinkEnd>& ends) {
+    std::string text;
+    double most = 0;
+    for (const LinkEnd& end : ends) {
+        text += fmt::format("    at its {} end: {:.3f} ms per step", name_of(end.end),
+                            to_ms(end.best.times.step()));
+        text += end.best.cap ? fmt::format(", best cap {}; with the advice above {:.3f} ms\n",
+                                           cap_text(end.best), to_ms(end.with_choice))
+                             : "\n";
+        most = std::max(most, end.regret());
+    }
+    if (text.empty()) {
+        return "";
+    }
+    text = fmt::format("  {} is a preset, a prior and no measurement:\n", link.preset) + text;
+    return ends.front().best.cap
+               ? text + fmt::format("    so over its range the advice costs at most {:.2f} %.\n",
+                                    100 * most)
+               : text;
 }
 
 std::string provenance_text(const LinkParameters& link) {
@@ -407,9 +457,9 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction) 
                        plateau_text(prediction) + binding_text(prediction) +
                        launch_text(prediction);
     if (best.cap) {
-        text += table(prediction) + curve(prediction) + settings_text(scenario, prediction);
+        text += table(prediction) + curve(prediction) + settings_text(prediction.settings);
     }
-    text += provenance_text(scenario.link);
+    text += provenance_text(scenario.link) + link_ends_text(scenario.link, prediction.link_ends);
     for (const std::string& note : prediction.notes) {
         text += fmt::format("  Note: {}.\n", note);
     }

@@ -13,6 +13,7 @@
 #include "sim/device_input.h"
 #include "sim/json_input.h"
 #include "sim/link_input.h"
+#include "sim/link_presets.h"
 #include "sim/network/topology_cost.h"
 
 namespace bucketwise {
@@ -471,12 +472,25 @@ std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& pla
     return read_model_workload(place);
 }
 
-// The topology says how many ranks a node has.
+// The topology says how many ranks a node has. With a preset, which the scenario's own link may
+// have made way for, the same number is no contradiction.
 void place_on_topology(const JsonObject& object, Scenario& scenario) {
-    if (const auto per_node = object.find("ranks_per_node")) {
+    const auto per_node = object.find("ranks_per_node");
+    const bool as_preset =
+        !scenario.link.preset.empty() &&
+        scenario.group.ranks_per_node == std::min(preset_node_gpus, scenario.group.ranks);
+    if (per_node && !as_preset) {
         per_node->fail("no ranks_per_node beside a topology, which says it");
     }
     const JsonPlace link = object.at("link");
+    if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
+        const std::optional<std::int64_t> most = most_ranks_of(*preset);
+        if (most && scenario.group.ranks > *most) {
+            object.at("ranks").fail(fmt::format(
+                "at most {} ranks on one node with the preset {}; of several nodes are {}", *most,
+                preset->name, larger_presets(*preset)));
+        }
+    }
     if (const auto fault = prepare_topology(scenario.link, scenario.group.ranks)) {
         const bool inlined = link.value->is_object();
         const std::string file =

@@ -1,28 +1,29 @@
-// What to type into each framework to get a bucket cap.
+// What to type into each framework for the best buckets that its own rule can give, and what it
+// will then do.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "sim/scenario.h"
+#include "sim/framework.h"
+#include "sim/program.h"
+#include "sim/strategy.h"
 #include "sim/sweep.h"
 
 namespace bucketwise {
 
-struct FrameworkSetting {
-    std::string_view framework;   // key in JSON, for example "pytorch_ddp"
-    std::string_view key;         // the framework's own name of the setting
-    std::optional<double> value;  // in the framework's own unit; none: leave it at its default
-    std::string typed;            // as typed in a script or on a command line
-    bool operator==(const FrameworkSetting&) const = default;
-};
+// A list of caps that saves less than this, as a share of the step, is not worth typing.
+constexpr double noticeable_gain = 1e-3;
 
-// The advised cap (the default where that is to be kept, else the best) in each framework's own
-// unit: PyTorch DDP counts MiB, Megatron-LM parameters, DeepSpeed elements, Horovod bytes. Each
-// closes buckets by a rule of its own, so only the framework whose strategy was simulated gets
-// exactly the predicted buckets. Precondition: there is a cap.
-std::vector<FrameworkSetting> settings_for(const Scenario& scenario, const Prediction& prediction);
+// By framework. Each one's limit is swept over its distinct plans, as predict() sweeps caps, and
+// the fastest taken: the default among equals, else the one with fewer buckets. Horovod's cycle is
+// the default, or where that is faster, the best of a few with the default threshold; its threshold
+// is swept at both. PyTorch's is what `prediction` of the same input advises where that is of DDP.
+// Throws InputError when a step could last longer than longest_duration.
+std::vector<FrameworkSetting> framework_settings(const StepInput& input, const SyncRequest& request,
+                                                 const Prediction& prediction);
+
+// The roundest number from `lowest` to `highest`: one with the fewest digits that are not trailing
+// zeros, of those the smallest. Precondition (asserted): 0 < lowest <= highest.
+std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest);
 
 }  // namespace bucketwise

@@ -16,9 +16,6 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::size_t most_gradients_for_every_plan = 2000;
-constexpr double growth_beyond = 1.01;
-
 std::vector<Bytes> launched_bytes(const Program& program, const BucketPlan& plan) {
     std::vector<Bytes> sizes;
     for (const Collective& collective : program.collectives) {
@@ -39,16 +36,6 @@ std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes>
         progress(static_cast<double>(sweep.size()) / static_cast<double>(caps.size()));
     }
     return sweep;
-}
-
-// The first cap beyond the range, or the first that is `growth` times its lowest; none when the
-// plan is the same for every larger cap.
-std::optional<Bytes> next_cap(const CapRange& range, double growth) {
-    if (!range.highest) {
-        return std::nullopt;
-    }
-    const auto grown = static_cast<std::int64_t>(static_cast<double>(range.lowest.count) * growth);
-    return Bytes{std::max(range.highest->count + 1, grown)};
 }
 
 std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth, Bytes total,
@@ -369,8 +356,8 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     } else if (!caps.empty()) {
         prediction.sweep = evaluate_listed(evaluator, caps, progress);
     } else {
-        prediction.every_plan = input.workload.gradients.size() <= most_gradients_for_every_plan;
-        const double growth = prediction.every_plan ? 1.0 : growth_beyond;
+        const double growth = growth_of_caps(input.workload.gradients.size());
+        prediction.every_plan = growth == 1.0;
         prediction.sweep =
             evaluate_every_plan(evaluator, growth, input.workload.gradient_bytes(), progress);
         if (!prediction.every_plan) {
@@ -398,6 +385,20 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
                              ? defaults.binding(std::nullopt)
                              : evaluator.binding(prediction.sweep[prediction.best].cap);
     return prediction;
+}
+
+double growth_of_caps(std::size_t gradients) {
+    constexpr std::size_t most_for_every_plan = 2000;
+    constexpr double growth_beyond = 1.01;
+    return gradients <= most_for_every_plan ? 1.0 : growth_beyond;
+}
+
+std::optional<Bytes> next_cap(const CapRange& range, double growth) {
+    if (!range.highest) {
+        return std::nullopt;
+    }
+    const auto grown = static_cast<std::int64_t>(static_cast<double>(range.lowest.count) * growth);
+    return Bytes{std::max(range.highest->count + 1, grown)};
 }
 
 double typed_mib(Bytes cap) {

@@ -1,6 +1,7 @@
 // The sweep: the step at every cap that matters, the best of them, and what binds it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,6 +10,8 @@
 
 #include "sim/confidence.h"
 #include "sim/engine.h"
+#include "sim/framework.h"
+#include "sim/link_presets.h"
 #include "sim/plan.h"
 #include "sim/program.h"
 #include "sim/strategy.h"
@@ -37,6 +40,20 @@ struct Binding {
     bool operator==(const Binding&) const = default;
 };
 
+// The same step at one end of what a preset link leaves open.
+struct LinkEnd {
+    PresetEnd end = PresetEnd::slow;
+    Evaluation best;          // the fastest there
+    Duration with_choice{0};  // the step with what is advised for the typical link
+    bool operator==(const LinkEnd&) const = default;
+
+    // What that costs over the fastest, as a share.
+    [[nodiscard]] double regret() const {
+        const double least = std::max(static_cast<double>(best.times.step().count()), 1.0);
+        return static_cast<double>((with_choice - best.times.step()).count()) / least;
+    }
+};
+
 struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap
     // Index into sweep: the fastest, or where parameters are uncertain the one with the least
@@ -54,6 +71,11 @@ struct Prediction {
     Binding binding;               // of the fastest step
     bool every_plan = false;       // whether the sweep holds every plan that any cap can give
     std::vector<std::string> notes;
+    // What to type into each framework: framework_settings() (sim/settings.h) fills it, not
+    // predict(), as many predictions have no use for it.
+    std::vector<FrameworkSetting> settings = {};
+    // Where the link is a preset, both ends of its range: link_ends() (sim/link_ends.h), likewise.
+    std::vector<LinkEnd> link_ends = {};
 
     [[nodiscard]] const Evaluation& fastest() const {
         return default_is_fastest ? default_cap : sweep[best];
@@ -115,6 +137,14 @@ using Progress = std::function<void(double done)>;  // from 0 to 1
 // a note says so. `request.bucket_cap` is the scenario's own cap.
 Prediction predict(const StepInput& input, const SyncRequest& request,
                    const std::vector<Bytes>& caps, const Progress& progress);
+
+// By how much caps rise at least from plan to plan of so many gradients; 1: every plan is looked
+// at.
+double growth_of_caps(std::size_t gradients);
+
+// The first cap beyond the range, or the first that is `growth` times its lowest; none when the
+// plan is the same for every larger cap.
+std::optional<Bytes> next_cap(const CapRange& range, double growth);
 
 // Expected regrets that differ by less are a draw of lots, as shares.
 constexpr double noticeable_regret = 1e-4;

@@ -82,7 +82,7 @@ TEST_CASE("link show refuses by name what it cannot show") {
         CHECK(shown.errors.find("bucketwise: ") == 0);
         CHECK(shown.errors.find(part) != std::string::npos);
     };
-    refused({}, "one link file");
+    refused({}, "show and one link");
     refused({plain}, "--ranks");
     refused({plain, "--ranks", "1"}, "--ranks");
     refused({plain, "--ranks", "2", "--by-messages"}, "no effect without a topology");
@@ -96,6 +96,68 @@ TEST_CASE("link show refuses by name what it cannot show") {
              "all-gather", "--by-messages"},
             "got all-gather of double_binary_tree");
     refused({shipped_link("hierarchical_h100_efa.json"), "--ranks", "16"}, "--ranks-per-node");
+}
+
+Shown run_link_command(const Words& arguments) {
+    Process process(Words{BUCKETWISE_BINARY} + arguments);
+    const int exit_code = process.wait();
+    return {exit_code, process.output(), process.errors()};
+}
+
+TEST_CASE("link list prints every preset with its range") {
+    const Shown listed = run_link_command({"link", "list", "--format", "json"});
+    REQUIRE(listed.exit_code == 0);
+    const nlohmann::json rows = nlohmann::json::parse(listed.output).at("rows");
+    CHECK(rows.size() >= 15);
+    for (const nlohmann::json& row : rows) {
+        INFO(row.dump());
+        CHECK(row["slow_bus_gb_per_s"] < row["typical_bus_gb_per_s"]);
+        CHECK(row["typical_bus_gb_per_s"] < row["fast_bus_gb_per_s"]);
+        CHECK(row["slow_latency_us"] > row["typical_latency_us"]);
+        CHECK(row["typical_latency_us"] > row["fast_latency_us"]);
+    }
+    CHECK(run_link_command({"link", "list"}).output.find("nvlink-h100-8") != std::string::npos);
+    const Shown more = run_link_command({"link", "list", "--ranks", "3"});
+    CHECK(more.exit_code == 2);
+    CHECK(more.errors.find("--ranks has no effect") != std::string::npos);
+    CHECK(run_link_command({"link", "list", "all"}).exit_code == 2);
+}
+
+TEST_CASE("a preset can be shown, saved, changed and named like a file") {
+    TestFolder folder;
+    const nlohmann::json rows = rows_of({"nvlink-h100-8", "--bytes", "1MiB"});
+    CHECK(rows[0]["fast_us"] < rows[0]["time_us"]);
+    CHECK(rows[0]["time_us"] < rows[0]["slow_us"]);
+    const Shown text = show({"eth-10g", "--json"});
+    REQUIRE(text.exit_code == 0);
+    write_file(folder.file("mine.json"), text.output);
+    CHECK(show({folder.file("mine.json"), "--json"}).output == text.output);
+    const Words sizes{"--ranks", "4", "--bytes", "1MB"};
+    CHECK(rows_of(Words{folder.file("mine.json")} + sizes)[0]["time_us"] ==
+          rows_of(Words{"eth-10g"} + sizes)[0]["time_us"]);
+    const Shown many = show({"nvlink-h100-8", "--ranks", "16"});
+    CHECK(many.exit_code == 2);
+    CHECK(many.errors.find("at most 8 with the preset nvlink-h100-8; of several nodes are "
+                           "ib-ndr-400, efa-p5") != std::string::npos);
+}
+
+TEST_CASE("predict and sweep take a preset where they take a link file") {
+    const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
+    const Shown predicted =
+        run_link_command({"predict", scenario, "--link", "eth-1g", "--json", "-"});
+    INFO(predicted.errors);
+    REQUIRE(predicted.exit_code == 0);
+    const nlohmann::json json = nlohmann::json::parse(predicted.output);
+    CHECK(json["link"] == "eth-1g");
+    REQUIRE(json["link_preset"]["ends"].size() == 2);
+    CHECK(json["link_preset"]["ends"][0]["best"]["step_ms"] > json["best"]["step_ms"]);
+    const Shown swept = run_link_command(
+        {"sweep", scenario, "--vary", "/cluster/link=eth-1g,eth-10g,wan-100mbit-50ms"});
+    INFO(swept.errors);
+    CHECK(swept.exit_code == 0);
+    const Shown misspelt = run_link_command({"predict", scenario, "--link", "eth10g"});
+    CHECK(misspelt.exit_code == 2);
+    CHECK(misspelt.errors.find("a preset such as eth-10g") != std::string::npos);
 }
 
 }  // namespace

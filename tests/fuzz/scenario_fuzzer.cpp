@@ -11,12 +11,15 @@
 #include "sim/engine.h"
 #include "sim/error.h"
 #include "sim/json_input.h"
+#include "sim/link_ends.h"
+#include "sim/link_presets.h"
 #include "sim/percentile_report.h"
 #include "sim/percentiles.h"
 #include "sim/perfetto.h"
 #include "sim/prediction_json.h"
 #include "sim/report.h"
 #include "sim/scenario.h"
+#include "sim/settings.h"
 #include "sim/sweep.h"
 #include "tests/fuzz/json_mutator.h"
 
@@ -77,6 +80,13 @@ void predict_and_report(const Scenario& scenario) {
     }
     Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
     prediction.notes = caveats(scenario);
+    if (prediction.fastest().cap &&
+        input.workload.gradients.size() <= most_gradients_for_every_plan) {
+        prediction.settings = framework_settings(input, scenario.sync, prediction);
+    }
+    if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
+        prediction.link_ends = link_ends(input, scenario.sync, caps, *preset, prediction);
+    }
     static_cast<void>(text_report(scenario, prediction));
     static_cast<void>(to_json(scenario, prediction).dump());
     if (input.variation && steps_vary(*input.variation)) {

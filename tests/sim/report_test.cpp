@@ -32,7 +32,9 @@ Prediction predict_scenario(const Scenario& scenario) {
 
 TEST_CASE("the report names the best cap, the default, the plateau and what binds the step") {
     const Scenario scenario = resnet_scenario();
-    const std::string text = text_report(scenario, predict_scenario(scenario));
+    Prediction prediction = predict_scenario(scenario);
+    prediction.settings = framework_settings(step_input(scenario), scenario.sync, prediction);
+    const std::string text = text_report(scenario, prediction);
     for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "default",
                              "Plateau", "bound by: compute", "bucket_cap_mb="}) {
         INFO(part << " in:\n" << text);
@@ -86,20 +88,41 @@ TEST_CASE("the JSON holds the keys of the contract in every row") {
     CHECK(json["plateau_mib"].size() == 2);
 }
 
-TEST_CASE("settings are given in each framework's own unit") {
+TEST_CASE("settings say what to type, how many buckets it gives, and what they lose") {
     const Scenario scenario = resnet_scenario();
-    Prediction prediction;
-    prediction.sweep.resize(1);
-    prediction.sweep[0].cap = Bytes{10 << 20};
-    const std::vector<FrameworkSetting> settings = settings_for(scenario, prediction);
+    Prediction prediction = predict_scenario(scenario);
+    // predict() leaves them out, and then nothing is said.
+    CHECK(to_json(scenario, prediction)["settings"].empty());
+    CHECK(text_report(scenario, prediction).find("What to type") == std::string::npos);
+    prediction.settings = framework_settings(step_input(scenario), scenario.sync, prediction);
+    const Json settings = to_json(scenario, prediction)["settings"];
     REQUIRE(settings.size() == 4);
-    CHECK(settings[0].value == 10);          // PyTorch: MiB
-    CHECK(settings[1].value == 2'621'440);   // Megatron-LM: parameters of 4 bytes
-    CHECK(settings[2].value == 2'621'440);   // DeepSpeed: elements
-    CHECK(settings[3].value == 10'485'760);  // Horovod: bytes
-    prediction.keep_default = true;
-    prediction.default_cap.cap = default_bucket_cap;
-    CHECK_FALSE(settings_for(scenario, prediction)[0].value);
+    const std::string text = text_report(scenario, prediction);
+    for (const auto& [framework, key] : std::vector<std::pair<std::string, std::string>>{
+             {"pytorch_ddp", "bucket_cap_mb"},
+             {"megatron_lm", "ddp_bucket_size"},
+             {"deepspeed", "reduce_bucket_size"},
+             {"horovod", "HOROVOD_FUSION_THRESHOLD"}}) {
+        const Json& setting = settings[framework];
+        INFO(setting.dump());
+        CHECK(setting.contains(key));
+        CHECK(setting["buckets"] == setting["bucket_bytes"].size());
+        std::int64_t bytes = 0;
+        for (const Json& size : setting["bucket_bytes"]) {
+            bytes += size.get<std::int64_t>();
+        }
+        CHECK(bytes == std::int64_t{25'557'032} * 4);
+        CHECK(setting["loss"].get<double>() ==
+              Approx(setting["step_ms"].get<double>() / setting["ideal_step_ms"].get<double>() - 1)
+                  .margin(1e-9));
+        CHECK(setting["loss"].get<double>() >= -1e-12);
+        CHECK(setting["ideal"] == "optimum");
+        CHECK(setting["default"]["step_ms"] >= setting["step_ms"]);
+        CHECK(text.find(setting["typed"].get<std::string>()) != std::string::npos);
+    }
+    CHECK(settings["horovod"]["HOROVOD_CYCLE_TIME"] > 0);
+    // One bucket of all that is there, when all of it is.
+    CHECK(settings["megatron_lm"]["without_overlap_step_ms"] > settings["megatron_lm"]["step_ms"]);
 }
 
 TEST_CASE("the trace obeys the rules of its viewers") {

@@ -1,0 +1,209 @@
+// Presets: that they are links like any other, that their ends are ends, and that a scenario can
+// name them.
+#include "sim/link_presets.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "sim/collective.h"
+#include "sim/json_edit.h"
+#include "sim/json_input.h"
+#include "sim/link_ends.h"
+#include "sim/link_input.h"
+#include "sim/prediction_json.h"
+#include "sim/report.h"
+#include "sim/scenario.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+std::string no_file(const std::string& path) {
+    throw InputError(path, "", "a file that exists", "none");
+}
+
+Json document_with(const Json& link, int ranks) {
+    return {{"name", "ResNet"},
+            {"workload", {{"model", "resnet50"}, {"batch", 32}, {"device", "H100"}}},
+            {"cluster", {{"ranks", ranks}, {"link", link}}},
+            {"sync", {{"strategy", "ddp"}}}};
+}
+
+std::string refusal(const Json& document) {
+    try {
+        parse_scenario(document, "s.json", no_file);
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST_CASE("every preset is a link file, and its ends are no faster and no slower than it is") {
+    for (const LinkPreset& preset : link_presets()) {
+        CAPTURE(std::string(preset.name));
+        const Json document = preset_document(preset);
+        const std::string text = document.dump();
+        const Json again = parse_json(text, "saved.json");
+        LinkParameters saved = read_link({&again, "saved.json", ""}, no_file);
+        const LinkParameters typical = preset_link(preset, PresetEnd::typical);
+        CHECK(saved.preset.empty());  // a file that may have been changed
+        saved.preset = typical.preset;
+        CHECK(saved == typical);
+        const LinkParameters slow = preset_link(preset, PresetEnd::slow);
+        const LinkParameters fast = preset_link(preset, PresetEnd::fast);
+        for (const std::int64_t ranks : {std::int64_t{2}, shown_ranks(preset)}) {
+            for (const std::int64_t bytes : {8LL, 1LL << 16, 1LL << 20, 1LL << 24, 1LL << 30}) {
+                const auto time = [&](const LinkParameters& link) {
+                    return collective_time(CollectiveKind::all_reduce, {bytes}, {ranks, ranks},
+                                           link);
+                };
+                CAPTURE(ranks, bytes);
+                CHECK(time(fast) < time(typical));
+                CHECK(time(typical) < time(slow));
+            }
+        }
+    }
+}
+
+TEST_CASE("a scenario names a preset where a file may stand, and the preset wins") {
+    const Scenario scenario =
+        parse_scenario(document_with("nvlink-h100-8", 8), "folder/s.json", no_file);
+    CHECK(scenario.link.preset == "nvlink-h100-8");
+    CHECK(scenario.link.name == "nvlink-h100-8");
+    CHECK(scenario.link.provenance.source.find("prior") == 0);
+    // A path is a file.
+    CHECK(refusal(document_with("./nvlink-h100-8", 8)).find("a link file that can be read") !=
+          std::string::npos);
+    // Put in place to be changed, it is a link of one's own.
+    Json document = document_with("eth-10g", 4);
+    inline_link(document, "s.json", no_file);
+    document["cluster"]["link"]["segments"][0]["latency_us"] = 1;
+    const Scenario changed = parse_scenario(document, "s.json", no_file);
+    CHECK(changed.link.preset.empty());
+    CHECK(changed.link.segments.front().latency == std::chrono::microseconds{1});
+}
+
+TEST_CASE(
+    "names that are nearly a preset's and ranks that do not fit are refused with what is near") {
+    const std::string misspelt = refusal(document_with("nvlink-h100", 8));
+    CAPTURE(misspelt);
+    CHECK(misspelt.find("s.json: /cluster/link: expected a link file that can be read") == 0);
+    CHECK(misspelt.find("a preset such as nvlink-h100-8") != std::string::npos);
+    const std::string many = refusal(document_with("nvlink-h100-8", 16));
+    CHECK(many ==
+          "s.json: /cluster/ranks: expected at most 8 ranks on one node with the preset "
+          "nvlink-h100-8; of several nodes are ib-ndr-400, efa-p5, got 16");
+    CHECK(refusal(document_with("nvlink-a100-8", 9)).find("ib-hdr-200") != std::string::npos);
+    CHECK(refusal(document_with("ib-ndr-400", 16)).empty());
+    // As many ranks a node as the preset's nodes have are no contradiction.
+    Json per_node = document_with("ib-ndr-400", 16);
+    per_node["cluster"]["ranks_per_node"] = 8;
+    CHECK(refusal(per_node).empty());
+    per_node["cluster"]["ranks_per_node"] = 4;
+    CHECK(refusal(per_node).find("no ranks_per_node beside a topology") != std::string::npos);
+    CHECK(refusal(document_with("", 2)).find("expected") != std::string::npos);
+    CHECK(nearest_presets("wan").front() == "wan-1gbit-20ms");
+    CHECK(nearest_presets("eth-10q").front() == "eth-10g");
+    CHECK(nearest_presets(std::string(100'000, 'x')).size() == 3);
+}
+
+TEST_CASE("a prediction with a preset says what its ends would change") {
+    const Scenario scenario = parse_scenario(document_with("roce-100g", 16), "s.json", no_file);
+    const StepInput input = step_input(scenario);
+    Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+    const LinkPreset& preset = *find_preset(scenario.link.preset);
+    prediction.link_ends = link_ends(input, scenario.sync, {}, preset, prediction);
+    REQUIRE(prediction.link_ends.size() == 2);
+    const LinkEnd& slow = prediction.link_ends[0];
+    const LinkEnd& fast = prediction.link_ends[1];
+    const Duration typical = prediction.fastest().times.step();
+    CHECK(fast.best.times.step() < typical);
+    CHECK(typical < slow.best.times.step());
+    for (const LinkEnd& end : prediction.link_ends) {
+        // What was advised, on the link of that end, by the long way.
+        StepInput there = input;
+        there.link = preset_link(preset, end.end);
+        const std::optional<Bytes> cap =
+            prediction.keep_default ? std::nullopt : prediction.sweep[prediction.best].cap;
+        CHECK(end.with_choice == Evaluator(there, scenario.sync).evaluate(cap).times.step());
+        CHECK(end.regret() >= 0);
+        CHECK(predict(there, scenario.sync, {}, [](double) {}).fastest().times == end.best.times);
+    }
+    const std::string text = text_report(scenario, prediction);
+    CHECK(text.find("roce-100g is a preset, a prior and no measurement") != std::string::npos);
+    CHECK(text.find("at its slow end") != std::string::npos);
+    const Json json = to_json(scenario, prediction);
+    CHECK(json["link_preset"]["name"] == "roce-100g");
+    CHECK(json["link_preset"]["ends"][0]["end"] == "slow");
+    CHECK(json["link_preset"]["ends"][1]["best"]["step_ms"] == to_ms(fast.best.times.step()));
+}
+
+// --- real logs ---
+
+struct LoggedTime {
+    std::int64_t bytes = 0;
+    double us = 0;
+};
+
+// The folder of real logs; empty where there is none.
+std::filesystem::path logs_folder() {
+    const char* named = std::getenv("BUCKETWISE_SHARED_DIR");
+    const std::filesystem::path shared =
+        named != nullptr ? std::filesystem::path(named)
+                         : std::filesystem::path(BUCKETWISE_SCENARIO_DIR) / "../../shared";
+    return std::filesystem::exists(shared / "logs") ? shared / "logs" : std::filesystem::path();
+}
+
+// Out-of-place times of an nccl-tests log, whatever stands before its columns.
+std::vector<LoggedTime> logged_times(const std::filesystem::path& path) {
+    std::vector<LoggedTime> times;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+        const std::size_t prefix = line.find(">:");
+        std::istringstream words(prefix == std::string::npos ? line : line.substr(prefix + 2));
+        LoggedTime time;
+        std::string count, type, operation, next;
+        if (words >> time.bytes >> count >> type >> operation >> next && type == "float") {
+            if (next == "-1") {
+                words >> next;  // the root of newer versions
+            }
+            time.us = std::stod(next);
+            times.push_back(time);
+        }
+    }
+    return times;
+}
+
+TEST_CASE("presets are near what real clusters logged, as scenarios/README.md says") {
+    const std::filesystem::path logs = logs_folder();
+    if (logs.empty()) {
+        WARN("no folder of real logs (BUCKETWISE_SHARED_DIR): nothing to compare presets with");
+        return;
+    }
+    struct Compared {
+        std::string log;
+        std::string preset;
+        std::int64_t ranks;
+        double mean_error;  // as the README has it, and a little
+    };
+    for (const Compared& compared : {Compared{"h100x4-nvlink.txt", "nvlink-h100-8", 4, 0.13},
+                                     Compared{"a100-2x8-ib-old.txt", "ib-hdr-200", 16, 0.19},
+                                     Compared{"h100-2x8-efa-k8s.txt", "efa-p5", 16, 0.18}}) {
+        CAPTURE(compared.log);
+        const std::vector<LoggedTime> times = logged_times(logs / compared.log);
+        REQUIRE(times.size() > 25);
+        const LinkParameters link = preset_link(*find_preset(compared.preset), PresetEnd::typical);
+        double sum = 0;
+        for (const LoggedTime& time : times) {
+            const double us = to_us(collective_time(CollectiveKind::all_reduce, {time.bytes},
+                                                    {compared.ranks, compared.ranks}, link));
+            sum += std::abs(us / time.us - 1);
+        }
+        CHECK(sum / static_cast<double>(times.size()) <= compared.mean_error);
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise
