@@ -11,6 +11,7 @@
 #include "calibrate/measured_run.h"
 #include "calibrate/statistics.h"
 #include "sim/json.h"
+#include "sim/perfetto.h"
 #include "sim/scenario.h"
 #include "sim/sweep.h"
 
@@ -97,6 +98,9 @@ constexpr double regret_goal = 0.01;
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run);
 
 Json to_json(const Comparison& comparison);
+
+// The measured step at the chosen cap, for a trace.
+TraceProcess measured_process(const Comparison& comparison);
 
 // For people: "25 MiB", or "-" without a cap; what point `i` is besides a point.
 std::string cap_text(const std::optional<Bytes>& cap);

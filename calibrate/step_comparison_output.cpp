@@ -170,6 +170,22 @@ Json to_json(const Comparison& comparison) {
     return json;
 }
 
+TraceProcess measured_process(const Comparison& comparison) {
+    const auto track = [](const char* name, const std::vector<PictureSpan>& spans) {
+        TraceTrack result{name, {}};
+        for (const PictureSpan& span : spans) {
+            result.slices.push_back(
+                {span.what, duration_from_ms(span.begin_ms), duration_from_ms(span.end_ms)});
+        }
+        std::stable_sort(result.slices.begin(), result.slices.end(),
+                         [](const auto& a, const auto& b) { return a.begin < b.begin; });
+        return result;
+    };
+    return {fmt::format("measured: rank 0 of {}, medians", comparison.ranks),
+            {track("computing", comparison.measured_picture.computing),
+             track("communication", comparison.measured_picture.communicating)}};
+}
+
 std::string cap_text(const std::optional<Bytes>& cap) {
     return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
 }

@@ -12,6 +12,7 @@
 #include "cli/files.h"
 #include "cli/measured_files.h"
 #include "cli/option_values.h"
+#include "cli/prediction.h"
 #include "cli/scenario_document.h"
 #include "sim/error.h"
 #include "sim/json_edit.h"
@@ -32,9 +33,12 @@ compute records of the measurements. Measured steps are only ever compared with.
 
 po::options_description described_options() {
     po::options_description options("options", 100);
-    options.add_options()                                                                 //
-        ("measurements", po::value<std::string>(), "file that bucketwise measure wrote")  //
-        ("output,o", po::value<std::string>(), "file to write the comparison to, as JSON");
+    options.add_options()                                                                   //
+        ("measurements", po::value<std::string>(), "file that bucketwise measure wrote")    //
+        ("output,o", po::value<std::string>(), "file to write the comparison to, as JSON")  //
+        ("trace", po::value<std::string>(),
+         "write the step at the chosen cap, predicted beside measured, as a trace for "
+         "ui.perfetto.dev");
     add_scenario_options(options);
     options.add_options()("help,h", "show this");
     return options;
@@ -64,6 +68,16 @@ Scenario scenario_to_compare(Json document, const std::string& file, const Measu
     return parse_scenario(timed, file, read_text_file);
 }
 
+std::string comparison_trace(const Scenario& scenario, const Comparison& comparison) {
+    const StepInput input = step_input(scenario);
+    if (!can_be_traced(input)) {
+        throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
+    }
+    return step_trace_beside(scenario, input,
+                             comparison.points[comparison.chosen].measured.asked_cap(),
+                             measured_process(comparison));
+}
+
 }  // namespace
 
 int run_compare(const std::vector<std::string>& arguments) {
@@ -82,10 +96,15 @@ int run_compare(const std::vector<std::string>& arguments) {
     const std::string file = values["scenario"].as<std::string>();
     const std::string measurements = values["measurements"].as<std::string>();
     const std::string output = text_or_empty(values, "output");
+    const std::string trace = text_or_empty(values, "trace");
     check_outputs({{"scenario", file},
                    {"link", text_or_empty(values, "link")},
                    {"measurements", measurements}},
-                  {{"output", output}});
+                  {{"output", output}, {"trace", trace}});
+    if (output == "-" && trace == "-") {
+        throw UsageError{
+            "compare: expected at most one of --output and --trace on standard output, got both"};
+    }
     const Json document = read_scenario_document(values, file);
     const MeasuredRun run = read_runs({measurements}).front();
     const Scenario scenario = scenario_to_compare(document, file, run);
@@ -97,7 +116,10 @@ int run_compare(const std::vector<std::string>& arguments) {
     if (!output.empty()) {
         write_output(output, json_text(to_json(comparison)));
     }
-    if (output != "-") {
+    if (!trace.empty()) {
+        write_output(trace, comparison_trace(scenario, comparison));
+    }
+    if (output != "-" && trace != "-") {
         write_output("-", comparison_report(comparison));
     }
     return exit_done;

@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
+#include "cli/prediction.h"
 #include "cli/progress.h"
 #include "cli/scenario_document.h"
 #include "hw/environment.h"
@@ -55,6 +56,8 @@ po::options_description described_options() {
         ("link", po::value<std::string>(),
          "link file to use instead of one fitted to the trace's all-reduces")    //
         ("ranks", po::value<std::string>(), "of the run, where no trace tells")  //
+        ("trace", po::value<std::string>(),
+         "write the replayed step beside the traced one, for ui.perfetto.dev")  //
         ("help,h", "show this");
     return options;
 }
@@ -204,26 +207,32 @@ std::string report(const KinetoImport& imported) {
 int run_import_kineto(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     po::options_description all;
-    all.add(options).add_options()("trace", po::value<Texts>());
-    const po::variables_map values = parse_with_positional(arguments, all, {"trace", -1});
+    all.add(options).add_options()("traces", po::value<Texts>());
+    const po::variables_map values = parse_with_positional(arguments, all, {"traces", -1});
     if (values.count("help") != 0) {
         std::cout << "usage: bucketwise import kineto TRACE... -o FILE [OPTIONS]\n\n"
                   << options << examples;
         return exit_done;
     }
-    if (values.count("trace") == 0 || values.count("output") == 0) {
+    if (values.count("traces") == 0 || values.count("output") == 0) {
         throw UsageError{
             "import kineto: expected traces, and -o with a file to write; see bucketwise import "
             "kineto --help"};
     }
-    const Texts files = values["trace"].as<Texts>();
+    const Texts files = values["traces"].as<Texts>();
     const std::string output = values["output"].as<std::string>();
     std::vector<NamedFile> inputs{{"link", text_or_empty(values, "link")},
                                   {"model", text_or_empty(values, "model")}};
     for (const std::string& file : files) {
         inputs.push_back({"trace", file});
     }
-    check_outputs(inputs, {{"output", output}});
+    const std::string trace = text_or_empty(values, "trace");
+    check_outputs(inputs, {{"output", output}, {"trace", trace}});
+    if (output == "-" && trace == "-") {
+        throw UsageError{
+            "import kineto: expected at most one of --output and --trace on standard output, got "
+            "both"};
+    }
     KinetoImportRequest request;
     if (values.count("model") != 0) {
         name_after(values["model"].as<std::string>(), request);
@@ -238,7 +247,16 @@ int run_import_kineto(const std::vector<std::string>& arguments) {
     const Scenario scenario = parse_scenario(parse_json(text, output), output, read_text_file);
     const Replay replayed = replay(imported, scenario);
     write_output(output, text);
-    if (output != "-") {
+    if (!trace.empty()) {
+        const StepInput input = step_input(scenario);
+        if (!can_be_traced(input)) {
+            throw InputError("--trace", "", "a step of at most 1,000,000 operations",
+                             "a longer one");
+        }
+        write_output(trace, step_trace_beside(scenario, input, scenario.sync.bucket_cap,
+                                              traced_process(imported.typical, imported.file)));
+    }
+    if (output != "-" && trace != "-") {
         write_output("-", report(imported) + text_of(replayed));
     }
     return exit_done;

@@ -9,7 +9,6 @@
 #include "sim/invariant.h"
 #include "sim/link_ends.h"
 #include "sim/link_presets.h"
-#include "sim/perfetto.h"
 #include "sim/settings.h"
 
 namespace bucketwise {
@@ -20,6 +19,12 @@ constexpr std::int64_t most_traced_operations = 1'000'000;
 std::int64_t operations_of(const StepInput& input) {
     return input.step.accumulation * static_cast<std::int64_t>(input.workload.forward.size() +
                                                                input.workload.backward.size());
+}
+
+std::string trace_of(const std::string& name, const Scenario& scenario, const StepInput& input,
+                     std::optional<Bytes> cap, const std::vector<TraceProcess>& beside) {
+    const Program program = Evaluator(input, scenario.sync).program(cap);
+    return perfetto_trace(name, input, program, simulate({&program, 1}, Record::timeline), beside);
 }
 
 }  // namespace
@@ -54,8 +59,13 @@ std::string best_step_trace(const Scenario& scenario, const StepInput& input,
     invariant(can_be_traced(input), "a trace of as many operations as it can hold");
     const std::optional<Bytes> cap =
         prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
-    const Program program = Evaluator(input, scenario.sync).program(cap);
-    return perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline));
+    return trace_of(scenario.name, scenario, input, cap, {});
+}
+
+std::string step_trace_beside(const Scenario& scenario, const StepInput& input,
+                              std::optional<Bytes> cap, const TraceProcess& real) {
+    invariant(can_be_traced(input), "a trace of as many operations as it can hold");
+    return trace_of("predicted: " + scenario.name, scenario, input, cap, {real});
 }
 
 }  // namespace bucketwise

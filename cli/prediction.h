@@ -1,10 +1,12 @@
 // Predicting for a user: with progress, notes and a trace.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/optimal_plan.h"
+#include "sim/perfetto.h"
 #include "sim/program.h"
 #include "sim/scenario.h"
 #include "sim/sweep.h"
@@ -27,5 +29,9 @@ bool can_be_traced(const StepInput& input);
 // The recommended step for ui.perfetto.dev. Precondition (asserted): it can be traced.
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction);
+
+// The step with this cap, none: the framework's default, beside a real one. Precondition as above.
+std::string step_trace_beside(const Scenario& scenario, const StepInput& input,
+                              std::optional<Bytes> cap, const TraceProcess& real);
 
 }  // namespace bucketwise

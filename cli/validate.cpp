@@ -190,12 +190,14 @@ int conclude(const std::string& folder) {
     const Prediction prediction = predict_with_progress(scenario, input, {});
     report.prediction = text_report(scenario, prediction);
     write("prediction.json", json_text(to_json(scenario, prediction)));
-    if (can_be_traced(input)) {
-        write("trace.json", best_step_trace(scenario, input, prediction));
-    }
 
     report.comparison = compare_steps(scenario, run);
     write("comparison.json", json_text(to_json(report.comparison)));
+    if (can_be_traced(input)) {
+        const MeasuredCap& chosen = report.comparison.points[report.comparison.chosen].measured;
+        write("trace.json", step_trace_beside(scenario, input, chosen.asked_cap(),
+                                              measured_process(report.comparison)));
+    }
     remove_old_pictures(folder);
     if (const auto why = draw_plots(folder)) {
         report.comparison.notes.push_back("there are no pictures: " + *why);

@@ -1,6 +1,7 @@
 #include "sim/perfetto.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <vector>
@@ -19,7 +20,8 @@ class TraceWriter {
           is_graph_(input.step.graph_launch.has_value()),
           program_(program) {}
 
-    std::string write(const std::string& name, const Simulation& simulation) {
+    std::string write(const std::string& name, const Simulation& simulation,
+                      const std::vector<TraceProcess>& beside) {
         for (const Span& span : simulation.timeline.spans) {
             ranks_.insert(span.rank);
             add_slice(span);
@@ -29,31 +31,90 @@ class TraceWriter {
             add_names(name, rank);
         }
         add_flows();
+        for (const TraceProcess& process : beside) {
+            add_process(process);
+        }
         return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump(
             -1, ' ', false, Json::error_handler_t::replace);
     }
 
   private:
+    static std::int64_t process_id(std::int32_t rank) { return std::int64_t{rank} + 1; }
     static int track_id(Track track) { return static_cast<int>(track); }
+    // Threads are numbered through all processes.
+    static std::int64_t thread_id(std::int64_t process, std::int64_t track) {
+        return process * most_tracks + track;
+    }
 
-    Json event(const char* phase, const std::string& name, std::int32_t rank, Track track) const {
-        return {{"ph", phase}, {"name", name}, {"pid", rank}, {"tid", track_id(track)}};
+    // Viewers count in nanoseconds: slices that follow one another must still do so there.
+    static constexpr double ns_per_us = 1e3;
+    static std::int64_t to_ns(Duration time) {
+        return std::chrono::round<std::chrono::nanoseconds>(time).count();
+    }
+    static void set_times(Duration begin, Duration end, Json& slice) {
+        slice["ts"] = static_cast<double>(to_ns(begin)) / ns_per_us;
+        slice["dur"] = static_cast<double>(to_ns(end) - to_ns(begin)) / ns_per_us;
+    }
+
+    static Json event_of(const char* phase, const std::string& name, std::int64_t process,
+                         std::int64_t track) {
+        return {
+            {"ph", phase}, {"name", name}, {"pid", process}, {"tid", thread_id(process, track)}};
+    }
+    static Json event(const char* phase, const std::string& name, std::int32_t rank, Track track) {
+        return event_of(phase, name, process_id(rank), track_id(track));
+    }
+
+    void name_process(const std::string& name, std::int64_t process) {
+        Json named = event_of("M", "process_name", process, 0);
+        named["args"] = {{"name", name}};
+        events_.push_back(std::move(named));
+        Json order = event_of("M", "process_sort_index", process, 0);
+        order["args"] = {{"sort_index", process}};
+        events_.push_back(std::move(order));
+    }
+
+    void name_track(const std::string& name, std::int64_t process, std::int64_t track) {
+        Json thread = event_of("M", "thread_name", process, track);
+        thread["args"] = {{"name", name}};
+        events_.push_back(std::move(thread));
+        Json order = event_of("M", "thread_sort_index", process, track);
+        order["args"] = {{"sort_index", track}};
+        events_.push_back(std::move(order));
     }
 
     void add_names(const std::string& name, std::int32_t rank) {
-        Json process = event("M", "process_name", rank, Track::host);
-        process["args"] = {{"name", fmt::format("{}, rank {}", name, rank)}};
-        events_.push_back(std::move(process));
+        const std::int64_t process = process_id(rank);
+        name_process(fmt::format("{}, rank {}", name, rank), process);
         for (const auto& [track, label] :
              {std::pair(Track::host, "host"), std::pair(Track::compute, "compute stream"),
               std::pair(Track::communication, "communication stream")}) {
-            Json thread = event("M", "thread_name", rank, track);
-            thread["args"] = {{"name", label}};
-            events_.push_back(std::move(thread));
-            Json order = event("M", "thread_sort_index", rank, track);
-            order["args"] = {{"sort_index", track_id(track)}};
-            events_.push_back(std::move(order));
+            name_track(label, process, track_id(track));
         }
+    }
+
+    void add_process(const TraceProcess& process) {
+        const std::int64_t id = next_process();
+        ++others_;
+        name_process(process.name, id);
+        std::int64_t number = 0;
+        for (const TraceTrack& track : process.tracks) {
+            name_track(track.name, id, number);
+            Duration now = track.slices.empty() ? Duration{0} : track.slices.front().begin;
+            for (const TraceSlice& seen : track.slices) {
+                const Duration begin = std::max(seen.begin, now);
+                now = std::max(seen.end, begin);
+                Json slice = event_of("X", seen.name, id, number);
+                slice["cat"] = "measured";
+                set_times(begin, now, slice);
+                events_.push_back(std::move(slice));
+            }
+            ++number;
+        }
+    }
+
+    [[nodiscard]] std::int64_t next_process() const {
+        return (ranks_.empty() ? 0 : process_id(*ranks_.rbegin())) + 1 + others_;
     }
 
     void add_slice(const Span& span) {
@@ -68,8 +129,7 @@ class TraceWriter {
         slice["cat"] = communicates                ? "communication"
                        : span.track == Track::host ? "host"
                                                    : "compute";
-        slice["ts"] = to_us(span.start);
-        slice["dur"] = to_us(span.end - span.start);
+        set_times(span.start, span.end, slice);
         if (communicates) {
             const Collective& collective = program_.collectives[subject];
             slice["args"] = {{"bytes", collective.bytes.count},
@@ -158,14 +218,14 @@ class TraceWriter {
     void add_flow(const Span& from, const Span& to) {
         // A flow binds to the slice that encloses its time, so it leaves just before the slice
         // ends.
-        const Duration leaves =
-            from.end - std::min<Duration>(std::chrono::nanoseconds{1}, (from.end - from.start) / 2);
-        for (const auto& [phase, track, time] : {std::tuple("s", Track::compute, leaves),
-                                                 std::tuple("f", Track::communication, to.start)}) {
+        const std::int64_t leaves = std::max(to_ns(from.end) - 1, to_ns(from.start));
+        for (const auto& [phase, track, time] :
+             {std::tuple("s", Track::compute, leaves),
+              std::tuple("f", Track::communication, to_ns(to.start))}) {
             Json flow = event(phase, "bucket complete", 0, track);
             flow["cat"] = "bucket";
             flow["id"] = to.subject;
-            flow["ts"] = to_us(time);
+            flow["ts"] = static_cast<double>(time) / ns_per_us;
             if (track == Track::communication) {
                 flow["bp"] = "e";
             }
@@ -177,7 +237,9 @@ class TraceWriter {
     bool is_graph_;  // the host issues the step at once
     const Program& program_;
     Json events_ = Json::array();
+    static constexpr std::int64_t most_tracks = 8;
     std::set<std::int32_t> ranks_;
+    std::int64_t others_ = 0;                        // processes
     std::map<std::int32_t, Span> compute_spans_;     // of rank 0, by instruction
     std::map<std::int32_t, Span> collective_spans_;  // by collective
 };
@@ -185,8 +247,8 @@ class TraceWriter {
 }  // namespace
 
 std::string perfetto_trace(const std::string& name, const StepInput& input, const Program& program,
-                           const Simulation& simulation) {
-    return TraceWriter(input, program).write(name, simulation);
+                           const Simulation& simulation, const std::vector<TraceProcess>& beside) {
+    return TraceWriter(input, program).write(name, simulation, beside);
 }
 
 }  // namespace bucketwise

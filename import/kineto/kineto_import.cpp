@@ -264,6 +264,14 @@ class Importer {
         result_.step = median_of(steps_, [](const TracedStep* step) { return step->length; });
         result_.device_busy =
             median_of(steps_, [](const TracedStep* step) { return step->device_busy; });
+        result_.file = file_;
+        result_.typical = **std::min_element(
+            steps_.begin(), steps_.end(), [&](const TracedStep* a, const TracedStep* b) {
+                const auto off = [&](const TracedStep* s) {
+                    return std::max(s->length - result_.step, result_.step - s->length);
+                };
+                return off(a) < off(b);
+            });
         Duration shortest = result_.step;
         Duration longest = result_.step;
         for (const TracedStep* step : steps_) {

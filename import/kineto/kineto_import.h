@@ -65,6 +65,8 @@ struct KinetoImport {
     std::string element;                       // what travels: "float32", ...
     std::optional<Duration> host_issue;        // host time to issue one; none: nothing tells
     std::optional<double> copy_gb_per_s;       // of gradients into and out of buckets
+    TracedStep typical;                        // the step of about median length
+    std::string file;                          // that it is of
     std::vector<Finding> findings;
 };
 

@@ -71,4 +71,39 @@ std::string text_of(const Replay& replay) {
     return text;
 }
 
+TraceProcess traced_process(const TracedStep& step, const std::string& file) {
+    TraceTrack host{"host", {}};
+    TraceTrack compute{"compute stream", {}};
+    TraceTrack communication{"communication stream", {}};
+    for (const std::vector<StepMark>* pass : {&step.forward, &step.backward}) {
+        for (const StepMark& mark : *pass) {
+            if (mark.host > Duration{0}) {
+                host.slices.push_back({mark.name, mark.at - mark.host, mark.at});
+            }
+            if (mark.device > Duration{0}) {
+                compute.slices.push_back(
+                    {mark.name, mark.device_begin, mark.device_begin + mark.device});
+            }
+        }
+    }
+    for (const TracedCollective& collective : step.collectives) {
+        if (collective.begin) {
+            communication.slices.push_back(
+                {fmt::format("{} ({:.2f} MiB)", collective.name, to_mib(collective.bytes)),
+                 *collective.begin, *collective.end});
+        }
+    }
+    for (TraceTrack* track : {&host, &compute, &communication}) {
+        std::stable_sort(track->slices.begin(), track->slices.end(),
+                         [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    }
+    TraceProcess process{fmt::format("traced: {} of {}", step.name, file), {}};
+    for (TraceTrack* track : {&host, &compute, &communication}) {
+        if (!track->slices.empty()) {
+            process.tracks.push_back(std::move(*track));
+        }
+    }
+    return process;
+}
+
 }  // namespace bucketwise

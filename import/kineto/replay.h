@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "import/kineto/kineto_import.h"
+#include "sim/perfetto.h"
 #include "sim/scenario.h"
 #include "sim/units.h"
 
@@ -37,5 +38,9 @@ struct Replay {
 Replay replay(const KinetoImport& imported, const Scenario& scenario);
 
 std::string text_of(const Replay& replay);
+
+// A traced step as it was, for a trace beside the simulated one. What the optimizer ran is left
+// out.
+TraceProcess traced_process(const TracedStep& step, const std::string& file);
 
 }  // namespace bucketwise

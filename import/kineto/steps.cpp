@@ -201,6 +201,9 @@ class StepReader {
         step_.backward_begin = from_ns(backward_begin_ns_ - range_.begin_ns);
         step_.backward_end = from_ns(backward_end_ns_ - range_.begin_ns);
         for_each_event([&](const TraceEvent& event) { visit(event); });
+        for (TimedMark& timed : marks_) {
+            timed.mark.at = from_ns(timed.at_ns - range_.begin_ns);
+        }
         std::stable_sort(marks_.begin(), marks_.end(),
                          [](const TimedMark& a, const TimedMark& b) { return a.at_ns < b.at_ns; });
         if (!trace_.has_device) {
@@ -378,6 +381,7 @@ class StepReader {
             StepMark mark{MarkKind::operation, operation_name(work)};
             mark.device = index_.device_time(i);
             mark.bytes = work.bytes;
+            mark.device_begin = from_ns(work.begin_ns - range_.begin_ns);
             if (event.begin_ns < copy_end_ns_ && first) {
                 mark.kind = copy_kind_;
                 mark.elements = copy_elements_;
@@ -546,6 +550,7 @@ class StepReader {
         bool in_forward = true;
         const auto end_forward = [&] {
             StepMark mark{MarkKind::operation, "forward"};
+            mark.device_begin = from_ns(now - range_.begin_ns);
             mark.device = from_ns(backward_begin_ns_ - now);
             step_.forward.push_back(std::move(mark));
             now = backward_begin_ns_;
@@ -564,11 +569,13 @@ class StepReader {
                 timed.begin_ns > last_ready_ns || copies || timed.mark.kind == MarkKind::collective;
             if (alone && timed.begin_ns <= last_ready_ns) {
                 StepMark between{MarkKind::operation, in_forward ? "forward" : "hooks"};
+                between.device_begin = from_ns(now - range_.begin_ns);
                 between.device = from_ns(std::max<std::int64_t>(timed.begin_ns - now, 0));
                 (in_forward ? step_.forward : step_.backward).push_back(std::move(between));
             } else if (alone) {
                 step_.waited += from_ns(std::max<std::int64_t>(timed.begin_ns - now, 0));
             }
+            timed.mark.device_begin = from_ns((alone ? timed.begin_ns : now) - range_.begin_ns);
             timed.mark.device =
                 from_ns(std::max<std::int64_t>(timed.at_ns - (alone ? timed.begin_ns : now), 0));
             now = std::max(now, blocking_end_ns(timed));
@@ -655,6 +662,12 @@ void begin_at(std::int64_t begin_ns, TracedStep& step) {
     step.begin_ns = begin_ns;
     step.backward_begin -= later;
     step.backward_end -= later;
+    for (std::vector<StepMark>* pass : {&step.forward, &step.backward}) {
+        for (StepMark& mark : *pass) {
+            mark.at -= later;
+            mark.device_begin -= later;
+        }
+    }
     for (TracedCollective& collective : step.collectives) {
         collective.issued -= later;
         if (collective.begin) {

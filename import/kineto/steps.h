@@ -25,8 +25,12 @@ enum class MarkKind : std::uint8_t {
 struct StepMark {
     MarkKind kind = MarkKind::operation;
     std::string name;
-    Duration host{0};            // from the mark before, without waiting for the device
-    Duration device{0};          // on the compute stream
+    Duration host{0};    // from the mark before, without waiting for the device
+    Duration device{0};  // on the compute stream
+    // From the start of the step: when the host was done with it, and when it began on the compute
+    // stream.
+    Duration at{0};
+    Duration device_begin{0};
     std::int64_t elements = -1;  // of a copy: -1: not said
     std::int64_t bytes = -1;     // of a copy; -1: not said
     bool operator==(const StepMark&) const = default;

@@ -11,12 +11,16 @@
 #include "import/inflate.h"
 #include "import/kineto/kineto_import.h"
 #include "import/kineto/replay.h"
+#include "sim/engine.h"
 #include "sim/error.h"
 #include "sim/json_input.h"
+#include "sim/perfetto.h"
 #include "sim/scenario.h"
+#include "sim/sweep.h"
 #include "tests/catch.h"
 #include "tests/import/kineto_trace.h"
 #include "tests/import/text_source.h"
+#include "tests/trace_rules.h"
 
 namespace bucketwise {
 namespace {
@@ -117,6 +121,22 @@ TEST_CASE("a traced step becomes a scenario that takes as long and communicates 
         CHECK(to_us(imported.device_busy) == Approx(9 * 400 + 8 * 4 + 3 * 2));
         CHECK(to_us(replayed.traced_step) == Approx(9 * 400 + 8 * 4 + 3 * 2 + 100).margin(20));
     }
+}
+
+TEST_CASE("the replayed and the traced step share one trace", "[kineto]") {
+    TraceShape shape;
+    shape.device = GENERATE(true, false);
+    const KinetoImport imported = import_kineto({traced(shape)}, {});
+    const Scenario scenario = scenario_of(imported, 100);
+    const StepInput input = step_input(scenario);
+    const Program program = Evaluator(input, scenario.sync).program(std::nullopt);
+    const TraceProcess real = traced_process(imported.typical, imported.file);
+    const Json trace = Json::parse(perfetto_trace(
+        "replayed", input, program, simulate({&program, 1}, Record::timeline), {real}));
+    check_trace_rules(trace);
+    REQUIRE(real.tracks.size() == (shape.device ? 3 : 2));
+    CHECK(real.tracks.back().slices.size() == 2);
+    CHECK(real.tracks.back().slices[0].name == "allreduce (1.15 MiB)");
 }
 
 TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]") {
