@@ -64,7 +64,7 @@ fuzz_build() {
 
 tidy() { tools/run_tidy.py build/release build/fuzz; }
 
-fuzzers=(scenario_fuzzer nccl_tests_fuzzer)
+fuzzers=(scenario_fuzzer nccl_tests_fuzzer kineto_fuzzer)
 
 fuzz() {
     local fuzzer

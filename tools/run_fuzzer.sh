@@ -18,5 +18,5 @@ if (($3 == 0)); then
 fi
 
 mkdir -p "${fuzzer}_corpus"
-"./$fuzzer" "${limit[@]}" -timeout=10 -rss_limit_mb=4096 -max_len=8192 -print_final_stats=1 \
+"./$fuzzer" "${limit[@]}" -timeout=10 -rss_limit_mb=4096 -max_len=16384 -print_final_stats=1 \
     -dict="$fuzzer.dict" -artifact_prefix="${fuzzer}_" "${fuzzer}_corpus" "${fuzzer}_seeds"

@@ -494,15 +494,11 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                                          most_trace_events),
                              "more");
         }
-        constexpr double most_us = 4e15;  // of nanoseconds in 63 bits
-        if (!(std::abs(raw_.begin_us) < most_us) || !(std::abs(raw_.duration_us) < most_us)) {
-            throw InputError(trace_.file, fmt::format("/traceEvents/{}", trace_.events_read - 1),
-                             "times in microseconds", "one beyond 2^52");
-        }
+        check_times();
         TraceEvent event;
         event.kind = kind;
         event.name = interned(raw_.name);
-        event.begin_ns = std::llround(raw_.begin_us * 1e3);
+        event.begin_ns = std::llround((raw_.begin_us - *origin_us_) * 1e3);
         event.end_ns = event.begin_ns + std::llround(std::max(raw_.duration_us, 0.0) * 1e3);
         event.correlation = raw_.correlation;
         event.external_id = raw_.external_id;
@@ -523,6 +519,18 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         trace_.events.push_back(event);
     }
 
+    // Of some seconds; so much that no sum of picoseconds overflows.
+    void check_times() {
+        constexpr double most_us = 1e12;
+        const double origin_us = origin_us_.value_or(raw_.begin_us);
+        sum_us_ += std::max(raw_.duration_us, 0.0);
+        if (!(std::abs(raw_.begin_us - origin_us) <= most_us) || !(sum_us_ <= most_us)) {
+            throw InputError(trace_.file, fmt::format("/traceEvents/{}", trace_.events_read - 1),
+                             "times of one run, in microseconds", "one of weeks");
+        }
+        origin_us_ = origin_us;
+    }
+
     std::int32_t interned(const std::string& name) {
         const auto [found, is_new] =
             name_numbers_.emplace(name, static_cast<std::int32_t>(trace_.names.size()));
@@ -540,6 +548,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     KinetoTrace trace_;
     std::unordered_map<std::string, std::int32_t> name_numbers_;
     std::map<std::pair<std::string, std::string>, std::int32_t> threads_;
+    std::optional<double> origin_us_;  // the first event's
+    double sum_us_ = 0;                // of all durations
     std::size_t depth_ = 0;
     std::size_t event_depth_ = 0;
     bool in_events_ = false;

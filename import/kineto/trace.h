@@ -45,7 +45,7 @@ struct TraceEvent {
     std::int32_t name = 0;      // index into KinetoTrace::names
     std::int32_t thread = 0;    // of the host, or stream of the device: a number for (pid, tid)
     std::int32_t call = -1;     // index into KinetoTrace::calls; -1: says nothing of a collective
-    std::int64_t begin_ns = 0;  // since an origin that all events of the file share
+    std::int64_t begin_ns = 0;  // since the first event of the file
     std::int64_t end_ns = 0;
     std::int64_t correlation = -1;  // the same of a launch and what it launched; -1: not said
     std::int64_t external_id = -1;  // the same of an operation and what it launched; -1: not said

@@ -154,3 +154,26 @@ void mutate_json(Json& document, std::uint32_t seed) {
 }
 
 }  // namespace bucketwise
+
+// libFuzzer knows these functions by their names.
+// NOLINTBEGIN(readability-identifier-naming)
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+
+// Half the time the document changes as JSON, else as bytes.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned seed) {
+    using namespace bucketwise;
+    Json document = Json::parse(std::string_view(reinterpret_cast<const char*>(data), size),
+                                nullptr, /*allow_exceptions=*/false);
+    if (seed % 2 == 0 || document.is_discarded()) {
+        return LLVMFuzzerMutate(data, size, max_size);
+    }
+    mutate_json(document, seed / 2);
+    const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (text.size() > max_size) {
+        return LLVMFuzzerMutate(data, size, max_size);
+    }
+    std::copy(text.begin(), text.end(), data);
+    return text.size();
+}
+// NOLINTEND(readability-identifier-naming)

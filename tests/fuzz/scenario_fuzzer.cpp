@@ -23,10 +23,6 @@
 #include "sim/sweep.h"
 #include "tests/fuzz/json_mutator.h"
 
-// libFuzzer knows these functions by their names.
-// NOLINTBEGIN(readability-identifier-naming)
-extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
-
 namespace bucketwise {
 namespace {
 
@@ -106,6 +102,8 @@ std::string_view text_of(const std::uint8_t* data, std::size_t size) {
 }  // namespace
 }  // namespace bucketwise
 
+// libFuzzer knows this function by its name.
+// NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace bucketwise;
     try {
@@ -116,21 +114,3 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     return 0;
 }
-
-// Half the time the document changes as JSON, else as bytes.
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
-                                               std::size_t max_size, unsigned seed) {
-    using namespace bucketwise;
-    Json document = Json::parse(text_of(data, size), nullptr, /*allow_exceptions=*/false);
-    if (seed % 2 == 0 || document.is_discarded()) {
-        return LLVMFuzzerMutate(data, size, max_size);
-    }
-    mutate_json(document, seed / 2);
-    const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (text.size() > max_size) {
-        return LLVMFuzzerMutate(data, size, max_size);
-    }
-    std::copy(text.begin(), text.end(), data);
-    return text.size();
-}
-// NOLINTEND(readability-identifier-naming)

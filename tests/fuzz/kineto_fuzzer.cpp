@@ -1,0 +1,80 @@
+// Any bytes as a profiler trace, compressed or not: either InputError says what is wrong with them,
+// or they give a scenario that can be replayed.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "import/inflate.h"
+#include "import/kineto/kineto_import.h"
+#include "import/kineto/replay.h"
+#include "sim/error.h"
+#include "sim/scenario.h"
+
+namespace bucketwise {
+namespace {
+
+// libFuzzer's own abort would not say which.
+void require(bool holds) {
+    if (!holds) {
+        std::abort();
+    }
+}
+
+ByteSource source_of(std::string_view text, std::size_t block) {
+    return [text, block](char* buffer, std::size_t size) mutable {
+        const std::size_t count = std::min({text.size(), size, block});
+        std::copy_n(text.data(), count, buffer);
+        text.remove_prefix(count);
+        return count;
+    };
+}
+
+void check(const KinetoImport& imported) {
+    require(imported.ranks >= 1 && imported.step > Duration{0});
+    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+        for (const double us : all_reduce.wire_us) {
+            require(us >= 0);
+        }
+    }
+    Json document = imported.scenario;
+    document["cluster"]["link"] = {
+        {"name", "any"},
+        {"algorithm", "ring"},
+        {"segments", {{{"latency_us", 10}, {"bandwidth_gb_per_s", 10}}}}};
+    const Scenario scenario =
+        parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
+    const Replay replayed = replay(imported, scenario);
+    require(replayed.step >= Duration{0} && !text_of(replayed).empty());
+}
+
+void import_trace(std::string_view text) {
+    try {
+        const TracedRank rank =
+            read_traced_rank(inflated(source_of(text, text.size()), "trace"), "trace");
+        // Where blocks end says nothing.
+        require(read_traced_rank(inflated(source_of(text, 5), "trace"), "trace") == rank);
+        KinetoImportRequest request;
+        if (!rank.world_size) {
+            request.ranks = 2;
+        }
+        check(import_kineto({rank}, request));
+    } catch (const InputError&) {
+        return;
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise
+
+// libFuzzer knows this function by its name.
+// NOLINTNEXTLINE(readability-identifier-naming)
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    // libFuzzer speaks of bytes, the importer of characters.
+    bucketwise::import_trace({reinterpret_cast<const char*>(data), size});
+    return 0;
+}
