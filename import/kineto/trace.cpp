@@ -339,6 +339,11 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                              return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns
                                                              : a.end_ns > b.end_ns;
                          });
+        const std::int64_t first = trace_.events.empty() ? 0 : trace_.events.front().begin_ns;
+        for (TraceEvent& event : trace_.events) {
+            event.begin_ns -= first;
+            event.end_ns -= first;
+        }
         return std::move(trace_);
     }
 

@@ -45,7 +45,7 @@ struct TraceEvent {
     std::int32_t name = 0;      // index into KinetoTrace::names
     std::int32_t thread = 0;    // of the host, or stream of the device: a number for (pid, tid)
     std::int32_t call = -1;     // index into KinetoTrace::calls; -1: says nothing of a collective
-    std::int64_t begin_ns = 0;  // since the first event of the file
+    std::int64_t begin_ns = 0;  // since the first event that is kept
     std::int64_t end_ns = 0;
     std::int64_t correlation = -1;  // the same of a launch and what it launched; -1: not said
     std::int64_t external_id = -1;  // the same of an operation and what it launched; -1: not said
@@ -73,8 +73,9 @@ struct KinetoTrace {
     std::optional<std::int64_t> world_size;
     std::string backend;  // "nccl"
     std::string nccl_version;
-    std::string device;              // the first one's name
-    std::vector<TraceEvent> events;  // by rising begin, of equal ones the longer first
+    std::string device;  // the first one's name
+    std::vector<TraceEvent>
+        events;  // by rising begin, of equal ones the longer first; the first at 0
     std::vector<std::string> names;
     std::vector<CollectiveCall> calls;
     // Of the operations of the host by their External id: what to call what they launched.

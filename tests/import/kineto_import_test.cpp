@@ -216,6 +216,7 @@ TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]"
                           {"args", {{"Python id", 1}}}});
         events.push_back(
             {{"ph", "C"}, {"name", "[memory]"}, {"ts", 1}, {"pid", 0}, {"args", {{"Bytes", 12}}}});
+        // As Kineto does, which writes one thread after the other: the first is not the earliest.
         std::reverse(events.begin(), events.end());
         text = document.dump();
     }
