@@ -46,10 +46,6 @@ po::options_description described_options() {
 
 }  // namespace
 
-std::string brief(const std::string& description) {
-    return description.substr(0, description.find_first_of(";:"));
-}
-
 CommandHelp completion_help() {
     return {.usage = {"bucketwise completion bash|zsh|fish"},
             .options = described_options(),

@@ -13,7 +13,4 @@ std::string bash_completion(const std::vector<DescribedCommand>& commands);
 std::string zsh_completion(const std::vector<DescribedCommand>& commands);
 std::string fish_completion(const std::vector<DescribedCommand>& commands);
 
-// The first sentence or clause of a description, to stand beside its option.
-std::string brief(const std::string& description);
-
 }  // namespace bucketwise

@@ -13,7 +13,9 @@ constexpr std::string_view head =
 # Whether the words before the current one begin with these.
 function __bucketwise_has
     set -l words (commandline -opc)
-    test (count $words) -gt (count $argv); and test "$words[2..(math (count $argv) + 1)]" = "$argv"
+    set -l last (math (count $argv) + 1)
+    test (count $words) -ge $last; or return 1
+    test $last -eq 1; or test "$words[2..$last]" = "$argv"
 end
 
 # Whether they are these and no more.
@@ -67,7 +69,7 @@ std::string lines_of(const DescribedCommand& command) {
         const std::string letter = option.letter.empty() ? "" : " -s " + option.letter;
         const std::string value = option.takes_value ? " -r" + offer(option.values) : "";
         text += fmt::format("complete -c bucketwise -n {}{} -l {}{} -d {}\n", condition, letter,
-                            option.name, value, quoted(brief(option.description)));
+                            option.name, value, quoted(option.description));
     }
     return text;
 }

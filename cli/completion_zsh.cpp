@@ -45,7 +45,7 @@ std::string action(const std::string& what, const Completions& values) {
 
 std::string argument_of(const DescribedOption& option, bool repeats) {
     const std::string star = repeats ? "*" : "";
-    const std::string text = fmt::format("[{}]", escaped(brief(option.description)));
+    const std::string text = fmt::format("[{}]", escaped(option.description));
     const std::string value =
         option.takes_value ? action(option.name, option.values) : std::string();
     const std::string equals = option.takes_value ? "=" : "";

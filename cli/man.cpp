@@ -105,6 +105,7 @@ std::string option_term(const DescribedOption& option) {
 std::string head() {
     return fmt::format(".TH BUCKETWISE 1 \"\" {} \"User Commands\"\n",
                        argument("bucketwise " BUCKETWISE_VERSION)) +
+           ".nh\n.ad l\n"  // commands and keys whole
            ".SH NAME\nbucketwise \\- best gradient\\-bucket size and step time of data\\-parallel "
            "training\n";
 }
