@@ -10,7 +10,7 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::array<Command, 8> benches{{
+constexpr std::array<CommandEntry, 8> benches{{
     {"allreduce", "time, memory and exactness of all-reduces, by algorithm, size and ranks",
      run_bench_allreduce, bench_allreduce_help},
     {"bucketed", "bucket sizes by sequence lengths and batch sizes (CS336)", run_bench_bucketed,

@@ -15,7 +15,7 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::array<Command, 11> commands{{
+constexpr std::array<CommandEntry, 11> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict,
      predict_help},
     {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep,

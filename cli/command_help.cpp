@@ -76,10 +76,10 @@ std::string help_text(const CommandGroup& group) {
     std::string text = fmt::format("usage: bucketwise {}\n\n{}\n\n{}:\n", group.usage,
                                    group.explanation, group.name.empty() ? "commands" : "what");
     std::size_t width = 0;
-    for (const Command& command : group.commands) {
+    for (const CommandEntry& command : group.commands) {
         width = std::max(width, command.name.size());
     }
-    for (const Command& command : group.commands) {
+    for (const CommandEntry& command : group.commands) {
         text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
     }
     return text + std::string(group.text);
@@ -98,7 +98,7 @@ int run_group(const CommandGroup& group, const std::vector<std::string>& argumen
         write_output("-", help_text(group));
         return exit_done;
     }
-    for (const Command& command : group.commands) {
+    for (const CommandEntry& command : group.commands) {
         if (command.name == word) {
             return command.run({arguments.begin() + 1, arguments.end()});
         }
@@ -128,13 +128,13 @@ std::vector<DescribedOption> described_options_of(const CommandHelp& help) {
 
 std::vector<DescribedCommand> described_commands() {
     std::vector<DescribedCommand> described;
-    for (const Command& command : all_commands().commands) {
+    for (const CommandEntry& command : all_commands().commands) {
         const std::string name(command.name);
         if (command.group == nullptr) {
             described.push_back({name, command.summary, command.help()});
             continue;
         }
-        for (const Command& inner : command.group().commands) {
+        for (const CommandEntry& inner : command.group().commands) {
             described.push_back(
                 {name + " " + std::string(inner.name), inner.summary, inner.help()});
         }

@@ -59,7 +59,13 @@ int print_help(const CommandHelp& help);
 
 // --- the commands ---
 
-struct Command;
+struct CommandEntry {
+    std::string_view name;
+    std::string_view summary;
+    int (*run)(const std::vector<std::string>& arguments);
+    CommandHelp (*help)() = nullptr;                  // of a command
+    const struct CommandGroup& (*group)() = nullptr;  // of a group
+};
 
 // Commands that are one word more.
 struct CommandGroup {
@@ -68,15 +74,7 @@ struct CommandGroup {
     std::string_view usage;        // without "bucketwise"
     std::string_view explanation;  // a sentence
     std::string_view text;         // as a command's
-    std::span<const Command> commands;
-};
-
-struct Command {
-    std::string_view name;
-    std::string_view summary;
-    int (*run)(const std::vector<std::string>& arguments);
-    CommandHelp (*help)() = nullptr;           // of a command
-    const CommandGroup& (*group)() = nullptr;  // of a group
+    std::span<const CommandEntry> commands;
 };
 
 // `bucketwise` itself.

@@ -81,7 +81,7 @@ std::string fish_completion(const std::vector<DescribedCommand>& commands) {
     text +=
         "complete -c bucketwise -n '__bucketwise_is' -l help -d 'what there is'\n"
         "complete -c bucketwise -n '__bucketwise_is' -l version -d versions\n";
-    for (const Command& command : all_commands().commands) {
+    for (const CommandEntry& command : all_commands().commands) {
         text += word("__bucketwise_is", std::string(command.name), command.summary);
     }
     for (const DescribedCommand& command : commands) {

@@ -103,7 +103,7 @@ std::string zsh_completion(const std::vector<DescribedCommand>& commands) {
         cases += arguments_of(command);
     }
     std::string first = described("--help", "what there is") + described("--version", "versions");
-    for (const Command& command : all_commands().commands) {
+    for (const CommandEntry& command : all_commands().commands) {
         first += described(std::string(command.name), command.summary);
     }
     std::string text =

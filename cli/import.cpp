@@ -10,7 +10,7 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::array<Command, 3> importers{{
+constexpr std::array<CommandEntry, 3> importers{{
     {"hf", "a model of Hugging Face (its config.json), as a scenario", run_import_hf,
      import_hf_help},
     {"kineto", "a PyTorch profiler's trace, as a scenario that replays it", run_import_kineto,

@@ -428,7 +428,7 @@ std::string link_json_of(const std::string& file) {
     return json_text(link);
 }
 
-constexpr std::array<Command, 2> link_subcommands{{
+constexpr std::array<CommandEntry, 2> link_subcommands{{
     {"list", "the presets that come along", run_link_list, link_list_help},
     {"show", "what collectives cost on a link or a topology, by size", run_link_show,
      link_show_help},
