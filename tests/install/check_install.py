@@ -71,6 +71,10 @@ def check_program(program, prefix, root, folder):
     check("ib-ndr-400" in run(program, "link", "list", cwd=away), "link list")
     run(program, "link", "show", "scenarios/links/nccl_h100_nvlink.json", "--ranks", "4", cwd=away)
     run(program, "predict", "scenarios/two_buckets.json", "--link", "scenarios/links/ethernet_1gbit.json", cwd=away)
+    # Not the source tree's, which the program falls back to.
+    installed = prefix / "share" / "bucketwise" / "scenarios"
+    shutil.copy(installed / "two_buckets.json", installed / "only_installed.json")
+    run(program, "predict", "scenarios/only_installed.json", cwd=away)
     # One's own comes first, and what is nowhere is missed by the name that was typed.
     (away / "scenarios").mkdir()
     (away / "scenarios" / "two_buckets.json").write_text("{}")
