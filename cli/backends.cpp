@@ -22,9 +22,25 @@ void add_backend_options(po::options_description& options) {
          "nccl: most thread blocks (CTAs) of one collective; default: NCCL's choice");
 }
 
+namespace {
+
+std::array<const Backend*, 2> all_backends() {
+    return {&gloo_backend(), &nccl_backend()};
+}
+
+}  // namespace
+
+std::vector<std::string> backend_names() {
+    std::vector<std::string> names;
+    for (const Backend* backend : all_backends()) {
+        names.emplace_back(backend->name());
+    }
+    return names;
+}
+
 const Backend& requested_backend(const po::variables_map& values) {
     const std::string& name = values["backend"].as<std::string>();
-    for (const Backend* backend : {&gloo_backend(), &nccl_backend()}) {
+    for (const Backend* backend : all_backends()) {
         if (backend->name() == name) {
             return *backend;
         }

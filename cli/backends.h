@@ -1,6 +1,9 @@
 // --backend and what is asked of it, the same for every subcommand that runs real ranks.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include <boost/program_options.hpp>
 
 #include "hw/backend.h"
@@ -9,6 +12,9 @@ namespace bucketwise {
 
 // --backend, --share-gpu and --ctas.
 void add_backend_options(boost::program_options::options_description& options);
+
+// All that --backend may name.
+std::vector<std::string> backend_names();
 
 // Throws InputError for a name that no backend has.
 const Backend& requested_backend(const boost::program_options::variables_map& values);

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
 
 #include "cli/backends.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/option_values.h"
 #include "cli/published_allreduce.h"
 #include "cli/scenario_document.h"
@@ -20,8 +20,6 @@ namespace bucketwise {
 namespace {
 
 namespace po = boost::program_options;
-
-constexpr std::string_view usage_line = "usage: bucketwise bench allreduce [OPTIONS]\n\n";
 
 constexpr std::string_view explanation = R"(
 examples:
@@ -332,12 +330,25 @@ void check_arguments(const po::variables_map& values) {
 
 }  // namespace
 
+CommandHelp bench_allreduce_help() {
+    return {.usage = {"bucketwise bench allreduce [OPTIONS]"},
+            .options = described_options(),
+            .text = explanation,
+            .arguments = {.files = false},
+            .values = {{"algorithms",
+                        {.names = {simulated_names.begin(), simulated_names.end()},
+                         .files = false,
+                         .several = true}},
+                       {"format", one_of(all_formats)},
+                       {"link", {}}}};
+}
+
 std::optional<BenchAllReduceOptions> bench_allreduce_options(
     const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
     const po::options_description described = described_options();
     const po::variables_map values = parse_arguments(arguments, described);
     if (values.count("help") != 0) {
-        std::cout << usage_line << described << explanation;
+        print_help(bench_allreduce_help());
         return std::nullopt;
     }
     check_arguments(values);

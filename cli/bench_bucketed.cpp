@@ -176,26 +176,32 @@ ResultTable rows_of(const std::vector<StepVariant>& variants,
     return table;
 }
 
+StepTable step_table() {
+    return {.name = "bucketed",
+            .explanation = explanation,
+            .add_options =
+                [](po::options_description& options) {
+                    options.add_options()  //
+                        ("bucket-cap",
+                         po::value<std::string>()->default_value("1MiB,10MiB,100MiB,1000MiB"),
+                         "bucket sizes")  //
+                        ("sequence-lengths", po::value<std::string>(),
+                         "tokens per sequence, such as 128,256,512; default: the scenario's")  //
+                        ("batches", po::value<std::string>(),
+                         "sequences or images per rank; default: the scenario's");
+                },
+            .variants = variants_of,
+            .rows = rows_of};
+}
+
 }  // namespace
 
+CommandHelp bench_bucketed_help() {
+    return help_of(step_table());
+}
+
 int run_bench_bucketed(const std::vector<std::string>& arguments) {
-    const StepTable table{
-        .name = "bucketed",
-        .explanation = explanation,
-        .add_options =
-            [](po::options_description& options) {
-                options.add_options()  //
-                    ("bucket-cap",
-                     po::value<std::string>()->default_value("1MiB,10MiB,100MiB,1000MiB"),
-                     "bucket sizes")  //
-                    ("sequence-lengths", po::value<std::string>(),
-                     "tokens per sequence, such as 128,256,512; default: the scenario's")  //
-                    ("batches", po::value<std::string>(),
-                     "sequences or images per rank; default: the scenario's");
-            },
-        .variants = variants_of,
-        .rows = rows_of};
-    return run_step_table(table, arguments);
+    return run_step_table(step_table(), arguments);
 }
 
 }  // namespace bucketwise

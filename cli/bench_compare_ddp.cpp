@@ -212,10 +212,8 @@ class Rows {
     std::array<std::array<std::array<std::vector<double>, 2>, ddp_options.size()>, 2> errors_;
 };
 
-}  // namespace
-
-int run_bench_compare_ddp(const std::vector<std::string>& arguments) {
-    const StepTable table{
+StepTable step_table() {
+    return {
         .name = "compare-ddp",
         .explanation = explanation,
         .add_options =
@@ -227,7 +225,16 @@ int run_bench_compare_ddp(const std::vector<std::string>& arguments) {
         .variants = variants_of,
         .rows = [](const auto& variants, const auto& sources,
                    const auto& published) { return Rows(variants, sources, published).build(); }};
-    return run_step_table(table, arguments);
+}
+
+}  // namespace
+
+CommandHelp bench_compare_ddp_help() {
+    return help_of(step_table());
+}
+
+int run_bench_compare_ddp(const std::vector<std::string>& arguments) {
+    return run_step_table(step_table(), arguments);
 }
 
 }  // namespace bucketwise

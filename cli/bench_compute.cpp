@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "calibrate/statistics.h"
 #include "cli/backends.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/progress.h"
@@ -32,8 +32,6 @@ namespace bucketwise {
 namespace {
 
 namespace po = boost::program_options;
-
-constexpr std::string_view usage_line = "usage: bucketwise bench compute SCENARIO [OPTIONS]\n\n";
 
 constexpr std::string_view explanation = R"(
 examples:
@@ -207,12 +205,17 @@ std::string json_report(const ComputeComparison& comparison, Arithmetic arithmet
 
 }  // namespace
 
+CommandHelp bench_compute_help() {
+    return {.usage = {"bucketwise bench compute SCENARIO [OPTIONS]"},
+            .options = described_options(),
+            .text = explanation};
+}
+
 int run_bench_compute(const std::vector<std::string>& arguments) {
     const po::options_description described = described_options();
     const po::variables_map values = parse_arguments(arguments, described);
     if (values.count("help") != 0) {
-        std::cout << usage_line << described << explanation;
-        return exit_done;
+        return print_help(bench_compute_help());
     }
     if (values.count("scenario") == 0) {
         throw UsageError{

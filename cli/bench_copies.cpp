@@ -1,7 +1,6 @@
 // bucketwise bench copies: what packing gradients into a bucket and unpacking them costs, beside a
 // plain copy of as many bytes.
 #include <array>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "calibrate/statistics.h"
 #include "cli/backends.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/result_table.h"
@@ -27,8 +27,6 @@ namespace bucketwise {
 namespace {
 
 namespace po = boost::program_options;
-
-constexpr std::string_view usage_line = "usage: bucketwise bench copies [OPTIONS]\n\n";
 
 constexpr std::string_view explanation = R"(
 examples:
@@ -164,12 +162,19 @@ std::vector<CopyCase> requested_cases(const po::variables_map& values) {
 
 }  // namespace
 
+CommandHelp bench_copies_help() {
+    return {.usage = {"bucketwise bench copies [OPTIONS]"},
+            .options = described_options(),
+            .text = explanation,
+            .arguments = {.files = false},
+            .values = {{"bucket-dtype", one_of(all_dtypes)}}};
+}
+
 int run_bench_copies(const std::vector<std::string>& arguments) {
     const po::options_description described = described_options();
     const po::variables_map values = parse_arguments(arguments, described);
     if (values.count("help") != 0) {
-        std::cout << usage_line << described << explanation;
-        return exit_done;
+        return print_help(bench_copies_help());
     }
     if (values.count("scenario") != 0) {
         throw UsageError{fmt::format(

@@ -130,22 +130,29 @@ ResultTable rows_of(const std::vector<StepVariant>& variants,
     return table;
 }
 
+StepTable step_table() {
+    return {.name = "ddp-strategies",
+            .explanation = explanation,
+            .add_options =
+                [](po::options_description& options) {
+                    options.add_options()(
+                        "strategies",
+                        po::value<std::string>()->default_value("naive,flat,overlap,bucketed"),
+                        "strategies to compare, as scenarios name them");
+                },
+            .variants = variants_of,
+            .rows = rows_of,
+            .values = {{"strategies", some_of(all_strategies)}}};
+}
+
 }  // namespace
 
+CommandHelp bench_ddp_strategies_help() {
+    return help_of(step_table());
+}
+
 int run_bench_ddp_strategies(const std::vector<std::string>& arguments) {
-    const StepTable table{
-        .name = "ddp-strategies",
-        .explanation = explanation,
-        .add_options =
-            [](po::options_description& options) {
-                options.add_options()(
-                    "strategies",
-                    po::value<std::string>()->default_value("naive,flat,overlap,bucketed"),
-                    "strategies to compare, as scenarios name them");
-            },
-        .variants = variants_of,
-        .rows = rows_of};
-    return run_step_table(table, arguments);
+    return run_step_table(step_table(), arguments);
 }
 
 }  // namespace bucketwise

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 
 #include "cli/backends.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/progress.h"
@@ -225,13 +225,18 @@ MeasuredVariants launch(const StepTable& table, const Request& request,
 
 }  // namespace
 
+CommandHelp help_of(const StepTable& table) {
+    return {.usage = {fmt::format("bucketwise bench {} SCENARIO [OPTIONS]", table.name)},
+            .options = described_options(table),
+            .text = table.explanation,
+            .values = table.values};
+}
+
 int run_step_table(const StepTable& table, const std::vector<std::string>& arguments) {
-    const po::options_description described = described_options(table);
-    const po::variables_map values = parse_arguments(arguments, described);
+    const CommandHelp help = help_of(table);
+    const po::variables_map values = parse_arguments(arguments, help.options);
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise bench " << table.name << " SCENARIO [OPTIONS]\n\n"
-                  << described << table.explanation;
-        return exit_done;
+        return print_help(help);
     }
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
     Request request = read_request(table, values, identity);

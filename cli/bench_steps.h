@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include <boost/program_options.hpp>
 
+#include "cli/command_help.h"
 #include "cli/csv.h"
 #include "cli/result_table.h"
 #include "cli/step_variants.h"
@@ -45,7 +47,10 @@ struct StepTable {
                               const std::vector<VariantSource>& sources,
                               const std::optional<CsvFile>& published)>
         rows;
+    std::map<std::string, Completions> values = {};  // of its own options, as CommandHelp has them
 };
+
+CommandHelp help_of(const StepTable& table);
 
 int run_step_table(const StepTable& table, const std::vector<std::string>& arguments);
 

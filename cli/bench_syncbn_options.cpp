@@ -1,7 +1,6 @@
 #include "cli/bench_syncbn_options.h"
 
 #include <algorithm>
-#include <iostream>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
@@ -9,6 +8,7 @@
 
 #include "cli/backends.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/scenario_document.h"
@@ -18,10 +18,6 @@ namespace bucketwise {
 namespace {
 
 namespace po = boost::program_options;
-
-constexpr std::string_view usage_line =
-    "usage: bucketwise bench syncbn [--backend gloo|nccl] [OPTIONS]\n"
-    "       bucketwise bench syncbn SCENARIO --simulate [OPTIONS]\n\n";
 
 constexpr std::string_view explanation = R"(
 examples:
@@ -238,12 +234,21 @@ void check_use(const po::variables_map& values, bool simulates, bool measures) {
 
 }  // namespace
 
+CommandHelp bench_syncbn_help() {
+    return {.usage = {"bucketwise bench syncbn [--backend gloo|nccl] [OPTIONS]",
+                      "bucketwise bench syncbn SCENARIO --simulate [OPTIONS]"},
+            .options = described_options(),
+            .text = explanation,
+            .values = {{"implementations", some_of(all_batch_norm_systems)},
+                       {"passes", one_of(all_batch_norm_passes)}}};
+}
+
 std::optional<BenchSyncBnOptions> bench_syncbn_options(
     const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
     const po::options_description described = described_options();
     const po::variables_map values = parse_arguments(arguments, described);
     if (values.count("help") != 0) {
-        std::cout << usage_line << described << explanation;
+        print_help(bench_syncbn_help());
         return std::nullopt;
     }
     const bool simulates = values.count("simulate") != 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iostream>
 #include <variant>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 
 #include "cli/backends.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/scenario_document.h"
@@ -25,8 +25,6 @@ namespace bucketwise {
 namespace {
 
 namespace po = boost::program_options;
-
-constexpr std::string_view usage_line = "usage: bucketwise bench training [SCENARIO] [OPTIONS]\n\n";
 
 constexpr std::string_view explanation = R"(
 examples:
@@ -280,6 +278,13 @@ void check_simulation(const po::variables_map& values,
 
 }  // namespace
 
+CommandHelp bench_training_help() {
+    return {.usage = {"bucketwise bench training [SCENARIO] [OPTIONS]"},
+            .options = described_options(),
+            .text = explanation,
+            .values = {{"implementations", some_of(all_training_implementations)}}};
+}
+
 std::string_view name_of(TrainingImplementation implementation) {
     switch (implementation) {
         case TrainingImplementation::ddp:
@@ -328,7 +333,7 @@ std::optional<BenchTrainingOptions> bench_training_options(
     const po::options_description described = described_options();
     const po::variables_map values = parse_arguments(arguments, described);
     if (values.count("help") != 0) {
-        std::cout << usage_line << described << explanation;
+        print_help(bench_training_help());
         return std::nullopt;
     }
     BenchTrainingOptions options;

@@ -1,6 +1,5 @@
 // bucketwise calibrate MEASUREMENTS...: link and computing of the machine that was measured.
 #include <cstdint>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "calibrate/calibration.h"
 #include "calibrate/inverse_fit.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/measured_files.h"
 #include "cli/option_values.h"
@@ -192,14 +192,18 @@ Outputs from_steps(const po::variables_map& values) {
 
 }  // namespace
 
+CommandHelp calibrate_help() {
+    return {.usage = {"bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]",
+                      "bucketwise calibrate --steps FILE --scenario FILE -o FILE"},
+            .options = described_options(),
+            .text = examples};
+}
+
 int run_calibrate(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     const po::variables_map values = parse(arguments, options);
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]\n"
-                     "       bucketwise calibrate --steps FILE --scenario FILE -o FILE\n\n"
-                  << options << examples;
-        return exit_done;
+        return print_help(calibrate_help());
     }
     const bool inverse = values.count("steps") != 0 || values.count("scenario") != 0;
     if ((!inverse && values.count("measurements") == 0) || values.count("output") == 0) {

@@ -8,42 +8,43 @@
 #include <fmt/format.h>
 #include <boost/program_options/errors.hpp>
 
+#include "cli/command_help.h"
 #include "hw/environment.h"
 #include "sim/error.h"
 
 namespace bucketwise {
 namespace {
 
-struct Command {
-    std::string_view name;
-    std::string_view summary;
-    int (*run)(const std::vector<std::string>&);
-};
-
-constexpr std::array<Command, 9> commands{{
-    {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict},
-    {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep},
-    {"measure", "the same scenario on real ranks, every sample kept", run_measure},
-    {"calibrate", "link and computing times from measurements", run_calibrate},
-    {"compare", "predicted beside measured, and why they differ", run_compare},
-    {"validate", "measure, calibrate, predict, compare and plot, into one folder", run_validate},
-    {"link", "what collectives cost on a link, by size; the presets that come along", run_link},
-    {"import", "what other tools have written, as files of this one", run_import},
-    {"bench", "all-reduce algorithms on real ranks, side by side", run_bench},
+constexpr std::array<CommandEntry, 11> commands{{
+    {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict,
+     predict_help},
+    {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep,
+     sweep_help},
+    {"measure", "the same scenario on real ranks, every sample kept", run_measure, measure_help},
+    {"calibrate", "link and computing times from measurements", run_calibrate, calibrate_help},
+    {"compare", "predicted beside measured, and why they differ", run_compare, compare_help},
+    {"validate", "measure, calibrate, predict, compare and plot, into one folder", run_validate,
+     validate_help},
+    {"link", "what collectives cost on a link, by size; the presets that come along", run_link,
+     nullptr, link_commands},
+    {"import", "what other tools have written, as files of this one", run_import, nullptr,
+     import_commands},
+    {"bench", "tables of measurements on real ranks; most simulate too", run_bench, nullptr,
+     bench_commands},
+    {"completion", "what completes this program's arguments in bash, zsh or fish", run_completion,
+     completion_help},
+    {"man", "the manual page", run_man, man_help},
 }};
 
-std::string usage() {
-    std::string text =
-        "usage: bucketwise COMMAND [ARGUMENTS]\n\n"
-        "Predicts the best gradient-bucket size and the step time of data-parallel "
-        "training.\n\ncommands:\n";
-    for (const Command& command : commands) {
-        text += fmt::format("  {:<10} {}\n", command.name, command.summary);
-    }
-    return text +
-           "\n  bucketwise COMMAND --help   its options and examples\n"
-           "  bucketwise --version        versions, for a bug report\n";
-}
+constexpr std::string_view text = R"(
+  bucketwise COMMAND --help   its options and examples
+  bucketwise --version        versions, for a bug report
+
+examples:
+  bucketwise predict scenarios/resnet50_8xh100.json
+  bucketwise predict scenarios/resnet50_8xh100.json --link ib-ndr-400 --set /cluster/ranks=64
+  bucketwise validate scenarios/transformer_small.json -o validation
+)";
 
 std::string version() {
     const Environment environment = read_environment();
@@ -53,24 +54,11 @@ std::string version() {
 }
 
 int dispatch(const std::vector<std::string>& arguments) {
-    if (arguments.empty()) {
-        throw UsageError{"expected a command, got none; see bucketwise --help"};
-    }
-    const std::string& name = arguments.front();
-    if (name == "--help" || name == "-h" || name == "help") {
-        fmt::print("{}", usage());
-        return exit_done;
-    }
-    if (name == "--version") {
+    if (!arguments.empty() && arguments.front() == "--version") {
         fmt::print("{}", version());
         return exit_done;
     }
-    for (const Command& command : commands) {
-        if (command.name == name) {
-            return command.run({arguments.begin() + 1, arguments.end()});
-        }
-    }
-    throw UsageError{fmt::format("expected a command, got \"{}\"; see bucketwise --help", name)};
+    return run_group(all_commands(), arguments);
 }
 
 int complain(const std::string& message, int exit_code) {
@@ -80,6 +68,19 @@ int complain(const std::string& message, int exit_code) {
 }
 
 }  // namespace
+
+const CommandGroup& all_commands() {
+    static const CommandGroup group{
+        .name = "",
+        .wants = "a command",
+        .usage = "COMMAND [ARGUMENTS]",
+        .explanation =
+            "Predicts the best gradient-bucket size and the step time of data-parallel "
+            "training.",
+        .text = text,
+        .commands = commands};
+    return group;
+}
 
 int run_command_line(const std::vector<std::string>& arguments) {
     try {

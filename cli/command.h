@@ -31,6 +31,9 @@ int run_link(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);
 int run_import(const std::vector<std::string>& arguments);
 
+int run_completion(const std::vector<std::string>& arguments);
+int run_man(const std::vector<std::string>& arguments);
+
 // bucketwise bench allreduce and its like, likewise.
 int run_bench_allreduce(const std::vector<std::string>& arguments);
 int run_bench_compute(const std::vector<std::string>& arguments);
@@ -40,6 +43,10 @@ int run_bench_ddp_strategies(const std::vector<std::string>& arguments);
 int run_bench_copies(const std::vector<std::string>& arguments);
 int run_bench_training(const std::vector<std::string>& arguments);
 int run_bench_syncbn(const std::vector<std::string>& arguments);
+
+// bucketwise link list and its like, likewise.
+int run_link_list(const std::vector<std::string>& arguments);
+int run_link_show(const std::vector<std::string>& arguments);
 
 // bucketwise import hf and its like, likewise.
 int run_import_hf(const std::vector<std::string>& arguments);

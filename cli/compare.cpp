@@ -1,5 +1,4 @@
 // bucketwise compare SCENARIO: the steps that were measured beside their predictions.
-#include <iostream>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "calibrate/calibration.h"
 #include "calibrate/step_comparison.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/measured_files.h"
 #include "cli/option_values.h"
@@ -80,13 +80,17 @@ std::string comparison_trace(const Scenario& scenario, const Comparison& compari
 
 }  // namespace
 
+CommandHelp compare_help() {
+    return {.usage = {"bucketwise compare SCENARIO --measurements FILE [OPTIONS]"},
+            .options = described_options(),
+            .text = examples};
+}
+
 int run_compare(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     const po::variables_map values = parse_arguments(arguments, options);
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise compare SCENARIO --measurements FILE [OPTIONS]\n\n"
-                  << options << examples;
-        return exit_done;
+        return print_help(compare_help());
     }
     if (values.count("scenario") == 0 || values.count("measurements") == 0) {
         throw UsageError{

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/shipped_files.h"
 #include "sim/error.h"
 
 namespace bucketwise {
@@ -40,7 +41,8 @@ bool write_all(std::FILE* file, const std::string& text) {
     return std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
 }
 
-File open_to_read(const std::string& path) {
+File open_to_read(const std::string& name) {
+    const std::string path = here_or_shipped(name);
     std::error_code error;
     if (fs::is_directory(path, error)) {
         throw InputError(path, "", "a file that can be read", "a folder");

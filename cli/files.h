@@ -10,7 +10,8 @@
 
 namespace bucketwise {
 
-// The whole file. Throws InputError when it is missing, a folder, unreadable or above 256 MiB.
+// The whole file, or what ships under that name (cli/shipped_files.h). Throws InputError when it is
+// missing, a folder, unreadable or above 256 MiB.
 std::string read_text_file(const std::string& path);
 
 // A file of any length, a block at a time; pipes too. Throws InputError when it is missing, a

@@ -4,55 +4,43 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "cli/command.h"
+#include "cli/command_help.h"
 
 namespace bucketwise {
 namespace {
 
-struct Importer {
-    std::string_view name;
-    std::string_view summary;
-    int (*run)(const std::vector<std::string>&);
-};
-
-constexpr std::array<Importer, 3> importers{{
-    {"hf", "a model of Hugging Face (its config.json), as a scenario", run_import_hf},
-    {"kineto", "a PyTorch profiler's trace, as a scenario that replays it", run_import_kineto},
+constexpr std::array<CommandEntry, 3> importers{{
+    {"hf", "a model of Hugging Face (its config.json), as a scenario", run_import_hf,
+     import_hf_help},
+    {"kineto", "a PyTorch profiler's trace, as a scenario that replays it", run_import_kineto,
+     import_kineto_help},
     {"nccl-tests", "what all_reduce_perf printed, as measurements for calibrate",
-     run_import_nccl_tests},
+     run_import_nccl_tests, import_nccl_tests_help},
 }};
 
-std::string usage() {
-    std::string text =
-        "usage: bucketwise import WHAT FILE... -o FILE [OPTIONS]\n\nReads what other tools have "
-        "written.\n\nwhat:\n";
-    for (const Importer& importer : importers) {
-        text += fmt::format("  {:<11} {}\n", importer.name, importer.summary);
-    }
-    return text + "\n  bucketwise import WHAT --help   its options and examples\n";
-}
+constexpr std::string_view text = R"(
+  bucketwise import WHAT --help   its options and examples
+
+examples:
+  bucketwise import nccl-tests all_reduce.log -o measurements.jsonl
+  bucketwise import hf config.json -o scenario.json
+)";
 
 }  // namespace
 
+const CommandGroup& import_commands() {
+    static const CommandGroup group{.name = "import",
+                                    .wants = "what to import",
+                                    .usage = "import WHAT FILE... -o FILE [OPTIONS]",
+                                    .explanation = "Reads what other tools have written.",
+                                    .text = text,
+                                    .commands = importers};
+    return group;
+}
+
 int run_import(const std::vector<std::string>& arguments) {
-    if (arguments.empty()) {
-        throw UsageError{
-            "import: expected what to import, got nothing; see bucketwise import --help"};
-    }
-    const std::string& name = arguments.front();
-    if (name == "--help" || name == "-h" || name == "help") {
-        fmt::print("{}", usage());
-        return exit_done;
-    }
-    for (const Importer& importer : importers) {
-        if (importer.name == name) {
-            return importer.run({arguments.begin() + 1, arguments.end()});
-        }
-    }
-    throw UsageError{fmt::format(
-        "import: expected what to import, got \"{}\"; see bucketwise import --help", name)};
+    return run_group(import_commands(), arguments);
 }
 
 }  // namespace bucketwise

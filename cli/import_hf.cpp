@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/scenario_document.h"
@@ -175,15 +175,22 @@ std::string name_of_model(const std::string& file, const HfModel& model) {
 
 }  // namespace
 
+CommandHelp import_hf_help() {
+    const std::vector<std::string_view>& names = device_preset_names();
+    return {.usage = {"bucketwise import hf CONFIG.json -o FILE [OPTIONS]"},
+            .options = described_options(),
+            .text = examples,
+            .values = {{"arithmetic", one_of(all_arithmetics)},
+                       {"device", {.names = {names.begin(), names.end()}, .files = false}}}};
+}
+
 int run_import_hf(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     po::options_description all;
     all.add(options).add_options()("config", po::value<std::string>());
     const po::variables_map values = parse_with_positional(arguments, all, {"config", 1});
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise import hf CONFIG.json -o FILE [OPTIONS]\n\n"
-                  << options << examples;
-        return exit_done;
+        return print_help(import_hf_help());
     }
     if (values.count("config") == 0 || values.count("output") == 0) {
         throw UsageError{

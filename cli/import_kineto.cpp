@@ -1,7 +1,6 @@
 // bucketwise import kineto TRACE...: a PyTorch profiler's trace as a scenario that replays it.
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "calibrate/link_fit.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/prediction.h"
@@ -204,15 +204,21 @@ std::string report(const KinetoImport& imported) {
 
 }  // namespace
 
+CommandHelp import_kineto_help() {
+    const std::vector<std::string_view>& names = model_names();
+    return {.usage = {"bucketwise import kineto TRACE... -o FILE [OPTIONS]"},
+            .options = described_options(),
+            .text = examples,
+            .values = {{"model", {.names = {names.begin(), names.end()}}}}};
+}
+
 int run_import_kineto(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     po::options_description all;
     all.add(options).add_options()("traces", po::value<Texts>());
     const po::variables_map values = parse_with_positional(arguments, all, {"traces", -1});
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise import kineto TRACE... -o FILE [OPTIONS]\n\n"
-                  << options << examples;
-        return exit_done;
+        return print_help(import_kineto_help());
     }
     if (values.count("traces") == 0 || values.count("output") == 0) {
         throw UsageError{

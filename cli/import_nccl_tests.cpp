@@ -1,5 +1,4 @@
 // bucketwise import nccl-tests LOG...: what all_reduce_perf printed, as measurements.
-#include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/scenario_document.h"
@@ -86,15 +86,19 @@ std::string lines_of(const ImportedAllReduces& imported) {
 
 }  // namespace
 
+CommandHelp import_nccl_tests_help() {
+    return {.usage = {"bucketwise import nccl-tests LOG... -o FILE [OPTIONS]"},
+            .options = described_options(),
+            .text = examples};
+}
+
 int run_import_nccl_tests(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     po::options_description all;
     all.add(options).add_options()("log", po::value<Texts>());
     const po::variables_map values = parse_with_positional(arguments, all, {"log", -1});
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise import nccl-tests LOG... -o FILE [OPTIONS]\n\n"
-                  << options << examples;
-        return exit_done;
+        return print_help(import_nccl_tests_help());
     }
     if (values.count("log") == 0 || values.count("output") == 0) {
         throw UsageError{

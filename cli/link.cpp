@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/result_table.h"
@@ -34,13 +34,26 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view usage_line =
-    "usage: bucketwise link list [--format text|csv|json]\n"
-    "       bucketwise link show LINK [OPTIONS]\n\n";
+constexpr std::string_view group_text = R"(
+  bucketwise link WHAT --help   its options and examples
 
-constexpr std::string_view explanation = R"(
 examples:
   bucketwise link list
+  bucketwise link show ib-ndr-400 --ranks 64
+
+LINK is a preset, a link file, or a scenario whose link and ranks are taken.
+)";
+
+constexpr std::string_view list_text = R"(
+examples:
+  bucketwise link list
+  bucketwise link list --format csv
+
+A preset is a prior, with a range: the table has its ends beside what is typical.
+)";
+
+constexpr std::string_view show_text = R"(
+examples:
   bucketwise link show nvlink-h100-8
   bucketwise link show ib-ndr-400 --json > mine.json
   bucketwise link show scenarios/links/nccl_h100_nvlink.json --ranks 8
@@ -48,12 +61,20 @@ examples:
   bucketwise link show scenarios/links/h100_fat_tree.json --ranks 256 --algorithm hierarchical --by-messages
 
 LINK is a preset, a link file, or a scenario whose link and ranks are taken. A preset is a prior, with a range; a file
-of a preset's name is ./NAME. --json prints the link itself, as a file that can be changed and named with --link. Bus bandwidth is that of nccl-tests: the bytes that
-a rank must send at least, over the time. --by-messages sends every message of the collective over the links of the
-topology, one by one, and says how many there were.
+of a preset's name is ./NAME. --json prints the link itself, as a file that can be changed and named with --link. Bus
+bandwidth is that of nccl-tests: the bytes that a rank must send at least, over the time. --by-messages sends every
+message of the collective over the links of the topology, one by one, and says how many there were.
 )";
 
-po::options_description described_options() {
+po::options_description list_options() {
+    po::options_description options("options", 100);
+    options.add_options()                                                                 //
+        ("format", po::value<std::string>()->default_value("text"), "text, csv or json")  //
+        ("help,h", "show this");
+    return options;
+}
+
+po::options_description show_options() {
     po::options_description options("options", 100);
     options.add_options()                                                                    //
         ("ranks", po::value<std::string>(), "ranks; default: the scenario's")                //
@@ -75,6 +96,14 @@ po::options_description described_options() {
 constexpr std::array<CollectiveKind, 4> all_collectives{
     CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
     CollectiveKind::broadcast};
+
+// That may take the place of a topology's own.
+constexpr std::array<Algorithm, 6> replacing_algorithms{Algorithm::ring,
+                                                        Algorithm::direct,
+                                                        Algorithm::recursive_halving_doubling,
+                                                        Algorithm::double_binary_tree,
+                                                        Algorithm::hierarchical,
+                                                        Algorithm::nvls};
 
 struct LinkRequest {
     std::string file;
@@ -119,18 +148,12 @@ LinkRequest read_link_request(const std::string& file) {
 }
 
 void change_algorithm(LinkParameters& link, const std::string& name) {
-    constexpr std::array<Algorithm, 6> replacing{Algorithm::ring,
-                                                 Algorithm::direct,
-                                                 Algorithm::recursive_halving_doubling,
-                                                 Algorithm::double_binary_tree,
-                                                 Algorithm::hierarchical,
-                                                 Algorithm::nvls};
     if (!link.topology) {
         throw UsageError{
             "link show: --algorithm has no effect without a topology, whose links do "
             "not depend on it"};
     }
-    link.algorithm = choice_named(name, replacing, "--algorithm");
+    link.algorithm = choice_named(name, replacing_algorithms, "--algorithm");
     const bool multicast = link.topology->regular && link.topology->regular->node.multicast;
     if (link.algorithm == Algorithm::nvls && !multicast) {
         throw InputError("--algorithm", "", "nvls only where the topology's node has multicast",
@@ -388,15 +411,6 @@ ResultTable preset_table() {
     return table;
 }
 
-// A list has nothing that these options could change.
-void refuse_all_but_format(const po::variables_map& values) {
-    for (const auto& [name, value] : values) {
-        if (!value.defaulted() && name != "format" && name != "operands") {
-            throw UsageError{fmt::format("link list: --{} has no effect", name)};
-        }
-    }
-}
-
 // The link alone, as a file has it; all that it names put in place.
 std::string link_json_of(const std::string& file) {
     Json document{{"cluster", {{"link", file}}}};
@@ -414,40 +428,80 @@ std::string link_json_of(const std::string& file) {
     return json_text(link);
 }
 
+constexpr std::array<CommandEntry, 2> link_subcommands{{
+    {"list", "the presets that come along", run_link_list, link_list_help},
+    {"show", "what collectives cost on a link or a topology, by size", run_link_show,
+     link_show_help},
+}};
+
 }  // namespace
 
+CommandHelp link_list_help() {
+    return {.usage = {"bucketwise link list [--format text|csv|json]"},
+            .options = list_options(),
+            .text = list_text,
+            .arguments = {.files = false}};
+}
+
+CommandHelp link_show_help() {
+    return {.usage = {"bucketwise link show LINK [OPTIONS]"},
+            .options = show_options(),
+            .text = show_text,
+            .arguments = links(),
+            .values = {{"algorithm", one_of(replacing_algorithms)},
+                       {"collective", one_of(all_collectives)}}};
+}
+
+const CommandGroup& link_commands() {
+    static const CommandGroup group{.name = "link",
+                                    .wants = "list or show",
+                                    .usage = "link list|show [ARGUMENTS]",
+                                    .explanation = "What collectives cost on a link.",
+                                    .text = group_text,
+                                    .commands = link_subcommands};
+    return group;
+}
+
 int run_link(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
-    po::options_description all;
-    all.add(options).add_options()("operands", po::value<std::vector<std::string>>());
-    po::positional_options_description positional;
-    positional.add("operands", -1);
-    po::variables_map values;
-    po::store(po::command_line_parser(arguments).options(all).positional(positional).run(), values);
-    po::notify(values);
+    return run_group(link_commands(), arguments);
+}
+
+int run_link_list(const std::vector<std::string>& arguments) {
+    const CommandHelp help = link_list_help();
+    const po::variables_map values = parse_arguments(arguments, help.options);
     if (values.count("help") != 0) {
-        std::cout << usage_line << options << explanation;
-        return exit_done;
+        return print_help(help);
+    }
+    if (values.count("scenario") != 0) {
+        throw UsageError{
+            fmt::format("link list: expected options, got \"{}\"; see bucketwise link list --help",
+                        values["scenario"].as<std::string>())};
     }
     const TableFormat format =
         choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
-    const auto operands = values.count("operands") != 0
-                              ? values["operands"].as<std::vector<std::string>>()
-                              : std::vector<std::string>{};
-    if (operands == std::vector<std::string>{"list"}) {
-        refuse_all_but_format(values);
-        write_output("-", render(preset_table(), format, Json::object()));
-        return exit_done;
+    write_output("-", render(preset_table(), format, Json::object()));
+    return exit_done;
+}
+
+int run_link_show(const std::vector<std::string>& arguments) {
+    const CommandHelp help = link_show_help();
+    po::options_description all;
+    all.add(help.options).add_options()("operand", po::value<std::string>());
+    const po::variables_map values = parse_with_positional(arguments, all, {"operand", 1});
+    if (values.count("help") != 0) {
+        return print_help(help);
     }
-    if (operands.size() != 2 || operands.front() != "show") {
-        throw UsageError{
-            "link: expected list, or show and one link; see bucketwise link show --help"};
+    if (values.count("operand") == 0) {
+        throw UsageError{"link show: expected one link; see bucketwise link show --help"};
     }
+    const std::string operand = values["operand"].as<std::string>();
+    const TableFormat format =
+        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
     if (values.count("json") != 0) {
-        write_output("-", link_json_of(operands[1]));
+        write_output("-", link_json_of(operand));
         return exit_done;
     }
-    const LinkRequest request = requested_link(values, operands[1]);
+    const LinkRequest request = requested_link(values, operand);
     const Json head{{"link", request.link.name}, {"ranks", request.group.ranks}};
     write_output("-", render(table_of(request), format, head));
     return exit_done;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -32,8 +31,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view usage_line = "usage: bucketwise measure SCENARIO -o FILE [OPTIONS]\n\n";
-
 constexpr std::string_view examples = R"(
 examples:
   bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
@@ -53,11 +50,10 @@ constexpr std::array all_implementations{AllReduceImplementation::library,
                                          AllReduceImplementation::ring,
                                          AllReduceImplementation::direct};
 
-po::options_description described_options() {
+po::options_description described_options(const char* output_text) {
     po::options_description options("options", 100);
-    options.add_options()  //
-        ("output,o", po::value<std::string>(),
-         "file to append measurements to, one JSON object per line")                    //
+    options.add_options()                                                               //
+        ("output,o", po::value<std::string>(), output_text)                             //
         ("ranks", po::value<std::string>(), "how many ranks; default: the scenario's")  //
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
          "caps to measure besides the default, such as 1MiB,25MiB; auto: up to thirteen, each "
@@ -307,12 +303,28 @@ Schedule requested_schedule(const po::variables_map& values, const Scenario& sce
 
 }  // namespace
 
+CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
+                              std::string_view text) {
+    return {.usage = {usage},
+            .options = described_options(output_text),
+            .text = text,
+            .values = {{"all-reduce", one_of(all_implementations)},
+                       {"bucket-cap", {.names = {"auto"}, .files = false}},
+                       {"bytes", {.names = {"auto"}, .files = false}},
+                       {"protocols", some_of(all_protocols)}}};
+}
+
+CommandHelp measure_help() {
+    return help_of_measuring("bucketwise measure SCENARIO -o FILE [OPTIONS]",
+                             "file to append measurements to, one JSON object per line", examples);
+}
+
 std::optional<MeasureOptions> measure_options(const std::vector<std::string>& arguments,
                                               const std::optional<RankIdentity>& identity) {
-    const po::options_description described = described_options();
-    const po::variables_map values = parse_arguments(arguments, described);
+    const CommandHelp help = measure_help();
+    const po::variables_map values = parse_arguments(arguments, help.options);
     if (values.count("help") != 0) {
-        std::cout << usage_line << described << examples;
+        print_help(help);
         return std::nullopt;
     }
     if (values.count("scenario") == 0) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command_help.h"
 #include "cli/rank_job.h"
 #include "hw/backend.h"
 #include "hw/measurement.h"
@@ -32,6 +33,10 @@ struct MeasureOptions {
 // started it; its number of ranks then holds. Throws InputError and UsageError.
 std::optional<MeasureOptions> measure_options(const std::vector<std::string>& arguments,
                                               const std::optional<RankIdentity>& identity);
+
+// What measure takes, and validate, whose -o and text are others.
+CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
+                              std::string_view text);
 
 Transport transport_of(const MeasureOptions& options);
 

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "cli/files.h"
+#include "cli/shipped_files.h"
 
 namespace bucketwise {
 namespace {
@@ -61,20 +62,10 @@ std::string last_line(std::string text) {
     return end == std::string::npos ? text : text.substr(end + 1);
 }
 
-// Beside this program, where it was carried to another machine, or in the source tree that it was
-// built from.
-std::string plot_script() {
-    std::error_code error;
-    const fs::path program = fs::read_symlink("/proc/self/exe", error);
-    const fs::path beside = program.parent_path() / "plots" / "plot.py";
-    return fs::exists(beside, error) ? beside.string()
-                                     : std::string(BUCKETWISE_PLOTS_DIR) + "/plot.py";
-}
-
 }  // namespace
 
 std::optional<std::string> draw_plots(const std::string& folder) {
-    const std::string script = plot_script();
+    const std::string script = shipped_file("plots/plot.py").value_or("plots/plot.py");
     // A python3 of the user's own may come first and know nothing of the system's packages.
     std::string why;
     for (const char* python : {"python3", "/usr/bin/python3"}) {

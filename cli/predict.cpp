@@ -1,5 +1,4 @@
 // bucketwise predict SCENARIO: simulate the step at every cap that matters and say which is best.
-#include <iostream>
 #include <optional>
 
 #include <fmt/format.h>
@@ -7,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/prediction.h"
@@ -101,12 +101,19 @@ bool wants_optimal_plan(const po::variables_map& values) {
 
 }  // namespace
 
+CommandHelp predict_help() {
+    return {.usage = {"bucketwise predict SCENARIO [OPTIONS]"},
+            .options = described_options(),
+            .text = examples,
+            .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
+                       {"plan", {.names = {"optimal"}, .files = false}}}};
+}
+
 int run_predict(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     const po::variables_map values = parse_arguments(arguments, options);
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise predict SCENARIO [OPTIONS]\n\n" << options << examples;
-        return exit_done;
+        return print_help(predict_help());
     }
     if (values.count("scenario") == 0) {
         throw UsageError{

@@ -8,6 +8,7 @@
 
 #include "cli/files.h"
 #include "cli/overrides.h"
+#include "cli/shipped_files.h"
 #include "sim/error.h"
 #include "sim/json_edit.h"
 #include "sim/json_input.h"
@@ -37,8 +38,8 @@ void change_document(const po::variables_map& values, const std::string& file, J
         const std::string link = values["link"].as<std::string>();
         const bool preset = looks_like_preset(link) && find_preset(link) != nullptr;
         static_cast<void>(read_link_text(link));  // so that the message names the option's own file
-        set_at(document, "/cluster/link", preset ? link : std::filesystem::absolute(link).string(),
-               "--link");
+        set_at(document, "/cluster/link",
+               preset ? link : std::filesystem::absolute(here_or_shipped(link)).string(), "--link");
     }
     if (values.count("strategy") != 0) {
         set_at(document, "/sync/strategy", values["strategy"].as<std::string>(), "--strategy");

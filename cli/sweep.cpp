@@ -2,7 +2,6 @@
 // parallel, a row each.
 #include <algorithm>
 #include <exception>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/option_values.h"
 #include "cli/parallel_texts.h"
@@ -48,7 +48,8 @@ examples:
   bucketwise sweep scenarios/resnet50_8xh100.json --vary /cluster/ranks=8..1024:x2 --format csv
   bucketwise sweep scenarios/gpt2_xl_32xh100.json --vary /sync/comm_hook=none,bf16 \
     --vary /cluster/link/inter/segments/4/bandwidth_gb_per_s=25..400:x2 --bucket-cap best
-on many machines; the files of the shards, one after another, are the file of one run:
+
+On many machines; the files of the shards, one after another, are the file of one run:
   sbatch --array=1-16 --wrap 'bucketwise sweep S.json --vary ... --shard $SLURM_ARRAY_TASK_ID/16 \
     -o rows.$(printf %03d $SLURM_ARRAY_TASK_ID).jsonl'
   seq -w 16 | parallel 'bucketwise sweep S.json --vary ... --jobs 1 --shard {}/16 -o rows.{}.jsonl'
@@ -300,13 +301,19 @@ std::int64_t requested_jobs(const po::variables_map& values) {
 
 }  // namespace
 
+CommandHelp sweep_help() {
+    return {.usage = {"bucketwise sweep SCENARIO --vary /json/pointer=VALUES [OPTIONS]"},
+            .options = described_options(),
+            .text = explanation,
+            .values = {{"bucket-cap", {.names = {"best"}, .files = false}},
+                       {"format", {.names = {"jsonl", "csv"}, .files = false}}}};
+}
+
 int run_sweep(const std::vector<std::string>& arguments) {
     const po::options_description options = described_options();
     const po::variables_map values = parse_arguments(arguments, options);
     if (values.count("help") != 0) {
-        std::cout << "usage: bucketwise sweep SCENARIO --vary /json/pointer=VALUES [OPTIONS]\n\n"
-                  << options << explanation;
-        return exit_done;
+        return print_help(sweep_help());
     }
     if (values.count("scenario") == 0) {
         throw UsageError{"sweep: expected a scenario file, got none; see bucketwise sweep --help"};

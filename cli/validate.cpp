@@ -1,7 +1,6 @@
 // bucketwise validate SCENARIO: measure, calibrate, predict, compare and plot, into one folder.
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include "calibrate/calibration.h"
 #include "calibrate/step_comparison.h"
 #include "cli/command.h"
+#include "cli/command_help.h"
 #include "cli/files.h"
 #include "cli/measure.h"
 #include "cli/measure_options.h"
@@ -33,21 +33,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view help = R"(usage: bucketwise validate SCENARIO -o FOLDER [OPTIONS]
-
+constexpr std::string_view explanation = R"(
 Runs the scenario on real ranks, fits link and computing to what was measured in isolation, predicts
 the step at every cap that was measured, and says how far off it was and why. Steps are only ever
-compared with, never fitted to.
+compared with, never fitted to. The folder holds afterwards
 
--o, --output FOLDER   where everything goes; made if it is missing, and empty unless --resume:
-                        report.html, report.md        to read and to send on
-                        measurements.jsonl            every sample
-                        link.json, scenario.json      what was calibrated, to predict with
-                        comparison.json, prediction.json, fit.json, trace.json
-                        *.svg, *.png                  the pictures (python3 with matplotlib)
-
-All other options are those of bucketwise measure: --ranks, --link-rate, --bucket-cap, --rounds, ...
-see bucketwise measure --help.
+  report.html, report.md       to read and to send on
+  measurements.jsonl           every sample
+  link.json, scenario.json     what was calibrated, to predict with
+  comparison.json, prediction.json, fit.json, trace.json
+  *.svg, *.png                 the pictures (python3 with matplotlib)
 
 examples:
   bucketwise validate scenarios/transformer_small.json -o validation
@@ -221,13 +216,19 @@ int conclude(const std::string& folder) {
 
 }  // namespace
 
+CommandHelp validate_help() {
+    return help_of_measuring("bucketwise validate SCENARIO -o FOLDER [OPTIONS]",
+                             "folder where everything goes; made if it is missing, and empty "
+                             "unless --resume",
+                             explanation);
+}
+
 int run_validate(const std::vector<std::string>& arguments) {
     const auto given = [&](std::string_view option) {
         return std::find(arguments.begin(), arguments.end(), option) != arguments.end();
     };
     if (given("--help") || given("-h")) {
-        std::cout << help;
-        return exit_done;
+        return print_help(validate_help());
     }
     std::vector<std::string> measuring = arguments;
     const std::optional<std::string> folder = output_of(measuring, std::nullopt);

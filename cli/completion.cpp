@@ -1,0 +1,76 @@
+// bucketwise completion SHELL: what completes this program's arguments there.
+#include "cli/completion.h"
+
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/scenario_document.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::string_view text = R"(
+examples:
+  source <(bucketwise completion bash)
+  bucketwise completion bash > ~/.local/share/bash-completion/completions/bucketwise
+  bucketwise completion zsh > ~/.zfunc/_bucketwise
+  bucketwise completion fish > ~/.config/fish/completions/bucketwise.fish
+
+For zsh, ~/.zfunc has to be in fpath before compinit runs. Installed with cmake --install, all three are where the shells
+look for them.
+)";
+
+struct Shell {
+    std::string_view name;
+    std::string (*completion)(const std::vector<DescribedCommand>& commands);
+};
+
+constexpr std::array<Shell, 3> shells{
+    {{"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}}};
+
+std::string_view name_of(const Shell& shell) {
+    return shell.name;
+}
+
+po::options_description described_options() {
+    po::options_description options("options", 100);
+    options.add_options()("help,h", "show this");
+    return options;
+}
+
+}  // namespace
+
+CommandHelp completion_help() {
+    return {.usage = {"bucketwise completion bash|zsh|fish"},
+            .options = described_options(),
+            .text = text,
+            .arguments = one_of(shells)};
+}
+
+int run_completion(const std::vector<std::string>& arguments) {
+    const CommandHelp help = completion_help();
+    po::options_description all;
+    all.add(help.options).add_options()("shell", po::value<std::string>());
+    const po::variables_map values = parse_with_positional(arguments, all, {"shell", 1});
+    if (values.count("help") != 0) {
+        return print_help(help);
+    }
+    const std::string name = values.count("shell") != 0 ? values["shell"].as<std::string>() : "";
+    for (const Shell& shell : shells) {
+        if (shell.name == name) {
+            write_output("-", shell.completion(described_commands()));
+            return exit_done;
+        }
+    }
+    throw UsageError{fmt::format(
+        "completion: expected bash, zsh or fish, got {}; see bucketwise completion --help",
+        name.empty() ? "nothing" : "\"" + name + "\"")};
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,44 @@
+# What `cmake --install` puts where: the program with its manual page, completions, scenarios and plots, and the simulator
+# as a library for find_package(bucketwise).
+include(CMakePackageConfigHelpers)
+
+# --- the program ----------------------------------------------------------------------------------
+
+install(TARGETS bucketwise RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY scenarios plots DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise PATTERN __pycache__ EXCLUDE)
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Printed by the program itself, so that they say what it can.
+set(bucketwise_printed ${PROJECT_BINARY_DIR}/printed)
+set(bucketwise_printed_files)
+function(bucketwise_print file folder)
+    add_custom_command(OUTPUT ${bucketwise_printed}/${file}
+        COMMAND bucketwise ${ARGN} > ${bucketwise_printed}/${file}
+        DEPENDS bucketwise VERBATIM)
+    install(FILES ${bucketwise_printed}/${file} DESTINATION ${folder})
+    list(APPEND bucketwise_printed_files ${bucketwise_printed}/${file})
+    set(bucketwise_printed_files ${bucketwise_printed_files} PARENT_SCOPE)
+endfunction()
+file(MAKE_DIRECTORY ${bucketwise_printed})
+bucketwise_print(bucketwise.1 ${CMAKE_INSTALL_MANDIR}/man1 man)
+bucketwise_print(bucketwise ${CMAKE_INSTALL_DATADIR}/bash-completion/completions completion bash)
+bucketwise_print(_bucketwise ${CMAKE_INSTALL_DATADIR}/zsh/site-functions completion zsh)
+bucketwise_print(bucketwise.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d completion fish)
+add_custom_target(bucketwise_printed ALL DEPENDS ${bucketwise_printed_files})
+
+# --- the simulator ----------------------------------------------------------------------------------
+
+# Headers are included as "sim/...", from the folder that a target of the package names.
+install(DIRECTORY sim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bucketwise FILES_MATCHING PATTERN "*.h")
+set_target_properties(bucketwise_sim PROPERTIES EXPORT_NAME sim)
+set_target_properties(bucketwise_options PROPERTIES EXPORT_NAME options)
+install(TARGETS bucketwise_sim bucketwise_options EXPORT bucketwiseTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(bucketwise_package ${CMAKE_INSTALL_LIBDIR}/cmake/bucketwise)
+install(EXPORT bucketwiseTargets NAMESPACE bucketwise:: DESTINATION ${bucketwise_package})
+configure_package_config_file(cmake/bucketwiseConfig.cmake.in ${PROJECT_BINARY_DIR}/bucketwiseConfig.cmake
+                              INSTALL_DESTINATION ${bucketwise_package})
+# Before 1.0 any version may change what the headers declare.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/bucketwiseConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/bucketwiseConfig.cmake ${PROJECT_BINARY_DIR}/bucketwiseConfigVersion.cmake
+        DESTINATION ${bucketwise_package})

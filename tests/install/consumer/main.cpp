@@ -1,0 +1,44 @@
+// A program of somebody else's that predicts with the installed simulator:
+//   consumer SCENARIO
+// prints the prediction as `bucketwise predict --json -` has it, but for what is typed into
+// frameworks.
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/error.h"
+#include "sim/json_input.h"
+#include "sim/prediction_json.h"
+#include "sim/scenario.h"
+#include "sim/settings.h"
+#include "sim/sweep.h"
+
+namespace {
+
+std::string text_of(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace bucketwise;
+    if (argc != 2) {
+        return 2;
+    }
+    try {
+        const std::string path = argv[1];
+        const Scenario scenario = parse_scenario(parse_json(text_of(path), path), path, text_of);
+        const StepInput input = step_input(scenario);
+        Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+        prediction.settings = framework_settings(input, scenario.sync, prediction);
+        std::cout << to_json(scenario, prediction).dump(2) << "\n";
+    } catch (const InputError& error) {
+        std::cerr << error.what() << "\n";
+        return 2;
+    }
+}
