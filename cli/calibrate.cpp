@@ -94,14 +94,16 @@ struct Outputs {
 };
 
 void write(const po::variables_map& values, const Outputs& outputs) {
-    const auto write_if_asked = [&](const char* option, const std::optional<Json>& document) {
+    std::vector<OutputText> files;
+    const auto add_if_asked = [&](const char* option, const std::optional<Json>& document) {
         if (values.count(option) != 0 && document) {
-            write_output(values[option].as<std::string>(), json_text(*document));
+            files.push_back({values[option].as<std::string>(), json_text(*document)});
         }
     };
-    write_if_asked("output", outputs.link);
-    write_if_asked("scenario-output", outputs.scenario);
-    write_if_asked("fit", outputs.fit);
+    add_if_asked("output", outputs.link);
+    add_if_asked("scenario-output", outputs.scenario);
+    add_if_asked("fit", outputs.fit);
+    write_outputs(files);
     const bool stdout_is_taken = text_or_empty(values, "output") == "-" ||
                                  text_or_empty(values, "scenario-output") == "-" ||
                                  text_or_empty(values, "fit") == "-";

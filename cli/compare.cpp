@@ -117,12 +117,14 @@ int run_compare(const std::vector<std::string>& arguments) {
         comparison.notes.emplace_back(
             "the measurements hold no compute records: computing is the scenario's device's");
     }
+    std::vector<OutputText> outputs;
     if (!output.empty()) {
-        write_output(output, json_text(to_json(comparison)));
+        outputs.push_back({output, json_text(to_json(comparison))});
     }
     if (!trace.empty()) {
-        write_output(trace, comparison_trace(scenario, comparison));
+        outputs.push_back({trace, comparison_trace(scenario, comparison)});
     }
+    write_outputs(outputs);
     if (output != "-" && trace != "-") {
         write_output("-", comparison_report(comparison));
     }

@@ -7,8 +7,11 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -61,22 +64,64 @@ void write_in_place(const std::string& path, const std::string& text) {
     }
 }
 
-void write_beside_and_rename(const fs::path& path, const std::string& text) {
-    const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-    std::string name = (folder / (path.filename().string() + ".XXXXXX")).string();
-    const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
-    if (descriptor < 0) {
-        throw std::runtime_error(fmt::format("{}: cannot write: {}", path.string(), reason()));
+// A file's new text beside it, which takes its place when it is told to and is gone if it is not.
+class StagedFile {
+  public:
+    StagedFile(fs::path path, const std::string& text) : path_(std::move(path)) {
+        const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+        name_ = (folder / (path_.filename().string() + ".XXXXXX")).string();
+        const int descriptor = ::mkostemp(name_.data(), O_CLOEXEC);
+        if (descriptor < 0) {
+            name_.clear();
+            fail();
+        }
+        File file(::fdopen(descriptor, "w"));
+        constexpr ::mode_t readable_by_all = 0644;
+        if (!file || !write_all(file.get(), text) || ::fchmod(descriptor, readable_by_all) != 0 ||
+            ::fsync(descriptor) != 0) {
+            fail();
+        }
     }
-    File file(::fdopen(descriptor, "w"));
-    constexpr ::mode_t readable_by_all = 0644;
-    const bool written = file && write_all(file.get(), text) &&
-                         ::fchmod(descriptor, readable_by_all) == 0 && ::fsync(descriptor) == 0;
-    if (!written || std::rename(name.c_str(), path.c_str()) != 0) {
+    ~StagedFile() { discard(); }
+    StagedFile(StagedFile&& other) noexcept
+        : path_(std::move(other.path_)), name_(std::exchange(other.name_, {})) {}
+    StagedFile(const StagedFile&) = delete;
+    StagedFile& operator=(const StagedFile&) = delete;
+    StagedFile& operator=(StagedFile&&) = delete;
+
+    void put_in_place() {
+        if (std::rename(name_.c_str(), path_.c_str()) != 0) {
+            fail();
+        }
+        name_.clear();
+    }
+
+  private:
+    [[noreturn]] void fail() {
         const std::string why = reason();
-        ::unlink(name.c_str());
-        throw std::runtime_error(fmt::format("{}: cannot write: {}", path.string(), why));
+        discard();
+        throw std::runtime_error(fmt::format("{}: cannot write: {}", path_.string(), why));
     }
+    void discard() {
+        if (!name_.empty()) {
+            ::unlink(name_.c_str());
+        }
+    }
+
+    fs::path path_;
+    std::string name_;
+};
+
+// None: a device or a pipe, which is written in place.
+std::optional<fs::path> replaced_file(const std::string& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::exists(status) && !fs::is_regular_file(status)) {
+        return std::nullopt;
+    }
+    // Through a symbolic link, so that the link stays and its target changes.
+    const fs::path target = fs::exists(status) ? fs::canonical(path, error) : fs::path(path);
+    return error ? fs::path(path) : target;
 }
 
 }  // namespace
@@ -116,14 +161,30 @@ std::uint64_t size_of_file(const std::string& path) {
 }
 
 void write_text_file(const std::string& path, const std::string& text) {
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (fs::exists(status) && !fs::is_regular_file(status)) {
-        write_in_place(path, text);
-    } else {
-        // Through a symbolic link, so that the link stays and its target changes.
-        const fs::path target = fs::exists(status) ? fs::canonical(path, error) : fs::path(path);
-        write_beside_and_rename(error ? fs::path(path) : target, text);
+    write_outputs({{path, text}});
+}
+
+void write_outputs(const std::vector<OutputText>& outputs) {
+    std::vector<StagedFile> staged;
+    std::vector<const OutputText*> in_place;
+    for (const OutputText& output : outputs) {
+        const std::optional<fs::path> file =
+            output.path == "-" ? std::nullopt : replaced_file(output.path);
+        if (file) {
+            staged.emplace_back(*file, output.text);
+        } else {
+            in_place.push_back(&output);
+        }
+    }
+    for (StagedFile& file : staged) {
+        file.put_in_place();
+    }
+    for (const OutputText* output : in_place) {
+        if (output->path == "-") {
+            write_output("-", output->text);
+        } else {
+            write_in_place(output->path, output->text);
+        }
     }
 }
 

@@ -25,6 +25,14 @@ std::uint64_t size_of_file(const std::string& path);
 // end. Devices and pipes are written in place. Throws std::runtime_error.
 void write_text_file(const std::string& path, const std::string& text);
 
+struct OutputText {
+    std::string path;  // "-": standard output
+    std::string text;
+};
+
+// All of them, or, where one cannot be written, none that is a file: what was there stays.
+void write_outputs(const std::vector<OutputText>& outputs);
+
 // "-" is standard output.
 void write_output(const std::string& path, const std::string& text);
 

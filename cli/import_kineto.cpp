@@ -54,8 +54,8 @@ po::options_description described_options() {
         ("model", po::value<std::string>(),
          "whose gradients these are, to name them: a model that ships, or a scenario file")  //
         ("link", po::value<std::string>(),
-         "link file to use instead of one fitted to the trace's all-reduces")    //
-        ("ranks", po::value<std::string>(), "of the run, where no trace tells")  //
+         "link file or preset to use instead of one fitted to the trace's all-reduces")  //
+        ("ranks", po::value<std::string>(), "of the run, where no trace tells")          //
         ("trace", po::value<std::string>(),
          "write the replayed step beside the traced one, for ui.perfetto.dev")  //
         ("help,h", "show this");
@@ -138,6 +138,10 @@ LinkParameters fitted_link(const KinetoImport& imported, const TracedRank& rank,
     link.name = "of the trace";
     if (points.size() > 1) {
         link.segments = fit_link(Algorithm::ring, points, file).segments;
+        // A few traced steps do not tell how sure they are.
+        for (Segment& segment : link.segments) {
+            segment.errors.reset();
+        }
     } else {
         const WireCost cost =
             wire_cost(CollectiveKind::all_reduce, Algorithm::ring, imported.ranks);
@@ -175,13 +179,6 @@ void connect(const po::variables_map& values, const TracedRank& rank, KinetoImpo
         cluster["link"] = link_json(none);
     } else {
         cluster["link"] = link_json(fitted_link(imported, rank, rank.file));
-    }
-    Json& link = cluster["link"];
-    if (imported.host_issue) {
-        link["host_issue_us"] = to_us(*imported.host_issue);
-    }
-    if (imported.copy_gb_per_s && !link.contains("copy_gb_per_s")) {
-        link["copy_gb_per_s"] = *imported.copy_gb_per_s;
     }
 }
 
@@ -250,18 +247,21 @@ int run_import_kineto(const std::vector<std::string>& arguments) {
     KinetoImport imported = import_kineto(ranks, request);
     connect(values, ranks.front(), imported);
     const std::string text = json_text(imported.scenario);
-    const Scenario scenario = parse_scenario(parse_json(text, output), output, read_text_file);
+    const std::string origin = files.front() + " as a scenario";
+    const Scenario scenario = parse_scenario(parse_json(text, origin), origin, read_text_file);
     const Replay replayed = replay(imported, scenario);
-    write_output(output, text);
+    std::vector<OutputText> outputs{{output, text}};
     if (!trace.empty()) {
         const StepInput input = step_input(scenario);
         if (!can_be_traced(input)) {
             throw InputError("--trace", "", "a step of at most 1,000,000 operations",
                              "a longer one");
         }
-        write_output(trace, step_trace_beside(scenario, input, scenario.sync.bucket_cap,
-                                              traced_process(imported.typical, imported.file)));
+        outputs.push_back(
+            {trace, step_trace_beside(scenario, input, scenario.sync.bucket_cap,
+                                      traced_process(imported.typical, imported.file))});
     }
+    write_outputs(outputs);
     if (output != "-" && trace != "-") {
         write_output("-", report(imported) + text_of(replayed));
     }

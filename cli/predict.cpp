@@ -145,6 +145,7 @@ int run_predict(const std::vector<std::string>& arguments) {
     if (with_optimum) {
         optimum = optimal_plan_with_progress(scenario, input);
     }
+    std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
         Json json = to_json(scenario, prediction);
         if (percentiles) {
@@ -153,16 +154,17 @@ int run_predict(const std::vector<std::string>& arguments) {
         if (optimum) {
             json["optimal"] = to_json(*optimum);
         }
-        write_output(values["json"].as<std::string>(), json_text(json));
+        outputs.push_back({values["json"].as<std::string>(), json_text(json)});
     }
     if (values.count("trace") != 0) {
         if (!can_be_traced(input)) {
             throw InputError("--trace", "", "a step of at most 1,000,000 operations",
                              "a longer one");
         }
-        write_output(values["trace"].as<std::string>(),
-                     best_step_trace(scenario, input, prediction));
+        outputs.push_back(
+            {values["trace"].as<std::string>(), best_step_trace(scenario, input, prediction)});
     }
+    write_outputs(outputs);
     if (!json_to_stdout && !trace_to_stdout) {
         write_output("-", text_report(scenario, prediction) +
                               (percentiles ? text_of(*percentiles) : "") +

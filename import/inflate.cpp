@@ -84,6 +84,19 @@ class Inflater {
         return count;
     }
 
+    // Skips zeros after a member, with which tapes and disks fill up; false: there is nothing else
+    // in the block.
+    bool begin_member() {
+        while (started_ && begin_ != end_ && block_[begin_] == '\0') {
+            ++begin_;
+        }
+        if (begin_ == end_) {
+            return false;
+        }
+        start();
+        return true;
+    }
+
     void start() {
         constexpr int largest_window = 15;
         constexpr int gzip_only = 16;
@@ -108,8 +121,8 @@ class Inflater {
                 }
                 return 0;
             }
-            if (!in_member_) {
-                start();
+            if (!in_member_ && !begin_member()) {
+                continue;
             }
             inflate_block();
         }

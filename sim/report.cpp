@@ -239,7 +239,9 @@ std::string launch_text(const Prediction& prediction) {
     };
     std::string text;
     if (fastest.cap && sweep.size() > 1 && !matters(sweep.back()) &&
-        !matters(prediction.default_cap) && !all_within_plateau(prediction)) {
+        !matters(prediction.default_cap) &&
+        !(prediction.configured && matters(*prediction.configured)) &&
+        !all_within_plateau(prediction)) {
         const auto first = std::find_if(sweep.rbegin(), sweep.rend(), matters).base();
         text = fmt::format(
             "  Bucket size hardly matters here: from {} up every step is within {:g} % of the "
@@ -377,7 +379,10 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
                                     : "bucket_cap_mb_list: see --json");
         }
     }
-    return text;
+    return text +
+           "    Compare \"over\", not steps, between frameworks: what each copies and launches "
+           "besides "
+           "is its own (assumes in --json).\n";
 }
 
 // Whether what is advised holds over the whole range of a preset.
@@ -397,8 +402,8 @@ std::string link_ends_text(const LinkParameters& link, const std::vector<LinkEnd
     }
     text = fmt::format("  {} is a preset, a prior and no measurement:\n", link.preset) + text;
     return ends.front().best.cap
-               ? text + fmt::format("    so over its range the advice costs at most {:.2f} %.\n",
-                                    100 * most)
+               ? text +
+                     fmt::format("    at its ends the advice costs at most {:.2f} %.\n", 100 * most)
                : text;
 }
 

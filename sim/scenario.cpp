@@ -418,6 +418,12 @@ void read_rest(const JsonObject& object, GradientWorkload& workload) {
     if (const auto launch = object.find("copy_launch_us")) {
         workload.copy_launch = read_duration_us(*launch);
     }
+    if (const auto issue = object.find("collective_issue_us")) {
+        workload.collective_issue = read_duration_us(*issue);
+    }
+    if (const auto rate = object.find("copy_gb_per_s")) {
+        workload.copy_bandwidth = read_bandwidth_gb_per_s(*rate);
+    }
     if (const auto host_is_device = object.find("host_is_device")) {
         workload.host_is_device = read_boolean(*host_is_device);
     }
@@ -427,8 +433,9 @@ void read_rest(const JsonObject& object, GradientWorkload& workload) {
 }
 
 GradientWorkload read_gradient_workload(const JsonPlace& place) {
-    const JsonObject object(place, {"gradients", "forward_ms", "backward_ms", "buffers",
-                                    "copy_launch_us", "host_is_device", "device"});
+    const JsonObject object(place,
+                            {"gradients", "forward_ms", "backward_ms", "buffers", "copy_launch_us",
+                             "collective_issue_us", "copy_gb_per_s", "host_is_device", "device"});
     GradientWorkload workload;
     workload.forward = read_duration_ms(object.at("forward_ms"));
     workload.backward = read_duration_ms(object.at("backward_ms"));
@@ -443,7 +450,8 @@ GradientWorkload read_gradient_workload(const JsonPlace& place) {
 
 GradientWorkload read_operation_workload(const JsonPlace& place) {
     const JsonObject object(place, {"gradients", "forward_operations", "backward_operations",
-                                    "buffers", "copy_launch_us", "host_is_device", "device"});
+                                    "buffers", "copy_launch_us", "collective_issue_us",
+                                    "copy_gb_per_s", "host_is_device", "device"});
     GradientWorkload workload;
     const JsonPlace gradients = object.at("gradients");
     for (const JsonPlace& element : read_array(gradients, most_gradients)) {
@@ -846,6 +854,14 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     input.link = scenario.link;
     const Device* device = device_of(scenario);
     input.copy_bandwidth = scenario.link.copy_bandwidth;
+    if (const auto* listed = std::get_if<GradientWorkload>(&scenario.workload)) {
+        if (!input.copy_bandwidth) {
+            input.copy_bandwidth = listed->copy_bandwidth;
+        }
+        if (input.link.host_issue == Duration{0}) {
+            input.link.host_issue = listed->collective_issue.value_or(Duration{0});
+        }
+    }
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
     }

@@ -51,8 +51,11 @@ struct GradientWorkload {
     std::vector<BufferGroup> buffers = {};     // what DDP broadcasts in forward
     std::optional<Duration> copy_launch = {};  // host time to launch one copy; none: the
                                                // device's, or nothing
-    std::optional<bool> host_is_device = {};   // none: as the device, or false
-    std::optional<Device> device;              // what copies cost
+    // Host time to issue a collective, and what copying costs, where the link does not say.
+    std::optional<Duration> collective_issue = {};
+    std::optional<BytesPerSecond> copy_bandwidth = {};  // payload; none: as the device's
+    std::optional<bool> host_is_device = {};            // none: as the device, or false
+    std::optional<Device> device;                       // what copies cost
     bool operator==(const GradientWorkload&) const = default;
 };
 

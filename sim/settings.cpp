@@ -83,8 +83,17 @@ struct TriedCycle {
     Tried best;
 };
 
+// Leaves the default where it is as good, as predict() advises for PyTorch.
+Tried best_or_default(FrameworkStep& step, std::size_t gradients, Duration cycle) {
+    Tried best = best_of_sweep(step, gradients, cycle);
+    Tried left = tried(step, std::nullopt, cycle);
+    const bool keep = static_cast<double>(left.step.count()) <=
+                      static_cast<double>(best.step.count()) * (1 + plateau_tolerance);
+    return keep ? left : best;
+}
+
 TriedCycle best_cycle(FrameworkStep& step, std::size_t gradients) {
-    TriedCycle best{default_cycle, best_of_sweep(step, gradients, default_cycle)};
+    TriedCycle best{default_cycle, best_or_default(step, gradients, default_cycle)};
     std::optional<TriedCycle> other;
     for (const Duration cycle : tried_cycles) {
         Tried with_default = tried(step, std::nullopt, cycle);
@@ -114,27 +123,26 @@ Tried advised(FrameworkStep& step, const Prediction& prediction) {
 
 // Leaves the cap at the default where that is as good, as predict() advises.
 Tried best_ddp(FrameworkStep& step, std::size_t gradients) {
-    Tried best = best_of_sweep(step, gradients, default_cycle);
-    Tried left = tried(step, std::nullopt, default_cycle);
-    const bool keep = static_cast<double>(left.step.count()) <=
-                      static_cast<double>(best.step.count()) * (1 + plateau_tolerance);
-    if (!keep && best.limit) {
+    Tried best = best_or_default(step, gradients, default_cycle);
+    if (best.limit) {
         best.limit = roundest_cap(best.fused.plan.same_plan);
-        return best;
     }
-    return left;
+    return best;
 }
 
-std::string ddp_with(const std::string& argument) {
-    return fmt::format("DistributedDataParallel(model, {})", argument);
+// With the other arguments that the simulated step needs.
+std::string ddp_with(const SyncRequest& request, const std::string& argument) {
+    return fmt::format("DistributedDataParallel(model{}{}{}{})", argument.empty() ? "" : ", ",
+                       argument, request.views ? ", gradient_as_bucket_view=True" : "",
+                       request.find_unused_parameters ? ", find_unused_parameters=True" : "");
 }
 
 // Up to 2.3 the first bucket is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, 1 MiB; since 2.4
 // (pull request 121640) a named cap is also the first bucket's; lists of caps came with pull
-// request 169026.
+// request 169026, of November 2025.
 void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setting) {
     const double mib = typed_mib(cap);
-    const std::string named = ddp_with(fmt::format("bucket_cap_mb={}", mib));
+    const std::string named = ddp_with(request, fmt::format("bucket_cap_mb={}", mib));
     const Bytes first =
         request.first_bucket.value_or(request.explicit_cap_sets_first ? cap : default_first_bucket);
     const std::string with_first =
@@ -142,27 +150,31 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
     const std::string before =
         first == default_first_bucket ? named : with_first;  // what 2.3 and older take
     const std::string since =
-        first == cap ? named
-                     : ddp_with(fmt::format("bucket_cap_mb_list=[{}, {}]", typed_mib(first), mib));
+        first == cap
+            ? named
+            : ddp_with(request, fmt::format("bucket_cap_mb_list=[{}, {}]", typed_mib(first), mib));
     setting.typed = request.explicit_cap_sets_first ? since : before;
     const std::string& other = request.explicit_cap_sets_first ? before : since;
     if (other != setting.typed) {
         setting.typed_elsewhere =
-            (request.explicit_cap_sets_first ? "before PyTorch 2.4: " : "from PyTorch 2.4 on: ") +
+            (request.explicit_cap_sets_first ? "before PyTorch 2.4: "
+             : first == cap                  ? "from PyTorch 2.4 on: "
+                            : "where there is bucket_cap_mb_list (end of 2025): ") +
             other;
     }
 }
 
-std::string typed_list(const std::vector<Bytes>& list) {
+std::string typed_list(const SyncRequest& request, const std::vector<Bytes>& list) {
     std::vector<std::string> typed;
     for (const Bytes cap : list) {
         typed.push_back(fmt::format("{}", typed_mib(cap)));
     }
-    return ddp_with(fmt::format("bucket_cap_mb_list=[{}]", fmt::join(typed, ", ")));
+    return ddp_with(request, fmt::format("bucket_cap_mb_list=[{}]", fmt::join(typed, ", ")));
 }
 
 // `single`: the shortest step with one cap.
-void add_list(FrameworkStep& step, const Cuts& cuts, Duration single, FrameworkSetting& setting) {
+void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts, Duration single,
+              FrameworkSetting& setting) {
     const auto gain = static_cast<double>((single - setting.ideal).count());
     if (gain < noticeable_gain * static_cast<double>(single.count())) {
         return;
@@ -174,7 +186,7 @@ void add_list(FrameworkStep& step, const Cuts& cuts, Duration single, FrameworkS
     const FusedPlan fused = step.plan_of_list(*list);
     if (fused.plan.buckets == step.line().plan(cuts).buckets) {
         setting.list = {std::nullopt, sizes_of(fused.plan), step.step(fused)};
-        setting.typed_list = typed_list(*list);
+        setting.typed_list = typed_list(request, *list);
     }
 }
 
@@ -271,7 +283,7 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
     if (best.limit) {
         type_ddp_cap(request, *best.limit, setting);
     } else {
-        setting.typed = "DistributedDataParallel(model), bucket_cap_mb left out";
+        setting.typed = ddp_with(request, "") + ", bucket_cap_mb left out";
     }
     return setting;
 }
@@ -285,7 +297,7 @@ FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input, Fram
         setting.cycle = best.cycle;
         set_best(step.rule(), default_value, best.best, setting);
     } else {
-        set_best(step.rule(), default_value, best_of_sweep(step, gradients, default_cycle),
+        set_best(step.rule(), default_value, best_or_default(step, gradients, default_cycle),
                  setting);
     }
     if (framework == Framework::megatron_lm) {
@@ -329,7 +341,7 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
             const Duration single = predicts_ddp(request, prediction)
                                         ? prediction.fastest().times.step()
                                         : setting.best.step;
-            add_list(step, *cuts, std::min(single, setting.best.step), setting);
+            add_list(step, request, *cuts, std::min(single, setting.best.step), setting);
         }
         settings.push_back(std::move(setting));
     }

@@ -1,6 +1,7 @@
 #include "import/kineto/replay.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -51,6 +52,15 @@ std::string text_of(const Replay& replay) {
     std::string text =
         fmt::format("\n  Replayed: {:.3f} ms per step, traced {:.3f} ms ({:+.2f} %).\n",
                     to_ms(replay.step), to_ms(replay.traced_step), 100 * replay.error());
+    constexpr double poor = 0.05;
+    if (std::abs(replay.error()) > poor) {
+        text +=
+            "  That is too far off to decide by: the step waits for something that is not "
+            "simulated "
+            "(other ranks, the host\n  for the device, other streams), or steps differ too much "
+            "from "
+            "one another.\n";
+    }
     if (replay.all_reduces.empty()) {
         return text;
     }

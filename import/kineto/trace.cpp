@@ -210,6 +210,9 @@ std::optional<TraceEventKind> kind_of(Category category, std::string_view name) 
 
 // Elements of the first shape of a text such as "[[64, 3, 7, 7], [64]]"; -1: it has none.
 std::int64_t elements_in_text(std::string_view text) {
+    if (text.substr(0, 1) != "[") {
+        return -1;
+    }
     std::size_t at = text.find_first_not_of("[ ");
     std::int64_t product = 1;
     bool any = false;
@@ -248,6 +251,10 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         return true;
     }
     bool number_float(number_float_t value, const string_t& /*text*/) override {
+        if (depth_ == 2 && top_key_ == "distributedInfo" && value != std::floor(value)) {
+            throw InputError(trace_.file, "/distributedInfo/" + inner_key_, "a whole number",
+                             fmt::format("{}", value));
+        }
         number(value, whole(value));
         return true;
     }

@@ -67,12 +67,6 @@ Scenario scenario_of(const KinetoImport& imported, double wire_us) {
         {"name", "constant"},
         {"algorithm", "ring"},
         {"segments", {{{"latency_us", wire_us / 2}, {"bandwidth_gb_per_s", 1e6}}}}};
-    if (imported.host_issue) {
-        document["cluster"]["link"]["host_issue_us"] = to_us(*imported.host_issue);
-    }
-    if (imported.copy_gb_per_s) {
-        document["cluster"]["link"]["copy_gb_per_s"] = *imported.copy_gb_per_s;
-    }
     return parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
 }
 
@@ -311,6 +305,12 @@ TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
         std::string::npos);
     CHECK(refusal_of({ranks[0], ranks[0]}).find("another rank than that of 0.json, got 0") !=
           std::string::npos);
+    TraceShape stranger = late;
+    stranger.bucket_ends = {3, 4};
+    CHECK(refusal_of({ranks[0], traced(stranger, "other.json")}) ==
+          "other.json: /traceEvents: expected the all-reduces of one run: of 301000, 200500 "
+          "elements, as in "
+          "0.json, got 501000, 500");
     TraceShape other = late;
     other.ranks = 4;
     CHECK(refusal_of({ranks[0], traced(other, "4.json")}) ==
@@ -452,6 +452,7 @@ TEST_CASE("a compressed file reads as if it were not", "[inflate]") {
     CHECK(inflated_text(packed) == text);
     CHECK(inflated_text(packed, 1) == text);
     CHECK(inflated_text(packed + compressed("more")) == text + "more");
+    CHECK(inflated_text(packed + std::string(1000, '\0')) == text);
     CHECK(inflated_text("plain") == "plain");
     CHECK(inflated_text("\x1f") == "\x1f");
     CHECK(inflated_text("").empty());

@@ -126,13 +126,15 @@ DOCUMENTS = json.loads(json.dumps({
         **MINIMAL,
         "workload": {**MINIMAL["workload"],
                      "device": {"name": "cpu", "peak_tflop_per_s": {"float32": 1}, "memory_bandwidth_gb_per_s": 20},
-                     "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "host_is_device": False,
+                     "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "collective_issue_us": 1,
+                     "copy_gb_per_s": 10, "host_is_device": False,
                      "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True}]}},
     "operations": {
         **MINIMAL,
         "workload": {"forward_operations": [{"name": "f", "host_us": 1, "device_us": 2}],
                      "backward_operations": [{"name": "b", "host_us": 1, "device_us": 2, "ready": ["a"]}],
-                     "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "host_is_device": False,
+                     "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "collective_issue_us": 1,
+                     "copy_gb_per_s": 10, "host_is_device": False,
                      "device": "A100",
                      "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "sparse": True}]}},
 }))
@@ -361,8 +363,8 @@ def required_keys_agree(schemas, binary):
     """Without any one key, both accept or both refuse."""
     keys = 0
     for document, pointer, _, _ in all_places(schemas):
-        # Which segment is the last one is beyond a schema.
-        if not pointer or isinstance(pointer[-1], int) or pointer[-1] == "up_to_bytes":
+        # Which segment is the last one is beyond a schema, and that every gradient is made ready.
+        if not pointer or isinstance(pointer[-1], int) or pointer[-1] in ("up_to_bytes", "ready"):
             continue
         keys += 1
         without = changed(document, pointer, lambda parent, part: parent.pop(part))
