@@ -250,7 +250,7 @@ std::string launch_text(const Prediction& prediction) {
     }
     return text + fmt::format(
                       "  The step is launch-bound, as the device waits for the host: free "
-                      "launches would save {:.3f} ms. Fewer of them\n  help: a CUDA graph, "
+                      "launches would save {:.3f} ms.\n  Fewer of them help: a CUDA graph, "
                       "compiled or fused operations, a larger batch.\n",
                       to_ms(prediction.binding.launch));
 }
@@ -380,9 +380,8 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
         }
     }
     return text +
-           "    Compare \"over\", not steps, between frameworks: what each copies and launches "
-           "besides "
-           "is its own (assumes in --json).\n";
+           "    Compare \"over\", not steps: what else a framework copies and launches is its own "
+           "(assumes in --json).\n";
 }
 
 // Whether what is advised holds over the whole range of a preset.

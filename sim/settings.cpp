@@ -156,11 +156,10 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
     setting.typed = request.explicit_cap_sets_first ? since : before;
     const std::string& other = request.explicit_cap_sets_first ? before : since;
     if (other != setting.typed) {
-        setting.typed_elsewhere =
-            (request.explicit_cap_sets_first ? "before PyTorch 2.4: "
-             : first == cap                  ? "from PyTorch 2.4 on: "
-                            : "where there is bucket_cap_mb_list (end of 2025): ") +
-            other;
+        setting.typed_elsewhere = (request.explicit_cap_sets_first ? "before PyTorch 2.4: "
+                                   : first == cap                  ? "from PyTorch 2.4 on: "
+                                                                   : "from the end of 2025 on: ") +
+                                  other;
     }
 }
 

@@ -438,7 +438,7 @@ TEST_CASE("PyTorch's first bucket is typed as each version takes it") {
     const FrameworkSetting before = typed(old_version);
     CHECK(before.typed == "DistributedDataParallel(model, bucket_cap_mb=2)");
     CHECK(before.typed_elsewhere ==
-          "from PyTorch 2.4 on: DistributedDataParallel(model, bucket_cap_mb_list=[1, 2])");
+          "from the end of 2025 on: DistributedDataParallel(model, bucket_cap_mb_list=[1, 2])");
     SyncRequest own_first;
     own_first.first_bucket = Bytes{1 << 19};
     const FrameworkSetting own = typed(own_first);
