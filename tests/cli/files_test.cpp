@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
 #include <stdexcept>
 
 #include "sim/error.h"
@@ -60,6 +61,21 @@ TEST_CASE("what cannot be read or written says so") {
     CHECK_THROWS_AS(write_text_file((folder.path / "no" / "such" / "folder").string(), "x"),
                     std::runtime_error);
     CHECK_THROWS_AS(write_text_file("/dev/full", "x"), std::runtime_error);
+}
+
+TEST_CASE("several outputs are written all, or none") {
+    const TemporaryFolder folder;
+    const std::string kept = (folder.path / "kept").string();
+    const std::string nowhere = (folder.path / "no folder" / "other").string();
+    write_text_file(kept, "old");
+    CHECK_THROWS_AS(write_outputs({{kept, "new"}, {nowhere, "new"}}), std::runtime_error);
+    CHECK(read_text_file(kept) == "old");
+    // Nor does anything else stay behind.
+    CHECK(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator()) == 1);
+    const std::string other = (folder.path / "other").string();
+    write_outputs({{kept, "new"}, {other, "newer"}, {"/dev/null", "gone"}});
+    CHECK(read_text_file(kept) == "new");
+    CHECK(read_text_file(other) == "newer");
 }
 
 }  // namespace

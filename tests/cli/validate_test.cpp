@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
+#include "tests/trace_rules.h"
 
 namespace bucketwise {
 namespace {
@@ -58,6 +59,7 @@ TEST_CASE("a validation, and what can be done with it") {
               "comparison.json", "trace.json", "report.md", "report.html"}) {
             CHECK(std::filesystem::file_size(std::filesystem::path(folder) / name) > 0);
         }
+        check_trace_rules(json_in(folder + "/trace.json"));
         const Json comparison = json_in(folder + "/comparison.json");
         // The default, the two caps asked for, and the scenario's own 25 MiB.
         CHECK(comparison["points"].size() == 4);

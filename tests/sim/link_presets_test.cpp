@@ -149,6 +149,7 @@ struct LoggedTime {
 
 // The folder of real logs; empty where there is none.
 std::filesystem::path logs_folder() {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing else runs.
     const char* named = std::getenv("BUCKETWISE_SHARED_DIR");
     const std::filesystem::path shared =
         named != nullptr ? std::filesystem::path(named)

@@ -94,6 +94,51 @@ TEST_CASE("buffers of a listed workload are broadcast in forward, one broadcast 
           std::string::npos);
 }
 
+TEST_CASE("a listed workload's own costs of the host hold where the link has none") {
+    Json document = Json::parse(contract);
+    document["workload"]["collective_issue_us"] = 7;
+    document["workload"]["copy_gb_per_s"] = 3;
+    CHECK(step_input(parse(document)).link.host_issue == duration_from_us(7));
+    CHECK(step_input(parse(document)).copy_bandwidth == BytesPerSecond{3'000'000'000});
+    document["cluster"]["link"]["host_issue_us"] = 5;
+    document["cluster"]["link"]["copy_gb_per_s"] = 2;
+    CHECK(step_input(parse(document)).link.host_issue == duration_from_us(5));
+    CHECK(step_input(parse(document)).copy_bandwidth == BytesPerSecond{2'000'000'000});
+}
+
+TEST_CASE("operations one by one take what a hand computes, on a host and a device") {
+    Json document = Json::parse(contract);
+    Json& workload = document["workload"];
+    workload.erase("forward_ms");
+    workload.erase("backward_ms");
+    for (Json& gradient : workload["gradients"]) {
+        gradient.erase("ready_ms");
+    }
+    workload["forward_operations"] = {{{"name", "f"}, {"host_us", 100}, {"device_us", 1000}}};
+    workload["backward_operations"] = {
+        {{"name", "b"}, {"host_us", 100}, {"device_us", 1000}, {"ready", {"b"}}},
+        {{"name", "a"}, {"host_us", 5000}, {"device_us", 2000}, {"ready", {"a"}}}};
+    document["sync"] = {{"strategy", "none"}};
+    const StepInput input = step_input(parse(document));
+    CHECK(input.workload.readiness == std::vector<std::int32_t>{1, 0});
+    const SyncSettings sync = settings_for(parse(document).sync);
+    const StepTimes times = simulate_times(build_program(
+        input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy)));
+    // f runs from 100 to 1,100, b until 2,100; a is launched at 5,200 and ends at 7,200.
+    CHECK(times.step() == duration_from_us(7200));
+    workload["backward_operations"][1]["ready"] = {"b"};
+    CHECK(refusal(document).find(
+              "/workload/backward_operations/1/ready/0: expected the name of a gradient that "
+              "no earlier operation makes ready") != std::string::npos);
+    workload["backward_operations"][1].erase("ready");
+    CHECK(
+        refusal(document).find(
+            "/workload/backward_operations: expected an operation that makes a ready, got none") !=
+        std::string::npos);
+    workload["forward_ms"] = 1;
+    CHECK(refusal(document).find("/workload/forward_ms") != std::string::npos);
+}
+
 TEST_CASE("link files are found beside the file that names them, tiers too") {
     CHECK(parse(changed("/cluster/link", "link.json")).link.algorithm == Algorithm::direct);
     Json document = changed("/cluster/link", "tiers.json");
