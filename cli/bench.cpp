@@ -4,8 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command.h"
-#include "cli/command_help.h"
+#include "bench/benches.h"
+#include "cli/commands.h"
+#include "cli/shell/command_help.h"
 
 namespace bucketwise {
 namespace {

@@ -9,21 +9,22 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/calibration.h"
-#include "calibrate/inverse_fit.h"
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
+#include "calibrate/fit/calibration.h"
+#include "calibrate/fit/inverse_fit.h"
+#include "cli/commands.h"
 #include "cli/measured_files.h"
-#include "cli/option_values.h"
-#include "cli/scenario_document.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
 #include "cli/steps_csv.h"
-#include "hw/environment.h"
-#include "sim/error.h"
-#include "sim/json_edit.h"
-#include "sim/json_input.h"
-#include "sim/link.h"
-#include "sim/link_json.h"
+#include "hw/record/environment.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/link/link.h"
+#include "sim/link/link_json.h"
+#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {

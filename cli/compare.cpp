@@ -5,17 +5,18 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/calibration.h"
-#include "calibrate/step_comparison.h"
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
+#include "calibrate/comparison/step_comparison.h"
+#include "calibrate/fit/calibration.h"
+#include "cli/commands.h"
 #include "cli/measured_files.h"
-#include "cli/option_values.h"
 #include "cli/prediction.h"
-#include "cli/scenario_document.h"
-#include "sim/error.h"
-#include "sim/json_edit.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
+#include "sim/base/error.h"
+#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {

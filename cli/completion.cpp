@@ -1,14 +1,15 @@
 // bucketwise completion SHELL: what completes this program's arguments there.
-#include "cli/completion.h"
-
 #include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "cli/command.h"
-#include "cli/files.h"
-#include "cli/scenario_document.h"
+#include "cli/commands.h"
+#include "cli/completion/described_commands.h"
+#include "cli/completion/shells.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/scenario_document.h"
 
 namespace bucketwise {
 namespace {
@@ -28,7 +29,8 @@ look for them.
 
 struct Shell {
     std::string_view name;
-    std::string (*completion)(const std::vector<DescribedCommand>& commands);
+    std::string (*completion)(const CommandGroup& all,
+                              const std::vector<DescribedCommand>& commands);
 };
 
 constexpr std::array<Shell, 3> shells{
@@ -64,7 +66,7 @@ int run_completion(const std::vector<std::string>& arguments) {
     const std::string name = values.count("shell") != 0 ? values["shell"].as<std::string>() : "";
     for (const Shell& shell : shells) {
         if (shell.name == name) {
-            write_output("-", shell.completion(described_commands()));
+            write_output("-", shell.completion(all_commands(), described_commands(all_commands())));
             return exit_done;
         }
     }

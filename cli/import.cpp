@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command.h"
-#include "cli/command_help.h"
+#include "cli/commands.h"
+#include "cli/shell/command_help.h"
 
 namespace bucketwise {
 namespace {

@@ -12,16 +12,17 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
-#include "cli/option_values.h"
-#include "cli/scenario_document.h"
-#include "import/hf_config.h"
-#include "sim/json_edit.h"
-#include "sim/json_input.h"
-#include "sim/model.h"
-#include "sim/scenario.h"
+#include "cli/commands.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
+#include "import/hugging_face/hf_config.h"
+#include "sim/base/json_input.h"
+#include "sim/scenario/document_edit.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/model.h"
 
 namespace bucketwise {
 namespace {

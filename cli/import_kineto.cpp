@@ -11,23 +11,24 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/link_fit.h"
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
-#include "cli/option_values.h"
+#include "calibrate/fit/link_fit.h"
+#include "cli/commands.h"
 #include "cli/prediction.h"
-#include "cli/progress.h"
-#include "cli/scenario_document.h"
-#include "hw/environment.h"
-#include "import/inflate.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/scenario_document.h"
+#include "hw/record/environment.h"
 #include "import/kineto/kineto_import.h"
 #include "import/kineto/replay.h"
-#include "sim/json_edit.h"
-#include "sim/json_input.h"
-#include "sim/link_json.h"
-#include "sim/models.h"
-#include "sim/scenario.h"
+#include "import/source/inflate.h"
+#include "sim/base/json_input.h"
+#include "sim/link/link_json.h"
+#include "sim/scenario/document_edit.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/models/models.h"
 
 namespace bucketwise {
 namespace {

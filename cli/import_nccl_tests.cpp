@@ -8,14 +8,16 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
-#include "cli/option_values.h"
-#include "cli/scenario_document.h"
-#include "hw/environment.h"
-#include "import/nccl_tests.h"
-#include "import/nccl_tests_log.h"
+#include "cli/commands.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
+#include "cli/shell/version.h"
+#include "hw/record/environment.h"
+#include "import/nccl_tests/nccl_tests.h"
+#include "import/nccl_tests/nccl_tests_log.h"
 
 namespace bucketwise {
 namespace {
@@ -119,7 +121,7 @@ int run_import_nccl_tests(const std::vector<std::string>& arguments) {
     }
     ImportedAllReduces imported = import_nccl_tests(std::move(logs), wanted);
     EnvironmentRecord& environment = imported.environment;
-    environment.version = BUCKETWISE_VERSION;
+    environment.version = program_version();
     environment.command = {"bucketwise", "import", "nccl-tests"};
     environment.command.insert(environment.command.end(), arguments.begin(), arguments.end());
     if (environment.date.empty()) {

@@ -1,7 +1,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "cli/command.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
 
 namespace {
 

@@ -6,10 +6,13 @@
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
 
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
-#include "cli/scenario_document.h"
+#include "cli/commands.h"
+#include "cli/completion/described_commands.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/scenario_document.h"
+#include "cli/shell/version.h"
 
 namespace bucketwise {
 namespace {
@@ -104,7 +107,7 @@ std::string option_term(const DescribedOption& option) {
 
 std::string head() {
     return fmt::format(".TH BUCKETWISE 1 \"\" {} \"User Commands\"\n",
-                       argument("bucketwise " BUCKETWISE_VERSION)) +
+                       argument("bucketwise " + std::string(program_version()))) +
            ".nh\n.ad l\n"  // commands and keys whole
            ".SH NAME\nbucketwise \\- best gradient\\-bucket size and step time of data\\-parallel "
            "training\n";
@@ -226,7 +229,7 @@ int run_man(const std::vector<std::string>& arguments) {
         throw UsageError{fmt::format("man: expected no arguments, got \"{}\"",
                                      values["scenario"].as<std::string>())};
     }
-    write_output("-", manual_page(described_commands()));
+    write_output("-", manual_page(described_commands(all_commands())));
     return exit_done;
 }
 

@@ -8,18 +8,19 @@
 
 #include <fmt/format.h>
 
-#include "cli/command.h"
-#include "cli/files.h"
+#include "cli/commands.h"
 #include "cli/measure.h"
 #include "cli/measure_options.h"
 #include "cli/measure_rank.h"
 #include "cli/measure_report.h"
-#include "cli/measurement_file.h"
-#include "cli/progress.h"
-#include "cli/rank_job.h"
+#include "cli/ranks/measurement_file.h"
+#include "cli/ranks/rank_job.h"
 #include "cli/resumption.h"
-#include "hw/launcher.h"
-#include "hw/rank_identity.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/progress.h"
+#include "hw/launch/launcher.h"
+#include "hw/launch/rank_identity.h"
 
 namespace bucketwise {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/shell/exit_codes.h"
 
 namespace bucketwise {
 

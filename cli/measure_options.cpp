@@ -13,18 +13,19 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/backends.h"
-#include "cli/command.h"
-#include "cli/files.h"
-#include "cli/option_values.h"
-#include "cli/rank_job.h"
-#include "cli/scenario_document.h"
-#include "cli/size.h"
-#include "hw/measurer.h"
-#include "sim/error.h"
-#include "sim/json_edit.h"
-#include "sim/json_input.h"
-#include "sim/sweep.h"
+#include "cli/commands.h"
+#include "cli/ranks/backends.h"
+#include "cli/ranks/rank_job.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
+#include "cli/shell/size.h"
+#include "hw/measure/measurer.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/predict/prediction.h"
+#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {

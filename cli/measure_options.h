@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_help.h"
-#include "cli/rank_job.h"
-#include "hw/backend.h"
-#include "hw/measurement.h"
-#include "hw/rank_identity.h"
-#include "hw/schedule.h"
-#include "sim/program.h"
-#include "sim/scenario.h"
+#include "cli/ranks/rank_job.h"
+#include "cli/shell/command_help.h"
+#include "hw/backend/backend.h"
+#include "hw/launch/rank_identity.h"
+#include "hw/measure/measuring_order.h"
+#include "hw/record/measurement.h"
+#include "sim/program/program.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 

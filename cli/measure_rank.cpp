@@ -9,15 +9,16 @@
 
 #include <fmt/format.h>
 
-#include "cli/measurement_file.h"
-#include "cli/progress.h"
-#include "cli/rank_job.h"
+#include "cli/ranks/measurement_file.h"
+#include "cli/ranks/rank_job.h"
 #include "cli/resumption.h"
-#include "cli/size.h"
-#include "hw/backend.h"
-#include "hw/launcher.h"
-#include "hw/measurer.h"
-#include "sim/hash.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/size.h"
+#include "cli/shell/version.h"
+#include "hw/backend/backend.h"
+#include "hw/launch/launcher_report.h"
+#include "hw/measure/measurer.h"
+#include "sim/base/hash.h"
 
 namespace bucketwise {
 namespace {
@@ -77,7 +78,7 @@ std::vector<Agreement> agreements_of(const MeasureOptions& options) {
         items += fmt::format("{} {} {} {},", name_of(item.protocol), item.message.count,
                              item.cap.value_or(Bytes{-1}).count, item.ctas.value_or(0));
     }
-    return {{"version of bucketwise", fingerprint(BUCKETWISE_VERSION)},
+    return {{"version of bucketwise", fingerprint(program_version())},
             {"scenario", fingerprint(options.scenario_text)},
             {"--protocols, --bytes, --contention-ctas or --bucket-cap", fingerprint(items)},
             {"--backend", fingerprint(options.backend->name())},

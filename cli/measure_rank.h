@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/measure_options.h"
-#include "hw/rank_identity.h"
+#include "hw/launch/rank_identity.h"
 
 namespace bucketwise {
 

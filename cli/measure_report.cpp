@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "calibrate/statistics.h"
-#include "cli/size.h"
-#include "hw/measurement.h"
-#include "sim/units.h"
+#include "cli/shell/size.h"
+#include "hw/record/measurement.h"
+#include "sim/base/statistics.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 namespace {

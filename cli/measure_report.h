@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hw/measurement.h"
+#include "hw/record/measurement.h"
 
 namespace bucketwise {
 

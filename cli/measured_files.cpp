@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/files.h"
-#include "cli/measurement_file.h"
-#include "sim/json_input.h"
+#include "cli/ranks/measurement_file.h"
+#include "cli/shell/files.h"
+#include "sim/base/json_input.h"
 
 namespace bucketwise {
 

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "calibrate/measured_run.h"
-#include "sim/scenario.h"
+#include "calibrate/fit/measured_run.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 

@@ -5,22 +5,23 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
-#include "cli/option_values.h"
+#include "cli/commands.h"
 #include "cli/prediction.h"
-#include "cli/scenario_document.h"
-#include "cli/size.h"
-#include "sim/json_input.h"
-#include "sim/optimal_plan.h"
-#include "sim/optimal_report.h"
-#include "sim/percentile_report.h"
-#include "sim/percentiles.h"
-#include "sim/prediction_json.h"
-#include "sim/report.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
+#include "cli/shell/size.h"
+#include "sim/base/json_input.h"
+#include "sim/optimum/optimal_plan.h"
+#include "sim/predict/percentiles.h"
+#include "sim/predict/prediction.h"
+#include "sim/report/optimal_report.h"
+#include "sim/report/percentile_report.h"
+#include "sim/report/prediction_json.h"
+#include "sim/report/report.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 namespace {

@@ -4,12 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include "cli/progress.h"
-#include "sim/engine.h"
-#include "sim/invariant.h"
-#include "sim/link_ends.h"
-#include "sim/link_presets.h"
-#include "sim/settings.h"
+#include "cli/shell/progress.h"
+#include "sim/base/invariant.h"
+#include "sim/engine/engine.h"
+#include "sim/frameworks/framework_advice.h"
+#include "sim/link/link_presets.h"
+#include "sim/predict/link_ends.h"
 
 namespace bucketwise {
 namespace {

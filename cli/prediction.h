@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "sim/optimal_plan.h"
-#include "sim/perfetto.h"
-#include "sim/program.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
-#include "sim/units.h"
+#include "sim/base/units.h"
+#include "sim/optimum/optimal_plan.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/program.h"
+#include "sim/report/perfetto.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <variant>
 
-#include "hw/backend.h"
-#include "sim/error.h"
+#include "hw/backend/backend.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

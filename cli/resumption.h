@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/measure_options.h"
-#include "hw/measurement.h"
+#include "hw/record/measurement.h"
 
 namespace bucketwise {
 

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "cli/files.h"
-#include "sim/error.h"
-#include "sim/units.h"
+#include "cli/shell/files.h"
+#include "sim/base/error.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/inverse_fit.h"
+#include "calibrate/fit/inverse_fit.h"
 
 namespace bucketwise {
 

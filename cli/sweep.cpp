@@ -12,19 +12,20 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
-#include "cli/option_values.h"
-#include "cli/parallel_texts.h"
-#include "cli/progress.h"
-#include "cli/scenario_document.h"
-#include "cli/size.h"
+#include "cli/commands.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/parallel_texts.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/scenario_document.h"
+#include "cli/shell/size.h"
 #include "cli/varied_values.h"
-#include "sim/json_edit.h"
-#include "sim/strategy.h"
-#include "sim/sweep.h"
-#include "sim/what_if.h"
+#include "sim/plan/strategy.h"
+#include "sim/predict/prediction.h"
+#include "sim/predict/what_if.h"
+#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {

@@ -11,22 +11,23 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/calibration.h"
-#include "calibrate/step_comparison.h"
-#include "cli/command.h"
-#include "cli/command_help.h"
-#include "cli/files.h"
+#include "calibrate/comparison/step_comparison.h"
+#include "calibrate/fit/calibration.h"
+#include "cli/commands.h"
 #include "cli/measure.h"
 #include "cli/measure_options.h"
 #include "cli/measured_files.h"
-#include "cli/plots.h"
 #include "cli/prediction.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/plots.h"
 #include "cli/validation_report.h"
-#include "hw/rank_identity.h"
-#include "sim/error.h"
-#include "sim/link_json.h"
-#include "sim/prediction_json.h"
-#include "sim/report.h"
+#include "hw/launch/rank_identity.h"
+#include "sim/base/error.h"
+#include "sim/link/link_json.h"
+#include "sim/report/prediction_json.h"
+#include "sim/report/report.h"
 
 namespace bucketwise {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/calibration.h"
-#include "calibrate/step_comparison.h"
+#include "calibrate/comparison/step_comparison.h"
+#include "calibrate/fit/calibration.h"
 
 namespace bucketwise {
 

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

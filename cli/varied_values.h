@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/what_if.h"
+#include "sim/predict/what_if.h"
 
 namespace bucketwise {
 

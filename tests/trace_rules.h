@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/json.h"
+#include "sim/base/json.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

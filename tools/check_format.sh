@@ -15,6 +15,6 @@ case "$*" in
         ;;
 esac
 
-find cli sim hw calibrate import tests \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 |
+find bench cli sim hw calibrate import tests \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 |
     sort --zero-terminated |
     xargs --null --no-run-if-empty --max-procs="$(nproc)" --max-args=16 clang-format-14 "${mode[@]}"

@@ -24,7 +24,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "tidy"
-FOLDERS = ("cli", "sim", "hw", "calibrate", "import", "tests")
+FOLDERS = ("bench", "cli", "sim", "hw", "calibrate", "import", "tests")
 OURS = rf"^{re.escape(str(ROOT))}/({'|'.join(FOLDERS)})/"
 # Defines other libraries' C functions, whose parameters have the names and types of their headers.
 NOT_OURS_TO_NAME = "/tests/emulated_gpu/"

@@ -7,16 +7,17 @@
 #include <csignal>
 #include <vector>
 
-#include "hw/gloo/device.h"
 #include "hw/gloo/direct_all_reduce.h"
-#include "hw/gloo/gloo_control_group.h"
-#include "hw/gloo/group.h"
 #include "hw/gloo/library_all_reduce.h"
-#include "hw/gloo/peer_failure.h"
+#include "hw/gloo/meeting/device.h"
+#include "hw/gloo/meeting/gloo_control_group.h"
+#include "hw/gloo/meeting/group.h"
+#include "hw/gloo/meeting/open_store.h"
+#include "hw/gloo/meeting/peer_failure.h"
+#include "hw/gloo/meeting/store.h"
 #include "hw/gloo/ring_all_reduce.h"
-#include "hw/gloo/store.h"
-#include "hw/scheduling.h"
-#include "sim/error.h"
+#include "hw/launch/processor_affinity.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "hw/communicator.h"
-#include "hw/control_group.h"
-#include "hw/meeting_point.h"
+#include "hw/backend/meeting_point.h"
+#include "hw/rank/communicator.h"
+#include "hw/rank/control_group.h"
 
 namespace bucketwise {
 

@@ -1,13 +1,13 @@
 #include "hw/gloo/gloo_backend.h"
 
-#include "hw/cpu_batch_norm.h"
-#include "hw/cpu_copy_bench.h"
-#include "hw/cpu_kernels.h"
-#include "hw/cpu_rank.h"
+#include "hw/cpu/cpu_batch_norm.h"
+#include "hw/cpu/cpu_copy_bench.h"
+#include "hw/cpu/cpu_kernels.h"
+#include "hw/cpu/cpu_rank.h"
+#include "hw/cpu/cpu_training_device.h"
 #include "hw/gloo/connection.h"
-#include "hw/isolated_all_reduce.h"
-#include "hw/training/cpu_training_device.h"
-#include "sim/error.h"
+#include "hw/rank/isolated_all_reduce.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

@@ -1,7 +1,7 @@
 // The backend for any CPU: Gloo over TCP.
 #pragma once
 
-#include "hw/backend.h"
+#include "hw/backend/backend.h"
 
 namespace bucketwise {
 

@@ -1,8 +1,8 @@
 // What the communicators over Gloo have in common: all but the all-reduce itself.
 #pragma once
 
-#include "hw/communicator.h"
-#include "hw/gloo/group.h"
+#include "hw/gloo/meeting/group.h"
+#include "hw/rank/communicator.h"
 
 namespace bucketwise {
 

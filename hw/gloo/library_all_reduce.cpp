@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "hw/element_sum.h"
+#include "hw/compute/element_sum.h"
 
 namespace bucketwise {
 namespace {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstddef>
 
-#include "hw/element_sum.h"
-#include "hw/elements.h"
+#include "hw/compute/element_sum.h"
+#include "hw/compute/elements.h"
+#include "hw/compute/known_message.h"
 #include "hw/gloo/chunks.h"
-#include "hw/known_message.h"
 
 namespace bucketwise {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "hw/communicator.h"
-#include "sim/dtype.h"
-#include "sim/units.h"
+#include "hw/rank/communicator.h"
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 
@@ -19,9 +19,9 @@ namespace bucketwise {
 Bytes all_reduce_scratch(AllReduceImplementation implementation, std::int64_t elements, DType dtype,
                          std::int64_t ranks);
 
-// How far the mean of the known message (hw/known_message.h) ends up from the exact one, in its
-// worst element, bit for bit. Chunk c is summed from rank c on upwards round the ring by
-// ours (the direct one adds in the same order, so the two are equal to the bit), from rank c-1 on
+// How far the mean of the known message (hw/compute/known_message.h) ends up from the exact one, in
+// its worst element, bit for bit. Chunk c is summed from rank c on upwards round the ring by ours
+// (the direct one adds in the same order, so the two are equal to the bit), from rank c-1 on
 // downwards by Gloo's, so that it ends at rank c. Time grows with elements * ranks. Preconditions:
 // elements
 // >= 0, ranks >= 1.

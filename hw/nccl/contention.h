@@ -7,11 +7,11 @@
 #include <functional>
 #include <vector>
 
-#include "hw/nccl/gpu_stream.h"
+#include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/nccl_communicator.h"
-#include "hw/rank_device.h"
-#include "hw/step_trace.h"
-#include "sim/units.h"
+#include "hw/rank/rank_device.h"
+#include "hw/record/step_trace.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 

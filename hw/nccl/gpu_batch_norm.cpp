@@ -1,7 +1,7 @@
 #include "hw/nccl/gpu_batch_norm.h"
 
-#include "hw/nccl/batch_norm_kernels.h"
-#include "hw/nccl/gpu_check.h"
+#include "hw/gpu/kernels/batch_norm_kernels.h"
+#include "hw/gpu/runtime/gpu_check.h"
 
 namespace bucketwise {
 namespace {

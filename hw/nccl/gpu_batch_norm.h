@@ -4,10 +4,10 @@
 // its own and no events: PyTorch, which puts it on NCCL's stream, pays for two events more.
 #pragma once
 
-#include "hw/nccl/device_memory.h"
+#include "hw/batch_norm/sync_batch_norm.h"
+#include "hw/gpu/runtime/device_memory.h"
+#include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/gpu_messages.h"
-#include "hw/nccl/gpu_stream.h"
-#include "hw/sync_batch_norm.h"
 
 namespace bucketwise {
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstddef>
 
-#include "hw/known_message.h"
+#include "hw/compute/known_message.h"
 
 namespace bucketwise {
 namespace {

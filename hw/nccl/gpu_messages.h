@@ -10,12 +10,12 @@
 #include <tuple>
 #include <vector>
 
-#include "hw/control_group.h"
-#include "hw/nccl/device_memory.h"
-#include "hw/nccl/gpu_stream.h"
-#include "hw/nccl/head_start.h"
+#include "hw/gpu/head_start.h"
+#include "hw/gpu/runtime/device_memory.h"
+#include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/nccl_communicator.h"
-#include "hw/rank_device.h"
+#include "hw/rank/control_group.h"
+#include "hw/rank/rank_device.h"
 
 namespace bucketwise {
 

@@ -12,15 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "hw/gradient_buffers.h"
-#include "hw/nccl/gpu_gradients.h"
-#include "hw/nccl/gpu_kernels.h"
+#include "hw/compute/gradient_buffers.h"
+#include "hw/gpu/gpu_gradients.h"
+#include "hw/gpu/gpu_kernels.h"
+#include "hw/gpu/head_start.h"
+#include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/gpu_messages.h"
-#include "hw/nccl/gpu_stream.h"
-#include "hw/nccl/head_start.h"
 #include "hw/nccl/nccl_communicator.h"
-#include "hw/replay_rank.h"
-#include "sim/scenario.h"
+#include "hw/rank/replay_rank.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 

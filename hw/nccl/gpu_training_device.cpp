@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "hw/nccl/kernels.h"
-#include "hw/nccl/training_kernels.h"
+#include "hw/gpu/kernels/kernels.h"
+#include "hw/gpu/kernels/training_kernels.h"
 
 namespace bucketwise {
 namespace {

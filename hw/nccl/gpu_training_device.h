@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "hw/nccl/device_memory.h"
+#include "hw/gpu/head_start.h"
+#include "hw/gpu/matrix_products.h"
+#include "hw/gpu/runtime/device_memory.h"
+#include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/gpu_messages.h"
-#include "hw/nccl/gpu_stream.h"
-#include "hw/nccl/head_start.h"
-#include "hw/nccl/matrix_products.h"
 #include "hw/training/training_device.h"
 
 namespace bucketwise {

@@ -10,17 +10,17 @@
 #include <fmt/format.h>
 
 #include "hw/gloo/connection.h"
+#include "hw/gpu/gpu_copy_bench.h"
+#include "hw/gpu/matrix_products.h"
+#include "hw/gpu/runtime/gpu_check.h"
+#include "hw/gpu/runtime/gpu_choice.h"
+#include "hw/gpu/runtime/share_gpu.h"
 #include "hw/nccl/gpu_batch_norm.h"
-#include "hw/nccl/gpu_check.h"
-#include "hw/nccl/gpu_choice.h"
-#include "hw/nccl/gpu_copy_bench.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_rank.h"
 #include "hw/nccl/gpu_training_device.h"
-#include "hw/nccl/matrix_products.h"
 #include "hw/nccl/nccl_communicator.h"
-#include "hw/nccl/share_gpu.h"
-#include "sim/error.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

@@ -2,7 +2,7 @@
 // through Gloo.
 #pragma once
 
-#include "hw/backend.h"
+#include "hw/backend/backend.h"
 
 namespace bucketwise {
 

@@ -1,8 +1,8 @@
 #include <string>
 
 #include "hw/nccl/nccl_backend.h"
-#include "sim/error.h"
-#include "sim/invariant.h"
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
 
 namespace bucketwise {
 namespace {

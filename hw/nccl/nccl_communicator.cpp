@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "hw/nccl/gpu_check.h"
-#include "sim/invariant.h"
+#include "hw/gpu/runtime/gpu_check.h"
+#include "sim/base/invariant.h"
 
 namespace bucketwise {
 namespace {

@@ -17,11 +17,11 @@
 #include <string>
 #include <thread>
 
-#include "hw/communicator.h"
-#include "hw/control_group.h"
-#include "hw/nccl/gpu_stream.h"
-#include "sim/dtype.h"
-#include "sim/units.h"
+#include "hw/gpu/runtime/gpu_stream.h"
+#include "hw/rank/communicator.h"
+#include "hw/rank/control_group.h"
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 

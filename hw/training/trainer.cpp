@@ -5,7 +5,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/invariant.h"
+#include "sim/base/invariant.h"
+#include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
@@ -284,7 +285,7 @@ void Trainer::execute(const Instruction& instruction) {
     invariant(false, "an instruction of a perceptron's program");
 }
 
-// Operations are linear, ReLU, linear, ..., linear, loss: see sim/models/mlp.cpp.
+// Operations are linear, ReLU, linear, ..., linear, loss: see sim/workload/models/mlp.cpp.
 void Trainer::forward(const TimedOperation& operation) {
     if (!operation.source) {
         return gather();

@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "hw/gradient_layout.h"
+#include "hw/compute/gradient_layout.h"
 #include "hw/training/image_data.h"
 #include "hw/training/training_device.h"
-#include "sim/models.h"
-#include "sim/plan.h"
-#include "sim/program.h"
-#include "sim/scenario.h"
-#include "sim/strategy.h"
-#include "sim/training_schedule.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
+#include "sim/program/program.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/models/models.h"
+#include "sim/workload/training_schedule.h"
 
 namespace bucketwise {
 

@@ -1,6 +1,6 @@
 // What one thread of each element-wise pass of training computes, as plain functions of its place
-// among all threads. A GPU runs them in hw/nccl/training_kernels.cu; a CPU runs them as the only
-// thread.
+// among all threads. A GPU runs them in hw/gpu/kernels/training_kernels.cu; a CPU runs them as the
+// only thread.
 #pragma once
 
 #include <cmath>

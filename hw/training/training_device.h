@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "hw/training/training_bodies.h"
-#include "sim/dtype.h"
-#include "sim/model.h"
-#include "sim/units.h"
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+#include "sim/workload/model.h"
 
 namespace bucketwise {
 
@@ -84,8 +84,8 @@ struct ContentionTimes {
     std::vector<Duration> passes;  // that ran from begin to end while all-reduces did
 };
 
-// Linear layers are products c[m,n] = a[m,k] b[k,n] (sim/model.h), all matrices row-major, b the
-// weight. Rows may be none, everything else is not.
+// Linear layers are products c[m,n] = a[m,k] b[k,n] (sim/workload/model.h), all matrices row-major,
+// b the weight. Rows may be none, everything else is not.
 class TrainingDevice {
   public:
     using Act = std::function<void()>;

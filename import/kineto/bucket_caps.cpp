@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "sim/plan.h"
-#include "sim/strategy.h"
-#include "sim/sweep.h"
-#include "sim/workload.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
+#include "sim/predict/prediction.h"
+#include "sim/workload/workload.h"
 
 namespace bucketwise {
 namespace {

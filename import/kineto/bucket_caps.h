@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/dtype.h"
-#include "sim/strategy.h"
+#include "sim/base/dtype.h"
+#include "sim/plan/strategy.h"
 
 namespace bucketwise {
 

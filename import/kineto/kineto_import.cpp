@@ -12,11 +12,11 @@
 
 #include "import/kineto/bucket_caps.h"
 #include "import/kineto/trace.h"
-#include "sim/dtype.h"
-#include "sim/error.h"
-#include "sim/invariant.h"
-#include "sim/sweep.h"
-#include "sim/workload.h"
+#include "sim/base/dtype.h"
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+#include "sim/predict/prediction.h"
+#include "sim/workload/workload.h"
 
 namespace bucketwise {
 namespace {

@@ -8,11 +8,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/byte_source.h"
-#include "import/findings.h"
 #include "import/kineto/steps.h"
-#include "sim/json.h"
-#include "sim/units.h"
+#include "import/source/byte_source.h"
+#include "import/source/findings.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "sim/engine.h"
-#include "sim/program.h"
-#include "sim/sweep.h"
-#include "sim/timeline.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/timeline.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/program.h"
 
 namespace bucketwise {
 

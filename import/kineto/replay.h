@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "import/kineto/kineto_import.h"
-#include "sim/perfetto.h"
-#include "sim/scenario.h"
-#include "sim/units.h"
+#include "sim/base/units.h"
+#include "sim/report/perfetto.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 

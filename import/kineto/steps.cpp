@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "import/kineto/trace.h"
-#include "sim/units.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 

@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

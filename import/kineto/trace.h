@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "import/byte_source.h"
+#include "import/source/byte_source.h"
 
 namespace bucketwise {
 

@@ -11,8 +11,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "sim/network/chunk_engine.h"
-#include "sim/network/network.h"
+#include "sim/link/network/chunk_engine.h"
+#include "sim/link/network/network.h"
 
 namespace bucketwise {
 namespace {

@@ -4,13 +4,13 @@
 
 #include <benchmark/benchmark.h>
 
-#include "cli/files.h"
-#include "sim/gradient_line.h"
-#include "sim/json_input.h"
-#include "sim/max_plus_plan.h"
-#include "sim/optimal_plan.h"
-#include "sim/plan_search.h"
-#include "sim/scenario.h"
+#include "cli/shell/files.h"
+#include "sim/base/json_input.h"
+#include "sim/optimum/max_plus_plan.h"
+#include "sim/optimum/optimal_plan.h"
+#include "sim/optimum/plan_search.h"
+#include "sim/plan/gradient_line.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <benchmark/benchmark.h>
 
-#include "cli/files.h"
-#include "sim/engine.h"
-#include "sim/json_input.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
+#include "cli/shell/files.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/predict/prediction.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 namespace {

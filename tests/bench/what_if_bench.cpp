@@ -7,14 +7,14 @@
 #include <benchmark/benchmark.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/files.h"
+#include "cli/shell/files.h"
 #include "cli/varied_values.h"
-#include "sim/json_edit.h"
-#include "sim/json_input.h"
-#include "sim/percentiles.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
-#include "sim/what_if.h"
+#include "sim/base/json_input.h"
+#include "sim/predict/percentiles.h"
+#include "sim/predict/prediction.h"
+#include "sim/predict/what_if.h"
+#include "sim/scenario/document_edit.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 namespace {

@@ -1,13 +1,13 @@
-#include "calibrate/calibration.h"
+#include "calibrate/fit/calibration.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
-#include "calibrate/step_comparison.h"
-#include "sim/error.h"
-#include "sim/link_input.h"
-#include "sim/link_json.h"
+#include "calibrate/comparison/step_comparison.h"
+#include "sim/base/error.h"
+#include "sim/link/link_input.h"
+#include "sim/link/link_json.h"
 #include "tests/calibrate/synthetic_run.h"
 #include "tests/catch.h"
 

@@ -1,4 +1,4 @@
-#include "calibrate/comparison.h"
+#include "calibrate/comparison/error_measures.h"
 
 #include "tests/catch.h"
 

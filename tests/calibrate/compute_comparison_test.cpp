@@ -1,4 +1,4 @@
-#include "calibrate/compute_comparison.h"
+#include "calibrate/comparison/compute_comparison.h"
 
 #include "tests/catch.h"
 #include "tests/hw/small_scenario.h"

@@ -1,15 +1,15 @@
-#include "calibrate/inverse_fit.h"
+#include "calibrate/fit/inverse_fit.h"
 
 #include <cmath>
 #include <filesystem>
 #include <random>
 #include <utility>
 
-#include "cli/files.h"
+#include "cli/shell/files.h"
 #include "cli/steps_csv.h"
-#include "sim/error.h"
-#include "sim/json_input.h"
-#include "sim/sweep.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/predict/prediction.h"
 #include "tests/calibrate/synthetic_run.h"
 #include "tests/catch.h"
 

@@ -1,11 +1,11 @@
-#include "calibrate/link_fit.h"
+#include "calibrate/fit/link_fit.h"
 
 #include <cmath>
 #include <random>
 
-#include "calibrate/least_squares.h"
-#include "sim/collective.h"
-#include "sim/error.h"
+#include "calibrate/fit/least_squares.h"
+#include "sim/base/error.h"
+#include "sim/link/collective.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

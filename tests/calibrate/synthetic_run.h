@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/measured_run.h"
-#include "hw/measurement.h"
-#include "sim/collective.h"
-#include "sim/engine.h"
-#include "sim/json_input.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
+#include "calibrate/fit/measured_run.h"
+#include "hw/record/measurement.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/link/collective.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/step_programs.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 

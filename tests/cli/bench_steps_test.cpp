@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/csv.h"
-#include "sim/json_input.h"
+#include "cli/shell/csv.h"
+#include "sim/base/json_input.h"
 #include "tests/catch.h"
 #include "tests/cli/process.h"
 

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/csv.h"
+#include "cli/shell/csv.h"
 #include "tests/cli/process.h"
 
 namespace bucketwise {

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/csv.h"
+#include "cli/shell/csv.h"
 #include "tests/catch.h"
 #include "tests/cli/process.h"
 #include "tests/hw/gloo_ranks.h"

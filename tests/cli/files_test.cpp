@@ -1,4 +1,4 @@
-#include "cli/files.h"
+#include "cli/shell/files.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/strategy.h"
+#include "sim/plan/strategy.h"
 #include "tests/cli/process.h"
 
 namespace bucketwise {

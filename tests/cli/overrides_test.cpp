@@ -1,6 +1,6 @@
-#include "cli/overrides.h"
+#include "cli/shell/overrides.h"
 
-#include "sim/json_input.h"
+#include "sim/base/json_input.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -1,5 +1,5 @@
 // Among the tests that ThreadSanitizer watches: these run threads.
-#include "cli/parallel_texts.h"
+#include "cli/shell/parallel_texts.h"
 
 #include <memory>
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/what_if.h"
+#include "sim/predict/what_if.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

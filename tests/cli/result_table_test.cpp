@@ -1,12 +1,12 @@
-#include "cli/result_table.h"
+#include "cli/shell/result_table.h"
 
 #include <limits>
 
 #include <nlohmann/json.hpp>
 
-#include "cli/csv.h"
-#include "sim/error.h"
-#include "sim/json_input.h"
+#include "cli/shell/csv.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

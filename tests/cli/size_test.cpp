@@ -1,6 +1,6 @@
-#include "cli/size.h"
+#include "cli/shell/size.h"
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -1,6 +1,6 @@
 #include "cli/steps_csv.h"
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

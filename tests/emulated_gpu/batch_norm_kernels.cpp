@@ -1,13 +1,13 @@
 // BatchNorm's kernels on the host: the same bodies as on a GPU, thread after thread, in stream
 // order.
-#include "hw/nccl/batch_norm_kernels.h"
+#include "hw/gpu/kernels/batch_norm_kernels.h"
 
 #include <array>
 #include <functional>
 #include <utility>
 
-#include "hw/nccl/batch_norm_bodies.h"
-#include "hw/nccl/gpu_check.h"
+#include "hw/gpu/kernels/batch_norm_bodies.h"
+#include "hw/gpu/runtime/gpu_check.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 
 namespace bucketwise {

@@ -1,6 +1,6 @@
 // The kernels of hw/nccl on the host: the same bodies as on a GPU, thread after thread, in stream
 // order.
-#include "hw/nccl/kernels.h"
+#include "hw/gpu/kernels/kernels.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "hw/nccl/gpu_check.h"
-#include "hw/nccl/kernel_bodies.h"
-#include "hw/nccl/kernel_types.h"
+#include "hw/gpu/kernels/kernel_bodies.h"
+#include "hw/gpu/kernels/kernel_types.h"
+#include "hw/gpu/runtime/gpu_check.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 
 namespace bucketwise {

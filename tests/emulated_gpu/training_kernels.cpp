@@ -1,11 +1,11 @@
 // The kernels of training on the host: the same bodies as on a GPU, thread after thread, in stream
 // order.
-#include "hw/nccl/training_kernels.h"
+#include "hw/gpu/kernels/training_kernels.h"
 
 #include <functional>
 #include <utility>
 
-#include "hw/nccl/gpu_check.h"
+#include "hw/gpu/runtime/gpu_check.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 
 namespace bucketwise {

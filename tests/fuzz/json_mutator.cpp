@@ -10,10 +10,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/device.h"
-#include "sim/json.h"
-#include "sim/models.h"
-#include "sim/strategy.h"
+#include "sim/base/json.h"
+#include "sim/plan/strategy.h"
+#include "sim/workload/device.h"
+#include "sim/workload/models/models.h"
 
 namespace bucketwise {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "sim/json.h"
+#include "sim/base/json.h"
 
 namespace bucketwise {
 

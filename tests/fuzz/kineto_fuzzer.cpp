@@ -9,11 +9,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/inflate.h"
 #include "import/kineto/kineto_import.h"
 #include "import/kineto/replay.h"
-#include "sim/error.h"
-#include "sim/scenario.h"
+#include "import/source/inflate.h"
+#include "sim/base/error.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "import/nccl_tests.h"
-#include "sim/error.h"
+#include "import/nccl_tests/nccl_tests.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {

@@ -8,19 +8,19 @@
 #include <variant>
 #include <vector>
 
-#include "sim/engine.h"
-#include "sim/error.h"
-#include "sim/json_input.h"
-#include "sim/link_ends.h"
-#include "sim/link_presets.h"
-#include "sim/percentile_report.h"
-#include "sim/percentiles.h"
-#include "sim/perfetto.h"
-#include "sim/prediction_json.h"
-#include "sim/report.h"
-#include "sim/scenario.h"
-#include "sim/settings.h"
-#include "sim/sweep.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/frameworks/framework_advice.h"
+#include "sim/link/link_presets.h"
+#include "sim/predict/link_ends.h"
+#include "sim/predict/percentiles.h"
+#include "sim/predict/prediction.h"
+#include "sim/report/percentile_report.h"
+#include "sim/report/perfetto.h"
+#include "sim/report/prediction_json.h"
+#include "sim/report/report.h"
+#include "sim/scenario/scenario.h"
 #include "tests/fuzz/json_mutator.h"
 
 namespace bucketwise {

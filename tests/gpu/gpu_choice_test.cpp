@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <string>
 
-#include "hw/nccl/gpu_check.h"
-#include "hw/nccl/gpu_choice.h"
-#include "hw/nccl/share_gpu.h"
+#include "hw/gpu/runtime/gpu_check.h"
+#include "hw/gpu/runtime/gpu_choice.h"
+#include "hw/gpu/runtime/share_gpu.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
 

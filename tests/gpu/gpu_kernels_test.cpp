@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "hw/elements.h"
-#include "hw/nccl/chunk_table.h"
-#include "hw/nccl/device_memory.h"
-#include "hw/nccl/gpu_stream.h"
-#include "hw/nccl/kernels.h"
-#include "hw/nccl/matrix_products.h"
+#include "hw/compute/elements.h"
+#include "hw/gpu/chunk_table.h"
+#include "hw/gpu/kernels/kernels.h"
+#include "hw/gpu/matrix_products.h"
+#include "hw/gpu/runtime/device_memory.h"
+#include "hw/gpu/runtime/gpu_stream.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

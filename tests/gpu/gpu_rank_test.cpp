@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hw/nccl/gpu_rank.h"
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/hw/replayed_scenarios.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "hw/gloo/connection.h"
-#include "hw/nccl/gpu_check.h"
-#include "hw/nccl/gpu_choice.h"
+#include "hw/gpu/runtime/gpu_check.h"
+#include "hw/gpu/runtime/gpu_choice.h"
 #include "hw/nccl/gpu_messages.h"
 #include "tests/hw/gloo_ranks.h"
 

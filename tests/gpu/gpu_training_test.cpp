@@ -5,7 +5,7 @@
 
 #include "hw/nccl/gpu_training_device.h"
 #include "hw/training/trainer.h"
-#include "sim/training_memory.h"
+#include "sim/predict/training_memory.h"
 #include "tests/catch.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/hw/training_case.h"

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "hw/sync_batch_norm.h"
+#include "hw/batch_norm/sync_batch_norm.h"
 
 namespace bucketwise::testing {
 

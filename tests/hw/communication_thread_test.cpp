@@ -1,4 +1,4 @@
-#include "hw/communication_thread.h"
+#include "hw/rank/communication_thread.h"
 
 #include <atomic>
 #include <future>

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "hw/cpu_rank.h"
-#include "sim/scenario.h"
+#include "hw/cpu/cpu_rank.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
 #include "tests/hw/replayed_scenarios.h"

@@ -1,4 +1,4 @@
-#include "hw/element_sum.h"
+#include "hw/compute/element_sum.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "hw/environment.h"
+#include "hw/record/environment.h"
 
 #include "tests/catch.h"
 

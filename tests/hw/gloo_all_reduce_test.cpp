@@ -3,8 +3,8 @@
 #include <random>
 #include <vector>
 
-#include "hw/communicator.h"
 #include "hw/gloo/connection.h"
+#include "hw/rank/communicator.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
 #include "tests/hw/number_format.h"

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "hw/gloo/connection.h"
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
 

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "hw/gloo/connection.h"
-#include "hw/rank_identity.h"
+#include "hw/launch/rank_identity.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
 

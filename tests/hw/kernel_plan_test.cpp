@@ -1,10 +1,10 @@
-#include "hw/kernel_plan.h"
+#include "hw/compute/kernel_plan.h"
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "sim/models.h"
+#include "sim/workload/models/models.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

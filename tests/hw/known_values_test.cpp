@@ -4,9 +4,9 @@
 #include <set>
 #include <vector>
 
-#include "hw/elements.h"
-#include "hw/gradient_pattern.h"
-#include "hw/known_message.h"
+#include "hw/compute/elements.h"
+#include "hw/compute/gradient_pattern.h"
+#include "hw/compute/known_message.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -1,6 +1,7 @@
 // Ranks here are scripts of /bin/sh. `report` writes to the launcher; `hang` never ends by itself.
 // No test asserts how long anything takes.
-#include "hw/launcher.h"
+#include "hw/launch/launcher.h"
+#include "hw/launch/launcher_report.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
-#include "hw/measurement.h"
+#include "hw/record/measurement.h"
 
 #include <nlohmann/json.hpp>
 
-#include "sim/error.h"
-#include "sim/json.h"
+#include "sim/base/error.h"
+#include "sim/base/json.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "hw/gradient_pattern.h"
-#include "hw/planned_kernels.h"
+#include "hw/compute/gradient_pattern.h"
+#include "hw/compute/planned_kernels.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "hw/communicator.h"
-#include "hw/known_message.h"
+#include "hw/compute/known_message.h"
+#include "hw/rank/communicator.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo_ranks.h"
 

@@ -1,9 +1,9 @@
-#include "hw/rank_identity.h"
+#include "hw/launch/rank_identity.h"
 
 #include <cstdlib>
 #include <map>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

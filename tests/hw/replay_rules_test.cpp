@@ -1,9 +1,10 @@
 // Who divides, what travels in which dtype, and what a collective moves.
 #include <variant>
 
-#include "hw/gradient_pattern.h"
-#include "hw/measurer.h"
-#include "hw/replay_rules.h"
+#include "hw/compute/gradient_pattern.h"
+#include "hw/measure/measurer.h"
+#include "hw/rank/replay_rules.h"
+#include "sim/program/step_programs.h"
 #include "tests/catch.h"
 #include "tests/hw/small_scenario.h"
 

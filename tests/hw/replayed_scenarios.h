@@ -8,10 +8,11 @@
 #include <variant>
 #include <vector>
 
-#include "hw/measurer.h"
-#include "hw/rank_device.h"
-#include "sim/program.h"
-#include "sim/scenario.h"
+#include "hw/measure/measurer.h"
+#include "hw/rank/rank_device.h"
+#include "sim/program/program.h"
+#include "sim/program/step_programs.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/hw/small_scenario.h"
 

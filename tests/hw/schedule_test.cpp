@@ -1,4 +1,4 @@
-#include "hw/schedule.h"
+#include "hw/measure/measuring_order.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "hw/shaped_network.h"
+#include "hw/launch/shaped_network.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

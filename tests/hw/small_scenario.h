@@ -1,7 +1,7 @@
 // A scenario that takes milliseconds.
 #pragma once
 
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise::testing {
 

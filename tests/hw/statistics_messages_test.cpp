@@ -1,4 +1,4 @@
-#include "hw/statistics_messages.h"
+#include "hw/batch_norm/statistics_messages.h"
 
 #include <cstring>
 

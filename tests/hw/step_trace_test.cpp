@@ -1,4 +1,4 @@
-#include "hw/step_trace.h"
+#include "hw/record/step_trace.h"
 
 #include "tests/catch.h"
 

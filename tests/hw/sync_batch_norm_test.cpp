@@ -1,8 +1,8 @@
 #include <mutex>
 #include <vector>
 
-#include "hw/cpu_batch_norm.h"
-#include "sim/batch_norm_layer.h"
+#include "hw/cpu/cpu_batch_norm.h"
+#include "sim/workload/batch_norm_layer.h"
 #include "tests/catch.h"
 #include "tests/hw/batch_norm_reference.h"
 #include "tests/hw/gloo_ranks.h"

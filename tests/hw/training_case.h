@@ -9,7 +9,7 @@
 #include "hw/training/image_data.h"
 #include "hw/training/trainer.h"
 #include "hw/training/training_check.h"
-#include "sim/strategy.h"
+#include "sim/plan/strategy.h"
 #include "tests/hw/training_reference.h"
 
 namespace bucketwise::testing {

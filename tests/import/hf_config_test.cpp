@@ -1,4 +1,4 @@
-#include "import/hf_config.h"
+#include "import/hugging_face/hf_config.h"
 
 #include <cstdint>
 #include <string>
@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/error.h"
-#include "sim/json_input.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -8,15 +8,15 @@
 #include <zlib.h>
 #include <nlohmann/json.hpp>
 
-#include "import/inflate.h"
 #include "import/kineto/kineto_import.h"
 #include "import/kineto/replay.h"
-#include "sim/engine.h"
-#include "sim/error.h"
-#include "sim/json_input.h"
-#include "sim/perfetto.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
+#include "import/source/inflate.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/predict/prediction.h"
+#include "sim/report/perfetto.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/import/kineto_trace.h"
 #include "tests/import/text_source.h"

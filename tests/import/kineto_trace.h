@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/json.h"
+#include "sim/base/json.h"
 
 namespace bucketwise {
 

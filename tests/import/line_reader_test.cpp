@@ -1,4 +1,4 @@
-#include "import/line_reader.h"
+#include "import/source/line_reader.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "import/nccl_tests.h"
+#include "import/nccl_tests/nccl_tests.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,8 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "hw/environment.h"
-#include "sim/error.h"
+#include "hw/record/environment.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 #include "tests/import/nccl_tests_log.h"
 #include "tests/import/text_source.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "import/byte_source.h"
+#include "import/source/byte_source.h"
 
 namespace bucketwise {
 

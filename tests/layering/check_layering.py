@@ -18,7 +18,7 @@ SHARED_WITH_HW = {f"sim/{name}.h" for name in (
     "batch_norm", "collective", "device", "device_input", "dtype", "error", "hash", "invariant", "json", "json_input",
     "link", "link_input", "model", "models", "plan", "program", "scenario", "strategy", "timeline", "training_schedule",
     "units", "workload")}
-ENGINE = "sim/engine.h"
+ENGINE = "sim/engine/engine.h"
 # What measurements look like as records; not how they are taken.
 RECORDS_OF_HW = re.compile(r"hw/(environment|measurement|record)\w*\.h")
 
@@ -167,16 +167,16 @@ def sound_tree():
     for folder, targets in TARGETS.items():
         files[f"{folder}/CMakeLists.txt"] = "".join(f"add_library({target} x.cpp)\n" for target in targets)
     files |= {
-        "sim/units.h": HEADER,
-        "sim/plan.h": HEADER + '#include "sim/units.h"\n',
-        "sim/engine.h": HEADER + '#include <vector>\n#include "sim/plan.h"\n',
-        "hw/rank.h": HEADER + '#include "sim/plan.h"\n// #include "sim/engine.h" and #ifdef NCCL in comments only\n',
+        "sim/base/units.h": HEADER,
+        "sim/plan/plan.h": HEADER + '#include "sim/base/units.h"\n',
+        "sim/engine/engine.h": HEADER + '#include <vector>\n#include "sim/plan/plan.h"\n',
+        "hw/rank.h": HEADER + '#include "sim/plan/plan.h"\n// #include "sim/engine/engine.h" and #ifdef NCCL in comments only\n',
         "hw/measurements.h": HEADER,
         "hw/kernel.cu": "#ifdef __CUDACC__\n#endif\n",
-        "calibrate/fit.cpp": '#include "hw/measurements.h"\n#include "sim/engine.h"\n',
-        "import/log.cpp": '#include "hw/measurements.h"\n#include "sim/plan.h"\n',
-        "cli/main.cpp": '#include "hw/rank.h"\n#include "sim/engine.h"\n',
-        "tests/sim/plan_test.cpp": '#include "sim/plan.h"\n#if __has_include(<catch2/catch.hpp>)\n#endif\n',
+        "calibrate/fit.cpp": '#include "hw/measurements.h"\n#include "sim/engine/engine.h"\n',
+        "import/log.cpp": '#include "hw/measurements.h"\n#include "sim/plan/plan.h"\n',
+        "cli/main.cpp": '#include "hw/rank.h"\n#include "sim/engine/engine.h"\n',
+        "tests/sim/plan_test.cpp": '#include "sim/plan/plan.h"\n#if __has_include(<catch2/catch.hpp>)\n#endif\n',
     }
     return files
 
@@ -187,9 +187,9 @@ UNSOUND = [
     ("sim/a.cpp", "\n#include <hw/rank.h>\n", "sim/a.cpp:2: sim may not include hw/rank.h"),
     ("sim/a.cpp", '#include "plan.h"\n', "sim/a.cpp:1: expected a path from the repository's root, got plan.h"),
     ("sim/a.cpp", '#include "../hw/rank.h"\n', "expected a path from the repository's root, got ../hw/rank.h"),
-    ("hw/a.cpp", '/* a\n */ \n# include "sim/engine.h"\n', "hw/a.cpp:3: hw may not include sim/engine.h"),
-    ("hw/a.cpp", '#include "cli/command.h"\n', "got cli/command.h"),
-    ("sim/plan.h", HEADER + '#include "sim/engine.h"\n', "hw may not reach the engine: sim/plan.h -> sim/engine.h"),
+    ("hw/a.cpp", '/* a\n */ \n# include "sim/engine/engine.h"\n', "hw/a.cpp:3: hw may not include sim/engine/engine.h"),
+    ("hw/a.cpp", '#include "cli/shell/command.h"\n', "got cli/shell/command.h"),
+    ("sim/plan/plan.h", HEADER + '#include "sim/engine/engine.h"\n', "hw may not reach the engine: sim/plan/plan.h -> sim/engine/engine.h"),
     ("calibrate/a.h", HEADER + '#include "hw/rank.h"\n', "calibrate/a.h:3: calibrate may not include hw/rank.h"),
     ("import/a.cpp", '#include "calibrate/fit.h"\n', "import/a.cpp:1: expected a path"),
     ("import/a.cpp", '#include "hw/rank.h"\n', "import/a.cpp:1: import may not include hw/rank.h"),

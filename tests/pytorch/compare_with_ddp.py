@@ -326,7 +326,7 @@ def network(rate):
             wait_for_namespace(holder)
         enter = [["nsenter", "--target", str(holder.pid), "--net"] for holder in holders]
         first, second = (str(holder.pid) for holder in holders)
-        # Frames, bursts and queues as `bucketwise measure --link-rate` has them (hw/shaped_network.cpp).
+        # Frames, bursts and queues as `bucketwise measure --link-rate` has them (hw/launch/shaped_network.cpp).
         packet = min(max(round(bits_per_second(rate) / 8 * 500e-6), 9014), 65536)
         burst = packet + 9014 + round(bits_per_second(rate) / 8 * 100e-6)
         run(

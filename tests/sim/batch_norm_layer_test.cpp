@@ -1,4 +1,4 @@
-#include "sim/batch_norm_layer.h"
+#include "sim/workload/batch_norm_layer.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "sim/network/chunk_engine.h"
+#include "sim/link/network/chunk_engine.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <random>
 #include <tuple>
 
-#include "sim/network/topology_cost.h"
+#include "sim/link/network/topology_cost.h"
 #include "tests/catch.h"
 #include "tests/sim/network_topologies.h"
 

@@ -1,4 +1,4 @@
-#include "sim/collective.h"
+#include "sim/link/collective.h"
 
 #include <cmath>
 

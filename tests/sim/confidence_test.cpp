@@ -1,8 +1,9 @@
-#include "sim/confidence.h"
+#include "sim/predict/confidence.h"
 
 #include <cmath>
 
-#include "sim/sweep.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/step_programs.h"
 #include "tests/calibrate/synthetic_run.h"
 #include "tests/catch.h"
 

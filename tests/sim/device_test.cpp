@@ -1,4 +1,4 @@
-#include "sim/device.h"
+#include "sim/workload/device.h"
 
 #include "tests/catch.h"
 

@@ -1,11 +1,12 @@
-#include "sim/engine.h"
+#include "sim/engine/engine.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
 
-#include "sim/step_parts.h"
+#include "sim/engine/step_parts.h"
+#include "sim/program/step_programs.h"
 #include "tests/catch.h"
 #include "tests/oracle/recurrence.h"
 

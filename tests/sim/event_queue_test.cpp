@@ -1,4 +1,4 @@
-#include "sim/network/event_queue.h"
+#include "sim/link/network/event_queue.h"
 
 #include <queue>
 #include <random>

@@ -1,4 +1,4 @@
-#include "sim/network/fair_share.h"
+#include "sim/link/network/fair_share.h"
 
 #include <algorithm>
 #include <random>

@@ -1,6 +1,6 @@
 // Frameworks' bucket rules against buckets and steps worked out by hand, and against naive
 // simulations that share no code with them.
-#include "sim/framework.h"
+#include "sim/frameworks/framework.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,9 +8,9 @@
 #include <random>
 #include <set>
 
-#include "sim/framework_step.h"
-#include "sim/settings.h"
-#include "sim/sweep.h"
+#include "sim/frameworks/framework_advice.h"
+#include "sim/frameworks/framework_step.h"
+#include "sim/predict/prediction.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

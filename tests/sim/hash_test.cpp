@@ -1,4 +1,4 @@
-#include "sim/hash.h"
+#include "sim/base/hash.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

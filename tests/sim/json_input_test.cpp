@@ -1,4 +1,4 @@
-#include "sim/json_input.h"
+#include "sim/base/json_input.h"
 
 #include "tests/catch.h"
 

@@ -1,20 +1,20 @@
 // Presets: that they are links like any other, that their ends are ends, and that a scenario can
 // name them.
-#include "sim/link_presets.h"
+#include "sim/link/link_presets.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include "sim/collective.h"
-#include "sim/json_edit.h"
-#include "sim/json_input.h"
-#include "sim/link_ends.h"
-#include "sim/link_input.h"
-#include "sim/prediction_json.h"
-#include "sim/report.h"
-#include "sim/scenario.h"
+#include "sim/base/json_input.h"
+#include "sim/link/collective.h"
+#include "sim/link/link_input.h"
+#include "sim/predict/link_ends.h"
+#include "sim/report/prediction_json.h"
+#include "sim/report/report.h"
+#include "sim/scenario/document_edit.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -1,6 +1,6 @@
 // The models that ship, against PyTorch's own (tests/data/pytorch, written by real torchvision and
 // transformers) and against published counts.
-#include "sim/models.h"
+#include "sim/workload/models/models.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "sim/network/network.h"
+#include "sim/link/network/network.h"
 
 #include <algorithm>
 

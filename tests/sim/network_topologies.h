@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "sim/network/topology.h"
-#include "sim/units.h"
+#include "sim/base/units.h"
+#include "sim/link/network/topology.h"
 
 namespace bucketwise::testing {
 

@@ -1,4 +1,4 @@
-#include "sim/optimal_plan.h"
+#include "sim/optimum/optimal_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "sim/cap_list.h"
-#include "sim/error.h"
-#include "sim/gradient_line.h"
-#include "sim/greedy_merge.h"
-#include "sim/sweep.h"
+#include "sim/base/error.h"
+#include "sim/optimum/cap_list.h"
+#include "sim/optimum/greedy_merge.h"
+#include "sim/plan/gradient_line.h"
+#include "sim/predict/prediction.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

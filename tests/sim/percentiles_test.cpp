@@ -1,9 +1,9 @@
-#include "sim/percentiles.h"
+#include "sim/predict/percentiles.h"
 
 #include <cmath>
 
-#include "sim/percentile_report.h"
-#include "sim/scenario.h"
+#include "sim/report/percentile_report.h"
+#include "sim/scenario/scenario.h"
 #include "tests/calibrate/synthetic_run.h"
 #include "tests/catch.h"
 

@@ -1,4 +1,4 @@
-#include "sim/plan.h"
+#include "sim/plan/plan.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/models.h"
-#include "sim/strategy.h"
+#include "sim/plan/strategy.h"
+#include "sim/workload/models/models.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -1,12 +1,13 @@
-#include "sim/program.h"
+#include "sim/program/program.h"
+#include "sim/program/step_programs.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 
-#include "sim/engine.h"
-#include "sim/varied_steps.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/varied_steps.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

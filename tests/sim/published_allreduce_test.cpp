@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_allreduce_simulation.h"
-#include "cli/csv.h"
-#include "cli/published_allreduce.h"
-#include "sim/collective.h"
+#include "bench/all_reduce/bench_allreduce_simulation.h"
+#include "bench/all_reduce/published_allreduce.h"
+#include "cli/shell/csv.h"
+#include "sim/link/collective.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -4,11 +4,11 @@
 #include <map>
 #include <sstream>
 
-#include "calibrate/comparison.h"
-#include "cli/files.h"
-#include "sim/json_input.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
+#include "calibrate/comparison/error_measures.h"
+#include "cli/shell/files.h"
+#include "sim/base/json_input.h"
+#include "sim/predict/prediction.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

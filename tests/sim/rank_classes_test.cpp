@@ -2,12 +2,12 @@
 #include <random>
 #include <vector>
 
-#include "sim/engine.h"
-#include "sim/error.h"
-#include "sim/json_input.h"
-#include "sim/program.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/program.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

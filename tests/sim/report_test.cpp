@@ -1,14 +1,14 @@
-#include "sim/report.h"
+#include "sim/report/report.h"
 
 #include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "sim/json_input.h"
-#include "sim/perfetto.h"
-#include "sim/prediction_json.h"
-#include "sim/settings.h"
+#include "sim/base/json_input.h"
+#include "sim/frameworks/framework_advice.h"
+#include "sim/report/perfetto.h"
+#include "sim/report/prediction_json.h"
 #include "tests/catch.h"
 #include "tests/trace_rules.h"
 

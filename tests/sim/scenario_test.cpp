@@ -1,10 +1,11 @@
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 #include <map>
 #include <numeric>
 
-#include "sim/engine.h"
-#include "sim/json_input.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/program/step_programs.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -5,12 +5,13 @@
 
 #include <fmt/format.h>
 
-#include "sim/engine.h"
-#include "sim/json_input.h"
-#include "sim/perfetto.h"
-#include "sim/program.h"
-#include "sim/scenario.h"
-#include "sim/sweep.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/program.h"
+#include "sim/program/step_programs.h"
+#include "sim/report/perfetto.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/oracle/recurrence.h"
 

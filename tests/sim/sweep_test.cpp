@@ -1,10 +1,10 @@
-#include "sim/sweep.h"
+#include "sim/predict/prediction.h"
 
 #include <algorithm>
 #include <random>
 #include <set>
 
-#include "sim/error.h"
+#include "sim/base/error.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/link_input.h"
-#include "sim/network/nccl_model.h"
-#include "sim/network/topology_cost.h"
-#include "sim/network/topology_input.h"
-#include "sim/scenario.h"
+#include "sim/link/link_input.h"
+#include "sim/link/network/nccl_model.h"
+#include "sim/link/network/topology_cost.h"
+#include "sim/link/network/topology_input.h"
+#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/sim/network_topologies.h"
 

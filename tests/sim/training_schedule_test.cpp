@@ -4,11 +4,11 @@
 #include <random>
 #include <vector>
 
-#include "sim/models.h"
-#include "sim/scenario.h"
-#include "sim/training_memory.h"
-#include "sim/training_run.h"
-#include "sim/training_schedule.h"
+#include "sim/predict/training_memory.h"
+#include "sim/predict/training_run.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/models/models.h"
+#include "sim/workload/training_schedule.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -1,4 +1,4 @@
-#include "sim/undisturbed.h"
+#include "sim/engine/undisturbed.h"
 
 #include <random>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "sim/varied_steps.h"
+#include "sim/engine/varied_steps.h"
 
 #include <algorithm>
 #include <cmath>

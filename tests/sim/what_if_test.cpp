@@ -1,13 +1,13 @@
-#include "sim/what_if.h"
+#include "sim/predict/what_if.h"
 
 #include <random>
 #include <string>
 #include <vector>
 
-#include "sim/error.h"
-#include "sim/json_edit.h"
-#include "sim/json_input.h"
-#include "sim/sweep.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/predict/prediction.h"
+#include "sim/scenario/document_edit.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -1,8 +1,8 @@
-#include "sim/workload.h"
+#include "sim/workload/workload.h"
 
 #include <numeric>
 
-#include "sim/models.h"
+#include "sim/workload/models/models.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

@@ -18,8 +18,8 @@
 #include <fmt/format.h>
 #include <simgrid/s4u.hpp>
 
-#include "sim/network/chunk_engine.h"
-#include "sim/network/network.h"
+#include "sim/link/network/chunk_engine.h"
+#include "sim/link/network/network.h"
 
 namespace {
 

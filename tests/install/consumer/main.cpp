@@ -9,12 +9,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/error.h"
-#include "sim/json_input.h"
-#include "sim/prediction_json.h"
-#include "sim/scenario.h"
-#include "sim/settings.h"
-#include "sim/sweep.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/frameworks/framework_advice.h"
+#include "sim/predict/prediction.h"
+#include "sim/report/prediction_json.h"
+#include "sim/scenario/scenario.h"
 
 namespace {
 

@@ -1,0 +1,69 @@
+// Ways to run a step that a table sets side by side: each simulated, and measured on real ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/ranks/rank_job.h"
+#include "hw/backend/backend.h"
+#include "hw/launch/rank_identity.h"
+#include "hw/record/measurement.h"
+#include "sim/base/units.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+struct StepVariant {
+    std::string label;  // for progress and messages
+    Scenario scenario;
+    std::optional<Bytes> cap = {};  // none: the strategy has none, or its default
+};
+
+// What one step took.
+struct StepSample {
+    double forward_us = 0;
+    double backward_us = 0;  // until the last reduced gradient is back in place
+    double optimizer_us = 0;
+    // Of backward, in the call that finishes synchronisation: on the device, from the end of what
+    // backward left there, and on the host's clock, which may run ahead of it.
+    double finishing_us = 0;
+    double finishing_host_us = 0;
+    double wire_us = 0;  // of the gradients' collectives, together
+    [[nodiscard]] double step_us() const { return forward_us + backward_us + optimizer_us; }
+};
+
+using StepSamples = std::vector<StepSample>;
+
+// `steps` of them where the scenario varies from step to step; else one, as all would be alike.
+// Throws InputError for steps that are too long.
+StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps);
+
+struct VariantRun {
+    const Backend* backend = nullptr;
+    BackendRequest request;
+    JobNetwork network;
+    std::int64_t rounds = 1;
+    std::int64_t steps_per_round = 1;  // after one that warms up
+    std::uint64_t seed = 1;            // of the order of variants within each round
+};
+
+struct MeasuredVariants {
+    EnvironmentRecord environment;
+    std::vector<StepSamples> by_variant;  // each sample of the slowest rank
+};
+
+// One rank's part. Collective; on rank 0 the samples, elsewhere none. `show_progress` gets "DONE
+// TOTAL TEXT". Throws WrongSum, on the ranks that see one.
+MeasuredVariants measure_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
+                                  const RankIdentity& identity,
+                                  const std::function<void(const std::string&)>& show_progress);
+
+// As one line of text, to pass from rank 0 to who started it.
+std::string serialize(const MeasuredVariants& measured);
+// Throws InputError.
+MeasuredVariants read_measured_variants(const std::string& file);
+
+}  // namespace bucketwise

@@ -1,0 +1,244 @@
+#include "calibrate/comparison/attribution.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/base/statistics.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/step_parts.h"
+#include "sim/engine/timeline.h"
+#include "sim/link/collective.h"
+#include "sim/program/step_programs.h"
+
+namespace bucketwise {
+namespace {
+
+double us_of(const Program& program) {
+    check_length(longest_possible_seconds(program));
+    return to_us(simulate_times(program).step());
+}
+
+void scale_instructions(Program& program, std::size_t begin, std::size_t end, double factor) {
+    for (std::size_t i = begin; i < end; ++i) {
+        Instruction& instruction = program.instructions[i];
+        instruction.device = scaled(instruction.device, factor);
+    }
+}
+
+void scale_all(Program& program, double factor) {
+    scale_instructions(program, 0, program.instructions.size(), factor);
+}
+
+double device_us(const Program& program, std::size_t begin, std::size_t end) {
+    Duration sum{0};
+    for (std::size_t i = begin; i < end; ++i) {
+        sum += program.instructions[i].device;
+    }
+    return to_us(sum);
+}
+
+double compute_only_us(const StepInput& input) {
+    SyncRequest none;
+    none.strategy = Strategy::none;
+    return us_of(build_program(input, settings_for(none), {}));
+}
+
+struct Simulated {
+    double computing_us = 0;
+    std::vector<double> begin_us;  // by collective
+    std::vector<double> end_us;
+};
+
+Simulated look_into(const Program& program) {
+    Simulated simulated;
+    simulated.begin_us.resize(program.collectives.size());
+    simulated.end_us.resize(program.collectives.size());
+    for (const Span& span : simulate({&program, 1}, Record::timeline).timeline.spans) {
+        if (span.track == Track::communication) {
+            simulated.begin_us[static_cast<std::size_t>(span.subject)] = to_us(span.start);
+            simulated.end_us[static_cast<std::size_t>(span.subject)] = to_us(span.end);
+        } else if (span.track == Track::compute) {
+            simulated.computing_us += to_us(span.end - span.start);
+        }
+    }
+    return simulated;
+}
+
+std::optional<std::size_t> first_bucket(const Program& program) {
+    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+        if (program.collectives[i].bucket) {
+            return i;
+        }
+    }
+    return std::nullopt;
+}
+
+// Computing before the first bucket's launch takes longer, what follows as much less.
+void shift_first_bucket(Program& program, const MeasuredCap& measured) {
+    const std::optional<std::size_t> first = first_bucket(program);
+    if (!first) {
+        return;
+    }
+    const auto launch = std::find_if(program.instructions.begin(), program.instructions.end(),
+                                     [&](const Instruction& i) {
+                                         return i.kind == InstructionKind::launch &&
+                                                static_cast<std::size_t>(i.subject) == *first;
+                                     });
+    const auto at = static_cast<std::size_t>(launch - program.instructions.begin());
+    const double before_us = device_us(program, 0, at);
+    const double after_us = device_us(program, at, program.instructions.size());
+    const double later_us = measured.last_begin_us[*first] - look_into(program).begin_us[*first];
+    const double shift_us = std::clamp(later_us, -before_us, after_us);
+    if (before_us > 0 && after_us > 0) {
+        scale_instructions(program, 0, at, 1 + shift_us / before_us);
+        scale_instructions(program, at, program.instructions.size(), 1 - shift_us / after_us);
+    }
+}
+
+// Isolated time of a message, between the sizes that were measured in proportion on logarithmic
+// scales; nothing beyond them.
+std::optional<double> isolated_us(const std::vector<AllReduceSamples>& samples, Bytes size) {
+    const auto above =
+        std::find_if(samples.begin(), samples.end(), [&](const auto& s) { return s.size >= size; });
+    if (above == samples.end() || (above == samples.begin() && above->size != size)) {
+        return std::nullopt;
+    }
+    const double high = median(above->samples_us);
+    if (above->size == size) {
+        return high;
+    }
+    const AllReduceSamples& below = *std::prev(above);
+    const double low = median(below.samples_us);
+    const double share =
+        std::log(static_cast<double>(size.count) / static_cast<double>(below.size.count)) /
+        std::log(static_cast<double>(above->size.count) / static_cast<double>(below.size.count));
+    return low * std::pow(high / low, share);
+}
+
+bool is_latency_bound(const StepInput& input, Bytes size) {
+    if (input.link.segments.empty()) {
+        return false;
+    }
+    const Segment& segment = segment_for(input.link, size);
+    const WireCost cost =
+        wire_cost(CollectiveKind::all_reduce, input.link.algorithm, input.group.ranks);
+    return input.link.launch + input.link.meeting + cost.steps * segment.latency +
+               cost.messages * input.link.message >
+           transfer_time(size, segment.bandwidth, cost.wire);
+}
+
+void replace_isolated(Program& program, const StepInput& input,
+                      const std::vector<AllReduceSamples>& samples, bool latency_bound) {
+    for (Collective& collective : program.collectives) {
+        const auto us = isolated_us(samples, collective.bytes);
+        if (collective.kind == CollectiveKind::all_reduce && us &&
+            is_latency_bound(input, collective.bytes) == latency_bound) {
+            collective.time = duration_from_us(*us);
+        }
+    }
+}
+
+// The one slowdown of computing with which rank 0 computes as long as it did. Where too little
+// overlaps for that, nothing changes.
+void replace_compute_slowdown(Program& program, double computing_us) {
+    const Program before = program;
+    const auto set = [&](double slowdown) {
+        for (Collective& collective : program.collectives) {
+            collective.interference.compute_slowdown_ppm = std::llround(1e6 * slowdown);
+        }
+    };
+    double low = 1;
+    double high = 10;
+    constexpr int halvings = 24;
+    for (int i = 0; i < halvings; ++i) {
+        const double middle = (low + high) / 2;
+        set(middle);
+        (look_into(program).computing_us < computing_us ? low : high) = middle;
+    }
+    constexpr double out_of_reach = 9.9;
+    if (low > out_of_reach) {
+        program = before;
+    } else {
+        set((low + high) / 2);
+    }
+}
+
+// Each collective from when the last rank began it until it ended.
+void replace_collectives(Program& program, const MeasuredCap& measured) {
+    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+        const double us = std::max(measured.end_us[i] - measured.last_begin_us[i], 0.0);
+        program.collectives[i].time = duration_from_us(us);
+        program.collectives[i].interference.communication_slowdown_ppm = undisturbed_ppm;
+    }
+}
+
+// But for the first bucket, whose readiness is that of the last rank.
+void add_waiting_for_peers(Program& program, const MeasuredCap& measured) {
+    const std::size_t after = first_bucket(program).value_or(0) + 1;
+    for (std::size_t i = after; i < program.collectives.size(); ++i) {
+        const double us = std::max(measured.last_begin_us[i] - measured.begin_us[i], 0.0);
+        program.collectives[i].time += duration_from_us(us);
+    }
+}
+
+std::optional<DeviatingBucket> most_deviating(const Program& program, const MeasuredCap& measured) {
+    const Simulated simulated = look_into(program);
+    std::optional<DeviatingBucket> most;
+    std::size_t bucket = 0;
+    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+        if (!program.collectives[i].bucket) {
+            continue;
+        }
+        const DeviatingBucket here{
+            .index = bucket++,
+            .predicted_ms = (simulated.end_us[i] - simulated.begin_us[i]) / 1e3,
+            .measured_ms = (measured.end_us[i] - measured.begin_us[i]) / 1e3};
+        if (!most || std::abs(here.measured_ms - here.predicted_ms) >
+                         std::abs(most->measured_ms - most->predicted_ms)) {
+            most = here;
+        }
+    }
+    return most;
+}
+
+}  // namespace
+
+Attribution attribute(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+                      const MeasuredCap& measured, const IsolatedMeasurements& isolated) {
+    Program program = build_program(input, sync, plan);
+    Attribution attribution;
+    attribution.bucket = most_deviating(program, measured);
+    double before_us = us_of(program);
+    const auto conclude = [&](std::string_view cause) {
+        const double now_us = us_of(program);
+        attribution.causes.push_back({cause, (now_us - before_us) / 1e3});
+        before_us = now_us;
+    };
+    if (const double predicted_us = compute_only_us(input);
+        isolated.compute_step_us && predicted_us > 0) {
+        scale_all(program, *isolated.compute_step_us / predicted_us);
+    }
+    conclude("computing");
+    const double free_us = us_of(with_free_communication(program));
+    if (free_us > 0) {
+        scale_all(program, median(measured.free_communication_us) / free_us);
+    }
+    conclude("drift, copies and launches");
+    shift_first_bucket(program, measured);
+    conclude("readiness");
+    replace_isolated(program, input, isolated.all_reduces, true);
+    conclude("all-reduce latency");
+    replace_isolated(program, input, isolated.all_reduces, false);
+    conclude("all-reduce bandwidth");
+    replace_compute_slowdown(program, measured.computing_us);
+    conclude("interference on computing");
+    replace_collectives(program, measured);
+    conclude("interference on all-reduces");
+    add_waiting_for_peers(program, measured);
+    conclude("waiting for peers");
+    attribution.causes.push_back({"not explained", (median(measured.step_us) - before_us) / 1e3});
+    return attribution;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,61 @@
+// Why a prediction is off: each part of it is replaced by what was measured of that part, one after
+// another, and what the simulated step changes by is that part's share of the error.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "calibrate/comparison/measured_cap.h"
+#include "calibrate/fit/measured_run.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
+#include "sim/program/program.h"
+
+namespace bucketwise {
+
+struct Cause {
+    std::string_view name;
+    double ms = 0;  // by which the measured step is longer for this cause
+    bool operator==(const Cause&) const = default;
+};
+
+// The bucket whose all-reduce differs most from its prediction.
+struct DeviatingBucket {
+    std::size_t index = 0;  // in launch order
+    double predicted_ms = 0;
+    double measured_ms = 0;  // of rank 0, waiting for peers included
+    bool operator==(const DeviatingBucket&) const = default;
+};
+
+struct Attribution {
+    // Always the same ones, in this order; they sum to measured - predicted:
+    //   computing                    a step without communication, as predicted and in this run
+    //   drift, copies and launches   the same with copies and collectives that do nothing, run
+    //                                right beside the steps
+    //   readiness                    when the last rank had the first bucket ready
+    //   all-reduce latency           isolated all-reduces against the fitted link, where latency
+    //   all-reduce bandwidth         or bandwidth makes up most of the time
+    //   interference on computing    computing while all-reduces run
+    //   interference on all-reduces  collectives of the step, broadcasts too, against isolated ones
+    //   waiting for peers            until the last rank has begun one; not of the first bucket,
+    //                                whose readiness is the last rank's
+    //   not explained                what all of these leave
+    std::vector<Cause> causes;
+    std::optional<DeviatingBucket> bucket;
+    bool operator==(const Attribution&) const = default;
+};
+
+// What isolated measurements of the same run say, as far as there are any.
+struct IsolatedMeasurements {
+    std::optional<double> compute_step_us;      // without copies
+    std::vector<AllReduceSamples> all_reduces;  // on as many ranks, by size
+};
+
+// `input` is the step as it was predicted. The order of replacement matters little where parts do
+// not interact; it is the order in which a step comes about.
+Attribution attribute(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+                      const MeasuredCap& measured, const IsolatedMeasurements& isolated);
+
+}  // namespace bucketwise

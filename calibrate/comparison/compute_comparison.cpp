@@ -1,0 +1,157 @@
+#include "calibrate/comparison/compute_comparison.h"
+
+#include <algorithm>
+#include <functional>
+#include <variant>
+
+#include "sim/base/invariant.h"
+#include "sim/base/statistics.h"
+#include "sim/engine/engine.h"
+#include "sim/program/program.h"
+#include "sim/program/step_programs.h"
+
+namespace bucketwise {
+namespace {
+
+using Records = std::vector<ComputeRecord>;
+
+double median_of(const Records& records, const std::function<double(const ComputeRecord&)>& value) {
+    std::vector<double> values;
+    for (const ComputeRecord& record : records) {
+        values.push_back(value(record));
+    }
+    return median(std::move(values));
+}
+
+// By operation, over rounds.
+std::vector<double> medians_of(const Records& records,
+                               std::vector<double> ComputeRecord::*operations) {
+    std::vector<double> medians;
+    for (std::size_t i = 0; i < (records.front().*operations).size(); ++i) {
+        medians.push_back(median_of(
+            records, [&](const ComputeRecord& record) { return (record.*operations)[i]; }));
+    }
+    return medians;
+}
+
+std::vector<Duration> durations(const std::vector<double>& us) {
+    std::vector<Duration> result;
+    for (const double time : us) {
+        result.push_back(duration_from_us(time));
+    }
+    return result;
+}
+
+std::vector<const ComputeRecord*> pointers_to(const Records& records) {
+    std::vector<const ComputeRecord*> pointers;
+    for (const ComputeRecord& record : records) {
+        pointers.push_back(&record);
+    }
+    return pointers;
+}
+
+// The scenario with the operations as they were measured one by one, and with what launching took.
+Scenario with_operations(Scenario scenario, const Records& records,
+                         const ComputeComparison& comparison) {
+    auto& workload = std::get<ModelWorkload>(scenario.workload);
+    workload.forward.reset();
+    workload.backward.reset();
+    workload.forward_operations =
+        durations(medians_of(records, &ComputeRecord::forward_operations_us));
+    workload.backward_operations =
+        durations(medians_of(records, &ComputeRecord::backward_operations_us));
+    if (!workload.device) {
+        workload.device = Device{};
+    }
+    const bool launches = comparison.launch || comparison.graph_launch;
+    workload.device->host_is_device = !launches;
+    workload.device->launch = comparison.launch ? comparison.launch->time : Duration{0};
+    workload.device->graph_launch =
+        comparison.graph_launch ? comparison.graph_launch->time : Duration{0};
+    scenario.step.cuda_graph = comparison.graph_launch.has_value();
+    scenario.step.optimizer = duration_from_us(
+        median_of(records, [](const ComputeRecord& record) { return record.optimizer_us; }));
+    scenario.sync = {};
+    scenario.sync.strategy = Strategy::none;
+    scenario.variation.reset();
+    return scenario;
+}
+
+// What the fitted device would take for each operation of a pass.
+std::vector<double> fitted_us(const Workload& workload, bool in_backward) {
+    std::vector<double> us;
+    for (const TimedOperation& operation : in_backward ? workload.backward : workload.forward) {
+        us.push_back(to_us(operation.device));
+    }
+    return us;
+}
+
+void add_operations(const std::vector<TimedOperation>& operations, bool in_backward,
+                    const std::vector<double>& launches, const std::vector<double>& fitted,
+                    ComputeComparison& comparison) {
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+        comparison.operations.push_back({.name = operations[i].name,
+                                         .in_backward = in_backward,
+                                         .measured_us = to_us(operations[i].device),
+                                         .fitted_us = fitted.empty() ? 0 : fitted[i],
+                                         .launch_us = launches.empty() ? 0 : launches[i]});
+    }
+}
+
+}  // namespace
+
+ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
+                                  const Scenario& scenario) {
+    invariant(!records.empty(), "something was measured");
+    invariant(std::holds_alternative<ModelWorkload>(scenario.workload),
+              "the operations are a model's");
+    ComputeComparison comparison;
+    comparison.launch = launch_cost(pointers_to(records));
+    comparison.graph_launch = graph_launch_cost(pointers_to(records));
+    const Scenario measured = with_operations(scenario, records, comparison);
+    const StepInput input = step_input(measured);
+    const Program program = build_program(input, settings_for(measured.sync), {});
+    const StepTimes times = simulate_times(program);
+    const auto measured_us = [&](double ComputeRecord::*time) {
+        return median_of(records, [&](const ComputeRecord& record) { return record.*time; });
+    };
+    comparison.forward = {to_us(times.forward), measured_us(&ComputeRecord::forward_us)};
+    comparison.backward = {to_us(times.backward), measured_us(&ComputeRecord::backward_us)};
+    std::vector<double> steps_us;
+    for (const ComputeRecord& record : records) {
+        steps_us.push_back(record.samples_us.front());
+    }
+    comparison.step = {to_us(times.step()), median(steps_us)};
+    comparison.noise = spread(steps_us);
+    for (const Instruction& instruction : program.instructions) {
+        comparison.host_us += to_us(instruction.host);
+        comparison.device_us += to_us(instruction.device);
+    }
+
+    ComputeFit fit;
+    const auto& workload = std::get<ModelWorkload>(measured.workload);
+    fit.forward_operations = workload.forward_operations;
+    fit.backward_operations = workload.backward_operations;
+    fit.launch = comparison.launch;
+    fit.rounds = records.size();
+    comparison.device = fit_device(measured, fit);
+    std::vector<double> fitted_forward;
+    std::vector<double> fitted_backward;
+    if (comparison.device) {
+        const Workload fitted = workload_from_model(model_of(workload), workload.dtype,
+                                                    {.device = comparison.device->device,
+                                                     .arithmetic = workload.arithmetic,
+                                                     .batch_norm = measured.sync.batch_norm});
+        fitted_forward = fitted_us(fitted, false);
+        fitted_backward = fitted_us(fitted, true);
+    }
+    add_operations(input.workload.forward, false,
+                   medians_of(records, &ComputeRecord::forward_launches_us), fitted_forward,
+                   comparison);
+    add_operations(input.workload.backward, true,
+                   medians_of(records, &ComputeRecord::backward_launches_us), fitted_backward,
+                   comparison);
+    return comparison;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,93 @@
+#include "calibrate/comparison/error_measures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+
+namespace bucketwise {
+namespace {
+
+std::vector<double> mean_ranks(const std::vector<double>& values) {
+    std::vector<std::size_t> order(values.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+    std::vector<double> ranks(values.size());
+    for (std::size_t begin = 0; begin < order.size();) {
+        std::size_t end = begin;
+        while (end < order.size() && values[order[end]] == values[order[begin]]) {
+            ++end;
+        }
+        const double mean = static_cast<double>(begin + end - 1) / 2;
+        for (std::size_t i = begin; i < end; ++i) {
+            ranks[order[i]] = mean;
+        }
+        begin = end;
+    }
+    return ranks;
+}
+
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+    const auto n = static_cast<double>(a.size());
+    const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / n;
+    const double mean_b = std::accumulate(b.begin(), b.end(), 0.0) / n;
+    double covariance = 0;
+    double variance_a = 0;
+    double variance_b = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        covariance += (a[i] - mean_a) * (b[i] - mean_b);
+        variance_a += (a[i] - mean_a) * (a[i] - mean_a);
+        variance_b += (b[i] - mean_b) * (b[i] - mean_b);
+    }
+    const double scale = std::sqrt(variance_a * variance_b);
+    return scale > 0 ? covariance / scale : 0.0;
+}
+
+}  // namespace
+
+double relative_error(const ComparedPoint& point) {
+    return point.predicted_step_ms / point.measured_step_ms - 1;
+}
+
+double mean_absolute_percentage_error(const std::vector<ComparedPoint>& points) {
+    double sum = 0;
+    for (const ComparedPoint& point : points) {
+        sum += std::abs(relative_error(point));
+    }
+    return sum / static_cast<double>(points.size());
+}
+
+double largest_absolute_error(const std::vector<ComparedPoint>& points) {
+    double largest = 0;
+    for (const ComparedPoint& point : points) {
+        largest = std::max(largest, std::abs(relative_error(point)));
+    }
+    return largest;
+}
+
+double regret(const std::vector<ComparedPoint>& points) {
+    const auto chosen = std::min_element(
+        points.begin(), points.end(),
+        [](const auto& a, const auto& b) { return a.predicted_step_ms < b.predicted_step_ms; });
+    return regret(points, static_cast<std::size_t>(chosen - points.begin()));
+}
+
+double regret(const std::vector<ComparedPoint>& points, std::size_t chosen) {
+    const auto best = std::min_element(
+        points.begin(), points.end(),
+        [](const auto& a, const auto& b) { return a.measured_step_ms < b.measured_step_ms; });
+    return points[chosen].measured_step_ms / best->measured_step_ms - 1;
+}
+
+double rank_correlation(const std::vector<ComparedPoint>& points) {
+    std::vector<double> predicted;
+    std::vector<double> measured;
+    for (const ComparedPoint& point : points) {
+        predicted.push_back(point.predicted_step_ms);
+        measured.push_back(point.measured_step_ms);
+    }
+    return correlation(mean_ranks(predicted), mean_ranks(measured));
+}
+
+}  // namespace bucketwise

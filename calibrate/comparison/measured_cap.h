@@ -1,0 +1,38 @@
+// All steps measured at one cap, over all rounds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/fit/measured_run.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+struct MeasuredCap {
+    std::optional<Bytes> cap;  // none: the strategy has no cap to vary
+    bool is_default = false;   // the framework's default, not a cap that was named
+    std::vector<Bytes> bucket_bytes;
+    std::vector<double> step_us;                // of the slowest rank, by round
+    std::vector<double> free_communication_us;  // likewise, with collectives that do nothing
+    double exposed_us = 0;                      // median
+    // Medians of rank 0.
+    double computing_us = 0;  // the step without what it was blocked for
+    double forward_us = 0;
+    double backward_us = 0;
+    double optimizer_us = 0;
+    std::vector<double> begin_us;  // by collective
+    std::vector<double> end_us;
+    std::vector<double> last_begin_us;  // of the last rank
+    bool operator==(const MeasuredCap&) const = default;
+
+    // What to ask an Evaluator for; none: the framework's default.
+    [[nodiscard]] std::optional<Bytes> asked_cap() const { return is_default ? std::nullopt : cap; }
+};
+
+// By rising cap, the default before a named cap of the same size. Throws InputError where rounds of
+// one cap had different buckets or strategies.
+std::vector<MeasuredCap> measured_caps(const MeasuredRun& run);
+
+}  // namespace bucketwise

@@ -1,0 +1,264 @@
+// What `bucketwise compare` writes and prints.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/comparison/step_comparison.h"
+#include "sim/report/prediction_json.h"
+
+namespace bucketwise {
+namespace {
+
+Json point_json(const CapComparison& point) {
+    Json causes = Json::object();
+    for (const Cause& cause : point.attribution.causes) {
+        causes[std::string(cause.name)] = cause.ms;
+    }
+    Json json{
+        {"bucket_cap_mib", mib_or_null(point.measured.cap)},
+        {"is_default", point.measured.is_default},
+        {"buckets", point.measured.bucket_bytes.size()},
+        {"predicted_step_ms", point.predicted_ms},
+        {"measured_step_ms", point.measured_ms},
+        {"measured_interval_ms", {point.measured_interval_ms.low, point.measured_interval_ms.high}},
+        {"samples", point.measured.step_us.size()},
+        {"error", point.error()},
+        {"predicted_exposed_ms", to_ms(point.predicted.exposed)},
+        {"measured_exposed_ms", point.measured.exposed_us / 1e3},
+        {"causes_ms", std::move(causes)}};
+    if (point.predicted.confidence) {
+        json["predicted_interval_ms"] = {to_ms(point.predicted.confidence->low),
+                                         to_ms(point.predicted.confidence->high)};
+        json["expected_regret"] = point.predicted.confidence->expected_regret;
+    }
+    if (const auto& bucket = point.attribution.bucket) {
+        json["deviating_bucket"] = {{"number", bucket->index + 1},
+                                    {"bytes", point.measured.bucket_bytes.at(bucket->index).count},
+                                    {"predicted_ms", bucket->predicted_ms},
+                                    {"measured_ms", bucket->measured_ms}};
+    }
+    return json;
+}
+
+Json picture_json(const StepPicture& picture) {
+    const auto spans = [](const std::vector<PictureSpan>& all) {
+        Json json = Json::array();
+        for (const PictureSpan& span : all) {
+            json.push_back(
+                {{"what", span.what}, {"begin_ms", span.begin_ms}, {"end_ms", span.end_ms}});
+        }
+        return json;
+    };
+    return {{"step_ms", picture.step_ms},
+            {"computing", spans(picture.computing)},
+            {"communicating", spans(picture.communicating)}};
+}
+
+std::string marked(const Comparison& comparison, std::size_t i) {
+    const std::string marks = marks_of(comparison, i);
+    return marks.empty() ? "" : "  " + marks;
+}
+
+std::string table(const Comparison& comparison) {
+    std::string text =
+        fmt::format("  {:>14} {:>7} {:>13} {:>12} {:>20} {:>8}\n", "bucket cap", "buckets",
+                    "predicted, ms", "measured, ms", "95 % interval", "error");
+    for (std::size_t i = 0; i < comparison.points.size(); ++i) {
+        const CapComparison& point = comparison.points[i];
+        text += fmt::format("  {:>14} {:>7} {:>13.2f} {:>12.2f} {:>20} {:>6.1f} %{}\n",
+                            cap_text(point.measured.cap), point.measured.bucket_bytes.size(),
+                            point.predicted_ms, point.measured_ms,
+                            fmt::format("{:.2f} to {:.2f}", point.measured_interval_ms.low,
+                                        point.measured_interval_ms.high),
+                            100 * point.error(), marked(comparison, i));
+    }
+    return text;
+}
+
+// Columns for causes; rows for caps.
+std::string causes_text(const Comparison& comparison) {
+    std::string text =
+        "\n  Where the error comes from: measured minus predicted, in ms, part by part\n";
+    text += fmt::format("  {:>14} {:>8}", "bucket cap", "in all");
+    const std::vector<Cause>& names = comparison.points.front().attribution.causes;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        text += fmt::format(" {:>7}", fmt::format("({})", i + 1));
+    }
+    text += "\n";
+    for (const CapComparison& point : comparison.points) {
+        text += fmt::format("  {:>14} {:>8.2f}", cap_text(point.measured.cap),
+                            point.measured_ms - point.predicted_ms);
+        for (const Cause& cause : point.attribution.causes) {
+            text += fmt::format(" {:>7.2f}", cause.ms);
+        }
+        text += "\n";
+    }
+    text += "  ";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        text += fmt::format("{}({}) {}",
+                            i == 0   ? ""
+                            : i == 5 ? ",\n  "
+                                     : ", ",
+                            i + 1, names[i].name);
+    }
+    text += "\n";
+    const CapComparison& chosen = comparison.points[comparison.chosen];
+    if (const auto& bucket = chosen.attribution.bucket) {
+        text += fmt::format(
+            "  At {}, bucket {} of {} deviates most: predicted {:.2f} ms, measured {:.2f} ms.\n",
+            cap_text(chosen.measured.cap), bucket->index + 1, chosen.measured.bucket_bytes.size(),
+            bucket->predicted_ms, bucket->measured_ms);
+    }
+    return text;
+}
+
+std::string what_if_text(const Comparison& comparison) {
+    std::string text = "\n  What would help, each at its own best of these caps\n";
+    const double now_ms = comparison.what_if.front().step_ms;
+    for (const ChangedMachine& what : comparison.what_if) {
+        text += fmt::format("  {:>22}  {:>10.2f} ms  {:>6.1f} %  {}\n", what.change, what.step_ms,
+                            100 * (what.step_ms / now_ms - 1), cap_text(what.cap));
+    }
+    return text;
+}
+
+}  // namespace
+
+Json to_json(const Comparison& comparison) {
+    Json points = Json::array();
+    for (const CapComparison& point : comparison.points) {
+        points.push_back(point_json(point));
+    }
+    Json what_if = Json::array();
+    for (const ChangedMachine& what : comparison.what_if) {
+        what_if.push_back({{"change", what.change},
+                           {"step_ms", what.step_ms},
+                           {"bucket_cap_mib", mib_or_null(what.cap)}});
+    }
+    const auto cap_of = [&](std::size_t i) {
+        return mib_or_null(comparison.points[i].measured.cap);
+    };
+    Json json{{"scenario", comparison.scenario},
+              {"strategy", comparison.strategy},
+              {"ranks", comparison.ranks},
+              {"machine", comparison.machine},
+              {"command", comparison.command},
+              {"points", std::move(points)},
+              {"predicted_best_mib", cap_of(comparison.chosen)},
+              {"measured_best_mib", cap_of(comparison.fastest)},
+              {"mape", comparison.mape},
+              {"max_error", comparison.max_error},
+              {"rank_correlation", comparison.rank_correlation},
+              {"regret", comparison.regret},
+              {"noise_floor", comparison.noise_floor},
+              {"gain_over_default",
+               comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
+              {"meets_error_goal", meets_error_goal(comparison)},
+              {"meets_decision_goal",
+               has_decision(comparison) ? Json(meets_decision_goal(comparison)) : Json(nullptr)},
+              {"what_if", std::move(what_if)},
+              {"pictures",
+               {{"bucket_cap_mib", cap_of(comparison.chosen)},
+                {"predicted", picture_json(comparison.predicted_picture)},
+                {"measured", picture_json(comparison.measured_picture)}}},
+              {"notes", comparison.notes}};
+    if (comparison.shared_gpu) {
+        json["shared_gpu"] = true;
+    }
+    return json;
+}
+
+TraceProcess measured_process(const Comparison& comparison) {
+    const auto track = [](const char* name, const std::vector<PictureSpan>& spans) {
+        TraceTrack result{name, {}};
+        for (const PictureSpan& span : spans) {
+            result.slices.push_back(
+                {span.what, duration_from_ms(span.begin_ms), duration_from_ms(span.end_ms)});
+        }
+        std::stable_sort(result.slices.begin(), result.slices.end(),
+                         [](const auto& a, const auto& b) { return a.begin < b.begin; });
+        return result;
+    };
+    return {fmt::format("measured: rank 0 of {}, medians", comparison.ranks),
+            {track("computing", comparison.measured_picture.computing),
+             track("communication", comparison.measured_picture.communicating)}};
+}
+
+std::string cap_text(const std::optional<Bytes>& cap) {
+    return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
+}
+
+std::string marks_of(const Comparison& comparison, std::size_t i) {
+    std::vector<std::string_view> marks;
+    if (comparison.points[i].measured.is_default) {
+        marks.emplace_back("default");
+    }
+    if (has_decision(comparison) && i == comparison.chosen) {
+        marks.emplace_back("predicted best");
+    }
+    if (has_decision(comparison) && i == comparison.fastest) {
+        marks.emplace_back("measured best");
+    }
+    return fmt::format("{}", fmt::join(marks, ", "));
+}
+
+std::vector<std::string> verdict(const Comparison& c) {
+    const CapComparison& chosen = c.points[c.chosen];
+    std::vector<std::string> lines;
+    const std::string of_chosen = fmt::format(
+        "predicted {:.1f} ms per step, measured {:.1f} ms ({:.1f} to {:.1f})", chosen.predicted_ms,
+        chosen.measured_ms, chosen.measured_interval_ms.low, chosen.measured_interval_ms.high);
+    if (has_decision(c)) {
+        lines.push_back(fmt::format("Predicted best bucket cap: {}, {}.",
+                                    cap_text(chosen.measured.cap), of_chosen));
+        lines.push_back(fmt::format(
+            "Measured best: {}, {:.1f} ms. Choosing by the prediction costs {:.2f} % (regret).",
+            cap_text(c.points[c.fastest].measured.cap), c.points[c.fastest].measured_ms,
+            100 * c.regret));
+    } else {
+        lines.push_back(fmt::format("Without caps to choose from: {}.", of_chosen));
+    }
+    if (has_decision(c) && *c.default_cap != c.chosen) {
+        lines.push_back(fmt::format(
+            "The framework's default takes {:.1f} ms: the predicted best {} {:.2f} %.",
+            c.points[*c.default_cap].measured_ms, c.gain_over_default >= 0 ? "saves" : "loses",
+            100 * std::abs(1 - 1 / (1 + c.gain_over_default))));
+    }
+    lines.push_back(fmt::format(
+        "Mean absolute error {:.2f} % over {} cap{}, largest {:.2f} %; rank correlation {:.2f}; "
+        "steps measured to within {:.2f} % (noise floor).",
+        100 * c.mape, c.points.size(), c.points.size() == 1 ? "" : "s", 100 * c.max_error,
+        c.rank_correlation, 100 * c.noise_floor));
+    std::string goals = fmt::format("Goals: error at most {:g} % or the noise floor, {}",
+                                    100 * mape_goal, meets_error_goal(c) ? "met" : "missed");
+    if (has_decision(c)) {
+        goals += fmt::format(
+            "; regret at most {:g} % and the noise floor, and no worse than the default but for "
+            "noise, {}",
+            100 * regret_goal, meets_decision_goal(c) ? "met" : "missed");
+    }
+    lines.push_back(goals + ".");
+    if (c.shared_gpu) {
+        lines.push_back(fmt::format("Not an interconnect: {}.", shared_gpu_warning));
+    }
+    return lines;
+}
+
+std::string comparison_report(const Comparison& comparison) {
+    std::string text =
+        fmt::format("{}: {}, {} ranks, predicted beside measured\n  {}\n\n", comparison.scenario,
+                    comparison.strategy, comparison.ranks, comparison.machine);
+    text += table(comparison) + "\n";
+    for (const std::string& line : verdict(comparison)) {
+        text += fmt::format("  {}\n", line);
+    }
+    text += causes_text(comparison) + what_if_text(comparison);
+    for (const std::string& note : comparison.notes) {
+        text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,411 @@
+#include "calibrate/fit/calibration.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/error.h"
+#include "sim/base/statistics.h"
+#include "sim/link/link_json.h"
+#include "sim/plan/strategy.h"
+#include "sim/workload/device_input.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::array all_reduce_algorithms{Algorithm::ring, Algorithm::direct,
+                                           Algorithm::recursive_halving_doubling,
+                                           Algorithm::double_binary_tree};
+
+Algorithm algorithm_of(const MeasuredRun& run) {
+    for (const Algorithm algorithm : all_reduce_algorithms) {
+        if (run.transport.algorithm == name_of(algorithm)) {
+            return algorithm;
+        }
+    }
+    throw InputError(run.file, "", "all-reduces by an algorithm whose cost is known (ring, ...)",
+                     "\"" + run.transport.algorithm + "\"");
+}
+
+// All but the number of ranks.
+void check_same_link(const MeasuredRun& first, const MeasuredRun& other) {
+    const auto text = [](const MeasuredRun& run) {
+        const EnvironmentRecord environment = run.environment.value_or(EnvironmentRecord{});
+        return fmt::format(
+            "{} {} ({}) of {}{}{}, link rate {}, {}{}", run.transport.backend,
+            run.transport.algorithm, run.transport.implementation,
+            run.dtype ? name_of(*run.dtype) : "nothing",
+            run.transport.shared_gpu ? " on a shared GPU" : "",
+            run.transport.ctas ? fmt::format(", {} CTAs at most", *run.transport.ctas) : "",
+            environment.link_rate.empty() ? "as it is" : environment.link_rate,
+            environment.machine.cpu.empty() ? "unknown machine" : environment.machine.cpu,
+            environment.gpu.empty() ? "" : ", " + environment.gpu);
+    };
+    if (text(first) != text(other)) {
+        throw InputError(other.file, "",
+                         fmt::format("measurements of the link of {}: {}", first.file, text(first)),
+                         text(other));
+    }
+}
+
+LinkPoint point_of(const AllReduceSamples& samples) {
+    // Samples of a round are alike, so rounds count where there are several.
+    const std::vector<double>& independent =
+        samples.round_medians_us.size() > 1 ? samples.round_medians_us : samples.samples_us;
+    return {.ranks = samples.ranks,
+            .size = samples.size,
+            .median_us = median(samples.samples_us),
+            .standard_error_us = standard_error_of_median(independent),
+            .samples = static_cast<std::int64_t>(samples.samples_us.size())};
+}
+
+// Samples that lie far above their median, which is what others waited for.
+std::string outlier_note(const std::vector<AllReduceSamples>& all_reduces) {
+    constexpr double far = 1.5;
+    constexpr double deviations = 5;
+    std::size_t outliers = 0;
+    std::size_t samples = 0;
+    double longest = 0;
+    for (const AllReduceSamples& s : all_reduces) {
+        const double middle = median(s.samples_us);
+        const double limit =
+            std::max(far * middle, middle + deviations * robust_deviation(s.samples_us));
+        for (const double sample : s.samples_us) {
+            ++samples;
+            outliers += sample > limit ? 1U : 0U;
+            longest = sample > limit ? std::max(longest, sample / middle) : longest;
+        }
+    }
+    return outliers == 0 ? ""
+                         : fmt::format(
+                               "{} of {} all-reduce samples took more than {:g} times their "
+                               "median, up to {:.0f} times; medians leave them out",
+                               outliers, samples, far, longest);
+}
+
+Provenance provenance_of(const std::vector<MeasuredRun>& runs,
+                         const std::vector<AllReduceSamples>& all_reduces) {
+    Provenance from;
+    from.backend = runs.front().transport.backend;
+    std::int64_t samples = 0;
+    std::string files;
+    for (const MeasuredRun& run : runs) {
+        files += (files.empty() ? "" : ", ") + run.file;
+    }
+    from.smallest_message = all_reduces.front().size;
+    from.largest_message = all_reduces.front().size;
+    std::int64_t most_ranks = 0;
+    for (const AllReduceSamples& s : all_reduces) {
+        samples += static_cast<std::int64_t>(s.samples_us.size());
+        from.smallest_message = std::min(*from.smallest_message, s.size);
+        from.largest_message = std::max(*from.largest_message, s.size);
+        most_ranks = std::max(most_ranks, s.ranks);
+    }
+    from.ranks = most_ranks;
+    from.samples = samples;
+    from.source = "bucketwise calibrate " + files;
+    if (const auto& environment = runs.front().environment) {
+        // What tells most comes first: a link file holds 200 characters of it.
+        from.hardware = fmt::format(
+            "{}{}{}, {} cores, {} host{}{}", environment->gpu, environment->gpu.empty() ? "" : "; ",
+            environment->machine.cpu, environment->machine.cores, environment->hosts,
+            environment->hosts == 1 ? "" : "s",
+            environment->link_rate.empty() ? "" : ", links of " + environment->link_rate);
+        from.versions = environment->libraries + ", " + environment->machine.kernel;
+        from.date = environment->date.substr(0, 10);
+    }
+    return from;
+}
+
+std::string link_name(const MeasuredRun& run) {
+    if (run.transport.shared_gpu) {
+        return run.transport.backend + " measured, shared GPU, not an interconnect";
+    }
+    const std::string rate = run.environment ? run.environment->link_rate : "";
+    const bool one_host = run.environment && run.environment->hosts == 1;
+    const std::string where = !rate.empty()                     ? "at " + rate
+                              : !one_host                       ? "as it is"
+                              : run.transport.backend == "gloo" ? "on loopback"
+                                                                : "within one host";
+    return fmt::format("{} {}, measured", run.transport.backend, where);
+}
+
+std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
+    std::vector<double> samples;
+    for (const MeasuredRun& run : runs) {
+        for (const AllReduceRecord& record : run.all_reduces) {
+            samples.insert(samples.end(), record.issue_us.begin(), record.issue_us.end());
+        }
+    }
+    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+}
+
+}  // namespace
+
+Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<Scenario>& scenario,
+                      std::optional<std::int64_t> processors) {
+    const MeasuredRun& first = runs.front();
+    Calibration result;
+    for (const MeasuredRun& run : runs) {
+        check_same_link(first, run);
+        result.warnings.insert(result.warnings.end(), run.warnings.begin(), run.warnings.end());
+    }
+    result.all_reduces = all_reduce_samples(runs);
+    std::vector<LinkPoint> points;
+    for (const AllReduceSamples& samples : result.all_reduces) {
+        if (samples.ranks > 1) {
+            points.push_back(point_of(samples));
+        }
+    }
+    if (points.empty() && !result.all_reduces.empty()) {
+        throw InputError(first.file, "", "all-reduces on more than one rank", "one rank's");
+    }
+    result.link_fit = fit_link(algorithm_of(first), points, first.file, processors);
+    result.interference = fit_interference(first.contentions, first.transport.ctas);
+    result.host_issue = host_issue(runs);
+    result.shared_gpu = first.transport.shared_gpu;
+    if (scenario) {
+        result.compute = fit_compute(first, *scenario);
+    }
+    if (result.compute) {
+        result.device = fit_device(*scenario, *result.compute);
+    }
+    if (result.device && result.compute->launch) {
+        // What the regression calls launching is then what an operation takes on the device
+        // however little it does.
+        Device& device = result.device->device;
+        device.launch = result.compute->launch->time;
+        device.host_is_device = false;
+    }
+    if (!result.device && result.compute && result.compute->launch &&
+        device_of(*scenario) == nullptr) {
+        result.warnings.emplace_back(
+            "the scenario has no device, and none could be fitted: what launching takes is not in "
+            "the calibrated scenario");
+    }
+    if (result.device && result.compute->graph_launch) {
+        result.device->device.graph_launch = result.compute->graph_launch->time;
+    }
+
+    LinkParameters& link = result.link;
+    link.name = link_name(first);
+    link.algorithm = algorithm_of(first);
+    link.segments = result.link_fit.segments;
+    link.launch = result.link_fit.launch;
+    link.message = result.link_fit.message;
+    link.processors = processors;
+    link.host_issue = result.host_issue ? result.host_issue->time : Duration{0};
+    link.interference = result.interference.segments;
+    link.ctas = result.interference.ctas;
+    link.copy_bandwidth = result.compute ? result.compute->copy_bandwidth : std::nullopt;
+    link.provenance = provenance_of(runs, result.all_reduces);
+
+    const auto warn = [&](const std::vector<std::string>& warnings) {
+        result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
+    };
+    if (result.shared_gpu) {
+        result.warnings.insert(result.warnings.begin(), std::string(shared_gpu_warning));
+    }
+    warn(result.link_fit.warnings);
+    warn(result.interference.warnings);
+    if (result.compute) {
+        warn(result.compute->warnings);
+    }
+    if (const std::string note = outlier_note(result.all_reduces); !note.empty()) {
+        result.warnings.push_back(note);
+    }
+    if (first.computes.empty() && first.contentions.empty()) {
+        result.warnings.emplace_back(
+            "only all-reduces were measured: the link is known, but not what computing and copying "
+            "take, nor how computing and communicating slow each other, which is taken as not at "
+            "all");
+    } else if (first.contentions.empty()) {
+        result.warnings.emplace_back(
+            "no contention was measured: computing and communicating are taken not to slow each "
+            "other");
+    }
+    return result;
+}
+
+// --- the calibrated scenario ---
+
+namespace {
+
+// As the measurement has it: a nanosecond.
+double rounded_us(Duration time) {
+    return std::round(1e3 * to_us(time)) / 1e3;
+}
+
+Json times_us(const std::vector<Duration>& times) {
+    Json json = Json::array();
+    for (const Duration time : times) {
+        json.push_back(rounded_us(time));
+    }
+    return json;
+}
+
+double rounded_ms(Duration time) {
+    return std::round(1e6 * to_ms(time)) / 1e6;
+}
+
+Json device_json(const Device& device) {
+    Json peaks = Json::object();
+    for (const Arithmetic arithmetic : all_arithmetics) {
+        if (device.peak(arithmetic) > 0) {
+            peaks[std::string(name_of(arithmetic))] = device.peak(arithmetic);
+        }
+    }
+    Json json{
+        {"name", device.name},
+        {"peak_tflop_per_s", std::move(peaks)},
+        {"memory_bandwidth_gb_per_s", static_cast<double>(device.memory_bandwidth.count) / 1e9},
+        {"launch_us", to_us(device.launch)},
+        {"host_is_device", device.host_is_device}};
+    if (device.copy_launch) {
+        json["copy_launch_us"] = to_us(*device.copy_launch);
+    }
+    if (device.graph_launch > Duration{0}) {
+        json["graph_launch_us"] = to_us(device.graph_launch);
+    }
+    return json;
+}
+
+// What launching took, into the scenario's own device. Where none was measured it is in the
+// operations' times, and must not be added to them once more.
+void set_launches(Json& workload, const ComputeFit& compute) {
+    if (!workload.contains("device")) {
+        return;
+    }
+    Json& device = workload["device"];
+    const Device before = read_device({&device, "scenario", "/workload/device"});
+    const bool counted_twice =
+        !compute.launch && !before.host_is_device && before.launch > Duration{0};
+    if (!compute.launch && !counted_twice) {
+        return;
+    }
+    if (device.is_string()) {
+        device = Json{{"preset", device}};
+    }
+    device["host_is_device"] = !compute.launch;
+    device["launch_us"] = compute.launch ? to_us(compute.launch->time) : 0.0;
+    if (compute.graph_launch) {
+        device["graph_launch_us"] = to_us(compute.graph_launch->time);
+    }
+}
+
+}  // namespace
+
+Json with_measured_computing(Json document, const ComputeFit& compute) {
+    Json& workload = document["workload"];
+    if (workload.contains("gradients")) {
+        workload["forward_ms"] = rounded_ms(compute.forward);
+        workload["backward_ms"] = rounded_ms(compute.backward);
+        std::size_t i = 0;
+        for (Json& gradient : workload["gradients"]) {
+            gradient["ready_ms"] =
+                std::min(rounded_ms(compute.ready.at(i++)), rounded_ms(compute.backward));
+        }
+    } else {
+        workload.erase("forward_ms");
+        workload.erase("backward_ms");
+        workload["forward_operations_us"] = times_us(compute.forward_operations);
+        workload["backward_operations_us"] = times_us(compute.backward_operations);
+    }
+    set_launches(workload, compute);
+    Json& step = document["step"];
+    step = step.is_null() ? Json::object() : step;
+    step.erase("optimizer");
+    step["optimizer_ms"] = rounded_ms(compute.optimizer);
+    if (!compute.launch) {
+        step.erase("cuda_graph");  // a host that is the device runs none
+    }
+    const Variation& variation = compute.variation;
+    document["variation"] = {{"seed", variation.seed},
+                             {"compute_spread", variation.compute_spread},
+                             {"operation_spread", variation.operation_spread},
+                             {"collective_spread", variation.collective_spread},
+                             {"compute_standard_error", variation.compute_standard_error}};
+    return document;
+}
+
+Json calibrated_scenario(Json document, const Calibration& calibration) {
+    document = with_measured_computing(std::move(document), calibration.compute.value());
+    document["cluster"]["link"] = link_json(calibration.link);
+    if (calibration.device) {
+        Device device = calibration.device->device;
+        if (!calibration.compute->launch) {
+            // A CPU's: launching is in the measured times of operations and copies already.
+            device.launch = device.graph_launch = Duration{0};
+            device.host_is_device = true;
+        }
+        document["workload"]["device"] = device_json(device);
+    }
+    return document;
+}
+
+// --- what is behind it ---
+
+Json fit_json(const Calibration& calibration) {
+    Json points = Json::array();
+    for (std::size_t i = 0; i < calibration.link_fit.residuals.size(); ++i) {
+        const LinkResidual& residual = calibration.link_fit.residuals[i];
+        points.push_back({{"ranks", residual.point.ranks},
+                          {"bytes", residual.point.size.count},
+                          {"samples", residual.point.samples},
+                          {"median_us", residual.point.median_us},
+                          {"standard_error_us", residual.point.standard_error_us},
+                          {"fitted_us", residual.fitted_us},
+                          {"relative_residual", residual.relative()},
+                          {"segment", residual.segment},
+                          {"dropped", residual.dropped}});
+    }
+    Json slowdowns = Json::array();
+    for (const InterferencePoint& point : calibration.interference.points) {
+        slowdowns.push_back({{"bytes", point.size.count}, {"rounds", point.rounds}});
+        if (point.compute) {
+            slowdowns.back()["compute_slowdown"] = point.compute->factor;
+            slowdowns.back()["compute_standard_error"] = point.compute->error;
+        }
+        slowdowns.back()["communication_slowdown"] = point.communication.factor;
+        slowdowns.back()["communication_standard_error"] = point.communication.error;
+        const auto add = [&](const char* key, const auto& value) {
+            if (value) {
+                slowdowns.back()[key] = *value;
+            }
+        };
+        add("ctas", point.ctas);
+        add("products_slowdown", point.apart.products);
+        add("rest_slowdown", point.apart.rest);
+    }
+    Json json{{"link", link_json(calibration.link)},
+              {"all_reduce", std::move(points)},
+              {"interference", std::move(slowdowns)},
+              {"warnings", calibration.warnings}};
+    const auto add_host_cost = [&](const char* name, const std::optional<HostCost>& cost) {
+        if (cost) {
+            json["host"][name] = {{"median_us", to_us(cost->time)},
+                                  {"interquartile_share", cost->spread}};
+        }
+    };
+    add_host_cost("issue", calibration.host_issue);
+    if (calibration.compute) {
+        add_host_cost("launch", calibration.compute->launch);
+        add_host_cost("graph_launch", calibration.compute->graph_launch);
+    }
+    if (calibration.shared_gpu) {
+        json["shared_gpu"] = true;
+    }
+    if (calibration.device) {
+        json["device"] = device_json(calibration.device->device);
+        json["device"]["compute_standard_error"] = calibration.device->compute_error;
+        json["device"]["memory_standard_error"] = calibration.device->memory_error;
+        json["device"]["typical_residual"] = calibration.device->typical_residual;
+    }
+    return json;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,55 @@
+// From measurements to what predict reads: a link, and the measured scenario with its real times.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/fit/compute_fit.h"
+#include "calibrate/fit/device_fit.h"
+#include "calibrate/fit/interference_fit.h"
+#include "calibrate/fit/link_fit.h"
+#include "calibrate/fit/measured_run.h"
+#include "sim/base/json.h"
+#include "sim/link/link.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+struct Calibration {
+    LinkParameters link;
+    LinkFit link_fit;
+    InterferenceFit interference;
+    std::vector<AllReduceSamples> all_reduces;  // what the link was fitted to
+    std::optional<HostCost> host_issue;         // of an all-reduce; none: the host runs it itself
+    std::optional<ComputeFit> compute;
+    std::optional<DeviceFit> device;
+    bool shared_gpu = false;            // several ranks ran on one GPU: the link is no interconnect
+    std::vector<std::string> warnings;  // one sentence each, without an end
+    bool operator==(const Calibration&) const = default;
+};
+
+// Fits the link to the isolated all-reduces of all runs, which may differ in their number of ranks
+// only, and all else to the first run. `scenario` is the one that the first run replayed, if any.
+// Steps are not looked at. Throws InputError for runs that do not belong together or hold no
+// all-reduces. `processors`: as fit_link().
+Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<Scenario>& scenario,
+                      std::optional<std::int64_t> processors = {});
+
+// The document of the scenario that was measured, with measured times of its operations and of the
+// optimizer instead of a device's, and their variation. Its device takes what launching took; where
+// the host was the device, launching is in the times of operations.
+Json with_measured_computing(Json document, const ComputeFit& compute);
+
+// The same with the calibrated link and the fitted device. Precondition: the calibration has a
+// compute fit.
+Json calibrated_scenario(Json document, const Calibration& calibration);
+
+// What is behind the fit, for plots: points with residuals, slowdowns, warnings.
+Json fit_json(const Calibration& calibration);
+
+// The same for a person.
+std::string calibration_report(const Calibration& calibration);
+
+}  // namespace bucketwise

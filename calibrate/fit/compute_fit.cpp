@@ -1,0 +1,326 @@
+#include "calibrate/fit/compute_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+#include "sim/base/statistics.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
+#include "sim/program/step_programs.h"
+
+namespace bucketwise {
+namespace {
+
+using Round = std::vector<const ComputeRecord*>;  // one per rank
+
+std::vector<Round> complete_rounds(const MeasuredRun& run, std::vector<std::string>& warnings) {
+    std::map<std::int64_t, std::map<std::int64_t, const ComputeRecord*>> by_round;
+    for (const ComputeRecord& record : run.computes) {
+        by_round[record.round][record.rank] = &record;
+    }
+    std::vector<Round> rounds;
+    for (const auto& [number, by_rank] : by_round) {
+        if (static_cast<std::int64_t>(by_rank.size()) != run.transport.ranks) {
+            warnings.push_back(
+                fmt::format("{}: round {} has compute records of {} of {} ranks and is left out",
+                            run.file, number, by_rank.size(), run.transport.ranks));
+            continue;
+        }
+        Round round;
+        for (const auto& [rank, record] : by_rank) {
+            round.push_back(record);
+        }
+        rounds.push_back(round);
+    }
+    return rounds;
+}
+
+// The slowest rank's value, by round.
+template <typename Value>
+std::vector<double> slowest_by_round(const std::vector<Round>& rounds, Value value) {
+    std::vector<double> by_round;
+    for (const Round& round : rounds) {
+        double most = 0;
+        for (const ComputeRecord* record : round) {
+            most = std::max(most, value(*record));
+        }
+        by_round.push_back(most);
+    }
+    return by_round;
+}
+
+// Of the median round.
+template <typename Value>
+double slowest(const std::vector<Round>& rounds, Value value) {
+    return median(slowest_by_round(rounds, value));
+}
+
+double computing_us(const ComputeRecord& record) {
+    return record.forward_us + record.backward_us;
+}
+
+std::vector<double> operation_ends(const ComputeRecord& record) {
+    std::vector<double> ends = record.forward_operations_us;
+    ends.insert(ends.end(), record.backward_operations_us.begin(),
+                record.backward_operations_us.end());
+    std::partial_sum(ends.begin(), ends.end(), ends.begin());
+    return ends;
+}
+
+// When the slowest rank has finished each operation of a micro-step, from its start, in us. Medians
+// of values that rise with the operation rise with it too.
+std::vector<double> slowest_ends(const std::vector<Round>& rounds) {
+    std::vector<std::vector<double>> by_operation;
+    for (const Round& round : rounds) {
+        std::vector<double> latest;
+        for (const ComputeRecord* record : round) {
+            const std::vector<double> ends = operation_ends(*record);
+            latest.resize(ends.size(), 0.0);
+            std::transform(ends.begin(), ends.end(), latest.begin(), latest.begin(),
+                           [](double a, double b) { return std::max(a, b); });
+        }
+        by_operation.resize(latest.size());
+        for (std::size_t i = 0; i < latest.size(); ++i) {
+            by_operation[i].push_back(latest[i]);
+        }
+    }
+    std::vector<double> ends;
+    for (const std::vector<double>& operation : by_operation) {
+        ends.push_back(median(operation));
+    }
+    return ends;
+}
+
+// When the last of operations that end at `ends`, if each follows the one before, would end were
+// they launched one after another.
+double last_end_us(const std::vector<double>& ends, double launch_us) {
+    double now = 0;
+    double host = 0;
+    double before = 0;
+    for (const double end : ends) {
+        host += launch_us;
+        now = std::max(now, host) + (end - before);
+        before = end;
+    }
+    return now;
+}
+
+void set_operations(const std::vector<Round>& rounds, std::int64_t micro_steps, ComputeFit& fit) {
+    const std::vector<double> ends = slowest_ends(rounds);
+    const std::size_t forward = rounds.front().front()->forward_operations_us.size();
+    const double all_us = slowest(rounds, computing_us) / static_cast<double>(micro_steps);
+    const double launched_us = last_end_us(ends, fit.launch ? to_us(fit.launch->time) : 0);
+    const double scale = launched_us > 0 ? all_us / launched_us : 1.0;
+    double before = 0;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        const Duration time = duration_from_us(scale * ends[i]) - duration_from_us(scale * before);
+        before = ends[i];
+        (i < forward ? fit.forward_operations : fit.backward_operations).push_back(time);
+        (i < forward ? fit.forward : fit.backward) += time;
+    }
+}
+
+// From the same operations, so that what becomes ready together stays together.
+void set_readiness(const Workload& workload, ComputeFit& fit) {
+    fit.ready.resize(workload.gradients.size());
+    Duration now{0};
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < workload.backward.size(); ++i) {
+        now += fit.backward_operations[i];
+        for (std::int32_t k = 0; k < workload.backward[i].ready_count; ++k) {
+            fit.ready[static_cast<std::size_t>(workload.readiness[next++])] = now;
+        }
+    }
+}
+
+// Payload that the step of `sync` copies and casts.
+Bytes copied_bytes(StepInput input, const SyncSettings& sync) {
+    input.copy_bandwidth = bandwidth_from_gb_per_s(1);  // a byte per nanosecond
+    const BucketPlan plan =
+        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+    Duration time{0};
+    for (const Instruction& instruction : build_program(input, sync, plan).instructions) {
+        if (is_copy(instruction.kind)) {
+            time += instruction.device;
+        }
+    }
+    constexpr std::int64_t ps_per_byte = 1000;
+    return {time.count() / ps_per_byte};
+}
+
+void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input,
+                        const SyncSettings& sync, ComputeFit& fit) {
+    const Bytes copied = copied_bytes(input, sync);
+    if (copied.count == 0) {
+        return;
+    }
+    std::vector<double> extra_us;
+    std::vector<double> copies_us;
+    for (const Round& round : rounds) {
+        for (const ComputeRecord* record : round) {
+            extra_us.push_back(record->copying_step_us - record->samples_us.front());
+            if (record->copies_us) {
+                copies_us.push_back(*record->copies_us);
+            }
+        }
+    }
+    const double step_us =
+        slowest(rounds, [](const ComputeRecord& r) { return r.samples_us.front(); });
+    constexpr double noticeable = 1e-4;  // of the step
+    const double cost_us = median(copies_us.empty() ? extra_us : copies_us);
+    if (cost_us < noticeable * step_us) {
+        fit.warnings.emplace_back("copies cost too little to be told from noise");
+    }
+    // Bytes per microsecond are thousandths of 10^9 bytes per second.
+    fit.copy_bandwidth = bandwidth_from_gb_per_s(std::clamp(
+        static_cast<double>(copied.count) / 1e3 / std::max(cost_us, noticeable * step_us), 1e-6,
+        1e6));
+}
+
+// Of operations on their own: what is left once the whole step's variation is taken out. Those
+// that take a two hundredth of the step or more; shorter ones vary most and matter least.
+double operation_spread(const std::vector<Round>& rounds) {
+    constexpr double worth = 0.005;
+    std::vector<std::vector<double>> shares;  // [operation]: of the record's computing
+    for (const Round& round : rounds) {
+        for (const ComputeRecord* record : round) {
+            std::vector<double> times = record->forward_operations_us;
+            times.insert(times.end(), record->backward_operations_us.begin(),
+                         record->backward_operations_us.end());
+            const double all = std::accumulate(times.begin(), times.end(), 0.0);
+            shares.resize(times.size());
+            for (std::size_t i = 0; i < times.size(); ++i) {
+                shares[i].push_back(all > 0 ? times[i] / all : 0);
+            }
+        }
+    }
+    std::vector<double> spreads;
+    for (const std::vector<double>& share : shares) {
+        const double middle = median(share);
+        if (middle >= worth) {
+            spreads.push_back(robust_deviation(share) / middle);
+        }
+    }
+    return spreads.empty() ? 0 : median(spreads);
+}
+
+// As the copying step of a compute record is run.
+SyncSettings default_cap_settings(SyncRequest request) {
+    if (has_cap(request)) {
+        request.bucket_cap.reset();
+    }
+    return settings_for(request);
+}
+
+void check_operations(const MeasuredRun& run, const ComputeRecord& record,
+                      const Workload& workload) {
+    const auto check = [&](std::size_t measured, std::size_t expected, std::string_view what) {
+        if (measured != expected) {
+            throw InputError(run.file, "",
+                             fmt::format("compute records of the scenario's {} {}", expected, what),
+                             fmt::format("records of {}", measured));
+        }
+    };
+    check(record.forward_operations_us.size(), workload.forward.size(), "forward operations");
+    check(record.backward_operations_us.size(), workload.backward.size(), "backward operations");
+    check(record.ready_us.size(), workload.gradients.size(), "gradients");
+}
+
+void set_variation(const std::vector<Round>& rounds, ComputeFit& fit) {
+    const std::vector<double> of_rounds = slowest_by_round(rounds, computing_us);
+    const double middle = median(of_rounds);
+    const auto share = [&](double us) { return std::min(middle > 0 ? us / middle : 0, 1.0); };
+    fit.variation.compute_spread = share(robust_deviation(of_rounds));
+    fit.variation.compute_standard_error = share(standard_error_of_median(of_rounds));
+    fit.variation.operation_spread = std::min(operation_spread(rounds), 1.0);
+}
+
+// How much single all-reduces vary around their median, as a share: the median over sizes of
+// 256 KiB and more, or over all if there are none.
+double collective_spread(const std::vector<AllReduceSamples>& samples) {
+    constexpr Bytes large{std::int64_t{256} << 10};
+    std::vector<double> of_large;
+    std::vector<double> of_all;
+    for (const AllReduceSamples& s : samples) {
+        const double middle = median(s.samples_us);
+        const double share = middle > 0 ? robust_deviation(s.samples_us) / middle : 0;
+        of_all.push_back(share);
+        if (s.size >= large) {
+            of_large.push_back(share);
+        }
+    }
+    const std::vector<double>& used = of_large.empty() ? of_all : of_large;
+    return used.empty() ? 0 : std::min(median(used), 1.0);
+}
+
+}  // namespace
+
+HostCost host_cost(const std::vector<double>& samples_us) {
+    return {.time = duration_from_us(median(samples_us)), .spread = spread(samples_us)};
+}
+
+std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records) {
+    std::vector<double> samples;
+    for (const ComputeRecord* record : records) {
+        for (const auto* pass : {&record->forward_launches_us, &record->backward_launches_us}) {
+            samples.insert(samples.end(), pass->begin(), pass->end());
+        }
+    }
+    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+}
+
+std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*>& records) {
+    std::vector<double> samples;
+    for (const ComputeRecord* record : records) {
+        if (record->graph_launch_us) {
+            samples.push_back(*record->graph_launch_us);
+        }
+    }
+    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+}
+
+std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario) {
+    ComputeFit fit;
+    const StepInput input = step_input(scenario);
+    const std::vector<Round> rounds = complete_rounds(run, fit.warnings);
+    if (rounds.empty()) {
+        return std::nullopt;
+    }
+    for (const Round& round : rounds) {
+        for (const ComputeRecord* record : round) {
+            check_operations(run, *record, input.workload);
+        }
+    }
+    fit.rounds = rounds.size();
+    std::vector<const ComputeRecord*> records;
+    for (const Round& round : rounds) {
+        records.insert(records.end(), round.begin(), round.end());
+    }
+    fit.launch = launch_cost(records);
+    fit.graph_launch = graph_launch_cost(records);
+    set_operations(rounds, input.step.accumulation, fit);
+    set_readiness(input.workload, fit);
+    fit.optimizer =
+        duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
+    set_copy_bandwidth(rounds, input, default_cap_settings(scenario.sync), fit);
+    set_variation(rounds, fit);
+    fit.variation.collective_spread = collective_spread(all_reduce_samples({run}));
+    return fit;
+}
+
+std::optional<double> compute_step_us(const MeasuredRun& run) {
+    std::vector<std::string> ignored;
+    const std::vector<Round> rounds = complete_rounds(run, ignored);
+    return rounds.empty() ? std::nullopt
+                          : std::optional(slowest(rounds, [](const ComputeRecord& record) {
+                                return record.samples_us.front();
+                            }));
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,228 @@
+#include "calibrate/fit/interference_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/statistics.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr double least_error = 0.005;  // of a factor; rounds of one machine agree too well
+constexpr double largest_slowdown = 100;
+
+double sum(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// Of all rounds and ranks together.
+struct Alone {
+    double us = 0;
+    double disturbed_us = 0;
+
+    [[nodiscard]] std::optional<double> slowdown() const {
+        return us > 0 ? std::optional(disturbed_us / us) : std::nullopt;
+    }
+};
+
+struct Factors {
+    std::vector<double> compute;  // by round
+    std::vector<double> communication;
+    Alone products;
+    Alone rest;
+};
+
+void add_apart(const ContentionRecord& record, Factors& factors) {
+    if (record.products_alone_us.empty()) {
+        return;
+    }
+    const double products = sum(record.products_alone_us);
+    const double products_disturbed = sum(record.products_disturbed_us);
+    const double rest = sum(record.compute_alone_us) - products;
+    constexpr double noticeable = 1e-9;  // sums of the same times differ by less
+    factors.products.us += products;
+    factors.products.disturbed_us += products_disturbed;
+    if (rest > noticeable * products) {
+        factors.rest.us += rest;
+        factors.rest.disturbed_us += sum(record.compute_disturbed_us) - products_disturbed;
+    }
+}
+
+using Records = std::vector<const ContentionRecord*>;
+
+std::map<Bytes, Factors> factors_by_size(const Records& records) {
+    std::map<Bytes, Factors> by_size;
+    for (const ContentionRecord* one : records) {
+        const ContentionRecord& record = *one;
+        Factors& factors = by_size[record.size];
+        add_apart(record, factors);
+        // Of all ranks together. Where no operation counted, there is nothing to compare.
+        const double alone = sum(record.compute_alone_us);
+        if (alone > 0) {
+            factors.compute.push_back(sum(record.compute_disturbed_us) / alone);
+        }
+        const double mean = sum(record.allreduce_disturbed_us) /
+                            static_cast<double>(record.allreduce_disturbed_us.size());
+        factors.communication.push_back(mean / median(record.allreduce_alone_us));
+    }
+    return by_size;
+}
+
+MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
+    return {median(factors), std::max(standard_error_of_median(factors), least_error)};
+}
+
+InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Factors& factors) {
+    InterferencePoint point{.ctas = ctas, .size = size};
+    point.apart = {factors.products.slowdown(), factors.rest.slowdown()};
+    if (!factors.compute.empty()) {
+        point.compute = slowdown_of(factors.compute);
+    }
+    point.communication = slowdown_of(factors.communication);
+    point.rounds = factors.communication.size();
+    return point;
+}
+
+std::int64_t to_ppm(double slowdown) {
+    return std::llround(1e6 * std::clamp(slowdown, 1.0, largest_slowdown));
+}
+
+InterferenceSegment segment_of(const MeasuredSlowdown& compute,
+                               const MeasuredSlowdown& communication) {
+    return {.slowdown = {to_ppm(compute.factor), to_ppm(communication.factor)},
+            .errors = InterferenceErrors{std::min(compute.error, largest_slowdown),
+                                         std::min(communication.error, largest_slowdown)}};
+}
+
+// Weighted by the errors, which lie further apart than they should by `chi_squared`.
+struct Mean {
+    MeasuredSlowdown slowdown;
+    double chi_squared = 0;
+};
+
+// Of none: 1, without error.
+Mean weighted_mean(const std::vector<MeasuredSlowdown>& slowdowns) {
+    if (slowdowns.empty()) {
+        return {};
+    }
+    double weights = 0;
+    double weighted = 0;
+    for (const MeasuredSlowdown& one : slowdowns) {
+        const double weight = 1 / (one.error * one.error);
+        weights += weight;
+        weighted += weight * one.factor;
+    }
+    Mean mean{.slowdown = {weighted / weights, 1 / std::sqrt(weights)}};
+    for (const MeasuredSlowdown& one : slowdowns) {
+        const double off = (one.factor - mean.slowdown.factor) / one.error;
+        mean.chi_squared += off * off;
+    }
+    const auto freedom = std::max<std::size_t>(slowdowns.size() - 1, 1);
+    mean.slowdown.error *=
+        std::sqrt(std::max(mean.chi_squared / static_cast<double>(freedom), 1.0));
+    return mean;
+}
+
+// `compute`: of all sizes, for those that no operation was short enough for.
+std::vector<InterferenceSegment> segments_by_size(const std::vector<InterferencePoint>& points,
+                                                  const MeasuredSlowdown& compute) {
+    std::vector<InterferenceSegment> segments;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        const InterferencePoint& point = points[i];
+        segments.push_back(segment_of(point.compute.value_or(compute), point.communication));
+        if (i + 1 < points.size()) {
+            const double middle = std::sqrt(static_cast<double>(point.size.count) *
+                                            static_cast<double>(points[i + 1].size.count));
+            segments.back().up_to = Bytes{std::llround(middle)};
+        }
+    }
+    return segments;
+}
+
+std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const Records& records) {
+    std::vector<InterferencePoint> points;
+    for (const auto& [size, factors] : factors_by_size(records)) {
+        points.push_back(point_of(ctas, size, factors));
+    }
+    return points;
+}
+
+// Of points with as many thread blocks.
+std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
+                                             std::size_t most_segments) {
+    std::vector<MeasuredSlowdown> of_compute;
+    std::vector<MeasuredSlowdown> of_communication;
+    for (const InterferencePoint& point : points) {
+        if (point.compute) {
+            of_compute.push_back(*point.compute);
+        }
+        of_communication.push_back(point.communication);
+    }
+    const Mean compute = weighted_mean(of_compute);
+    const Mean communication = weighted_mean(of_communication);
+    // Two factors are free in the one case, two per size in the other, which then fits exactly.
+    const auto n = static_cast<double>(points.size());
+    const double gain = communication.chi_squared + compute.chi_squared;
+    const bool size_matters =
+        gain > 2 * (n - 1) * std::log(2 * n) && points.size() <= most_segments;
+    std::vector<InterferenceSegment> segments =
+        size_matters ? segments_by_size(points, compute.slowdown)
+                     : std::vector{segment_of(compute.slowdown, communication.slowdown)};
+    for (InterferenceSegment& segment : segments) {
+        segment.ctas = points.front().ctas;
+    }
+    return segments;
+}
+
+bool says_nothing_of_computing(const std::vector<InterferencePoint>& points) {
+    return std::none_of(points.begin(), points.end(),
+                        [](const InterferencePoint& point) { return point.compute.has_value(); });
+}
+
+}  // namespace
+
+InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
+                                 std::optional<std::int64_t> ctas) {
+    std::map<std::optional<std::int64_t>, Records> by_ctas;  // none first
+    for (const ContentionRecord& record : records) {
+        by_ctas[record.transport.ctas].push_back(&record);
+    }
+    InterferenceFit fit;
+    const bool only_some = by_ctas.size() > 1 && by_ctas.begin()->first == std::nullopt;
+    if (only_some) {
+        fit.warnings.emplace_back(
+            ctas ? "contention was measured with a number of CTAs and without; only the former, as "
+                   "in the steps, is used"
+                 : "contention was measured with a number of CTAs and without; only the latter, as "
+                   "in the steps, is used");
+        by_ctas.erase(ctas ? by_ctas.begin() : std::next(by_ctas.begin()),
+                      ctas ? std::next(by_ctas.begin()) : by_ctas.end());
+    }
+    constexpr std::size_t most_sizes = 64;
+    const std::size_t most =
+        std::min(most_sizes, most_interference_segments / std::max<std::size_t>(by_ctas.size(), 1));
+    for (const auto& [number, of_number] : by_ctas) {
+        const std::vector<InterferencePoint> points = points_of(number, of_number);
+        const std::vector<InterferenceSegment> segments = segments_of(points, most);
+        if (says_nothing_of_computing(points)) {
+            fit.warnings.push_back(fmt::format(
+                "no operation of backward ran wholly while all-reduces{} did, launched ahead: they "
+                "are taken not to slow computing",
+                number ? fmt::format(" of {} CTAs", *number) : ""));
+        }
+        fit.points.insert(fit.points.end(), points.begin(), points.end());
+        fit.segments.insert(fit.segments.end(), segments.begin(), segments.end());
+    }
+    if (!fit.segments.empty() && fit.segments.back().ctas) {
+        fit.ctas = ctas ? ctas : fit.segments.back().ctas;
+    }
+    return fit;
+}
+
+}  // namespace bucketwise

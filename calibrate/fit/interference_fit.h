@@ -1,0 +1,67 @@
+// How much collectives and computing slow each other, from contention runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hw/record/measurement.h"
+#include "sim/base/units.h"
+#include "sim/link/link.h"
+
+namespace bucketwise {
+
+// Factors on matrix products and on all other operations; none: none of them ran meanwhile.
+struct SlowdownsApart {
+    std::optional<double> products;
+    std::optional<double> rest;
+    bool operator==(const SlowdownsApart&) const = default;
+};
+
+// A factor, and its standard error over rounds.
+struct MeasuredSlowdown {
+    double factor = 1;
+    double error = 0;
+    bool operator==(const MeasuredSlowdown&) const = default;
+};
+
+// What was measured with messages of one size and one number of thread blocks.
+struct InterferencePoint {
+    std::optional<std::int64_t> ctas = {};  // none: the library's choice
+    Bytes size;
+    std::optional<MeasuredSlowdown> compute = {};  // none: no operation counted in any round
+    MeasuredSlowdown communication = {};
+    std::size_t rounds = 0;
+    SlowdownsApart apart = {};
+    bool operator==(const InterferencePoint&) const = default;
+};
+
+struct InterferenceFit {
+    // By size, for each number of thread blocks; one of them: the size does not matter.
+    std::vector<InterferenceSegment> segments;
+    std::optional<std::int64_t> ctas;       // that the link uses; none: no segment says
+    std::vector<InterferencePoint> points;  // by thread blocks and size
+    std::vector<std::string> warnings;
+    bool operator==(const InterferenceFit&) const = default;
+};
+
+// One pair of factors if the sizes agree within their errors, else one per size, each serving up to
+// the geometric middle between it and the next: whichever has the smaller Bayesian information
+// criterion. Factors below 1 become 1. Without records there is no segment.
+//
+// A collective is slowed by the mean of its disturbed samples over the median of those alone: the
+// link's cost is one of medians, and what waits for a processor is seldom but long, so that a
+// median would hide it.
+//
+// Ranks and rounds in which no operation counted say nothing of computing. A size without any takes
+// the factor of the others; if there are none, computing is taken not to be slowed, with a warning.
+//
+// Records with a number of thread blocks are fitted by that number. The link then uses `ctas`, as
+// the steps did, or if these left it to the library the largest number measured. Where only some
+// records have one, those count that are like the steps: with, if `ctas` is given, else without.
+InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
+                                 std::optional<std::int64_t> ctas = {});
+
+}  // namespace bucketwise

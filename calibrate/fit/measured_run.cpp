@@ -1,0 +1,242 @@
+#include "calibrate/fit/measured_run.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+#include "sim/base/statistics.h"
+
+namespace bucketwise {
+namespace {
+
+// One line of the file, for messages.
+struct Line {
+    const std::string& file;
+    std::size_t number = 0;  // from 1
+
+    [[noreturn]] void fail(const std::string& pointer, const std::string& expected,
+                           const std::string& got) const {
+        throw InputError(fmt::format("{}:{}", file, number), pointer, expected, got);
+    }
+
+    void check_times(const std::string& pointer, const std::vector<double>& times) const {
+        if (times.empty()) {
+            fail(pointer, "samples", "none");
+        }
+        if (std::any_of(times.begin(), times.end(), [](double t) { return !(t > 0); })) {
+            fail(pointer, "times above zero", "zero");
+        }
+    }
+
+    void check_count(const std::string& pointer, std::size_t count, std::size_t expected) const {
+        if (count != expected) {
+            fail(pointer, fmt::format("{} values", expected), std::to_string(count));
+        }
+    }
+};
+
+std::string text_of(const Transport& t) {
+    return fmt::format("{} {} ({}) on {} ranks{}{}", t.backend, t.algorithm, t.implementation,
+                       t.ranks, t.shared_gpu ? " of one GPU" : "",
+                       t.ctas ? fmt::format(", {} CTAs at most", *t.ctas) : "");
+}
+
+class Collector {
+  public:
+    explicit Collector(const std::string& file) { run_.file = file; }
+
+    void add(const Measurement& record, const Line& line) {
+        std::visit([&](const auto& r) { add_record(r, line); }, record);
+        ++count_;
+    }
+
+    MeasuredRun finish(bool torn) {
+        if (count_ == 0) {
+            throw InputError(run_.file, "", "measurement records", "none");
+        }
+        if (torn) {
+            run_.warnings.push_back(
+                run_.file +
+                ": the last line has no end, as after a run that was cut off; its sample is lost");
+        }
+        return std::move(run_);
+    }
+
+  private:
+    void check_transport(const Transport& transport, const Line& line) {
+        if (count_ == 0) {
+            run_.transport = transport;
+        } else if (transport != run_.transport) {
+            line.fail("", "records of one run: " + text_of(run_.transport), text_of(transport));
+        }
+    }
+
+    void add_record(const EnvironmentRecord& record, const Line& line) {
+        check_transport(record.transport, line);
+        if (run_.environment) {
+            check_same(*run_.environment, record, line);
+        } else if (count_ > 0) {
+            line.fail("/kind", "the environment on the first line", "one after other records");
+        } else {
+            run_.environment = record;
+        }
+    }
+
+    // A resumption on another machine, or of another scenario, is another run.
+    static void check_same(const EnvironmentRecord& a, const EnvironmentRecord& b,
+                           const Line& line) {
+        const auto check = [&](const char* pointer, const std::string& first,
+                               const std::string& second) {
+            if (first != second) {
+                line.fail(pointer, "records of one run: " + first, second);
+            }
+        };
+        check("/link_rate", a.link_rate.empty() ? "null" : a.link_rate,
+              b.link_rate.empty() ? "null" : b.link_rate);
+        check("/cpu", a.machine.cpu, b.machine.cpu);
+        check("/cores", std::to_string(a.machine.cores), std::to_string(b.machine.cores));
+        check("/hosts", std::to_string(a.hosts), std::to_string(b.hosts));
+        check("/scheduling", a.machine.scheduling, b.machine.scheduling);
+        check("/libraries", a.libraries, b.libraries);
+        check("/gpu", a.gpu, b.gpu);
+        if (a.scenario != b.scenario) {
+            line.fail("/scenario", "records of one run", "another scenario");
+        }
+    }
+
+    // Of one run, but that `bucketwise bench allreduce`, which replays no scenario, has several
+    // numbers of ranks in one file.
+    void check_all_reduce(const Transport& transport, const Line& line) {
+        const bool is_bench = run_.environment && run_.environment->scenario.empty();
+        if (!is_bench) {
+            check_transport(transport, line);
+            return;
+        }
+        if (run_.all_reduces.empty()) {
+            run_.transport = transport;
+        }
+        Transport same_ranks = transport;
+        same_ranks.ranks = run_.transport.ranks;
+        if (same_ranks != run_.transport) {
+            line.fail("", "all-reduces of one algorithm: " + text_of(run_.transport),
+                      text_of(transport));
+        }
+    }
+
+    // Summing costs differ.
+    void check_dtype(DType dtype, const Line& line) {
+        const DType first = run_.dtype.value_or(dtype);
+        if (dtype != first) {
+            line.fail("/dtype", fmt::format("all-reduces of one dtype, {}", name_of(first)),
+                      std::string(name_of(dtype)));
+        }
+        run_.dtype = dtype;
+    }
+
+    void add_record(const AllReduceRecord& record, const Line& line) {
+        check_all_reduce(record.transport, line);
+        line.check_times("/samples_us", record.samples_us);
+        if (record.size.count <= 0) {
+            line.fail("/bytes", "a message of at least one byte",
+                      std::to_string(record.size.count));
+        }
+        check_dtype(record.dtype, line);
+        run_.all_reduces.push_back(record);
+    }
+
+    void add_record(const ComputeRecord& record, const Line& line) {
+        if (count_ == 0 || record.ranks != run_.transport.ranks ||
+            record.backend != run_.transport.backend) {
+            line.fail("", count_ == 0 ? "the environment before it" : "records of one run",
+                      fmt::format("{} on {} ranks", record.backend, record.ranks));
+        }
+        if (record.shared_gpu != run_.transport.shared_gpu) {
+            line.fail("/shared_gpu",
+                      fmt::format("records of one run: {}", run_.transport.shared_gpu),
+                      fmt::format("{}", record.shared_gpu));
+        }
+        line.check_times("/samples_us", record.samples_us);
+        if (record.rank >= record.ranks) {
+            line.fail("/rank", fmt::format("a rank below {}", record.ranks),
+                      std::to_string(record.rank));
+        }
+        if (run_.environment) {
+            line.check_count("/forward_operations_us", record.forward_operations_us.size(),
+                             run_.environment->forward_operations.size());
+            line.check_count("/backward_operations_us", record.backward_operations_us.size(),
+                             run_.environment->backward_operations.size());
+            line.check_count("/ready_us", record.ready_us.size(),
+                             run_.environment->gradients.size());
+        }
+        run_.computes.push_back(record);
+    }
+
+    void add_record(const ContentionRecord& record, const Line& line) {
+        // How much a collective disturbs is measured with several numbers of thread blocks.
+        Transport with_same_ctas = record.transport;
+        with_same_ctas.ctas = run_.transport.ctas;
+        check_transport(count_ == 0 ? record.transport : with_same_ctas, line);
+        if (record.size.count <= 0) {
+            line.fail("/bytes", "a message of at least one byte",
+                      std::to_string(record.size.count));
+        }
+        check_dtype(record.dtype, line);
+        line.check_times("/allreduce_alone_us", record.allreduce_alone_us);
+        line.check_times("/allreduce_disturbed_us", record.allreduce_disturbed_us);
+        line.check_count("/compute_disturbed_us", record.compute_disturbed_us.size(),
+                         record.compute_alone_us.size());
+        run_.contentions.push_back(record);
+    }
+
+    void add_record(const StepRecord& record, const Line& line) {
+        check_transport(record.transport, line);
+        line.check_times("/samples_us", record.samples_us);
+        line.check_times("/free_communication_us", record.free_communication_us);
+        line.check_count("/collective_end_us", record.collective_end_us.size(),
+                         record.collective_begin_us.size());
+        line.check_count("/collective_last_begin_us", record.collective_last_begin_us.size(),
+                         record.collective_begin_us.size());
+        if (record.by_rank.empty()) {
+            line.fail("/by_rank", "an entry per rank", "none");
+        }
+        run_.steps.push_back(record);
+    }
+
+    MeasuredRun run_;
+    std::size_t count_ = 0;
+};
+
+}  // namespace
+
+MeasuredRun collect_run(const std::vector<Measurement>& records, bool torn,
+                        const std::string& file) {
+    Collector collector(file);
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        collector.add(records[i], {file, i + 1});
+    }
+    return collector.finish(torn);
+}
+
+std::vector<AllReduceSamples> all_reduce_samples(const std::vector<MeasuredRun>& runs) {
+    std::map<std::pair<std::int64_t, Bytes>, AllReduceSamples> by_point;
+    for (const MeasuredRun& run : runs) {
+        for (const AllReduceRecord& record : run.all_reduces) {
+            AllReduceSamples& samples = by_point[{record.transport.ranks, record.size}];
+            samples.ranks = record.transport.ranks;
+            samples.size = record.size;
+            samples.samples_us.insert(samples.samples_us.end(), record.samples_us.begin(),
+                                      record.samples_us.end());
+            samples.round_medians_us.push_back(median(record.samples_us));
+        }
+    }
+    std::vector<AllReduceSamples> sorted;
+    for (auto& [key, samples] : by_point) {
+        sorted.push_back(std::move(samples));
+    }
+    return sorted;
+}
+
+}  // namespace bucketwise

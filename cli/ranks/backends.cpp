@@ -1,0 +1,65 @@
+#include "cli/ranks/backends.h"
+
+#include <array>
+#include <string>
+
+#include "cli/shell/option_values.h"
+#include "hw/gloo/gloo_backend.h"
+#include "hw/nccl/nccl_backend.h"
+#include "sim/base/error.h"
+
+namespace bucketwise {
+
+namespace po = boost::program_options;
+
+void add_backend_options(po::options_description& options) {
+    options.add_options()  //
+        ("backend", po::value<std::string>()->default_value("gloo"),
+         "gloo: on any CPU; nccl: on NVIDIA GPUs, one for each rank")  //
+        ("share-gpu",
+         "nccl: let several ranks use one GPU; shows that all works, never how fast a link is")  //
+        ("ctas", po::value<std::string>(),
+         "nccl: most thread blocks (CTAs) of one collective; default: NCCL's choice");
+}
+
+namespace {
+
+std::array<const Backend*, 2> all_backends() {
+    return {&gloo_backend(), &nccl_backend()};
+}
+
+}  // namespace
+
+std::vector<std::string> backend_names() {
+    std::vector<std::string> names;
+    for (const Backend* backend : all_backends()) {
+        names.emplace_back(backend->name());
+    }
+    return names;
+}
+
+const Backend& requested_backend(const po::variables_map& values) {
+    const std::string& name = values["backend"].as<std::string>();
+    for (const Backend* backend : all_backends()) {
+        if (backend->name() == name) {
+            return *backend;
+        }
+    }
+    throw InputError("--backend", "", "gloo or nccl", "\"" + name + "\"");
+}
+
+std::int64_t read_ctas(const std::string& text, const std::string& option) {
+    constexpr std::int64_t most_ctas = 1024;
+    return whole_number(text, option, {1, most_ctas});
+}
+
+BackendRequest backend_request(const po::variables_map& values) {
+    BackendRequest request;
+    request.share_gpu = values.count("share-gpu") != 0;
+    if (values.count("ctas") != 0) {
+        request.ctas = read_ctas(values["ctas"].as<std::string>(), "--ctas");
+    }
+    return request;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,215 @@
+#include "cli/ranks/rank_job.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/version.h"
+#include "sim/base/error.h"
+
+namespace bucketwise {
+
+// How the launcher tells its ranks where to meet and on which interface to listen.
+constexpr const char* store_variable = "BUCKETWISE_STORE";
+constexpr const char* interface_variable = "BUCKETWISE_INTERFACE";
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+TemporaryFolder::TemporaryFolder() {
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    if (error) {
+        throw std::system_error(error, "the folder for temporary files that TMPDIR names");
+    }
+    std::string name = (parent / "bucketwise-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+        throw std::system_error(errno, std::generic_category(), name);
+    }
+    path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+}
+
+// --- options ---
+
+void add_network_options(po::options_description& options, const std::string& deadline_text) {
+    options.add_options()  //
+        ("link-rate", po::value<std::string>(),
+         "give each rank a network of its own and limit its link to, say, 1gbit (root, Linux)")  //
+        ("deadline", po::value<double>(), deadline_text.c_str())                                 //
+        ("store", po::value<std::string>(),
+         "where ranks that a launcher started meet: a folder that all see, or redis://HOST:PORT")  //
+        ("interface", po::value<std::string>(),
+         "network interface of ranks that a launcher started; default: loopback");
+}
+
+bool is_own_rank(const std::optional<RankIdentity>& identity) {
+    return identity && identity->launcher == "bucketwise";
+}
+
+std::optional<std::int64_t> requested_ranks(const po::variables_map& values,
+                                            const std::optional<RankIdentity>& identity,
+                                            std::int64_t most) {
+    constexpr std::int64_t most_anywhere = 1'000'000;
+    const bool foreign = identity && !is_own_rank(identity);
+    if (values.count("ranks") == 0) {
+        return foreign ? std::optional<std::int64_t>(identity->ranks) : std::nullopt;
+    }
+    const std::int64_t ranks = whole_number(values, "ranks", {1, identity ? most_anywhere : most});
+    if (identity && ranks != identity->ranks) {
+        throw InputError(
+            "--ranks", "",
+            fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
+            "\"" + values["ranks"].as<std::string>() + "\"");
+    }
+    return ranks;
+}
+
+namespace {
+
+std::chrono::milliseconds read_deadline(const po::variables_map& values) {
+    const double seconds = values["deadline"].as<double>();
+    if (!(seconds >= 0.1 && seconds <= 86400)) {
+        throw InputError("--deadline", "", "0.1 to 86400 seconds", fmt::format("{}", seconds));
+    }
+    return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+void check_placement(const JobNetwork& network, const std::optional<RankIdentity>& identity,
+                     const std::string& command) {
+    if (!identity) {
+        if (!network.store.empty() || !network.interface.empty()) {
+            throw UsageError{command +
+                             ": --store and --interface are for ranks that torchrun, mpirun or "
+                             "srun started"};
+        }
+        return;
+    }
+    if (network.link_rate) {
+        throw UsageError{fmt::format(
+            "--link-rate: expected ranks that bucketwise starts itself, got one that {} started",
+            identity->launcher)};
+    }
+    if (network.store.empty()) {
+        throw UsageError{fmt::format(
+            "{}: expected --store, where the {} ranks that {} started can meet, got none", command,
+            identity->ranks, identity->launcher)};
+    }
+    if (network.interface.empty() && identity->local_ranks < identity->ranks) {
+        throw UsageError{command +
+                         ": expected --interface, as the ranks are on several machines, got none"};
+    }
+}
+
+}  // namespace
+
+JobNetwork job_network(const po::variables_map& values, const std::optional<RankIdentity>& identity,
+                       const std::string& command, std::chrono::milliseconds standard_deadline) {
+    JobNetwork network;
+    network.deadline = values.count("deadline") == 0 ? standard_deadline : read_deadline(values);
+    if (values.count("link-rate") != 0) {
+        network.link_rate = parse_rate(values["link-rate"].as<std::string>(), "--link-rate");
+    }
+    network.store = text_or_empty(values, "store");
+    network.interface = text_or_empty(values, "interface");
+    if (is_own_rank(identity)) {
+        network.store = environment_variable(store_variable).value_or("");
+        network.interface = environment_variable(interface_variable).value_or("");
+    } else {
+        check_placement(network, identity, command);
+    }
+    return network;
+}
+
+// --- the launcher's side ---
+
+std::optional<LaunchFailure> launch_job(
+    const JobRequest& request, const std::function<void(const std::string&)>& on_progress) {
+    const TemporaryFolder store;
+    LaunchRequest launch;
+    launch.command = {fs::read_symlink("/proc/self/exe").string()};
+    launch.command.insert(launch.command.end(), request.arguments.begin(), request.arguments.end());
+    launch.variables = request.variables;
+    launch.variables.emplace_back(store_variable, store.path());
+    launch.ranks = request.ranks;
+    // Ranks that wait for a hung one give up first, and so say who it is.
+    launch.deadline = 2 * request.network.deadline;
+    std::optional<ShapedNetwork> network;
+    if (request.network.link_rate) {
+        network.emplace(request.ranks, *request.network.link_rate);
+        launch.before_exec = [&](int rank) { return network->enter(rank); };
+        launch.variables.emplace_back(interface_variable, ShapedNetwork::interface());
+    }
+    return launch_ranks(launch, [&](const LaunchProgress& progress) {
+        if (progress.rank == 0) {
+            on_progress(progress.text);
+        }
+    });
+}
+
+// --- the rank's side ---
+
+MeetingPoint meeting_point(const JobNetwork& network, const RankIdentity& identity) {
+    MeetingPoint meeting;
+    meeting.rank = identity.rank;
+    meeting.ranks = identity.ranks;
+    meeting.store = network.store;
+    meeting.job = identity.job;
+    meeting.interface = network.interface;
+    meeting.address = network.interface.empty() ? "127.0.0.1" : "";
+    meeting.deadline = network.deadline;
+    return meeting;
+}
+
+EnvironmentRecord machine_record(const RankIdentity& identity, const JobNetwork& network) {
+    EnvironmentRecord record;
+    record.version = program_version();
+    record.date = utc_now();
+    record.machine = read_environment();
+    record.hosts = (identity.ranks + identity.local_ranks - 1) / identity.local_ranks;
+    record.link_rate = network.link_rate ? text_of(*network.link_rate) : "";
+    return record;
+}
+
+namespace {
+
+int fail(const LauncherReport& report, const RankIdentity& identity, const std::string& reason,
+         bool blames_peer) {
+    if (report.has_launcher()) {
+        report.failure(reason, blames_peer);
+    } else {
+        // Not fmt::print, which throws when nobody reads what it writes.
+        std::fputs(fmt::format("bucketwise: rank {}: {}\n", identity.rank, reason).c_str(), stderr);
+    }
+    return exit_failed;
+}
+
+}  // namespace
+
+int run_rank(const RankIdentity& identity, const std::function<void(const LauncherReport&)>& act) {
+    const LauncherReport report;
+    try {
+        act(report);
+        return exit_done;
+    } catch (const PeerFailure& error) {
+        return fail(report, identity, error.what(), true);
+    } catch (const std::bad_alloc&) {
+        return fail(report, identity, "out of memory", false);
+    } catch (const std::exception& error) {
+        return fail(report, identity, error.what(), false);
+    }
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,107 @@
+#include "cli/shell/csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "cli/shell/files.h"
+#include "sim/base/error.h"
+
+namespace bucketwise {
+namespace {
+
+// Quotes around a value are taken off, and a doubled one within is one.
+std::vector<std::string> values_in(const std::string& line) {
+    std::vector<std::string> values(1);
+    bool quoted = false;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+        const char c = line[i];
+        if (c == '"') {
+            const bool is_doubled = quoted && i + 1 < line.size() && line[i + 1] == '"';
+            if (is_doubled) {
+                values.back() += line[++i];
+            } else {
+                quoted = !quoted;
+            }
+        } else if (c == ',' && !quoted) {
+            values.emplace_back();
+        } else {
+            values.back() += c;
+        }
+    }
+    return values;
+}
+
+}  // namespace
+
+CsvFile CsvFile::read(const std::string& path) {
+    return parse(read_text_file(path), path);
+}
+
+CsvFile CsvFile::parse(const std::string& text, const std::string& path) {
+    CsvFile file;
+    file.path_ = path;
+    std::istringstream lines(text);
+    std::string line;
+    for (std::size_t number = 1; std::getline(lines, line); ++number) {
+        if (!line.empty() && line.back() == '\r') {
+            line.pop_back();
+        }
+        if (line.empty() || line.front() == '#') {
+            continue;
+        }
+        Row row{number, values_in(line)};
+        if (file.columns_.empty()) {
+            file.columns_ = std::move(row.values);
+            std::vector<std::string> sorted = file.columns_;
+            std::sort(sorted.begin(), sorted.end());
+            const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+            if (twice != sorted.end()) {
+                throw InputError(file.place(row), "", "each column once",
+                                 "\"" + *twice + "\" twice");
+            }
+            continue;
+        }
+        if (row.values.size() != file.columns_.size()) {
+            throw InputError(file.place(row), "", fmt::format("{} values", file.columns_.size()),
+                             fmt::format("{}", row.values.size()));
+        }
+        file.rows_.push_back(std::move(row));
+    }
+    if (file.columns_.empty()) {
+        throw InputError(path, "", "a line with the names of columns", "none");
+    }
+    return file;
+}
+
+bool CsvFile::has_column(std::string_view name) const {
+    return std::find(columns_.begin(), columns_.end(), name) != columns_.end();
+}
+
+const std::string& CsvFile::text(std::size_t row, std::string_view column) const {
+    const auto found = std::find(columns_.begin(), columns_.end(), column);
+    if (found == columns_.end()) {
+        throw InputError(path_, "", fmt::format("a column \"{}\"", column),
+                         fmt::format("{}", fmt::join(columns_, ", ")));
+    }
+    return rows_[row].values[static_cast<std::size_t>(found - columns_.begin())];
+}
+
+double CsvFile::number(std::size_t row, std::string_view column) const {
+    const std::string& value = text(row, column);
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc{} || end != value.data() + value.size()) {
+        throw InputError(place(rows_[row]), "", fmt::format("a number of {}", column),
+                         "\"" + value + "\"");
+    }
+    return number;
+}
+
+std::string CsvFile::place(const Row& row) const {
+    return fmt::format("{}:{}", path_, row.line);
+}
+
+}  // namespace bucketwise

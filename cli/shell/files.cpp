@@ -1,0 +1,227 @@
+#include "cli/shell/files.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/shipped_files.h"
+#include "sim/base/error.h"
+
+namespace bucketwise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t largest_file_bytes = std::size_t{256} << 20;
+
+std::string reason() {
+    return std::generic_category().message(errno);
+}
+
+struct FileCloser {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+bool write_all(std::FILE* file, const std::string& text) {
+    return std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+}
+
+File open_to_read(const std::string& name) {
+    const std::string path = here_or_shipped(name);
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+        throw InputError(path, "", "a file that can be read", "a folder");
+    }
+    File file(std::fopen(path.c_str(), "re"));
+    if (!file) {
+        throw InputError(path, "", "a file that can be read", reason());
+    }
+    return file;
+}
+
+void write_in_place(const std::string& path, const std::string& text) {
+    const File file(std::fopen(path.c_str(), "we"));
+    if (!file || !write_all(file.get(), text)) {
+        throw std::runtime_error(fmt::format("{}: cannot write: {}", path, reason()));
+    }
+}
+
+// A file's new text beside it, which takes its place when it is told to and is gone if it is not.
+class StagedFile {
+  public:
+    StagedFile(fs::path path, const std::string& text) : path_(std::move(path)) {
+        const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+        name_ = (folder / (path_.filename().string() + ".XXXXXX")).string();
+        const int descriptor = ::mkostemp(name_.data(), O_CLOEXEC);
+        if (descriptor < 0) {
+            name_.clear();
+            fail();
+        }
+        File file(::fdopen(descriptor, "w"));
+        constexpr ::mode_t readable_by_all = 0644;
+        if (!file || !write_all(file.get(), text) || ::fchmod(descriptor, readable_by_all) != 0 ||
+            ::fsync(descriptor) != 0) {
+            fail();
+        }
+    }
+    ~StagedFile() { discard(); }
+    StagedFile(StagedFile&& other) noexcept
+        : path_(std::move(other.path_)), name_(std::exchange(other.name_, {})) {}
+    StagedFile(const StagedFile&) = delete;
+    StagedFile& operator=(const StagedFile&) = delete;
+    StagedFile& operator=(StagedFile&&) = delete;
+
+    void put_in_place() {
+        if (std::rename(name_.c_str(), path_.c_str()) != 0) {
+            fail();
+        }
+        name_.clear();
+    }
+
+  private:
+    [[noreturn]] void fail() {
+        const std::string why = reason();
+        discard();
+        throw std::runtime_error(fmt::format("{}: cannot write: {}", path_.string(), why));
+    }
+    void discard() {
+        if (!name_.empty()) {
+            ::unlink(name_.c_str());
+        }
+    }
+
+    fs::path path_;
+    std::string name_;
+};
+
+// None: a device or a pipe, which is written in place.
+std::optional<fs::path> replaced_file(const std::string& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::exists(status) && !fs::is_regular_file(status)) {
+        return std::nullopt;
+    }
+    // Through a symbolic link, so that the link stays and its target changes.
+    const fs::path target = fs::exists(status) ? fs::canonical(path, error) : fs::path(path);
+    return error ? fs::path(path) : target;
+}
+
+}  // namespace
+
+std::string read_text_file(const std::string& path) {
+    const File file = open_to_read(path);
+    std::string text;
+    constexpr std::size_t block_bytes = 1 << 16;
+    std::string block(block_bytes, '\0');
+    while (const std::size_t count = std::fread(block.data(), 1, block.size(), file.get())) {
+        text.append(block, 0, count);
+        if (text.size() > largest_file_bytes) {
+            throw InputError(path, "", "a file of at most 256 MiB", "a larger one");
+        }
+    }
+    if (std::ferror(file.get()) != 0) {
+        throw InputError(path, "", "a file that can be read", reason());
+    }
+    return text;
+}
+
+ByteSource blocks_of_file(const std::string& path) {
+    const std::shared_ptr<std::FILE> file = open_to_read(path);
+    return [file, path](char* buffer, std::size_t size) {
+        const std::size_t count = std::fread(buffer, 1, size, file.get());
+        if (count == 0 && std::ferror(file.get()) != 0) {
+            throw InputError(path, "", "a file that can be read", reason());
+        }
+        return count;
+    };
+}
+
+std::uint64_t size_of_file(const std::string& path) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(path, error);
+    return error ? 0 : size;
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+    write_outputs({{path, text}});
+}
+
+void write_outputs(const std::vector<OutputText>& outputs) {
+    std::vector<StagedFile> staged;
+    std::vector<const OutputText*> in_place;
+    for (const OutputText& output : outputs) {
+        const std::optional<fs::path> file =
+            output.path == "-" ? std::nullopt : replaced_file(output.path);
+        if (file) {
+            staged.emplace_back(*file, output.text);
+        } else {
+            in_place.push_back(&output);
+        }
+    }
+    for (StagedFile& file : staged) {
+        file.put_in_place();
+    }
+    for (const OutputText* output : in_place) {
+        if (output->path == "-") {
+            write_output("-", output->text);
+        } else {
+            write_in_place(output->path, output->text);
+        }
+    }
+}
+
+std::string json_text(const Json& document) {
+    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs) {
+    std::map<fs::path, std::string> taken;
+    std::error_code ignored;
+    const auto take = [&](const NamedFile& file) -> std::string {
+        const bool is_device =
+            fs::exists(file.path, ignored) && !fs::is_regular_file(file.path, ignored);
+        if (file.path.empty() || file.path == "-" || is_device) {
+            return "";
+        }
+        const auto [other, is_new] =
+            taken.emplace(fs::weakly_canonical(file.path, ignored), file.option);
+        return is_new ? "" : other->second;
+    };
+    for (const NamedFile& input : inputs) {
+        take(input);
+    }
+    for (const NamedFile& output : outputs) {
+        if (const std::string other = take(output); !other.empty()) {
+            throw UsageError{fmt::format("--{}: expected a file of its own, got that of {} ({})",
+                                         output.option, other, output.path)};
+        }
+    }
+}
+
+void write_output(const std::string& path, const std::string& text) {
+    if (path != "-") {
+        write_text_file(path, text);
+    } else if (!write_all(stdout, text)) {
+        throw std::runtime_error(fmt::format("standard output: cannot write: {}", reason()));
+    }
+}
+
+}  // namespace bucketwise

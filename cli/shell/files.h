@@ -1,0 +1,53 @@
+// Files and standard output: the only place that reads or writes for the user.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "import/source/byte_source.h"
+#include "sim/base/json.h"
+
+namespace bucketwise {
+
+// The whole file, or what ships under that name (cli/shell/shipped_files.h). Throws InputError when
+// it is missing, a folder, unreadable or above 256 MiB.
+std::string read_text_file(const std::string& path);
+
+// A file of any length, a block at a time; pipes too. Throws InputError when it is missing, a
+// folder or unreadable, now or while it is read.
+ByteSource blocks_of_file(const std::string& path);
+
+// 0 of what is no regular file.
+std::uint64_t size_of_file(const std::string& path);
+
+// Writes the whole file or leaves what was there: a temporary file beside it takes its place at the
+// end. Devices and pipes are written in place. Throws std::runtime_error.
+void write_text_file(const std::string& path, const std::string& text);
+
+struct OutputText {
+    std::string path;  // "-": standard output
+    std::string text;
+};
+
+// All of them, or, where one cannot be written, none that is a file: what was there stays.
+void write_outputs(const std::vector<OutputText>& outputs);
+
+// "-" is standard output.
+void write_output(const std::string& path, const std::string& text);
+
+// As files hold it: indented, with a final newline. Text that is not UTF-8, such as a file's name
+// may be, is made so.
+std::string json_text(const Json& document);
+
+// A file that a command line names, and the option (or argument) that does.
+struct NamedFile {
+    std::string option;
+    std::string path;
+};
+
+// Throws UsageError where an output would take the place of an input or of another output. Devices
+// and "-" may be named twice.
+void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
+
+}  // namespace bucketwise

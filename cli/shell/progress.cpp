@@ -1,0 +1,97 @@
+#include "cli/shell/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace bucketwise {
+namespace {
+
+int terminal_columns() {
+    struct winsize size {};
+    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : 80;
+}
+
+std::string time_left(std::int64_t done, std::int64_t total,
+                      std::chrono::duration<double> elapsed) {
+    if (done < 1) {
+        return "";
+    }
+    const auto seconds = static_cast<std::int64_t>(
+        std::ceil(elapsed.count() / static_cast<double>(done) * static_cast<double>(total - done)));
+    return seconds < 120 ? fmt::format(", {} s left", seconds)
+                         : fmt::format(", {} min left", (seconds + 30) / 60);
+}
+
+}  // namespace
+
+std::string progress_line(std::int64_t done, std::int64_t total, const std::string& text,
+                          std::chrono::duration<double> elapsed, int columns) {
+    constexpr std::int64_t width = 20;
+    const std::int64_t filled = total > 0 ? width * done / total : 0;
+    const std::string bar = std::string(static_cast<std::size_t>(filled), '=') +
+                            std::string(static_cast<std::size_t>(width - filled), ' ');
+    std::string line = fmt::format("measuring [{}] {}/{}{}  {}", bar, done, total,
+                                   time_left(done, total, elapsed), text);
+    return line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 1)));
+}
+
+MeasureProgress::MeasureProgress() : visible_(::isatty(STDERR_FILENO) == 1) {}
+
+MeasureProgress::~MeasureProgress() {
+    if (shown_) {
+        std::fputs("\r\033[K", stderr);
+    }
+}
+
+void MeasureProgress::show(const std::string& report) {
+    if (!visible_) {
+        return;
+    }
+    std::istringstream stream(report);
+    std::int64_t done = 0;
+    std::int64_t total = 0;
+    std::string text;
+    if (!(stream >> done >> total)) {
+        return;
+    }
+    std::getline(stream >> std::ws, text);
+    const auto now = std::chrono::steady_clock::now();
+    if (!counting_ && text.rfind("warming up", 0) != 0) {
+        counting_ = true;
+        first_ = now;
+    }
+    const std::chrono::duration<double> elapsed = now - (counting_ ? first_ : now);
+    fmt::print(stderr, "\r\033[K{}", progress_line(done, total, text, elapsed, terminal_columns()));
+    std::fflush(stderr);
+    shown_ = true;
+}
+
+PercentLine::PercentLine(std::string what)
+    : what_(std::move(what)),
+      visible_(::isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()) {}
+
+PercentLine::~PercentLine() {
+    if (shown_) {
+        std::fputs("\r\033[K", stderr);
+    }
+}
+
+void PercentLine::operator()(double done) {
+    constexpr std::chrono::milliseconds patience{500};
+    if (visible_ && std::chrono::steady_clock::now() - start_ > patience) {
+        std::fprintf(stderr, "\r%s: %3.0f %%", what_.c_str(), 100 * done);
+        shown_ = true;
+    }
+}
+
+}  // namespace bucketwise

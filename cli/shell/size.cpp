@@ -1,0 +1,80 @@
+#include "cli/shell/size.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, double>, 7> units{{{"B", 1},
+                                                                    {"kB", 1e3},
+                                                                    {"MB", 1e6},
+                                                                    {"GB", 1e9},
+                                                                    {"KiB", 1024.0},
+                                                                    {"MiB", 1024.0 * 1024},
+                                                                    {"GiB", 1024.0 * 1024 * 1024}}};
+constexpr double largest_bytes = 1125899906842624.0;  // 2^50, as in scenario files
+
+std::string_view trimmed(std::string_view text) {
+    const std::size_t first = text.find_first_not_of(' ');
+    const std::size_t last = text.find_last_not_of(' ');
+    return first == std::string_view::npos ? std::string_view{}
+                                           : text.substr(first, last - first + 1);
+}
+
+}  // namespace
+
+Bytes parse_size(const std::string& text, const std::string& option) {
+    const std::string_view typed = trimmed(text);
+    double number = 0;
+    const auto [end, error] = std::from_chars(typed.data(), typed.data() + typed.size(), number);
+    const std::string_view unit =
+        trimmed(typed.substr(static_cast<std::size_t>(end - typed.data())));
+    for (const auto& [name, factor] : units) {
+        const double bytes = number * factor;
+        if (error == std::errc{} && unit == name && bytes >= 1 && bytes <= largest_bytes) {
+            return {static_cast<std::int64_t>(bytes)};
+        }
+    }
+    throw InputError(
+        option, "",
+        "a size of at least one byte with a unit (B, kB, MB, GB, KiB, MiB, GiB), such as 25MiB",
+        "\"" + text + "\"");
+}
+
+std::string text_of(Bytes size) {
+    constexpr std::array<const char*, 4> names{"B", "KiB", "MiB", "GiB"};
+    auto number = static_cast<double>(size.count);
+    std::size_t unit = 0;
+    while (number >= 1024 && unit + 1 < names.size()) {
+        number /= 1024;
+        ++unit;
+    }
+    std::string text = fmt::format("{:.2f}", number);
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') {
+        text.pop_back();
+    }
+    return text + names[unit];
+}
+
+std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option) {
+    std::vector<Bytes> sizes;
+    std::size_t begin = 0;
+    while (begin <= text.size()) {
+        const std::size_t comma = std::min(text.find(',', begin), text.size());
+        sizes.push_back(parse_size(text.substr(begin, comma - begin), option));
+        begin = comma + 1;
+    }
+    return sizes;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,23 @@
+// Sizes as users type them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+// "25MiB", "0.5 MiB", "64kB", "512B": a number above zero and one of B, kB, MB, GB (powers of
+// 1000), KiB, MiB, GiB (powers of 1024); fractions of a byte are dropped, as PyTorch does with its
+// cap. Throws InputError that names `option`.
+Bytes parse_size(const std::string& text, const std::string& option);
+
+// Sizes separated by commas.
+// For people: in the largest of B, KiB, MiB and GiB that leaves at least 1, with at most two
+// decimals.
+std::string text_of(Bytes size);
+
+std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option);
+
+}  // namespace bucketwise

@@ -1,0 +1,93 @@
+// A backend: what carries messages between ranks and what they compute on, behind one interface.
+// Each is one class in a target of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "hw/backend/meeting_point.h"
+#include "hw/batch_norm/sync_batch_norm.h"
+#include "hw/compute/copy_bench.h"
+#include "hw/launch/rank_identity.h"
+#include "hw/rank/communicator.h"
+#include "hw/rank/control_group.h"
+#include "hw/rank/rank_device.h"
+#include "hw/record/measurement.h"
+#include "hw/training/training_device.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+// What a user may ask of a backend.
+struct BackendRequest {
+    AllReduceImplementation implementation = AllReduceImplementation::library;
+    bool share_gpu = false;                 // several ranks on one GPU
+    std::optional<std::int64_t> ctas = {};  // most thread blocks of one collective
+    bool operator==(const BackendRequest&) const = default;
+};
+
+// One rank, connected to all others. Its devices must not outlive it; one at a time.
+class RankConnection {
+  public:
+    virtual ~RankConnection() = default;
+    RankConnection() = default;
+    RankConnection(const RankConnection&) = delete;
+    RankConnection& operator=(const RankConnection&) = delete;
+
+    [[nodiscard]] virtual ControlGroup& control() = 0;
+
+    // What the rank computes on, beside its CPU; empty: nothing.
+    [[nodiscard]] virtual std::string gpu() const = 0;
+
+    // A device that runs steps of the scenario. `workload` is the scenario's; `sync` decides where
+    // gradients live. Collective.
+    [[nodiscard]] virtual std::unique_ptr<RankDevice> device(const Scenario& scenario,
+                                                             const Workload& workload,
+                                                             const SyncSettings& sync) = 0;
+
+    // One that only all-reduces. Collective.
+    [[nodiscard]] virtual std::unique_ptr<MessageDevice> messages() = 0;
+
+    // One that trains. Collective.
+    [[nodiscard]] virtual std::unique_ptr<TrainingDevice> training() = 0;
+
+    // One that synchronises BatchNorm layers, used by the thread that asked for it.
+    [[nodiscard]] virtual std::unique_ptr<BatchNormDevice> batch_norm() = 0;
+};
+
+class Backend {
+  public:
+    virtual ~Backend() = default;
+    Backend() = default;
+    Backend(const Backend&) = delete;
+    Backend& operator=(const Backend&) = delete;
+
+    [[nodiscard]] virtual std::string_view name() const = 0;
+
+    // Throws InputError for what this backend, as it was built, cannot do; its file is the option.
+    virtual void check(const BackendRequest& request) const = 0;
+    // The same for a scenario, whose file is `file`.
+    virtual void check_scenario(const Scenario& scenario, const std::string& file) const = 0;
+
+    // What carries the messages, as every record names it.
+    [[nodiscard]] virtual Transport transport(const BackendRequest& request,
+                                              std::int64_t ranks) const = 0;
+
+    // Its own libraries and those it computes with, with versions. Needs no GPU.
+    [[nodiscard]] virtual std::string libraries() const = 0;
+
+    // On the first device; this process is no rank.
+    [[nodiscard]] virtual std::unique_ptr<CopyBench> copies() const = 0;
+    // What it runs on, beside the CPU; empty: nothing.
+    [[nodiscard]] virtual std::string first_gpu() const = 0;
+
+    // Collective. Throws PeerFailure when the others do not come.
+    [[nodiscard]] virtual std::unique_ptr<RankConnection> connect(
+        const MeetingPoint& meeting, const RankIdentity& identity,
+        const BackendRequest& request) const = 0;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,159 @@
+// A BatchNorm layer whose statistics are those of all ranks' batches together: what torch.nn's
+// SyncBatchNorm is, forward and backward, on tensors [rows, channels] of float32. Ranks may have
+// different numbers of rows, and none.
+//
+//   gather   forward: each rank's mean and inverse deviation, one all-gather of 2C + 1 float32,
+//            combined by counts; backward: one all-reduce of [sum dy, sum dy (x - mean)], 2C
+//            float32. What PyTorch does (torch/nn/modules/_functions.py).
+//   fused    forward: one all-reduce of [sum x, sum x^2, rows], 2C + 1 float64; backward: one of
+//            [sum dy, sum dy xhat], 2C float32.
+//
+// The layer is written once; a device says how its passes over memory and its collectives run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "hw/batch_norm/batch_norm_formulas.h"
+#include "hw/batch_norm/tensor_pool.h"
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+#include "sim/workload/batch_norm.h"
+
+namespace bucketwise {
+
+// Of one rank's batch.
+struct BatchShape {
+    std::int64_t rows = 0;
+    std::int64_t channels = 1;
+    bool operator==(const BatchShape&) const = default;
+
+    [[nodiscard]] std::int64_t elements() const { return rows * channels; }
+};
+
+// What a layer is made of, on one device. All pointers are to memory that allocate() gave; matrices
+// are row-major. Everything happens in the order in which it is issued, and may be under way when a
+// call returns. Collectives are over all ranks and throw as Communicator does.
+class BatchNormDevice {
+  public:
+    virtual ~BatchNormDevice() = default;
+    BatchNormDevice() = default;
+    BatchNormDevice(const BatchNormDevice&) = delete;
+    BatchNormDevice& operator=(const BatchNormDevice&) = delete;
+
+    [[nodiscard]] virtual int ranks() const = 0;
+
+    // Throws std::bad_alloc.
+    [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::int64_t bytes) = 0;
+    virtual void copy_in(float* to, const std::vector<float>& from) = 0;
+    // `to` says how many. Waits until they are there.
+    virtual void copy_out(std::vector<float>& to, const float* from) = 0;
+    // Returns once everything issued has ended.
+    virtual void finish() = 0;
+    // Returns once all ranks have called it.
+    virtual void meet() = 0;
+
+    // [mean C, inverse deviation C, rows 1] of this rank's batch; zeros if it is empty.
+    virtual void local_statistics(const float* x, const BatchShape& shape, float* to) = 0;
+    // Of all ranks, whose local statistics stand one after another.
+    virtual void combine(const float* gathered, const BatchShape& shape,
+                         const ChannelStatistics& to) = 0;
+    // [sum x C, sum x^2 C, rows 1].
+    virtual void local_sums(const float* x, const BatchShape& shape, double* to) = 0;
+    // Of all ranks' sums together.
+    virtual void statistics_of_sums(const double* sums, const BatchShape& shape,
+                                    const ChannelStatistics& to) = 0;
+    // y = (x - mean) / deviation * weight + bias
+    virtual void normalise(const float* x, const BatchShape& shape,
+                           const ChannelStatistics& statistics, const float* weight,
+                           const float* bias, float* y) = 0;
+    virtual void gradient_sums(const float* dy, const float* x, const BatchShape& shape,
+                               const ChannelStatistics& statistics, GradientScale scale,
+                               const GradientSums& to) = 0;
+    // `sums` are of all ranks together.
+    virtual void input_gradients(const float* dy, const float* x, const BatchShape& shape,
+                                 const ChannelStatistics& statistics, GradientScale scale,
+                                 const float* sums, const float* weight, float* dx) = 0;
+
+    virtual void all_gather(const float* own, float* all, std::int64_t elements) = 0;
+    virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
+};
+
+// What a layer is fed: [rows, channels] but for the last two, which are [channels].
+struct BatchNormValues {
+    BatchShape shape;
+    std::vector<float> input;
+    std::vector<float> output_gradient;
+    std::vector<float> weight;
+    std::vector<float> bias;
+};
+
+// What it computes: [rows, channels] the first two, [channels] the others. The gradients of weight
+// and bias are this rank's alone.
+struct BatchNormResult {
+    std::vector<float> output;
+    std::vector<float> input_gradient;
+    std::vector<float> weight_gradient;
+    std::vector<float> bias_gradient;
+    std::vector<float> running_mean;
+    std::vector<float> running_variance;
+};
+
+// One layer on one rank, with running statistics that begin as PyTorch's, 0 and 1. `device` is
+// kept by reference. All calls but live_bytes() and peak_bytes() are collective.
+class SyncBatchNorm {
+  public:
+    // Precondition (asserted): `sync` is not local; as many values as the shape says; the rows of
+    // all ranks together stay below 2^24, up to which float32 counts exactly. The output's gradient
+    // is loaded only where backward runs.
+    SyncBatchNorm(BatchNormDevice& device, BatchNormSync sync, BatchNormPasses passes,
+                  const BatchNormValues& values);
+
+    // One step: what backward gives is empty where only forward runs.
+    BatchNormResult run();
+    // So many steps, and what each took from its first launch until the device had done all.
+    // `waiting` is called about once a second; may be empty.
+    std::vector<Duration> repeat(std::int64_t iterations, const std::function<void()>& waiting);
+
+    // The most memory that was live at once: the layer's input, output, their gradients, its
+    // parameters and running statistics, and whatever the step made besides, as TensorPool counts.
+    [[nodiscard]] std::int64_t peak_bytes() const { return pool_.peak_bytes(); }
+
+  private:
+    using Tensor = TensorPool::Tensor;
+    // What forward leaves for backward.
+    struct Saved {
+        Tensor mean;
+        Tensor inverse;
+        Tensor rows;
+        Tensor output;
+    };
+    struct Gradients {
+        Tensor weight;
+        Tensor bias;
+        Tensor input;
+    };
+
+    [[nodiscard]] ChannelStatistics statistics_in(const Saved& saved) const;
+    void gather_statistics(const Saved& saved);
+    void reduce_statistics(const Saved& saved);
+    Saved forward();
+    Gradients backward(const Saved& saved);
+
+    BatchNormDevice& device_;
+    BatchNormSync sync_;
+    BatchNormPasses passes_;
+    BatchShape shape_;
+    TensorPool pool_;
+    Tensor input_;
+    Tensor output_gradient_;
+    Tensor weight_;
+    Tensor bias_;
+    Tensor running_mean_;
+    Tensor running_variance_;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,59 @@
+// What a rank really computes for each operation of a workload, on any backend: which matrix
+// product, how many elements it streams, and which gradients it writes in which way.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/model.h"
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+// Where backward writes a gradient that no matrix product computes.
+enum class GradientWrite : std::uint8_t {
+    pattern,  // its known values, element by element
+    again     // read and written back: a second use of a parameter whose gradient is there already
+};
+
+struct GradientPass {
+    std::int32_t gradient = 0;
+    GradientWrite write = GradientWrite::pattern;
+    bool operator==(const GradientPass&) const = default;
+};
+
+struct KernelCall {
+    Pass pass = Pass::forward;
+    std::optional<MatrixProduct> product = {};
+    // The parameter that is the product's right factor; none: an activation, as in attention.
+    std::optional<std::int32_t> weight = {};
+    // The gradient that the product computes; none: its result is not a parameter's.
+    std::optional<std::int32_t> weight_gradient = {};
+    std::int64_t streamed_elements = 0;  // read + written by an element-wise pass
+    std::vector<GradientPass> gradients = {};
+    Duration filler{0};  // for operations of which only the time is known
+    bool operator==(const KernelCall&) const = default;
+};
+
+// Gradients that no product computes are written in rows of at most this many columns, so that what
+// is read for it stays in the first-level cache.
+constexpr std::int64_t widest_pattern = 4096;
+
+struct KernelPlan {
+    std::vector<KernelCall> forward;   // parallel to Workload::forward
+    std::vector<KernelCall> backward;  // parallel to Workload::backward
+    // By gradient: columns of the matrix that its known values are the outer product of.
+    std::vector<std::int64_t> columns;
+    bool operator==(const KernelPlan&) const = default;
+};
+
+// The model that the scenario's operations are of; none: they have times only.
+std::optional<Model> model_behind(const Scenario& scenario);
+
+// `model` is what the workload was made from; none: its operations have times only.
+KernelPlan plan_kernels(const Workload& workload, const std::optional<Model>& model);
+
+}  // namespace bucketwise

@@ -1,0 +1,76 @@
+// A rank on a CPU: one thread computes, another communicates.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "hw/compute/gradient_buffers.h"
+#include "hw/cpu/cpu_kernels.h"
+#include "hw/rank/communication_thread.h"
+#include "hw/rank/communicator.h"
+#include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/replay_rank.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+class CpuRank : public ReplayRank {
+  public:
+    // `communicator` is kept by reference and used by one other thread. `workload` is the
+    // scenario's; `sync` decides where gradients live. Throws std::bad_alloc.
+    CpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
+            Communicator& communicator);
+
+    void calibrate() override;
+    StepTrace run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
+                  std::int64_t step, Communicate communicate) override;
+    StepCheck check() override;
+    std::optional<StepTrace> run_each(const Program& program, const SyncSettings& sync,
+                                      const BucketPlan& plan, std::int64_t step) override;
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting) override;
+    ContentionTrace contend(const Message& message, std::int64_t iterations,
+                            const std::vector<Duration>& alone) override;
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override;
+
+  private:
+    PlannedKernels& kernels() override { return kernels_; }
+    void lay_out() override;
+    void copy_buffers(std::int32_t group) override;
+    void copy_in(std::int32_t index) override;
+    void pack(std::int32_t index) override;
+    void cast_down(std::int32_t index) override;
+    void launch(std::int32_t collective) override;
+    void wait_for(std::int32_t collective) override;
+    void cast_up(std::int32_t index) override;
+    void unpack(std::int32_t index) override;
+    void copy_back(std::int32_t index) override;
+    void warm_up_backward() override;
+    std::vector<Duration> time_backward() override;
+
+    void fill_statistics();
+    [[nodiscard]] bool is_free() const;
+    [[nodiscard]] CommunicationThread::Job job_of(const BufferBroadcast& moved);
+    [[nodiscard]] CommunicationThread::Job job_of(const UnusedMapSum& moved);
+    [[nodiscard]] CommunicationThread::Job job_of(const BucketReduction& moved);
+    [[nodiscard]] CommunicationThread::Job job_of(const StatisticsExchange& moved);
+    // Of the gradient, in what of its bucket travels.
+    [[nodiscard]] std::byte* place_on_the_wire(std::int32_t bucket, std::int32_t gradient);
+
+    GradientBuffers buffers_;
+    CpuKernels kernels_;
+    Communicator& communicator_;
+    std::vector<Arena> broadcast_;                      // by buffer group: what travels
+    std::vector<Arena> module_buffers_;                 // and where it is copied to
+    Arena unused_map_;                                  // one float32 per parameter, all ones
+    Arena statistics_;                                  // what ranks exchange of BatchNorm's
+    IsolatedAllReduce messages_;                        // uses thread_
+    std::vector<CommunicationThread::Ticket> tickets_;  // of the step in progress, by collective
+    CommunicationThread thread_;                        // last, so that it ends first
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,82 @@
+// The ranks of a job connected with each other, as the collectives use them.
+#pragma once
+
+#include <gloo/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "hw/gloo/meeting/peer_failure.h"
+
+namespace bucketwise {
+
+// Of one rank. Not thread-safe.
+class GlooGroup {
+  public:
+    // `context` is connected to all others; null if there is only one rank.
+    GlooGroup(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds deadline);
+
+    [[nodiscard]] int rank() const { return context_ ? context_->rank : 0; }
+    [[nodiscard]] int ranks() const { return context_ ? context_->size : 1; }
+    [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
+    [[nodiscard]] const std::shared_ptr<gloo::Context>& context() const { return context_; }
+
+    // Runs one collective's part on this rank. When it fails, its messages are left half-sent: the
+    // connections are closed, so that the others need not wait for their deadline, and whatever is
+    // called next fails at once. The buffers that `run` uses are the caller's: they must outlive
+    // the connections, or Gloo's thread could not put away what still arrives and would spin.
+    template <typename Collective>
+    void collective(const char* name, const Collective& run) {
+        const std::string doing = std::string(name) + " on rank " + std::to_string(rank()) +
+                                  " of " + std::to_string(ranks());
+        if (failed_) {
+            throw PeerFailure(doing + ": an earlier collective failed");
+        }
+        failed_ = true;  // until it turns out otherwise
+        try {
+            with_peer_failures(doing, run);
+            failed_ = false;
+        } catch (...) {
+            close();
+            throw;
+        }
+    }
+
+    [[nodiscard]] std::unique_ptr<gloo::transport::UnboundBuffer> buffer(void* data,
+                                                                         std::int64_t size) const;
+
+  private:
+    void close() noexcept;
+
+    std::shared_ptr<gloo::Context> context_;
+    std::chrono::milliseconds deadline_;
+    bool failed_ = false;
+};
+
+// The end of one collective's time. Waits of Gloo take what is left of it.
+class CollectiveDeadline {
+  public:
+    explicit CollectiveDeadline(std::chrono::milliseconds limit)
+        : end_(std::chrono::steady_clock::now() + limit) {}
+
+    // At least 1 ms: Gloo takes 0 and -1 for something else.
+    [[nodiscard]] std::chrono::milliseconds left() const;
+
+  private:
+    std::chrono::steady_clock::time_point end_;
+};
+
+// Messages of different kinds between the same two ranks are told apart by their slot. Those of one
+// kind arrive in the order in which they were sent. The upper 8 bits are Gloo's to name its own
+// collectives, 1 to 8 (gloo/types.h).
+enum class Slot : std::uint64_t {
+    ring_reduce_scatter = 0x42ULL << 56,
+    ring_all_gather = 0x43ULL << 56,
+    direct_reduce_scatter = 0x44ULL << 56,
+    direct_all_gather = 0x45ULL << 56
+};
+
+}  // namespace bucketwise

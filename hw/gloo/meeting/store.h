@@ -1,0 +1,58 @@
+// Where the ranks of a job find each other: a key-value store that all of them reach.
+#pragma once
+
+#include <gloo/rendezvous/store.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace bucketwise {
+
+// One of Gloo's stores, asked without blocking, so that whoever waits can look after other things.
+class KeyValueStore {
+  public:
+    virtual ~KeyValueStore() = default;
+    KeyValueStore() = default;
+    KeyValueStore(const KeyValueStore&) = delete;
+    KeyValueStore& operator=(const KeyValueStore&) = delete;
+
+    virtual bool has(const std::string& key) = 0;
+    // The key must not be there yet.
+    virtual void set(const std::string& key, const std::vector<char>& value) = 0;
+    // The key must be there.
+    virtual std::vector<char> get(const std::string& key) = 0;
+    // Removes what this process has set, as far as it can: the next run then finds the store empty.
+    virtual void forget_own_keys() noexcept = 0;
+    // Throws std::runtime_error that names the store when it is no longer there.
+    virtual void check_usable() = 0;
+};
+
+// The keys of one job, waited for no longer than until a deadline. This is what Gloo gets to see.
+class JobStore final : public gloo::rendezvous::Store {
+  public:
+    using Deadline = std::chrono::steady_clock::time_point;
+
+    // `store` outlives this.
+    JobStore(KeyValueStore& store, std::string prefix, Deadline deadline);
+
+    void set(const std::string& key, const std::vector<char>& value) override;
+    std::vector<char> get(const std::string& key) override;
+    // Throws PeerFailure at the deadline, whatever the timeout.
+    void wait(const std::vector<std::string>& keys) override;
+    void wait(const std::vector<std::string>& keys,
+              const std::chrono::milliseconds& timeout) override;
+
+    bool has(const std::string& key);
+
+    // Those of `keys` that are still missing at the deadline.
+    std::vector<std::string> missing_at_deadline(std::vector<std::string> keys);
+
+  private:
+    KeyValueStore& store_;
+    std::string prefix_;
+    Deadline deadline_;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,37 @@
+// Which GPU a rank uses, and whether all ranks of a job may have theirs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hw/launch/rank_identity.h"
+#include "hw/rank/control_group.h"
+
+namespace bucketwise {
+
+// Of this process, 0 <= GPU < gpus. A rank takes the GPU of its number on this machine. Where only
+// one is visible, that may be a launcher's doing (srun --gpus-per-task=1), so it is taken; whether
+// another rank has it too is seen later. Throws GpuError when there are too few.
+int gpu_for(const RankIdentity& identity, int gpus, bool share_gpu);
+
+// How many there are for this process. Throws GpuError when there is none, or no driver.
+int visible_gpus();
+
+// Such as "NVIDIA H200, 141 GB, 132 multiprocessors, compute capability 9.0, driver for CUDA 13.0".
+std::string describe_gpu(int gpu);
+
+// Of GPU number `gpu` of this process: a number, below 2^53, that is the same for all ranks of one
+// physical GPU and differs between GPUs, also those of other machines. Throws GpuError.
+std::int64_t gpu_fingerprint(int gpu);
+
+// The first two ranks of equal fingerprints, which are by rank; none: all differ.
+std::optional<std::pair<std::int64_t, std::int64_t>> ranks_of_one_gpu(
+    const std::vector<std::int64_t>& fingerprints);
+
+// Collective. Throws GpuError on every rank if two of them have one GPU.
+void check_gpus_differ(ControlGroup& control, std::int64_t fingerprint);
+
+}  // namespace bucketwise

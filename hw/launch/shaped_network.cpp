@@ -1,0 +1,405 @@
+#include "hw/launch/shaped_network.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <future>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr int most_ranks = 250;  // one byte of the address, less what a /24 network reserves
+
+// -- rates --
+
+struct RateUnit {
+    std::string_view name;
+    std::int64_t bits_per_second;
+};
+constexpr std::array<RateUnit, 4> rate_units{
+    {{"bit", 1}, {"kbit", 1'000}, {"mbit", 1'000'000}, {"gbit", 1'000'000'000}}};
+constexpr std::int64_t slowest_rate = 100'000;
+constexpr std::int64_t fastest_rate = 100'000'000'000;
+
+std::string lower_case(std::string_view text) {
+    std::string lower(text);
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char character) {
+        return static_cast<char>(std::tolower(character));
+    });
+    return lower;
+}
+
+// `count` in `unit`, with as many decimals as it takes.
+std::string text_in(std::int64_t count, const RateUnit& unit) {
+    std::string text = std::to_string(count / unit.bits_per_second);
+    std::int64_t rest = count % unit.bits_per_second;
+    for (std::int64_t digit = unit.bits_per_second / 10; rest > 0; digit /= 10) {
+        text += text.find('.') == std::string::npos ? "." : "";
+        text += std::to_string(rest / digit);
+        rest %= digit;
+    }
+    return text.append(unit.name);
+}
+
+// -- the shape of a link --
+
+// Jumbo frames, as in clusters: headers take 0.7 % of the link, where they take 4.4 % with frames
+// of 1500 bytes, and each byte takes less of the processor.
+constexpr std::int64_t mtu_bytes = 9000;
+constexpr std::int64_t ethernet_header_bytes = 14;
+constexpr std::int64_t frame_bytes = mtu_bytes + ethernet_header_bytes;
+
+// The ranks compute on the cores that also move their packets, so what counts is how often the
+// filter wakes up: once per packet. TCP hands it packets of many frames, and those of at most
+// `burst_bytes` pass whole; it would cut others into frames and wake up for each. On two busy cores
+// packets of one or two frames take two to three times the processor time of those of 64 KiB.
+//
+// A burst is also what passes at once after the link was idle for as long as the burst takes:
+// 0.7 ms at 1 gbit. It never adds up to more than the link would have carried in that idle time.
+struct LinkShape {
+    std::int64_t packet_bytes = 0;
+    std::int64_t burst_bytes = 0;
+    std::int64_t queue_bytes = 0;
+};
+
+constexpr std::int64_t largest_packet_bytes = 65536;  // the kernel's default
+constexpr double packet_seconds = 500e-6;
+// How late a timer may be before the link loses rate by it.
+constexpr double lateness_seconds = 100e-6;
+
+// Holds what every peer may have on its way to one rank: a full queue would cost a retransmission
+// timeout of 200 ms, which no switch with flow control has.
+constexpr std::int64_t queue_bytes_per_peer = std::int64_t{4} << 20;
+constexpr std::int64_t most_queue_bytes = std::int64_t{256} << 20;
+
+LinkShape shape_of(BitsPerSecond rate, int ranks) {
+    const double bytes_per_second = static_cast<double>(rate.count) / 8;
+    LinkShape shape;
+    shape.packet_bytes = std::clamp<std::int64_t>(std::llround(bytes_per_second * packet_seconds),
+                                                  frame_bytes, largest_packet_bytes);
+    shape.burst_bytes =
+        shape.packet_bytes + frame_bytes + std::llround(bytes_per_second * lateness_seconds);
+    shape.queue_bytes = std::min(queue_bytes_per_peer * ranks, most_queue_bytes);
+    return shape;
+}
+
+// -- descriptors and programs --
+
+std::string reason(int error) {
+    return std::generic_category().message(error);
+}
+
+[[noreturn]] void fail(const std::string& what) {
+    throw std::runtime_error("--link-rate " + what);
+}
+
+constexpr const char* needs_privileges = "needs CAP_NET_ADMIN and CAP_SYS_ADMIN (run as root)";
+
+class Descriptor {
+  public:
+    explicit Descriptor(int number) : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(number_, other.number_);
+        return *this;
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor() {
+        if (number_ >= 0) {
+            ::close(number_);
+        }
+    }
+    [[nodiscard]] int number() const { return number_; }
+
+  private:
+    int number_;
+};
+
+std::string find_program(const std::string& name) {
+    const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+    // Where they are on most systems, and where the PATH of a plain user does not look.
+    const std::string folders = std::string(path == nullptr ? "" : path) + ":/usr/sbin:/sbin";
+    std::size_t begin = 0;
+    while (begin <= folders.size()) {
+        const std::size_t colon = std::min(folders.find(':', begin), folders.size());
+        std::string program = folders.substr(begin, colon - begin) + "/" + name;
+        if (colon > begin && ::access(program.c_str(), X_OK) == 0) {
+            return program;
+        }
+        begin = colon + 1;
+    }
+    fail("needs the program " + name + " (package iproute2)");
+}
+
+// A file without a name: a program's input and output without pipes, which could fill up.
+Descriptor memory_file(const std::string& text) {
+    Descriptor file(::memfd_create("batch", MFD_CLOEXEC));
+    if (file.number() < 0 ||
+        ::pwrite(file.number(), text.data(), text.size(), 0) != std::ssize(text)) {
+        fail("cannot hold the input of a program: " + reason(errno));
+    }
+    return file;
+}
+
+std::string first_line(const Descriptor& file) {
+    std::string text(512, '\0');
+    const ::ssize_t count = ::pread(file.number(), text.data(), text.size(), 0);
+    text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
+    return text.substr(0, text.find('\n'));
+}
+
+int exit_status(::pid_t child) {
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return status;
+}
+
+struct ProgramResult {
+    bool succeeded = false;
+    std::string error;  // the first line of its standard error
+};
+
+// Runs `program -batch -` in the network namespace of the calling thread.
+ProgramResult run_batch(const std::string& program, const std::string& commands) {
+    const Descriptor input = memory_file(commands);
+    const Descriptor errors = memory_file("");
+    std::array<std::string, 3> words{program, "-batch", "-"};
+    std::array<char*, 4> arguments{words[0].data(), words[1].data(), words[2].data(), nullptr};
+    ::posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, input.number(), STDIN_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, errors.number(), STDERR_FILENO);
+    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    ::pid_t child = -1;
+    const int error =
+        ::posix_spawn(&child, program.c_str(), &actions, nullptr, arguments.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) {
+        return {false, reason(error)};
+    }
+    const bool succeeded = exit_status(child) == 0;
+    return {succeeded, first_line(errors)};
+}
+
+// What iproute2 and the kernel say, and what that means to someone who typed --link-rate.
+struct Explanation {
+    std::string_view said;
+    const char* means;
+};
+constexpr std::array<Explanation, 3> explanations{
+    {{"Operation not permitted", needs_privileges},
+     {"qdisc kind is unknown", "needs the kernel's token bucket filter (sch_tbf)"},
+     {"Unknown device type", "needs the kernel's veth pairs and bridges (veth, bridge)"}}};
+
+void require_batch(const std::string& program, const std::string& commands) {
+    const ProgramResult result = run_batch(program, commands);
+    if (result.succeeded) {
+        return;
+    }
+    for (const Explanation& explanation : explanations) {
+        if (result.error.find(explanation.said) != std::string::npos) {
+            fail(fmt::format("{}: {}: {}", explanation.means, program, result.error));
+        }
+    }
+    fail(fmt::format("cannot build the network: {}: {}", program, result.error));
+}
+
+// -- namespaces --
+
+// Best effort: /proc/sys is read-only in some containers, and the network works without.
+void write_setting(const char* path, std::string_view value) {
+    const Descriptor file(::open(path, O_WRONLY | O_CLOEXEC));
+    if (file.number() >= 0) {
+        [[maybe_unused]] const ::ssize_t count = ::write(file.number(), value.data(), value.size());
+    }
+}
+
+// Moves the calling thread into a new namespace. Its settings are those of the machine, but for:
+Descriptor new_namespace() {
+    if (::unshare(CLONE_NEWNET) != 0) {
+        const std::string why = reason(errno);
+        fail(errno == EPERM ? fmt::format("{}: {}", needs_privileges, why)
+                            : "cannot make a network namespace: " + why);
+    }
+    Descriptor holder(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    if (holder.number() < 0) {
+        fail("cannot open a network namespace: " + reason(errno));
+    }
+    // No traffic but the ranks' own.
+    write_setting("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+    // The same on every machine, whatever its default: cubic, the default of Linux, or reno where a
+    // namespace may not choose cubic. Above all not bbr, whose pacing would shape the links again.
+    write_setting("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
+    write_setting("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
+    return holder;
+}
+
+bool enter_namespace(const Descriptor& holder) noexcept {
+    return ::setns(holder.number(), CLONE_NEWNET) == 0;
+}
+
+}  // namespace
+
+// -- the network --
+
+struct ShapedNetwork::State {
+    std::vector<Descriptor> namespaces;  // of the ranks
+    std::vector<Descriptor> switches;    // one, once it is built
+};
+
+namespace {
+
+std::string address_of(int rank) {
+    return fmt::format("10.77.0.{}", rank + 1);
+}
+
+std::string hardware_address_of(int rank) {
+    return fmt::format("02:00:0a:4d:00:{:02x}", rank + 1);
+}
+
+std::string shaping(const std::string& device, BitsPerSecond rate, const LinkShape& shape) {
+    return fmt::format("qdisc add dev {} root tbf rate {}bit burst {} limit {}\n", device,
+                       rate.count, shape.burst_bytes, shape.queue_bytes);
+}
+
+// Makes the links of all ranks, each with one end in the switch's namespace, where the calling
+// thread is, and the other in the rank's.
+std::string switch_commands(const std::vector<Descriptor>& namespaces) {
+    // forward_delay 0: a port carries packets as soon as it is up.
+    std::string commands =
+        "link add name switch0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n";
+    for (int rank = 0; rank < std::ssize(namespaces); ++rank) {
+        const int holder = namespaces[static_cast<std::size_t>(rank)].number();
+        commands += fmt::format(
+            "link add name port{0} mtu {1} type veth "
+            "peer name eth0 mtu {1} address {2} netns /proc/{3}/fd/{4}\n"
+            "link set dev port{0} master switch0 up\n",
+            rank, mtu_bytes, hardware_address_of(rank), ::getpid(), holder);
+    }
+    return commands + "link set dev switch0 up\n";
+}
+
+std::string rank_commands(int rank, int ranks, const LinkShape& shape) {
+    std::string commands = fmt::format(
+        "link set dev lo up\n"
+        "link set dev eth0 gso_max_size {}\n"
+        "address add {}/24 dev eth0\n"
+        "link set dev eth0 up\n",
+        shape.packet_bytes, address_of(rank));
+    for (int peer = 0; peer < ranks; ++peer) {
+        if (peer != rank) {
+            // The first packet to a peer asks nobody where it lives.
+            commands += fmt::format("neighbour add {} lladdr {} dev eth0 nud permanent\n",
+                                    address_of(peer), hardware_address_of(peer));
+        }
+    }
+    return commands;
+}
+
+// For a thread of its own, which ends in one of the namespaces.
+void build(std::vector<Descriptor>& namespaces, std::vector<Descriptor>& switches, int ranks,
+           BitsPerSecond rate) {
+    const std::string ip = find_program("ip");
+    const std::string tc = find_program("tc");
+    const LinkShape shape = shape_of(rate, ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+        namespaces.push_back(new_namespace());
+    }
+    switches.push_back(new_namespace());
+    require_batch(ip, switch_commands(namespaces));
+    std::string ports;
+    for (int rank = 0; rank < ranks; ++rank) {
+        ports += shaping(fmt::format("port{}", rank), rate, shape);
+    }
+    require_batch(tc, ports);
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (!enter_namespace(namespaces[static_cast<std::size_t>(rank)])) {
+            fail("cannot enter a network namespace: " + reason(errno));
+        }
+        require_batch(ip, rank_commands(rank, ranks, shape));
+        require_batch(tc, shaping("eth0", rate, shape));
+    }
+}
+
+}  // namespace
+
+BitsPerSecond parse_rate(std::string_view text, const std::string& option) {
+    double number = 0;
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    const std::string unit = lower_case(text.substr(static_cast<std::size_t>(end - text.data())));
+    for (const auto& [name, factor] : rate_units) {
+        const double rate = number * static_cast<double>(factor);
+        if (error == std::errc{} && unit == name && rate >= static_cast<double>(slowest_rate) &&
+            rate <= static_cast<double>(fastest_rate)) {
+            return {std::llround(rate)};
+        }
+    }
+    throw InputError(option, "",
+                     "a rate of 100kbit to 100gbit (units bit, kbit, mbit, gbit), such as 1gbit",
+                     "\"" + std::string(text) + "\"");
+}
+
+std::string text_of(BitsPerSecond rate) {
+    std::string shortest;
+    for (const RateUnit& unit : rate_units) {
+        const std::string text = text_in(rate.count, unit);
+        if (shortest.empty() || text.size() < shortest.size()) {
+            shortest = text;
+        }
+    }
+    return shortest;
+}
+
+ShapedNetwork::ShapedNetwork(int ranks, BitsPerSecond rate) : state_(std::make_unique<State>()) {
+    invariant(ranks >= 1 && ranks <= most_ranks, "a shaped network has 1 to 250 ranks");
+    // A namespace belongs to a thread: the calling one never leaves its own.
+    std::async(std::launch::async, [&] {
+        build(state_->namespaces, state_->switches, ranks, rate);
+    }).get();
+}
+
+ShapedNetwork::~ShapedNetwork() = default;
+
+bool ShapedNetwork::enter(int rank) const noexcept {
+    if (rank < 0 || rank >= std::ssize(state_->namespaces)) {
+        errno = EINVAL;
+        return false;
+    }
+    return enter_namespace(state_->namespaces[static_cast<std::size_t>(rank)]);
+}
+
+std::string ShapedNetwork::interface() {
+    return "eth0";
+}
+
+std::string ShapedNetwork::address(int rank) const {
+    return address_of(rank);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,54 @@
+// What the replay of a step needs from a backend: collectives over the ranks of one job.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string_view>
+
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+// Another rank did not answer, or the connection to it broke. The rank that reports it is seldom
+// the one to blame, so who gathers failures looks at other kinds first.
+class PeerFailure : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+// Who carries out an all-reduce.
+enum class AllReduceImplementation : std::uint8_t {
+    library,  // the backend library's own
+    ring,     // ours over its point-to-point
+    direct    // ours over its point-to-point
+};
+
+std::string_view name_of(AllReduceImplementation implementation);
+
+// Not thread-safe: one thread at a time. Every rank calls the same collectives in the same order.
+// Each call blocks until this rank's part is done, and throws PeerFailure when another rank does
+// not answer within the deadline or is gone.
+class Communicator {
+  public:
+    virtual ~Communicator() = default;
+    Communicator() = default;
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+
+    [[nodiscard]] virtual int rank() const = 0;
+    [[nodiscard]] virtual int ranks() const = 0;
+
+    // data[i] becomes the sum over all ranks, for i < elements, in place. Sums of 16-bit types are
+    // rounded to the type after each addition. elements >= 0.
+    virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
+
+    // Byte i of rank r's `own` becomes all[r * size + i], on every rank. `all` holds ranks() x size
+    // bytes and does not overlap `own`.
+    virtual void all_gather(const void* own, void* all, Bytes size) = 0;
+
+    // data of rank 0 is copied to all others.
+    virtual void broadcast_from_first(void* data, Bytes size) = 0;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,83 @@
+// All-reduces of one message back to back, on the communication thread, as a step runs them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "hw/compute/arena.h"
+#include "hw/rank/communication_thread.h"
+#include "hw/rank/communicator.h"
+#include "hw/rank/control_group.h"
+#include "hw/rank/rank_device.h"
+#include "hw/record/environment.h"
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+class IsolatedAllReduce {
+  public:
+    // Both are kept by reference.
+    IsolatedAllReduce(Communicator& communicator, CommunicationThread& thread)
+        : communicator_(communicator), thread_(thread) {}
+
+    // One that warms up and whose sum is checked, then `iterations` that are timed. They sum
+    // zeros, so that nothing overflows.
+    AllReduceTrace run(const Message& message, std::int64_t iterations);
+
+    // Only the timed ones; `waiting` is called about once a second.
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting);
+
+    // For who has something to do meanwhile: waits until all ranks have come here, launches, and
+    // leaves waiting to the caller.
+    std::vector<CommunicationThread::Ticket> launch(const Message& message,
+                                                    std::int64_t iterations);
+    // Waits for all.
+    std::vector<Duration> times_of(const std::vector<CommunicationThread::Ticket>& tickets);
+
+    // Returns once all ranks have called it. On the communication thread.
+    void meet();
+
+  private:
+    void prepare(Bytes size);
+    std::vector<CommunicationThread::Ticket> launch_all(const Message& message,
+                                                        std::int64_t iterations);
+
+    Communicator& communicator_;
+    CommunicationThread& thread_;
+    Arena message_;
+};
+
+// The same as a device of its own.
+class CpuMessages : public MessageDevice {
+  public:
+    // Kept by reference, and used by another thread.
+    explicit CpuMessages(Communicator& communicator)
+        : messages_(communicator, thread_), thread_(communicator.rank()) {}
+
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
+        return messages_.run(message, iterations);
+    }
+    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
+                                 const std::function<void()>& waiting) override {
+        return messages_.repeat(message, iterations, waiting);
+    }
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
+        return bucketwise::peak_memory_bytes();
+    }
+
+  private:
+    IsolatedAllReduce messages_;  // uses thread_
+    CommunicationThread thread_;  // last, so that it ends first
+};
+
+// How many make a measurement: small messages take microseconds, so more of them make a sample
+// that counts; large ones are measured once.
+std::int64_t iterations_for(Bytes size);
+
+// Collective. By iteration, the microseconds of the slowest rank; on rank 0 only, elsewhere empty.
+std::vector<double> slowest_us(ControlGroup& control, const std::vector<Duration>& times);
+
+}  // namespace bucketwise

@@ -1,0 +1,147 @@
+#include "hw/rank/replay_rank.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hw/compute/gradient_pattern.h"
+#include "hw/compute/upper_median.h"
+
+namespace bucketwise {
+
+// Gradients that live in buckets need a place also before the first step, and without buckets.
+ReplayRank::ReplayRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
+                       int rank, int ranks)
+    : workload_(workload),
+      rank_(rank),
+      accumulation_(scenario.step.accumulation),
+      value_scale_(scale_within_float16(ranks, accumulation_)),
+      kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
+      plan_(make_plan(workload_.gradients, workload_.readiness, sync.policy)),
+      step_{.rules = ReplayRules(sync, ranks)} {}
+
+void ReplayRank::begin_step(const Program& program, const SyncSettings& sync,
+                            const BucketPlan& plan, std::int64_t number, Communicate communicate) {
+    step_ = {.program = &program,
+             .rules = ReplayRules(sync, step_.rules.ranks()),
+             .reduces_unused_map = sync.reduces_unused_map,
+             .number = number,
+             .communicate = communicate};
+    statistics_ = StatisticsMessages(program, rank_, step_.rules.ranks());
+    if (!plan.buckets.empty() && !(plan_ == plan)) {
+        plan_ = plan;
+        lay_out();
+    }
+}
+
+void ReplayRank::execute(const Instruction& instruction) {
+    switch (instruction.kind) {
+        case InstructionKind::copy_buffers:
+            return copy_buffers(instruction.subject);
+        case InstructionKind::forward:
+            return kernels().forward(instruction.subject);
+        case InstructionKind::backward:
+            return backward(instruction.subject);
+        case InstructionKind::copy_in:
+            return copy_in(instruction.subject);
+        case InstructionKind::pack:
+            return pack(instruction.subject);
+        case InstructionKind::cast_down:
+            return cast_down(instruction.subject);
+        case InstructionKind::launch:
+            return launch(instruction.subject);
+        case InstructionKind::wait:
+            return wait_for(instruction.subject);
+        case InstructionKind::cast_up:
+            return cast_up(instruction.subject);
+        case InstructionKind::unpack:
+            return unpack(instruction.subject);
+        case InstructionKind::copy_back:
+            return copy_back(instruction.subject);
+        case InstructionKind::optimizer:
+            return kernels().optimizer();
+    }
+}
+
+// The last operation of backward ends a micro-step.
+void ReplayRank::backward(std::int32_t operation) {
+    const float value =
+        value_scale_ * static_cast<float>(rank_value(rank_, step_.number, step_.micro_step));
+    kernels().backward(operation, value, step_.micro_step > 0);
+    if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
+        ++step_.micro_step;
+    }
+}
+
+const Gradient& ReplayRank::gradient(std::int32_t index) const {
+    return workload_.gradients[static_cast<std::size_t>(index)];
+}
+
+const Bucket& ReplayRank::bucket(std::int32_t index) const {
+    return plan_.buckets[static_cast<std::size_t>(index)];
+}
+
+DType ReplayRank::wire_dtype_of(std::int32_t index) const {
+    return step_.rules.on_the_wire(bucket(index).dtype);
+}
+
+bool ReplayRank::casts(std::int32_t index) const {
+    return step_.rules.casts(bucket(index).dtype);
+}
+
+Movement ReplayRank::movement(std::int32_t collective) const {
+    return movement_of(*step_.program, collective, plan_, statistics_, step_.rules);
+}
+
+double ReplayRank::exact_mean() const {
+    return double{value_scale_} * mean_rank_value(step_.rules.ranks(), step_.number, accumulation_);
+}
+
+std::vector<double> ReplayRank::tolerances() const {
+    std::vector<double> tolerances;
+    for (const Gradient& one : workload_.gradients) {
+        tolerances.push_back(step_.rules.tolerance(one.dtype, accumulation_));
+    }
+    return tolerances;
+}
+
+void ReplayRank::check_unused_map(std::span<const float> map, StepCheck& check) const {
+    const auto ranks = static_cast<float>(step_.rules.ranks());
+    const auto wrong =
+        std::find_if(map.begin(), map.end(), [&](float uses) { return uses != ranks; });
+    if (wrong != map.end() && check.wrong.empty()) {
+        check.wrong = fmt::format("map of used parameters, element {}: expected {}, got {}",
+                                  wrong - map.begin(), ranks, *wrong);
+    }
+}
+
+void ReplayRank::check_statistics(const std::vector<std::byte>& block, StepCheck& check) const {
+    if (check.wrong.empty()) {
+        check.wrong = statistics_.what_is_wrong(block);
+    }
+}
+
+std::vector<Duration> ReplayRank::backward_alone() {
+    constexpr std::chrono::milliseconds enough{100};
+    constexpr std::size_t most_passes = 100;
+    using Clock = std::chrono::steady_clock;
+    std::vector<std::vector<Duration>> samples(workload_.backward.size());
+    const Clock::time_point start = Clock::now();
+    warm_up_backward();
+    for (std::size_t pass = 1; pass < 3 || (pass < most_passes && Clock::now() - start < enough);
+         ++pass) {
+        const std::vector<Duration> times = time_backward();
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+            samples[i].push_back(times[i]);
+        }
+    }
+    std::vector<Duration> medians;
+    for (std::vector<Duration>& of_operation : samples) {
+        medians.push_back(upper_median(std::move(of_operation)));
+    }
+    return medians;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,106 @@
+// What replaying a step has in common on every device: which instruction calls what, the values
+// that gradients take, and what is compared with them afterwards.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hw/batch_norm/statistics_messages.h"
+#include "hw/compute/kernel_plan.h"
+#include "hw/compute/planned_kernels.h"
+#include "hw/rank/rank_device.h"
+#include "hw/rank/replay_rules.h"
+#include "sim/plan/plan.h"
+#include "sim/program/program.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+class ReplayRank : public RankDevice {
+  public:
+    // Over and over for as long as contend() will, after a pass that warms up. Medians, as one
+    // interruption would else count in every comparison.
+    std::vector<Duration> backward_alone() final;
+
+  protected:
+    // `workload` is the scenario's; `sync` decides where gradients live: every later step
+    // synchronises in that way, or not at all.
+    ReplayRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
+               int rank, int ranks);
+
+    // The step in progress.
+    struct Step {
+        const Program* program = nullptr;
+        ReplayRules rules;
+        bool reduces_unused_map = false;
+        std::int64_t number = 0;
+        std::int64_t micro_step = 0;
+        Communicate communicate = Communicate::yes;
+    };
+
+    // `program` is kept by reference until the next one begins. Lays the buckets out anew if `plan`
+    // has some that differ.
+    void begin_step(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
+                    std::int64_t number, Communicate communicate);
+    // To run the same one once more.
+    void begin_step_again() { step_.micro_step = 0; }
+    // Does what the instruction says, or puts it on a queue, whatever the device does.
+    void execute(const Instruction& instruction);
+
+    [[nodiscard]] const Step& step() const { return step_; }
+    [[nodiscard]] const Workload& workload() const { return workload_; }
+    [[nodiscard]] const KernelPlan& kernel_plan() const { return kernel_plan_; }
+    // What the buffers are laid out for.
+    [[nodiscard]] const BucketPlan& plan() const { return plan_; }
+    [[nodiscard]] const Gradient& gradient(std::int32_t index) const;
+    [[nodiscard]] const Bucket& bucket(std::int32_t index) const;
+    // Of the bucket: whether a hook casts it for its all-reduce, and what then travels.
+    [[nodiscard]] DType wire_dtype_of(std::int32_t index) const;
+    [[nodiscard]] bool casts(std::int32_t index) const;
+    [[nodiscard]] Movement movement(std::int32_t collective) const;
+
+    // What every gradient's known values are multiplied by after the step, but for its own factor.
+    [[nodiscard]] double exact_mean() const;
+    // Relative, by gradient.
+    [[nodiscard]] std::vector<double> tolerances() const;
+    // `map`: one value per parameter, after the step. Says what is wrong unless something else is.
+    void check_unused_map(std::span<const float> map, StepCheck& check) const;
+    // What stands for BatchNorm's statistics in the step. `block`: after it.
+    [[nodiscard]] const StatisticsMessages& statistics() const { return statistics_; }
+    void check_statistics(const std::vector<std::byte>& block, StepCheck& check) const;
+
+  private:
+    [[nodiscard]] virtual PlannedKernels& kernels() = 0;
+    // The buckets of plan() in the buffers' memory. What they held is lost.
+    virtual void lay_out() = 0;
+
+    // Instructions that do not only compute, by their subjects.
+    virtual void copy_buffers(std::int32_t group) = 0;
+    virtual void copy_in(std::int32_t gradient) = 0;
+    virtual void pack(std::int32_t bucket) = 0;
+    virtual void cast_down(std::int32_t bucket) = 0;
+    virtual void launch(std::int32_t collective) = 0;
+    virtual void wait_for(std::int32_t collective) = 0;
+    virtual void cast_up(std::int32_t bucket) = 0;
+    virtual void unpack(std::int32_t bucket) = 0;
+    virtual void copy_back(std::int32_t gradient) = 0;
+
+    // Every operation of backward, once. What the second returns: the time of each.
+    virtual void warm_up_backward() = 0;
+    virtual std::vector<Duration> time_backward() = 0;
+
+    void backward(std::int32_t operation);
+
+    Workload workload_;
+    int rank_;
+    std::int64_t accumulation_;
+    float value_scale_;  // of the gradients' known values, a power of two
+    KernelPlan kernel_plan_;
+    BucketPlan plan_;
+    Step step_;
+    StatisticsMessages statistics_;
+};
+
+}  // namespace bucketwise

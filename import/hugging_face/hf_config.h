@@ -1,0 +1,30 @@
+// A model configuration of Hugging Face Transformers (config.json) as the shape of a model.
+//
+// A configuration has dozens of keys, most of which change nothing that is simulated. Those that
+// change the parameters are honoured or refused by name; the others are not looked at.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/json.h"
+#include "sim/workload/models/models.h"
+
+namespace bucketwise {
+
+struct HfModel {
+    std::string architecture;  // such as LlamaForCausalLM
+    TransformerShape shape;
+    std::vector<std::string> assumed;  // what the configuration does not say, one sentence each
+    bool operator==(const HfModel&) const = default;
+};
+
+// Of model_type gpt2, llama, mistral (whose parameters follow the same rules) or bert. Throws
+// InputError, which names `file` and the key, for others, for values that no such model has, and
+// for keys that change the parameters in a way that is not known here.
+HfModel read_hf_config(const Json& document, const std::string& file);
+
+// As the key `model` of a scenario's workload has it.
+Json shape_json(const TransformerShape& shape);
+
+}  // namespace bucketwise

@@ -1,0 +1,512 @@
+#include "import/nccl_tests/nccl_tests.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "import/nccl_tests/nccl_tests_ranks.h"
+#include "sim/base/error.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t most_sizes = 64;  // that a link is fitted to
+constexpr std::int64_t gpus_of_a_node = 8;
+
+struct NamedDType {
+    std::string_view name;
+    DType dtype;
+};
+// What gradients can be; nccl-tests has whole numbers and 8 bits beside.
+constexpr std::array<NamedDType, 4> dtypes{{{"float", DType::float32},
+                                            {"half", DType::float16},
+                                            {"bfloat16", DType::bfloat16},
+                                            {"double", DType::float64}}};
+
+std::optional<DType> dtype_named(std::string_view name) {
+    const auto* const found = std::find_if(dtypes.begin(), dtypes.end(),
+                                           [&](const NamedDType& d) { return d.name == name; });
+    return found == dtypes.end() ? std::nullopt : std::optional(found->dtype);
+}
+
+// --- which rows are all-reduces ---
+
+// Other collectives differ in the program's name; where it is not told, in a root, in no reduction,
+// in a size that is not the count's, or (reduce-scatter) in a busbw below algbw.
+std::string not_an_all_reduce(const NcclTestsRun& run, const NcclTestsRow& row) {
+    constexpr std::string_view program = "all_reduce_perf";
+    if (!run.collective.empty() && !std::string_view(run.collective).starts_with(program)) {
+        return "rows of " + run.collective;
+    }
+    const bool reduces = !row.redop.empty() && row.redop != "none";
+    const bool has_root = row.root && *row.root >= 0;
+    const bool whole = row.bytes == row.count * nccl_element_bytes(row.dtype) && row.bytes > 0;
+    return reduces && !has_root && whole ? "" : "rows of other collectives, or of no bytes";
+}
+
+template <typename Why>
+void drop_rows(NcclTestsLog& log, const Why& why) {
+    for (NcclTestsRun& run : log.runs) {
+        std::vector<NcclTestsRow> kept;
+        for (NcclTestsRow& row : run.rows) {
+            if (const std::string reason = why(run, row); !reason.empty()) {
+                add_skipped(log.skipped, reason, row.line);
+            } else {
+                kept.push_back(std::move(row));
+            }
+        }
+        run.rows = std::move(kept);
+    }
+    std::erase_if(log.runs, [](const NcclTestsRun& run) { return run.rows.empty(); });
+}
+
+void drop_wrong_results(NcclTestsLog& log) {
+    for (NcclTestsRun& run : log.runs) {
+        for (NcclTestsRow& row : run.rows) {
+            const auto wrong =
+                std::erase_if(row.halves, [](const NcclTestsHalf& half) { return half.wrong; });
+            if (wrong > 0) {
+                add_skipped(log.skipped, "times of wrong results (#wrong above 0, or *)", row.line,
+                            static_cast<std::int64_t>(wrong));
+            }
+        }
+        std::erase_if(run.rows, [](const NcclTestsRow& row) { return row.halves.empty(); });
+    }
+}
+
+// --- samples ---
+
+// With -C the time of launching is printed instead; the whole is then told by algbw, where that has
+// digits enough.
+std::optional<double> whole_time_us(const NcclTestsHalf& half, std::int64_t bytes) {
+    constexpr double precise = 0.01;
+    if (half.algbw.value <= 0 || half.algbw.half_unit > precise * half.algbw.value) {
+        return std::nullopt;
+    }
+    constexpr double longest_us = 8e11;
+    constexpr double shortest_us = 1e-3;
+    const double us = static_cast<double>(bytes) / 1e3 / half.algbw.value;
+    return us < shortest_us || us > longest_us ? std::nullopt : std::optional(us);
+}
+
+void replace_cpu_times(NcclTestsLog& log) {
+    for (NcclTestsRun& run : log.runs) {
+        if (!run.columns.cpu_time) {
+            continue;
+        }
+        for (NcclTestsRow& row : run.rows) {
+            const auto imprecise = std::erase_if(row.halves, [&](const NcclTestsHalf& half) {
+                return !whole_time_us(half, row.bytes);
+            });
+            if (imprecise > 0) {
+                add_skipped(log.skipped,
+                            "times of launching only (cputime, -C) whose algbw has too few digits "
+                            "to tell the whole",
+                            row.line, static_cast<std::int64_t>(imprecise));
+            }
+        }
+        std::erase_if(run.rows, [](const NcclTestsRow& row) { return row.halves.empty(); });
+    }
+}
+
+AllReduceRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
+                          const Transport& transport, DType dtype) {
+    AllReduceRecord record{
+        .transport = transport, .size = {row.bytes}, .dtype = dtype, .samples_us = {}};
+    record.transport.ranks = run.ranks;
+    for (const NcclTestsHalf& half : row.halves) {
+        if (run.columns.cpu_time) {
+            record.samples_us.push_back(whole_time_us(half, row.bytes).value());
+            record.issue_us.push_back(half.time_us.value);
+        } else {
+            record.samples_us.push_back(half.time_us.value);
+        }
+    }
+    return record;
+}
+
+// --- ranks ---
+
+struct ToldRanks {
+    std::int64_t ranks = 0;
+    std::string how;  // as the report says it
+};
+
+std::string place_of(const NcclTestsLog& log, const NcclTestsRun& run) {
+    return fmt::format("{} {}", log.json ? "document" : "line", run.line);
+}
+
+std::string range_text(const InferredRanks& inferred) {
+    return inferred.is_one() ? fmt::format("{}", inferred.fewest)
+                             : fmt::format("{} to {}", inferred.fewest, inferred.most);
+}
+
+[[noreturn]] void contradict(const NcclTestsLog& log, const NcclTestsRun& run,
+                             const std::string& expected, const std::string& got) {
+    throw InputError(log.file, place_of(log, run), expected, got);
+}
+
+// The program itself has computed busbw from the number of ranks, so that decides over a list of
+// devices that may be cut off.
+ToldRanks ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run,
+                       const InferredRanks& inferred) {
+    const std::string from_rows =
+        fmt::format("busbw / algbw of {} times says so", inferred.agreeing);
+    if (run.ranks == 0) {
+        return inferred.is_one() ? ToldRanks{inferred.fewest, from_rows} : ToldRanks{};
+    }
+    if (agrees_with_ranks(run.rows, run.ranks)) {
+        return {run.ranks, run.ranks_from};
+    }
+    if (inferred.is_one() && inferred.fewest > run.ranks) {
+        return {inferred.fewest,
+                fmt::format("{}; {} has only {}", from_rows, run.ranks_from, run.ranks)};
+    }
+    contradict(log, run,
+               fmt::format("all-reduces on {} ranks, as {} says", run.ranks, run.ranks_from),
+               inferred.is_known()
+                   ? fmt::format("busbw / algbw of all-reduces on {}", range_text(inferred))
+                   : std::string("a busbw / algbw that no number of ranks explains"));
+}
+
+std::int64_t asked_ranks(const NcclTestsOptions& options, std::size_t log) {
+    return options.ranks.empty()       ? 0
+           : options.ranks.size() == 1 ? options.ranks.front()
+                                       : options.ranks.at(log);
+}
+
+ToldRanks ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t asked) {
+    const std::int64_t multiple = std::max<std::int64_t>(run.gpus_per_process, 1);
+    const InferredRanks inferred = infer_ranks(run.rows, multiple);
+    ToldRanks told = ranks_in_log(log, run, inferred);
+    if (asked == 0) {
+        if (told.ranks == 0) {
+            contradict(log, run, "--ranks, as the log has no list of devices",
+                       inferred.is_known()
+                           ? fmt::format("a busbw / algbw that fits {} ranks", range_text(inferred))
+                           : std::string("a busbw that does not tell either"));
+        }
+        return told;
+    }
+    if (told.ranks > 0 && told.ranks != asked) {
+        contradict(log, run, fmt::format("--ranks {}, as {}", told.ranks, told.how),
+                   fmt::format("--ranks {}", asked));
+    }
+    if (!agrees_with_ranks(run.rows, asked) || asked % multiple != 0) {
+        contradict(log, run,
+                   inferred.is_known()
+                       ? fmt::format("--ranks {}, as busbw / algbw says", range_text(inferred))
+                       : fmt::format("--ranks that explains busbw / algbw and {} GPUs per process",
+                                     multiple),
+                   fmt::format("--ranks {}", asked));
+    }
+    return told.ranks > 0 ? told : ToldRanks{asked, "--ranks"};
+}
+
+// --- nodes ---
+
+struct ToldNodes {
+    std::int64_t nodes = 1;
+    std::string how;
+};
+
+ToldNodes nodes_of(const NcclTestsLog& log, const NcclTestsRun& run,
+                   const NcclTestsOptions& options) {
+    if (options.ranks_per_node) {
+        const std::int64_t per_node = *options.ranks_per_node;
+        if (run.ranks % per_node != 0) {
+            contradict(log, run, fmt::format("--ranks-per-node that divides {} ranks", run.ranks),
+                       std::to_string(per_node));
+        }
+        if (run.nodes > 0 && run.nodes != run.ranks / per_node) {
+            contradict(log, run,
+                       fmt::format("--ranks-per-node {}, as the log names {} hosts",
+                                   run.ranks / run.nodes, run.nodes),
+                       std::to_string(per_node));
+        }
+        return {run.ranks / per_node, "--ranks-per-node"};
+    }
+    if (run.nodes > 0) {
+        return {run.nodes, "the log names them"};
+    }
+    return {(run.ranks + gpus_of_a_node - 1) / gpus_of_a_node,
+            "assumed, as the log names no hosts: 8 GPUs a node; --ranks-per-node says otherwise"};
+}
+
+// --- what is taken of all logs together ---
+
+// Of float32, as most gradients are, where there is any of it; else of what there is most of.
+std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
+    std::map<DType, std::size_t> rows;
+    for (const NcclTestsLog& log : logs) {
+        for (const NcclTestsRun& run : log.runs) {
+            for (const NcclTestsRow& row : run.rows) {
+                if (const auto dtype = dtype_named(row.dtype)) {
+                    ++rows[*dtype];
+                }
+            }
+        }
+    }
+    if (rows.empty()) {
+        return std::nullopt;
+    }
+    const auto most = std::max_element(
+        rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    return rows.contains(DType::float32) ? DType::float32 : most->first;
+}
+
+// Sums, as gradients are, where there are any; else what stands first.
+std::string chosen_reduction(const std::vector<NcclTestsLog>& logs) {
+    std::string first;
+    for (const NcclTestsLog& log : logs) {
+        for (const NcclTestsRun& run : log.runs) {
+            for (const NcclTestsRow& row : run.rows) {
+                if (row.redop == "sum") {
+                    return row.redop;
+                }
+                first = first.empty() ? row.redop : first;
+            }
+        }
+    }
+    return first;
+}
+
+// A link is fitted to so many sizes at most: of more, those that lie most evenly over their
+// logarithms.
+std::set<std::int64_t> chosen_sizes(const std::vector<NcclTestsLog>& logs) {
+    std::set<std::int64_t> sizes;
+    for (const NcclTestsLog& log : logs) {
+        for (const NcclTestsRun& run : log.runs) {
+            for (const NcclTestsRow& row : run.rows) {
+                sizes.insert(row.bytes);
+            }
+        }
+    }
+    if (sizes.size() <= most_sizes) {
+        return sizes;
+    }
+    std::set<std::int64_t> chosen;
+    const double low = std::log(static_cast<double>(*sizes.begin()));
+    const double high = std::log(static_cast<double>(*sizes.rbegin()));
+    for (std::size_t i = 0; i < most_sizes; ++i) {
+        const double share = static_cast<double>(i) / static_cast<double>(most_sizes - 1);
+        const auto wanted =
+            static_cast<std::int64_t>(std::llround(std::exp(low + share * (high - low))));
+        const auto above = sizes.lower_bound(wanted);
+        chosen.insert(above == sizes.end() ? *sizes.rbegin() : *above);
+    }
+    return chosen;
+}
+
+// --- the report ---
+
+std::string size_text(std::int64_t bytes) {
+    constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    constexpr double next = 1024;
+    for (; value >= next && unit + 1 < units.size(); ++unit) {
+        value /= next;
+    }
+    return fmt::format("{:.4g} {}", value, units.at(unit));
+}
+
+std::string run_text(const NcclTestsRun& run, const std::string& what, const ToldRanks& ranks,
+                     const ToldNodes& nodes) {
+    std::set<std::int64_t> sizes;
+    std::size_t times = 0;
+    for (const NcclTestsRow& row : run.rows) {
+        sizes.insert(row.bytes);
+        times += row.halves.size();
+    }
+    std::string text = fmt::format("  {} all-reduces ({}), {} sizes from {} to {}, {} times\n",
+                                   run.rows.size(), what, sizes.size(), size_text(*sizes.begin()),
+                                   size_text(*sizes.rbegin()), times);
+    text += fmt::format("    ranks  {} ({})\n", ranks.ranks, ranks.how);
+    text += fmt::format("    nodes  {} ({})\n", nodes.nodes, nodes.how);
+    if (run.columns.cpu_time) {
+        text +=
+            "    times  told by algbw, as cputime (-C) is what launching took: that is kept as "
+            "the host's time to issue one\n";
+    }
+    return text;
+}
+
+std::string skipped_text(const NcclTestsLog& log) {
+    std::string text;
+    for (const SkippedLines& skipped : log.skipped) {
+        text += fmt::format("    not taken: {} {}, first {} {}\n", skipped.count, skipped.what,
+                            log.json ? "number" : "in line", skipped.first_line);
+    }
+    return text;
+}
+
+// --- the environment ---
+
+std::string gpus_of(const NcclTestsRun& run) {
+    std::set<std::string> names;
+    for (const NcclTestsDevice& device : run.devices) {
+        if (!device.name.empty()) {
+            names.insert(device.name);
+        }
+    }
+    return fmt::format("{}", fmt::join(names, " and "));
+}
+
+void add_environment(EnvironmentRecord& environment, const NcclTestsLog& log,
+                     const NcclTestsRun& run, const ToldNodes& nodes) {
+    const std::string gpus = gpus_of(run);
+    if (!environment.gpu.empty() && !gpus.empty() && environment.gpu != gpus) {
+        contradict(log, run, "logs of one kind of GPU: " + environment.gpu, gpus);
+    }
+    environment.gpu = environment.gpu.empty() ? gpus : environment.gpu;
+    environment.libraries = environment.libraries.empty() ? run.library : environment.libraries;
+    environment.date = environment.date.empty() ? run.date : environment.date;
+    environment.hosts = std::max(environment.hosts, nodes.nodes);
+}
+
+class Import {
+  public:
+    Import(const NcclTestsOptions& options, DType dtype) : options_(options), dtype_(dtype) {
+        result_.environment.transport = {
+            .backend = "nccl", .algorithm = "ring", .implementation = "library"};
+        result_.environment.machine = {.cpu = "unknown",
+                                       .cores = 0,
+                                       .kernel = "unknown",
+                                       .compiler = "unknown",
+                                       .gpu_libraries = "unknown",
+                                       .scheduling = "unknown"};
+    }
+
+    void add(NcclTestsLog& log, std::size_t index) {
+        result_.report += fmt::format("{}\n", log.file);
+        for (NcclTestsRun& run : log.runs) {
+            const ToldRanks ranks = ranks_of(log, run, asked_ranks(options_, index));
+            run.ranks = ranks.ranks;
+            if (run.ranks == 1) {
+                add_skipped(log.skipped, "all-reduces on one rank", run.rows.front().line,
+                            static_cast<std::int64_t>(run.rows.size()));
+            } else {
+                add_run(log, run, ranks);
+            }
+        }
+        if (log.runs.empty()) {
+            result_.report += "  no all-reduces taken\n";
+        }
+        result_.report += skipped_text(log);
+    }
+
+    ImportedAllReduces finish() {
+        EnvironmentRecord& environment = result_.environment;
+        environment.transport.ranks = result_.all_reduces.front().transport.ranks;
+        environment.rounds = 1;
+        for (const auto& [point, rounds] : rounds_) {
+            environment.rounds = std::max(environment.rounds, rounds);
+        }
+        if (environment.libraries.empty()) {
+            environment.libraries = "NCCL, version unknown";
+        }
+        if (nodes_.size() > 1) {
+            result_.report += fmt::format(
+                "Note: logs on {} nodes together. A ring has one latency and one bandwidth for all "
+                "of them, and those within a node and between nodes differ: import each number of "
+                "nodes into a file of its own, and calibrate a link from each.\n",
+                fmt::join(nodes_, " and "));
+        }
+        return std::move(result_);
+    }
+
+    [[nodiscard]] bool is_empty() const { return result_.all_reduces.empty(); }
+
+  private:
+    void add_run(const NcclTestsLog& log, const NcclTestsRun& run, const ToldRanks& ranks) {
+        const ToldNodes nodes = nodes_of(log, run, options_);
+        nodes_.insert(nodes.nodes);
+        add_environment(result_.environment, log, run, nodes);
+        for (const NcclTestsRow& row : run.rows) {
+            AllReduceRecord record = record_of(run, row, result_.environment.transport, dtype_);
+            record.round = rounds_[{run.ranks, row.bytes}]++;
+            result_.all_reduces.push_back(std::move(record));
+        }
+        result_.report += run_text(
+            run, fmt::format("{}, {}", name_of(dtype_), run.rows.front().redop), ranks, nodes);
+    }
+
+    const NcclTestsOptions& options_;
+    DType dtype_;
+    ImportedAllReduces result_;
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> rounds_;  // by ranks and bytes
+    std::set<std::int64_t> nodes_;
+};
+
+[[noreturn]] void refuse(const std::vector<NcclTestsLog>& logs) {
+    std::string skipped;
+    for (const NcclTestsLog& log : logs) {
+        for (const SkippedLines& lines : log.skipped) {
+            skipped +=
+                fmt::format("{}{} {}", skipped.empty() ? "only " : ", ", lines.count, lines.what);
+        }
+    }
+    throw InputError(logs.front().file, "",
+                     "rows of all_reduce_perf on more than one rank, as nccl-tests prints them",
+                     skipped.empty() ? "nothing of it" : skipped);
+}
+
+}  // namespace
+
+ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
+                                     const NcclTestsOptions& options) {
+    for (NcclTestsLog& log : logs) {
+        drop_rows(log, not_an_all_reduce);
+        drop_wrong_results(log);
+        replace_cpu_times(log);
+        drop_rows(log, [](const NcclTestsRun&, const NcclTestsRow& row) {
+            return dtype_named(row.dtype)
+                       ? ""
+                       : "all-reduces of " + row.dtype + ", which no gradient is";
+        });
+    }
+    const auto dtype = options.dtype ? options.dtype : chosen_dtype(logs);
+    if (!dtype) {
+        refuse(logs);
+    }
+    for (NcclTestsLog& log : logs) {
+        drop_rows(log, [&](const NcclTestsRun&, const NcclTestsRow& row) {
+            return dtype_named(row.dtype) == dtype
+                       ? ""
+                       : fmt::format("all-reduces of {} (--dtype chooses)",
+                                     name_of(*dtype_named(row.dtype)));
+        });
+    }
+    const std::string reduction = chosen_reduction(logs);
+    for (NcclTestsLog& log : logs) {
+        drop_rows(log, [&](const NcclTestsRun&, const NcclTestsRow& row) {
+            return row.redop == reduction ? "" : "all-reduces by " + row.redop;
+        });
+    }
+    const std::set<std::int64_t> sizes = chosen_sizes(logs);
+    Import imported(options, *dtype);
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+        drop_rows(logs[i], [&](const NcclTestsRun&, const NcclTestsRow& row) {
+            return sizes.contains(row.bytes)
+                       ? ""
+                       : fmt::format("rows beyond the {} sizes that a link is fitted to",
+                                     most_sizes);
+        });
+        imported.add(logs[i], i);
+    }
+    if (imported.is_empty()) {
+        refuse(logs);
+    }
+    return imported.finish();
+}
+
+}  // namespace bucketwise

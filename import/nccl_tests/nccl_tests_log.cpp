@@ -1,0 +1,376 @@
+#include "import/nccl_tests/nccl_tests_log.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "import/nccl_tests/nccl_tests_json.h"
+#include "import/source/line_reader.h"
+#include "sim/base/error.h"
+
+namespace bucketwise {
+namespace {
+
+using Words = std::vector<std::string_view>;
+
+constexpr std::size_t most_rows = 100'000;
+constexpr std::size_t most_devices = 1'000'000;
+constexpr std::size_t largest_json_bytes = std::size_t{64} << 20;
+constexpr std::string_view spaces = " \t\r\n";
+
+bool contains(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+
+// The word after `name`, where there is one.
+std::string_view word_after(const Words& words, std::string_view name) {
+    const auto found = std::find(words.begin(), words.end(), name);
+    return found == words.end() || found + 1 == words.end() ? std::string_view{} : *(found + 1);
+}
+
+std::int64_t number_after(const Words& words, std::string_view name) {
+    constexpr std::int64_t most = 1'000'000;
+    const auto number = whole_number_in(word_after(words, name));
+    return number && *number > 0 && *number <= most ? *number : 0;
+}
+
+// "all_reduce_perf" of "/opt/build/all_reduce_perf", wherever it stands in the line.
+std::string program_in(std::string_view line) {
+    constexpr std::string_view ending = "_perf";
+    const std::size_t found = line.rfind(ending);
+    if (found == std::string_view::npos) {
+        return "";
+    }
+    const auto in_name = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+    std::size_t begin = found;
+    while (begin > 0 && in_name(line[begin - 1])) {
+        --begin;
+    }
+    const std::size_t end = found + ending.size();
+    const bool ends = end == line.size() || (!in_name(line[end]) && line[end] != '.');
+    return begin < found && ends ? plain_text(line.substr(begin, end - begin)) : "";
+}
+
+// "Rank 0 Group 0 Pid 1275 on host01 device 0 [0000:01:00] NVIDIA H100", the group not in all.
+std::optional<NcclTestsDevice> read_device(const Words& words, std::string_view line) {
+    const auto rank = whole_number_in(word_after(words, "Rank"));
+    if (!rank || *rank < 0 || word_after(words, "Pid").empty() ||
+        word_after(words, "device").empty()) {
+        return std::nullopt;
+    }
+    NcclTestsDevice device{.rank = *rank, .host = plain_text(word_after(words, "on"))};
+    device.group = whole_number_in(word_after(words, "Group")).value_or(0);
+    const std::size_t bus = line.rfind(']');
+    if (bus != std::string_view::npos) {
+        const std::string_view name = line.substr(bus + 1);
+        const std::size_t begin = std::min(name.find_first_not_of(spaces), name.size());
+        device.name = plain_text(name.substr(begin, name.find_last_not_of(spaces) + 1 - begin));
+    }
+    return device;
+}
+
+// Lines that every log has and that say nothing of what was measured.
+bool is_expected(const Words& words, std::string_view line) {
+    constexpr std::array<std::string_view, 10> known{"out-of-place",     "(GB/s)",
+                                                     "Using devices",    "Avg bus bandwidth",
+                                                     "Out of bounds",    "GPU memory usage",
+                                                     "Writing JSON",     "```",
+                                                     "Blocking Enabled", "Reducing maxBytes to"};
+    const bool blank = std::all_of(words.begin(), words.end(), [](std::string_view word) {
+        return word.find_first_not_of("#$>-") == std::string_view::npos || word.back() == ':';
+    });
+    return blank || std::any_of(known.begin(), known.end(),
+                                [&](std::string_view text) { return contains(line, text); });
+}
+
+// NCCL_DEBUG's lines, and what they say of the communicator.
+struct NcclInfo {
+    std::set<std::int64_t> ranks;
+    std::set<std::int64_t> nodes;
+};
+
+class TextLog {
+  public:
+    explicit TextLog(NcclTestsLog& log) : log_(log) {}
+
+    void read(const TextLine& line) {
+        if (line.too_long) {
+            skip("lines longer than 64 KiB", line);
+        } else if (contains(line.text, "NCCL INFO") || contains(line.text, "NCCL WARN") ||
+                   contains(line.text, "NCCL TRACE")) {
+            read_info(line);
+        } else if (!read_preamble(line) && !read_row(line)) {
+            read_other(line);
+        }
+    }
+
+    void finish() {
+        end_run();
+        begin_run(0);
+    }
+
+  private:
+    void skip(const char* what, const TextLine& line) {
+        add_skipped(log_.skipped, what, line.number);
+    }
+
+    void begin_run(std::int64_t line) {
+        run_ = {.line = line, .collective = mentioned_};
+        info_ = {};
+    }
+
+    [[nodiscard]] bool is_used() const {
+        return !run_.rows.empty() || !run_.devices.empty() || run_.gpus_per_process > 0;
+    }
+
+    void begin_run_if_used(const TextLine& line) {
+        if (is_used()) {
+            end_run();
+        }
+        if (run_.line == 0) {
+            run_.line = line.number;
+        }
+    }
+
+    void end_run() {
+        std::set<std::int64_t> listed;
+        std::set<std::string_view> hosts;
+        for (const NcclTestsDevice& device : run_.devices) {
+            if (device.group == run_.devices.front().group) {
+                listed.insert(device.rank);
+                hosts.insert(device.host);
+            }
+        }
+        if (info_.ranks.size() == 1) {
+            run_.ranks = *info_.ranks.begin();
+            run_.ranks_from = "NCCL's own lines";
+        } else if (!listed.empty()) {
+            run_.ranks = static_cast<std::int64_t>(listed.size());
+            run_.ranks_from = "the device list";
+        }
+        run_.nodes = !hosts.empty()            ? static_cast<std::int64_t>(hosts.size())
+                     : info_.nodes.size() == 1 ? *info_.nodes.begin()
+                                               : 0;
+        if (!run_.rows.empty()) {
+            log_.runs.push_back(std::move(run_));
+        }
+        begin_run(0);
+    }
+
+    void read_info(const TextLine& line) {
+        if (read_nccl_tests_row(line.text, run_.columns)) {
+            skip("rows torn or run into by other output", line);
+            return;
+        }
+        const Words words = words_of(line.text);
+        const auto add = [&](std::set<std::int64_t>& numbers, std::string_view name) {
+            constexpr std::size_t enough = 2;  // they contradict each other
+            if (const std::int64_t number = number_after(words, name);
+                number > 0 && numbers.size() < enough) {
+                numbers.insert(number);
+            }
+        };
+        add(info_.ranks, "nranks");
+        add(info_.ranks, "nRanks");
+        add(info_.nodes, "nNodes");
+        skip("lines of NCCL's own log", line);
+    }
+
+    // What is said before a table, or in its heading.
+    bool read_preamble(const TextLine& line) {
+        const Words words = words_of(line.text);
+        if (const auto heading = read_nccl_tests_heading(line.text)) {
+            if (!run_.rows.empty()) {
+                end_run();
+            }
+            run_.columns = *heading;
+            return true;
+        }
+        if (number_after(words, "nThread") > 0) {
+            begin_run_if_used(line);
+            run_.gpus_per_process = number_after(words, "nThread") * number_after(words, "nGpus");
+            return true;
+        }
+        if (contains(line.text, "Collective test starting:")) {
+            begin_run_if_used(line);
+            run_.collective = program_in(line.text);
+            return true;
+        }
+        if (contains(line.text, "Collective test concluded:")) {
+            return true;
+        }
+        if (contains(line.text, "Avg bus bandwidth")) {
+            end_run();
+            return true;
+        }
+        return read_device_line(words, line) || read_version(words, line);
+    }
+
+    bool read_device_line(const Words& words, const TextLine& line) {
+        const auto device = read_device(words, line.text);
+        if (!device) {
+            return false;
+        }
+        if (!run_.rows.empty()) {
+            end_run();
+        }
+        if (++devices_ > most_devices) {
+            throw InputError(log_.file, fmt::format("line {}", line.number),
+                             fmt::format("at most {} devices", most_devices), "more");
+        }
+        run_.devices.push_back(*device);
+        return true;
+    }
+
+    bool read_version(const Words& words, const TextLine& line) {
+        constexpr std::string_view library = "nccl-library=";
+        for (const std::string_view word : words) {
+            const auto code = word.starts_with(library)
+                                  ? whole_number_in(word.substr(library.size()))
+                                  : std::nullopt;
+            if (code && *code > 0) {
+                begin_run_if_used(line);
+                run_.library = "NCCL " + nccl_version_text(*code);
+                return true;
+            }
+        }
+        const std::string_view version = word_after(words, "version");
+        if (contains(line.text, "CCL version") && !version.empty()) {
+            const bool rocm = contains(line.text, "RCCL");
+            run_.library =
+                (rocm ? "RCCL " : "NCCL ") + plain_text(version.substr(0, version.find('+')));
+            return true;
+        }
+        if (contains(line.text, "rccl-tests:")) {
+            run_.library = "RCCL";
+            return true;
+        }
+        return false;
+    }
+
+    bool read_row(const TextLine& line) {
+        auto row = read_nccl_tests_row(line.text, run_.columns);
+        if (!row) {
+            return false;
+        }
+        if (row->halves.empty()) {
+            skip("rows torn, or whose algbw is not bytes / time", line);
+            return true;
+        }
+        if (row->incomplete) {
+            skip("halves of rows torn, or whose algbw is not bytes / time", line);
+        }
+        if (++rows_ > most_rows) {
+            throw InputError(log_.file, fmt::format("line {}", line.number),
+                             fmt::format("at most {} rows", most_rows), "more");
+        }
+        if (run_.rows.empty()) {
+            mentioned_.clear();  // what is mentioned from now on is the next run's
+        }
+        row->line = line.number;
+        run_.line = run_.line == 0 ? line.number : run_.line;
+        run_.date = run_.date.empty() ? row->date : run_.date;
+        run_.rows.push_back(std::move(*row));
+        return true;
+    }
+
+    void read_other(const TextLine& line) {
+        const Words words = words_of(line.text);
+        if (const std::string program = program_in(line.text); !program.empty()) {
+            mentioned_ = program;
+            if (!is_used() && run_.collective.empty()) {
+                run_.collective = program;
+            }
+        } else if (!is_expected(words, line.text)) {
+            skip("lines that are not nccl-tests'", line);
+        }
+    }
+
+    NcclTestsLog& log_;
+    NcclTestsRun run_;
+    NcclInfo info_;
+    std::string mentioned_;  // the program of a command line, which comes before what it prints
+    std::size_t rows_ = 0;
+    std::size_t devices_ = 0;
+};
+
+std::string all_of(const ByteSource& source, const std::string& file) {
+    constexpr std::size_t block_size = std::size_t{1} << 16;
+    std::string block(block_size, '\0');
+    std::string text;
+    while (const std::size_t count = source(block.data(), block.size())) {
+        text.append(block, 0, count);
+        if (text.size() > largest_json_bytes) {
+            throw InputError(file, "", "JSON of nccl-tests, of at most 64 MiB", "a larger file");
+        }
+    }
+    return text;
+}
+
+// The bytes that have been read, then those of `source`.
+ByteSource read_again(std::string text, const ByteSource& source) {
+    const auto begin = std::make_shared<std::string>(std::move(text));
+    return [begin, source, at = std::size_t{0}](char* buffer, std::size_t size) mutable {
+        if (at == begin->size()) {
+            return source(buffer, size);
+        }
+        const std::size_t count = std::min(size, begin->size() - at);
+        std::copy_n(begin->data() + at, count, buffer);
+        at += count;
+        return count;
+    };
+}
+
+// JSON begins with a bracket; so does what a launcher puts before a line, "[1,0]<stdout>:".
+bool begins_as_json(std::string_view text) {
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+    if (text.starts_with(byte_order_mark)) {
+        text.remove_prefix(byte_order_mark.size());
+    }
+    const std::size_t begin = text.find_first_not_of(spaces);
+    if (begin == std::string_view::npos || (text[begin] != '{' && text[begin] != '[')) {
+        return false;
+    }
+    const std::size_t next = text.find_first_not_of(spaces, begin + 1);
+    return next != std::string_view::npos && text[next] == (text[begin] == '{' ? '"' : '{');
+}
+
+}  // namespace
+
+NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& file) {
+    NcclTestsLog log{.file = file};
+    constexpr std::size_t enough = 4096;
+    std::string begin(enough, '\0');
+    std::size_t size = 0;
+    while (size < enough) {
+        const std::size_t count = source(begin.data() + size, enough - size);
+        if (count == 0) {
+            break;
+        }
+        size += count;
+    }
+    begin.resize(size);
+    const bool json = begins_as_json(begin);
+    const ByteSource whole = read_again(std::move(begin), source);
+    if (json) {
+        std::string text = all_of(whole, file);
+        read_nccl_tests_json(text.substr(text.find_first_of("{[")), log);
+        return log;
+    }
+    LineReader lines(whole);
+    TextLog text(log);
+    while (const auto line = lines.next()) {
+        text.read(*line);
+    }
+    text.finish();
+    return log;
+}
+
+}  // namespace bucketwise

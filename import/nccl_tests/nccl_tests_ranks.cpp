@@ -1,0 +1,100 @@
+#include "import/nccl_tests/nccl_tests_ranks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+namespace bucketwise {
+namespace {
+
+constexpr std::int64_t most_ranks = 1'000'000;
+// Of the times that tell: a damaged digit must not decide.
+constexpr double nearly_all = 0.8;
+
+struct RankRange {
+    std::int64_t fewest = 1;
+    std::int64_t most = most_ranks;
+};
+
+// n of busbw / algbw = 2 (n - 1) / n.
+double ranks_of(double ratio) {
+    return ratio < 2 ? std::min(2 / (2 - ratio), static_cast<double>(most_ranks))
+                     : static_cast<double>(most_ranks);
+}
+
+// Nothing where rounding leaves everything open.
+std::optional<RankRange> range_of(const NcclTestsHalf& half) {
+    const double lowest_algbw = half.algbw.value - half.algbw.half_unit;
+    if (lowest_algbw <= 0) {
+        return std::nullopt;
+    }
+    constexpr double rounding = 1e-6;  // some versions compute in single precision
+    const double lowest = std::max(half.busbw.value - half.busbw.half_unit, 0.0) /
+                          (half.algbw.value + half.algbw.half_unit) * (1 - rounding);
+    const double highest =
+        (half.busbw.value + half.busbw.half_unit) / lowest_algbw * (1 + rounding);
+    RankRange range;
+    range.fewest = static_cast<std::int64_t>(std::ceil(ranks_of(lowest)));
+    range.most = static_cast<std::int64_t>(std::floor(ranks_of(highest)));
+    return range.most == most_ranks && range.fewest <= 2 ? std::nullopt : std::optional(range);
+}
+
+std::vector<RankRange> ranges_of(const std::vector<NcclTestsRow>& rows) {
+    std::vector<RankRange> ranges;
+    for (const NcclTestsRow& row : rows) {
+        for (const NcclTestsHalf& half : row.halves) {
+            if (const auto range = range_of(half)) {
+                ranges.push_back(*range);
+            }
+        }
+    }
+    return ranges;
+}
+
+}  // namespace
+
+InferredRanks infer_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t multiple) {
+    const std::vector<RankRange> ranges = ranges_of(rows);
+    // In multiples: how many ranges begin here less how many have ended.
+    std::map<std::int64_t, std::int64_t> changes;
+    for (const RankRange& range : ranges) {
+        const std::int64_t fewest = (range.fewest + multiple - 1) / multiple;
+        const std::int64_t most = range.most / multiple;
+        if (fewest <= most) {
+            ++changes[fewest];
+            --changes[most + 1];
+        }
+    }
+    InferredRanks inferred;
+    inferred.telling = static_cast<std::int64_t>(ranges.size());
+    std::int64_t agreeing = 0;
+    bool open = false;
+    for (const auto& [at, change] : changes) {
+        if (open) {
+            inferred.most = (at - 1) * multiple;
+            open = false;
+        }
+        agreeing += change;
+        if (agreeing > inferred.agreeing) {
+            inferred.agreeing = agreeing;
+            inferred.fewest = at * multiple;
+            open = true;
+        }
+    }
+    if (static_cast<double>(inferred.agreeing) <
+        nearly_all * static_cast<double>(inferred.telling)) {
+        return {};  // no number explains them
+    }
+    return inferred;
+}
+
+bool agrees_with_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t ranks) {
+    const std::vector<RankRange> ranges = ranges_of(rows);
+    const auto agreeing = std::count_if(ranges.begin(), ranges.end(), [&](const RankRange& range) {
+        return range.fewest <= ranks && ranks <= range.most;
+    });
+    return static_cast<double>(agreeing) >= nearly_all * static_cast<double>(ranges.size());
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,417 @@
+#include "import/nccl_tests/nccl_tests_row.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+namespace bucketwise {
+namespace {
+
+using Words = std::vector<std::string_view>;
+
+struct ElementType {
+    std::string_view name;
+    std::int64_t bytes;
+};
+constexpr std::array<ElementType, 18> element_types{{{"int8", 1},
+                                                     {"uint8", 1},
+                                                     {"char", 1},
+                                                     {"int32", 4},
+                                                     {"int", 4},
+                                                     {"uint32", 4},
+                                                     {"int64", 8},
+                                                     {"uint64", 8},
+                                                     {"half", 2},
+                                                     {"float", 4},
+                                                     {"double", 8},
+                                                     {"bfloat16", 2},
+                                                     {"f8e4m3", 1},
+                                                     {"f8e5m2", 1},
+                                                     {"fp8_e4m3", 1},
+                                                     {"fp8_e5m2", 1},
+                                                     {"fp8e4m3", 1},
+                                                     {"fp8e5m2", 1}}};
+constexpr std::array<std::string_view, 7> reductions{"sum", "prod", "max",   "min",
+                                                     "avg", "none", "mulsum"};
+// Larger ones are no messages, and would not fit a measurement.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
+constexpr double longest_us = 8e11;
+constexpr double shortest_us = 1e-3;
+
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+// The number at the end of a word that a launcher's prefix runs into, as in "<stdout>:1024".
+std::string_view trailing_digits(std::string_view word) {
+    constexpr std::string_view before = ">:])#";
+    std::size_t begin = word.size();
+    while (begin > 0 && is_digit(word[begin - 1])) {
+        --begin;
+    }
+    const bool stands_alone = begin == 0 || before.find(word[begin - 1]) != std::string_view::npos;
+    return stands_alone ? word.substr(begin) : std::string_view{};
+}
+
+std::optional<Printed> printed_number(std::string_view word) {
+    double value = 0;
+    const char* const end = word.data() + word.size();
+    const auto [rest, error] = std::from_chars(word.data(), end, value);
+    if (error != std::errc{} || rest != end || !std::isfinite(value)) {
+        return std::nullopt;
+    }
+    const std::size_t exponent_at = std::min(word.find_first_of("eE"), word.size());
+    const std::size_t dot = word.substr(0, exponent_at).find('.');
+    double decimals =
+        dot == std::string_view::npos ? 0 : static_cast<double>(exponent_at - dot - 1);
+    if (exponent_at < word.size()) {
+        int exponent = 0;
+        const std::size_t sign = word[exponent_at + 1] == '+' ? 1 : 0;
+        std::from_chars(word.data() + exponent_at + 1 + sign, end, exponent);
+        decimals -= exponent;
+    }
+    return Printed{value, 0.5 * std::pow(10.0, -decimals)};
+}
+
+// What stands in a column of numbers: one, or why there is none.
+struct Cell {
+    std::optional<Printed> number;  // none: N/A, nan, inf
+    bool whole = false;             // without point or exponent
+    bool starred = false;           // how old versions mark a wrong result
+};
+
+std::optional<Cell> read_cell(std::string_view word) {
+    Cell cell;
+    if (word.size() > 1 && word.back() == '*') {
+        cell.starred = true;
+        word.remove_suffix(1);
+    }
+    constexpr std::array<std::string_view, 6> nothing{"N/A", "nan", "-nan", "inf", "-inf", "n/a"};
+    if (std::find(nothing.begin(), nothing.end(), word) != nothing.end()) {
+        return cell;
+    }
+    cell.number = printed_number(word);
+    cell.whole = whole_number_in(word).has_value();
+    return cell.number ? std::optional(cell) : std::nullopt;
+}
+
+// --- halves ---
+
+bool says_wrong(const Cell& cell) {
+    // Of new versions the number of wrong elements (nan: it was not counted, as N/A); of old ones
+    // the largest error, marked where it is too large.
+    return cell.starred || (cell.number && cell.number->value >= 1);
+}
+
+struct Layout {
+    bool root = false;
+    std::size_t stride = 4;  // columns of a half
+
+    [[nodiscard]] std::size_t begin(std::size_t half) const {
+        return (root ? 1 : 0) + half * stride;
+    }
+    [[nodiscard]] std::size_t end() const { return begin(2); }
+};
+
+std::optional<NcclTestsHalf> half_at(const std::vector<Cell>& cells, const Layout& layout,
+                                     std::size_t index) {
+    const std::size_t begin = layout.begin(index);
+    const std::size_t numbers = 3;
+    // The last column of a line that was cut off may be cut too.
+    if (cells.size() < begin + std::min(layout.stride, numbers + 1)) {
+        return std::nullopt;
+    }
+    for (std::size_t i = begin; i < begin + numbers; ++i) {
+        if (!cells[i].number) {
+            return std::nullopt;
+        }
+    }
+    NcclTestsHalf half{.time_us = *cells[begin].number,
+                       .algbw = *cells[begin + 1].number,
+                       .busbw = *cells[begin + 2].number};
+    half.wrong = layout.stride > numbers && says_wrong(cells[begin + numbers]);
+    return half;
+}
+
+struct Reading {
+    std::vector<NcclTestsHalf> halves;
+    bool incomplete = false;
+    int score = -1;
+};
+
+Reading read_halves(const std::vector<Cell>& cells, const Layout& layout, std::int64_t bytes,
+                    const NcclTestsColumns& columns) {
+    Reading reading;
+    if (layout.root && (cells.empty() || !cells.front().whole)) {
+        return reading;
+    }
+    for (const std::size_t index : {0U, 1U}) {
+        const auto half = half_at(cells, layout, index);
+        if (half && agrees(*half, bytes, columns.cpu_time)) {
+            reading.halves.push_back(*half);
+        } else {
+            // A run that only measures in place prints one half.
+            reading.incomplete =
+                reading.incomplete || index == 0 || cells.size() != layout.begin(1);
+        }
+    }
+    const bool fits = cells.size() == layout.end() || cells.size() == layout.begin(1);
+    reading.score = 4 * static_cast<int>(reading.halves.size()) + (fits ? 2 : 0) +
+                    (columns.root == layout.root ? 1 : 0);
+    return reading;
+}
+
+struct Body {
+    Layout layout;
+    Reading reading;
+};
+
+Body read_body(const std::vector<Cell>& cells, std::int64_t bytes,
+               const NcclTestsColumns& columns) {
+    Body best;
+    for (const bool root : {true, false}) {
+        for (const std::size_t stride : {4U, 8U, 3U}) {
+            const Layout layout{root, stride};
+            Reading reading = read_halves(cells, layout, bytes, columns);
+            if (reading.score > best.reading.score) {
+                best = {layout, std::move(reading)};
+            }
+        }
+    }
+    return best;
+}
+
+// --- columns that ran into each other ---
+
+// All ways to read a word with several points as that many numbers, each with up to three decimals.
+void split_numbers(std::string_view word, Words& taken, std::vector<Words>& ways) {
+    constexpr std::size_t most_ways = 64;
+    const std::size_t dot = word.find('.');
+    const std::size_t next = dot == std::string_view::npos ? dot : word.find('.', dot + 1);
+    if (ways.size() >= most_ways) {
+        return;
+    }
+    if (next == std::string_view::npos) {
+        taken.push_back(word);
+        ways.push_back(taken);
+        taken.pop_back();
+        return;
+    }
+    constexpr std::size_t most_decimals = 3;
+    for (std::size_t decimals = 1; decimals <= most_decimals && dot + decimals + 1 < next;
+         ++decimals) {
+        const std::size_t end = dot + 1 + decimals;
+        if (word[end] == '0' && end + 1 != next) {
+            continue;  // no number begins so
+        }
+        taken.push_back(word.substr(0, end));
+        split_numbers(word.substr(end), taken, ways);
+        taken.pop_back();
+    }
+}
+
+// The words with the first one that ran together taken apart, in every way; none where none did.
+std::vector<Words> taken_apart(const Words& words) {
+    const auto ran_together = std::find_if(words.begin(), words.end(), [](std::string_view word) {
+        return std::count(word.begin(), word.end(), '.') > 1 &&
+               word.find_first_not_of("0123456789.") == std::string_view::npos;
+    });
+    std::vector<Words> all;
+    if (ran_together == words.end()) {
+        return all;
+    }
+    std::vector<Words> ways;
+    Words taken;
+    split_numbers(*ran_together, taken, ways);
+    for (const Words& way : ways) {
+        Words apart(words.begin(), ran_together);
+        apart.insert(apart.end(), way.begin(), way.end());
+        apart.insert(apart.end(), ran_together + 1, words.end());
+        all.push_back(std::move(apart));
+    }
+    return all;
+}
+
+// --- the row ---
+
+struct Cells {
+    std::vector<Cell> cells;
+    std::size_t read = 0;  // words
+};
+
+Cells cells_of(const Words& words) {
+    Cells cells;
+    for (const std::string_view word : words) {
+        const auto cell = read_cell(word);
+        if (!cell) {
+            break;
+        }
+        cells.cells.push_back(*cell);
+        ++cells.read;
+    }
+    return cells;
+}
+
+bool looks_like_date(std::string_view word) {
+    constexpr std::size_t length = 10;  // 2025-11-21
+    return word.size() == length && word[4] == '-' && word[7] == '-' && is_digit(word[0]);
+}
+
+struct SizeAndCount {
+    std::int64_t bytes = 0;
+    std::int64_t count = 0;
+};
+
+// The two words before the type, or one where they ran into each other: an all-reduce's size is its
+// count times that of an element.
+std::optional<SizeAndCount> size_before(const Words& words, std::size_t type,
+                                        std::int64_t element) {
+    const auto bounded = [](std::optional<std::int64_t> n) { return n && *n <= most_bytes; };
+    const std::string_view last = trailing_digits(words[type - 1]);
+    if (type >= 2) {
+        const auto count = whole_number_in(words[type - 1]);
+        const auto size = whole_number_in(trailing_digits(words[type - 2]));
+        if (bounded(count) && bounded(size)) {
+            return SizeAndCount{*size, *count};
+        }
+    }
+    for (std::size_t cut = 1; cut < last.size(); ++cut) {
+        const auto size = whole_number_in(last.substr(0, cut));
+        const auto count = whole_number_in(last.substr(cut));
+        if (bounded(size) && bounded(count) && *count > 0 && last[cut] != '0' &&
+            *size == *count * element) {
+            return SizeAndCount{*size, *count};
+        }
+    }
+    return std::nullopt;
+}
+
+// The words as they stand, or taken apart where more of them then agrees with itself.
+Body read_words(Words words, const NcclTestsColumns& columns, std::int64_t bytes) {
+    Body body = read_body(cells_of(words).cells, bytes, columns);
+    for (bool better = true; better && body.reading.halves.size() < 2;) {
+        better = false;
+        for (Words& apart : taken_apart(words)) {
+            Body other = read_body(cells_of(apart).cells, bytes, columns);
+            if (other.reading.halves.size() > body.reading.halves.size()) {
+                body = std::move(other);
+                words = std::move(apart);
+                better = true;
+                break;
+            }
+        }
+    }
+    return body;
+}
+
+void read_numbers(NcclTestsRow& row, const Words& words, const NcclTestsColumns& columns) {
+    const Cells cells = cells_of(words);
+    Body body = read_words(words, columns, row.bytes);
+    if (body.layout.root && !cells.cells.empty()) {
+        constexpr double most = 1e9;
+        row.root =
+            static_cast<std::int64_t>(std::clamp(cells.cells.front().number->value, -1.0, most));
+    }
+    row.halves = std::move(body.reading.halves);
+    row.incomplete = body.reading.incomplete;
+    if (cells.read < words.size() && looks_like_date(words[cells.read])) {
+        row.date = words[cells.read];
+    }
+}
+
+}  // namespace
+
+std::vector<std::string_view> words_of(std::string_view line) {
+    constexpr std::string_view between = " \t\r\f\v|,";
+    Words words;
+    for (std::size_t begin = line.find_first_not_of(between); begin != std::string_view::npos;) {
+        const std::size_t end = std::min(line.find_first_of(between, begin), line.size());
+        words.push_back(line.substr(begin, end - begin));
+        begin = line.find_first_not_of(between, end);
+    }
+    return words;
+}
+
+std::string plain_text(std::string_view text) {
+    constexpr std::size_t longest = 100;
+    std::string kept;
+    for (const char c : text.substr(0, longest)) {
+        kept += c >= ' ' && c <= '~' ? c : '?';
+    }
+    return kept;
+}
+
+std::optional<std::int64_t> whole_number_in(std::string_view text) {
+    std::int64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    return !text.empty() && error == std::errc{} && rest == end ? std::optional(number)
+                                                                : std::nullopt;
+}
+
+std::int64_t nccl_element_bytes(std::string_view dtype) {
+    const auto found = std::find_if(element_types.begin(), element_types.end(),
+                                    [&](const ElementType& type) { return type.name == dtype; });
+    return found == element_types.end() ? 0 : found->bytes;
+}
+
+bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
+    const Printed& time = half.time_us;
+    if (time.value < shortest_us || time.value > longest_us || half.algbw.value < 0 ||
+        half.busbw.value < 0) {
+        return false;
+    }
+    constexpr double slack = 2e-3;  // some versions compute in single precision
+    const double bus_over_alg = 2;  // more than that no collective has
+    if (half.busbw.value - half.busbw.half_unit >
+        bus_over_alg * (1 + slack) * (half.algbw.value + half.algbw.half_unit)) {
+        return false;
+    }
+    // 1 GB/s is 1000 bytes per us.
+    const double gigabytes = static_cast<double>(bytes) / 1e3;
+    const double shortest = std::max(time.value - time.half_unit, 1e-9);
+    const double highest = gigabytes / shortest * (1 + slack) + half.algbw.half_unit;
+    const double lowest =
+        gigabytes / (time.value + time.half_unit) * (1 - slack) - half.algbw.half_unit;
+    return half.algbw.value <= highest && (cpu_time || half.algbw.value >= lowest);
+}
+
+std::optional<NcclTestsColumns> read_nccl_tests_heading(std::string_view line) {
+    const Words words = words_of(line);
+    const auto has = [&](std::string_view word) {
+        return std::find(words.begin(), words.end(), word) != words.end();
+    };
+    if (!has("type") || !has("algbw") || !has("busbw") || !(has("time") || has("cputime"))) {
+        return std::nullopt;
+    }
+    return NcclTestsColumns{.root = has("root"), .cpu_time = has("cputime")};
+}
+
+std::optional<NcclTestsRow> read_nccl_tests_row(std::string_view line,
+                                                const NcclTestsColumns& columns) {
+    const Words words = words_of(line);
+    const auto type = std::find_if(words.begin(), words.end(), [](std::string_view word) {
+        return nccl_element_bytes(word) > 0;
+    });
+    if (type == words.end() || type == words.begin()) {
+        return std::nullopt;
+    }
+    const auto size = size_before(words, static_cast<std::size_t>(type - words.begin()),
+                                  nccl_element_bytes(*type));
+    if (!size) {
+        return std::nullopt;
+    }
+    NcclTestsRow row{.bytes = size->bytes, .count = size->count, .dtype = std::string(*type)};
+    auto next = type + 1;
+    if (next != words.end() &&
+        std::find(reductions.begin(), reductions.end(), *next) != reductions.end()) {
+        row.redop = *next++;
+    }
+    read_numbers(row, {next, words.end()}, columns);
+    return row;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,57 @@
+// What one run of nccl-tests says, whichever form it was written in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "import/nccl_tests/nccl_tests_row.h"
+
+namespace bucketwise {
+
+// A line of the device list.
+struct NcclTestsDevice {
+    std::int64_t rank = 0;
+    std::int64_t group = 0;  // communicator, where the ranks were split
+    std::string host = {};
+    std::string name = {};
+    bool operator==(const NcclTestsDevice&) const = default;
+};
+
+// One program that ran once: a table, and what was said before it.
+struct NcclTestsRun {
+    std::int64_t line = 0;              // where it begins; of JSON the number of the document
+    std::string collective = {};        // all_reduce_perf, ...; empty: the log does not say
+    std::int64_t gpus_per_process = 0;  // nThread x nGpus; 0: not said
+    std::vector<NcclTestsDevice> devices = {};
+    std::int64_t ranks = 0;       // as the device list or NCCL itself says; 0: neither does
+    std::string ranks_from = {};  // which of them did
+    std::int64_t nodes = 0;       // likewise
+    std::string library = {};     // such as "NCCL 2.29.2"
+    std::string date = {};        // of the run, as it was printed; empty: it was not
+    NcclTestsColumns columns = {};
+    std::vector<NcclTestsRow> rows = {};
+    bool operator==(const NcclTestsRun&) const = default;
+};
+
+// Lines of one kind that are not taken.
+struct SkippedLines {
+    std::string what;
+    std::int64_t count = 0;
+    std::int64_t first_line = 0;
+    bool operator==(const SkippedLines&) const = default;
+};
+
+// Adds one line, or `count` of them.
+void add_skipped(std::vector<SkippedLines>& skipped, const std::string& what, std::int64_t line,
+                 std::int64_t count = 1);
+
+struct NcclTestsLog {
+    std::string file;
+    bool json = false;
+    std::vector<NcclTestsRun> runs = {};
+    std::vector<SkippedLines> skipped = {};
+    bool operator==(const NcclTestsLog&) const = default;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,50 @@
+#include "import/source/line_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t block_size = std::size_t{1} << 16;
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+
+}  // namespace
+
+LineReader::LineReader(ByteSource source) : source_(std::move(source)), block_(block_size, '\0') {}
+
+bool LineReader::fill() {
+    begin_ = 0;
+    end_ = source_(block_.data(), block_.size());
+    return end_ > 0;
+}
+
+std::optional<TextLine> LineReader::next() {
+    line_.clear();
+    TextLine line;
+    bool any = false;
+    for (bool ended = false; !ended && (begin_ < end_ || fill());) {
+        any = true;
+        const std::string_view rest(block_.data() + begin_, end_ - begin_);
+        const std::size_t length = std::min(rest.find('\n'), rest.size());
+        const std::size_t kept = std::min(length, longest_line - line_.size());
+        line_.append(rest.substr(0, kept));
+        line.too_long = line.too_long || kept < length;
+        ended = length < rest.size();
+        begin_ += length + (ended ? 1 : 0);
+    }
+    if (!any) {
+        return std::nullopt;
+    }
+    line.number = ++number_;
+    line.text = line_;
+    if (line.text.ends_with('\r')) {
+        line.text.remove_suffix(1);
+    }
+    if (line.number == 1 && line.text.starts_with(byte_order_mark)) {
+        line.text.remove_prefix(byte_order_mark.size());
+    }
+    return line;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,42 @@
+// Lines of a stream of bytes, in bounded memory however long they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "import/source/byte_source.h"
+
+namespace bucketwise {
+
+struct TextLine {
+    std::int64_t number = 0;  // from 1
+    std::string_view text;    // without its end; valid until the next line is read
+    bool too_long = false;    // what is beyond longest_line was left out
+};
+
+class LineReader {
+  public:
+    // No line that a program writes for people is longer.
+    static constexpr std::size_t longest_line = std::size_t{1} << 16;
+
+    explicit LineReader(ByteSource source);
+
+    // Nothing at the end. A line ends with LF, CR LF or the end of the bytes; a UTF-8 byte order
+    // mark before the first is left out.
+    std::optional<TextLine> next();
+
+  private:
+    bool fill();
+
+    ByteSource source_;
+    std::string block_;      // read but not yet given out from `begin_` to `end_`
+    std::size_t begin_ = 0;  // in the block
+    std::size_t end_ = 0;
+    std::string line_;
+    std::int64_t number_ = 0;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,45 @@
+// Element types of tensors, by PyTorch's names.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+enum class DType : std::uint8_t { float32, float16, bfloat16, float64 };
+
+constexpr std::array<DType, 4> all_dtypes{DType::float32, DType::float16, DType::bfloat16,
+                                          DType::float64};
+
+constexpr Bytes element_size(DType dtype) {
+    switch (dtype) {
+        case DType::float16:
+        case DType::bfloat16:
+            return {2};
+        case DType::float32:
+            return {4};
+        case DType::float64:
+            return {8};
+    }
+    return {0};
+}
+
+constexpr std::string_view name_of(DType dtype) {
+    switch (dtype) {
+        case DType::float32:
+            return "float32";
+        case DType::float16:
+            return "float16";
+        case DType::bfloat16:
+            return "bfloat16";
+        case DType::float64:
+            return "float64";
+    }
+    return {};
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,93 @@
+// Strict reading of JSON: every key is known, every value has the expected type and range, and
+// every error names file, pointer, expected and got. Parsers of scenario and link files are built
+// on it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/error.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+// Parses one JSON document. Refuses what RFC 8259 leaves open or forbids: duplicate keys, nesting
+// deeper than 64, numbers beyond double, NaN, bytes after the end. `file` is for messages only.
+Json parse_json(std::string_view text, const std::string& file);
+
+// A value and where it stands.
+struct JsonPlace {
+    const Json* value = nullptr;
+    std::string file;
+    std::string pointer;  // RFC 6901
+
+    // Throws the error of a value that is not as expected; `got` describes the value unless given.
+    [[noreturn]] void fail(const std::string& expected) const;
+    [[noreturn]] void fail(const std::string& expected, const std::string& got) const;
+};
+
+// Bounds of a number; the message says which one was violated.
+struct NumberRange {
+    double lowest = 0;
+    double highest = 0;
+    bool lowest_excluded = false;  // lowest < x instead of lowest <= x
+};
+
+double read_number(const JsonPlace& place, const NumberRange& range);
+std::int64_t read_integer(const JsonPlace& place, std::int64_t lowest, std::int64_t highest);
+bool read_boolean(const JsonPlace& place);
+// A string without control characters, at most 200 bytes long.
+std::string read_string(const JsonPlace& place);
+// Each element of a non-empty array with at most `most` elements.
+std::vector<JsonPlace> read_array(const JsonPlace& place, std::size_t most);
+
+// One of `choices`, each with a name_of(); the message lists them all.
+template <typename Choices>
+auto read_choice(const JsonPlace& place, const Choices& choices) {
+    std::string listed;
+    for (const auto choice : choices) {
+        if (place.value->is_string() &&
+            place.value->template get_ref<const std::string&>() == name_of(choice)) {
+            return choice;
+        }
+        listed += (listed.empty() ? "" : ", ") + std::string(name_of(choice));
+    }
+    place.fail("one of " + listed);
+}
+
+// An object all of whose keys are among `known`; construction throws on any other key, suggesting
+// the nearest known one.
+class JsonObject {
+  public:
+    JsonObject(JsonPlace place, std::initializer_list<std::string_view> known);
+
+    [[nodiscard]] bool has(std::string_view key) const;
+    // Throws when the key is missing.
+    [[nodiscard]] JsonPlace at(std::string_view key) const;
+    [[nodiscard]] std::optional<JsonPlace> find(std::string_view key) const;
+    [[nodiscard]] const JsonPlace& place() const { return place_; }
+
+    // Throws when both keys are there.
+    void exclusive(std::string_view a, std::string_view b) const;
+
+  private:
+    JsonPlace place_;
+    std::vector<std::string_view> known_;
+};
+
+// Quantities. The bounds are wide enough for anything real and keep every sum within int64.
+Duration read_duration_ms(const JsonPlace& place);               // 0 to 10^7 ms
+Duration read_duration_us(const JsonPlace& place);               // 0 to 10^6 us
+BytesPerSecond read_bandwidth_gb_per_s(const JsonPlace& place);  // 10^-6 to 10^6 GB/s
+Bytes read_bytes(const JsonPlace& place);                        // 1 to 2^50
+// A cap as PyTorch reads it: int(mib x 2^20) bytes, at least one.
+Bytes read_cap_mib(const JsonPlace& place);  // above 0, up to 2^30 MiB
+
+}  // namespace bucketwise

@@ -1,0 +1,77 @@
+#include "sim/base/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+
+double quantile(std::vector<double> samples, double q) {
+    invariant(!samples.empty() && q >= 0 && q <= 1, "a quantile of samples");
+    std::sort(samples.begin(), samples.end());
+    const double at = q * static_cast<double>(samples.size() - 1);
+    const auto below = static_cast<std::size_t>(std::floor(at));
+    const std::size_t above = std::min(below + 1, samples.size() - 1);
+    return std::lerp(samples[below], samples[above], at - std::floor(at));
+}
+
+double mean(const std::vector<double>& samples) {
+    invariant(!samples.empty(), "a mean of samples");
+    return std::accumulate(samples.begin(), samples.end(), 0.0) /
+           static_cast<double>(samples.size());
+}
+
+double standard_deviation(const std::vector<double>& samples) {
+    if (samples.size() < 2) {
+        return 0;
+    }
+    const double center = mean(samples);
+    const double squares =
+        std::accumulate(samples.begin(), samples.end(), 0.0, [center](double sum, double sample) {
+            return sum + (sample - center) * (sample - center);
+        });
+    return std::sqrt(squares / static_cast<double>(samples.size() - 1));
+}
+
+double median(std::vector<double> samples) {
+    return quantile(std::move(samples), 0.5);
+}
+
+double robust_deviation(const std::vector<double>& samples) {
+    constexpr double quartiles_of_normal = 1.3489795003921634;  // apart, in standard deviations
+    return (quantile(samples, 0.75) - quantile(samples, 0.25)) / quartiles_of_normal;
+}
+
+double standard_error_of_median(const std::vector<double>& samples) {
+    constexpr double root_of_half_pi = 1.2533141373155003;
+    return root_of_half_pi * robust_deviation(samples) /
+           std::sqrt(static_cast<double>(samples.size()));
+}
+
+MedianInterval median_interval(const std::vector<double>& samples) {
+    invariant(!samples.empty(), "an interval of samples");
+    constexpr int resamples = 2000;
+    constexpr double tail = 0.025;
+    std::mt19937_64 bits(1);
+    std::vector<double> medians;
+    std::vector<double> resample(samples.size());
+    for (int i = 0; i < resamples; ++i) {
+        for (double& value : resample) {
+            value = samples[bits() % samples.size()];
+        }
+        medians.push_back(median(resample));
+    }
+    return {quantile(medians, tail), quantile(medians, 1 - tail)};
+}
+
+double spread(const std::vector<double>& samples) {
+    const double middle = median(samples);
+    return middle > 0 ? (quantile(samples, 0.75) - quantile(samples, 0.25)) / middle : 0.0;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,121 @@
+#include "sim/engine/step_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+#include "sim/engine/undisturbed.h"
+#include "sim/program/step_programs.h"
+
+namespace bucketwise {
+namespace {
+
+// `times` executions of the program one after another.
+void run(const Program& program, const std::vector<RankClass>& classes, std::int64_t times,
+         std::vector<RankProgress>& progress) {
+    if (classes.empty()) {
+        for (std::int64_t i = 0; i < times; ++i) {
+            run_programs({&program, 1}, progress);
+        }
+        return;
+    }
+    const std::vector<Program> programs = programs_of_classes(program, classes);
+    for (std::int64_t i = 0; i < times; ++i) {
+        run_programs(programs, progress);
+    }
+}
+
+}  // namespace
+
+void check_length(double longest_possible_seconds) {
+    constexpr double longest_s = std::chrono::duration<double>(longest_duration).count();
+    constexpr double seconds_per_day = 86400;
+    if (!(longest_possible_seconds < longest_s)) {
+        throw InputError(
+            "scenario", "", "a step shorter than ten days",
+            fmt::format("one of up to {:.3g} days", longest_possible_seconds / seconds_per_day));
+    }
+}
+
+Duration time_on_wire(const Program& program) {
+    Duration sum{0};
+    for (const Collective& collective : program.collectives) {
+        sum += collective.time;
+    }
+    return sum;
+}
+
+StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings& sync)
+    : opening_(build_opening(input, sync)),
+      first_micro_step_(build_micro_step(input, sync, 0)),
+      last_forward_(build_last_forward(input, sync)),
+      accumulation_(input.step.accumulation),
+      graph_launch_seconds_(
+          std::chrono::duration<double>(input.step.graph_launch.value_or(Duration{0})).count()),
+      classes_(input.classes) {
+    if (accumulation_ > 2) {
+        micro_step_ = build_micro_step(input, sync, 1);
+    }
+    instruction_seconds_ = sum_over_parts([](const Program& program) {
+        return bucketwise::longest_possible_seconds(with_free_communication(program));
+    });
+    check_length(longest_possible_seconds());
+}
+
+double StepBeforeClosing::sum_over_parts(double (*seconds_of)(const Program&)) const {
+    return seconds_of(opening_) +
+           seconds_of(first_micro_step_) * static_cast<double>(accumulation_ - 1) +
+           seconds_of(last_forward_);
+}
+
+void StepBeforeClosing::set_costs(const RankGroup& group, const LinkParameters& link) {
+    for (Program* part : {&opening_, &first_micro_step_, &micro_step_, &last_forward_}) {
+        set_collective_costs(*part, group, link);
+    }
+    check_length(longest_possible_seconds());
+}
+
+std::vector<RankProgress> StepBeforeClosing::simulate(const ProgramChange& change,
+                                                      const std::vector<RankClass>& classes) const {
+    std::vector<RankProgress> progress(std::max<std::size_t>(classes.size(), 1));
+    const auto part = [&](const Program& program, std::int64_t times) {
+        if (program.instructions.empty() || times <= 0) {
+            return;
+        }
+        if (change) {
+            run(change(program), classes, times, progress);
+        } else {
+            run(program, classes, times, progress);
+        }
+    };
+    part(opening_, 1);
+    part(first_micro_step_, accumulation_ > 1 ? 1 : 0);
+    part(micro_step_, accumulation_ - 2);
+    part(last_forward_, 1);
+    return progress;
+}
+
+double StepBeforeClosing::longest_possible_seconds() const {
+    const bool disturbed =
+        disturbs(opening_) || disturbs(first_micro_step_) || disturbs(last_forward_);
+    const double collectives_and_instructions =
+        disturbed ? sum_over_parts(bucketwise::longest_possible_seconds)
+                  : instruction_seconds_ + std::chrono::duration<double>(communication()).count();
+    return largest_slowdown(classes_) * (graph_launch_seconds_ + collectives_and_instructions);
+}
+
+Duration StepBeforeClosing::communication() const {
+    // Statistics of BatchNorm are exchanged in every micro-step.
+    return time_on_wire(opening_) + (accumulation_ - 1) * time_on_wire(first_micro_step_) +
+           time_on_wire(last_forward_);
+}
+
+StepTimes close_step(const Program& closing, const std::vector<RankClass>& classes,
+                     std::vector<RankProgress> progress) {
+    run(closing, classes, 1, progress);
+    return slowest_of(progress);
+}
+
+}  // namespace bucketwise

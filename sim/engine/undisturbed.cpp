@@ -1,0 +1,142 @@
+#include "sim/engine/undisturbed.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+// The communication stream: when collectives begin and end.
+class Stream {
+  public:
+    Stream(const std::vector<Collective>& collectives, std::size_t ranks)
+        : collectives_(collectives), ranks_(ranks), arrivals_(collectives.size()) {
+        ends_.reserve(collectives.size());
+    }
+
+    // A rank's compute stream has reached the launch of this collective.
+    void arrive(std::size_t collective, Duration now) {
+        Arrivals& arrivals = arrivals_[collective];
+        arrivals.last = std::max(arrivals.last, now);
+        if (++arrivals.ranks == ranks_) {
+            invariant(collective == ends_.size(), "all ranks issue collectives in one order");
+            free_ = std::max(arrivals.last, free_) + collectives_[collective].time;
+            ends_.push_back(free_);
+        }
+    }
+    [[nodiscard]] bool knows_end_of(std::size_t collective) const {
+        return collective < ends_.size();
+    }
+    [[nodiscard]] Duration end_of(std::size_t collective) const { return ends_[collective]; }
+
+  private:
+    struct Arrivals {
+        Duration last{0};
+        std::size_t ranks = 0;
+    };
+    const std::vector<Collective>& collectives_;
+    std::size_t ranks_;
+    std::vector<Arrivals> arrivals_;
+    std::vector<Duration> ends_;
+    Duration free_{0};
+};
+
+// One rank on its way through its program.
+class Rank {
+  public:
+    Rank(const Program& program, const RankProgress& start)
+        : program_(program),
+          host_is_device_(program.host_is_device),
+          now_(start),
+          accounted_(start.device) {}
+
+    // Up to its end, or to a wait for a collective that not every rank has reached. False if it
+    // stood there already.
+    bool advance(Stream& stream) {
+        const std::size_t before = next_;
+        const std::vector<Instruction>& instructions = program_.instructions;
+        for (; next_ < instructions.size(); ++next_) {
+            const Instruction& instruction = instructions[next_];
+            const auto subject = static_cast<std::size_t>(instruction.subject);
+            const bool waits = instruction.kind == InstructionKind::wait;
+            if (waits && !stream.knows_end_of(subject)) {
+                break;
+            }
+            Duration end = issue(instruction) + instruction.device;
+            if (waits) {
+                end = std::max(end, stream.end_of(subject));
+            } else if (instruction.kind == InstructionKind::launch) {
+                stream.arrive(subject, end);
+                if (!host_is_device_) {
+                    continue;  // a launch takes no time on the compute stream
+                }
+            }
+            finish(instruction, end);
+        }
+        return next_ > before;
+    }
+    [[nodiscard]] bool has_ended() const { return next_ == program_.instructions.size(); }
+    [[nodiscard]] const RankProgress& progress() const { return now_; }
+
+  private:
+    // When the device may begin with it.
+    Duration issue(const Instruction& instruction) {
+        const Duration begin = host_is_device_ ? std::max(now_.host, now_.device) : now_.host;
+        now_.host = begin + instruction.host;
+        if (instruction.finishing && !host_is_device_) {
+            now_.times.finishing_host += instruction.host;
+        }
+        return std::max(now_.device, now_.host);
+    }
+
+    void finish(const Instruction& instruction, Duration end) {
+        now_.device = end;
+        const Duration passed = end - accounted_;
+        accounted_ = end;
+        now_.times.of(instruction.phase) += passed;
+        if (instruction.finishing) {
+            now_.times.finishing += passed;
+            now_.times.finishing_host += host_is_device_ ? passed : Duration{0};
+        }
+    }
+
+    const Program& program_;
+    bool host_is_device_;
+    RankProgress now_;
+    Duration accounted_;  // the part of the step already counted to a phase
+    std::size_t next_ = 0;
+};
+
+}  // namespace
+
+bool disturbs(const Program& program) {
+    return std::any_of(program.collectives.begin(), program.collectives.end(),
+                       [](const Collective& c) { return c.interference != Interference{}; });
+}
+
+void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> progress) {
+    invariant(ranks.size() == progress.size(), "every rank has a start");
+    Stream stream(ranks.front().collectives, ranks.size());
+    std::vector<Rank> states;
+    states.reserve(ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        invariant(ranks[i].collectives.size() == ranks.front().collectives.size(),
+                  "all ranks issue the same collectives");
+        states.emplace_back(ranks[i], progress[i]);
+    }
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (Rank& rank : states) {
+            moved = rank.advance(stream) || moved;
+        }
+    }
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        invariant(states[i].has_ended(),
+                  "every instruction has run; a wait without a launch never ends");
+        progress[i] = states[i].progress();
+    }
+}
+
+}  // namespace bucketwise

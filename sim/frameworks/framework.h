@@ -1,0 +1,125 @@
+// Frameworks: by which rule each groups gradients into buckets, and when a bucket goes out.
+//
+// A framework is a few values (FrameworkRule). Three of the rules are those of sim/plan/plan.h;
+// what is new is when a bucket goes out: DeepSpeed's with the gradient that no longer fits,
+// Horovod's when its background thread next looks (FusionCycles).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+enum class Framework : std::uint8_t { pytorch_ddp, megatron_lm, deepspeed, horovod };
+
+constexpr std::array<Framework, 4> all_frameworks{Framework::pytorch_ddp, Framework::megatron_lm,
+                                                  Framework::deepspeed, Framework::horovod};
+
+// When a bucket's all-reduce is issued.
+enum class Departure : std::uint8_t {
+    in_order,       // once it is full and all before it have gone
+    as_filled,      // once it is full
+    next_gradient,  // with the gradient of its dtype that no longer fits; the last ones at the end
+    cycle           // when a thread that looks at fixed intervals finds it
+};
+
+// What the setting counts.
+enum class SettingUnit : std::uint8_t { mib, elements, bytes };
+
+struct FrameworkRule {
+    std::string_view name;  // key in JSON
+    std::string_view key;   // the framework's own name of the setting
+    SettingUnit unit = SettingUnit::mib;
+    Closing closing = Closing::overshoot;
+    Order order = Order::readiness;
+    Departure departure = Departure::in_order;
+    bool copies_back = false;  // out of the bucket; all copy in
+    std::string_view assumes;  // what is simulated, for the user to know
+};
+
+const FrameworkRule& rule_of(Framework framework);
+
+// What a limit is where nobody sets one: elements or bytes, as the rule counts.
+Bytes default_limit(Framework framework, std::int64_t ranks);
+
+// HOROVOD_CYCLE_TIME.
+constexpr Duration default_cycle = std::chrono::milliseconds{1};
+
+// When a gradient is handed to Horovod, and when it is there.
+struct GradientMoments {
+    Duration enqueued{0};  // by the host's hook, which runs ahead of a GPU
+    Duration ready{0};     // on the device
+    bool operator==(const GradientMoments&) const = default;
+};
+
+// Buckets and when each goes out, by rising time.
+struct FusedPlan {
+    BucketPlan plan;  // same_plan: of the threshold
+    std::vector<Duration> times;
+    bool operator==(const FusedPlan&) const = default;
+};
+
+// Horovod 0.28 (horovod/common/operations.cc, RunLoopOnce and PerformOperation; controller.cc,
+// FuseResponses). A background thread wakes every `cycle`, takes the gradients that hooks have
+// handed over since, in order of readiness, and fuses: a response starts with the first one left
+// and takes every later one of its dtype that fits into `threshold`; one that does not is looked
+// past as long as response and all that is looked past fit into the threshold together. Then for
+// each response it waits until all its gradients are there and issues its all-reduce, and sleeps
+// until its cycle is over. `moments` is by gradient; times count from the step's beginning, and so
+// do cycles.
+//
+// Left out: what the ranks' agreeing on what is ready costs (a small collective on the host each
+// cycle), padding of fused tensors to 16 bytes, autotuning, process sets.
+// Precondition (asserted): cycle > 0, and moments are not negative.
+FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,
+                         const std::vector<std::int32_t>& readiness,
+                         const std::vector<GradientMoments>& moments, Bytes threshold,
+                         Duration cycle);
+
+// One way to set a framework, simulated.
+struct FrameworkChoice {
+    std::optional<double> value = {};      // in the framework's own unit; none: left at its default
+    std::vector<Bytes> bucket_bytes = {};  // in bucket order
+    Duration step{0};
+    bool operator==(const FrameworkChoice&) const = default;
+};
+
+// What to type into a framework, and what it will do. All by that framework's own rules.
+struct FrameworkSetting {
+    std::string_view framework;  // FrameworkRule::name
+    std::string_view key;
+    FrameworkChoice best;
+    FrameworkChoice framework_default;
+    std::string typed;                        // the best, as typed in a script or on a command line
+    std::string typed_elsewhere;              // in versions that take it otherwise; empty: none do
+    std::optional<Duration> cycle;            // Horovod's
+    std::optional<Duration> without_overlap;  // Megatron-LM's step without --overlap-grad-reduce
+    // PyTorch's list of caps for the ideal plan, where it gains; empty: it does not.
+    FrameworkChoice list;
+    std::string typed_list;
+    // The shortest step that these gradients, cut anywhere, give with the framework's copies; or
+    // the fastest that was simulated, where that takes too long to find.
+    Duration ideal{0};
+    bool ideal_is_optimum = false;
+    std::string_view assumes;
+    bool operator==(const FrameworkSetting&) const = default;
+
+    // By how much its step is longer than the ideal, as a share of that.
+    [[nodiscard]] double loss() const { return loss_of(best.step); }
+    [[nodiscard]] double loss_of(Duration step) const {
+        return ideal == Duration{0}
+                   ? 0.0
+                   : static_cast<double>(step.count()) / static_cast<double>(ideal.count()) - 1;
+    }
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,350 @@
+#include "sim/frameworks/framework_advice.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/invariant.h"
+#include "sim/frameworks/framework_step.h"
+#include "sim/optimum/cap_list.h"
+
+namespace bucketwise {
+namespace {
+
+// Other cycles than the default that Horovod is tried with.
+constexpr std::array<Duration, 6> tried_cycles{
+    std::chrono::microseconds{500}, std::chrono::milliseconds{2},  std::chrono::milliseconds{5},
+    std::chrono::milliseconds{10},  std::chrono::milliseconds{20}, std::chrono::milliseconds{50}};
+
+// A limit of a framework, simulated.
+struct Tried {
+    std::optional<Bytes> limit;  // none: the default
+    FusedPlan fused;
+    Duration step{0};
+};
+
+std::vector<Bytes> sizes_of(const BucketPlan& plan) {
+    std::vector<Bytes> sizes;
+    for (const Bucket& bucket : plan.buckets) {
+        sizes.push_back(bucket.size);
+    }
+    return sizes;
+}
+
+// The default where it is in the range, else the roundest: of MiB, or of elements.
+Bytes roundest_limit(const FrameworkRule& rule, Bytes default_value, const CapRange& range) {
+    constexpr std::int64_t most = std::int64_t{1} << 53;  // that JSON readers keep
+    const std::int64_t highest = range.highest ? range.highest->count : most;
+    if (range.lowest <= default_value && default_value.count <= highest) {
+        return default_value;
+    }
+    return rule.unit == SettingUnit::elements
+               ? Bytes{roundest_number(range.lowest.count, std::max(highest, range.lowest.count))}
+               : roundest_cap(range);
+}
+
+Tried tried(FrameworkStep& step, std::optional<Bytes> limit, Duration cycle) {
+    Tried result{limit, step.plan(limit, cycle), {}};
+    result.step = step.step(result.fused);
+    return result;
+}
+
+// The fastest of all plans; a plan whose network alone takes longer is not simulated.
+Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) {
+    const double growth = growth_of_caps(gradients);
+    Tried best = tried(step, std::nullopt, cycle);
+    for (std::optional<Bytes> limit = Bytes{1}; limit;) {
+        FusedPlan fused = step.plan(limit, cycle);
+        const CapRange same = fused.plan.same_plan;
+        if (best.limit && fused.plan.buckets == best.fused.plan.buckets) {
+            best.fused.plan.same_plan.highest = same.highest;
+        } else if (step.at_least(fused) <= best.step) {
+            const Duration duration = step.step(fused);
+            const bool fewer = duration == best.step && best.limit &&
+                               fused.plan.buckets.size() < best.fused.plan.buckets.size();
+            if (duration < best.step || fewer) {
+                best = {limit, std::move(fused), duration};
+            }
+        }
+        limit = next_cap(same, growth);
+    }
+    return best;
+}
+
+// --- Horovod ---
+
+struct TriedCycle {
+    Duration cycle = default_cycle;
+    Tried best;
+};
+
+// Leaves the default where it is as good, as predict() advises for PyTorch.
+Tried best_or_default(FrameworkStep& step, std::size_t gradients, Duration cycle) {
+    Tried best = best_of_sweep(step, gradients, cycle);
+    Tried left = tried(step, std::nullopt, cycle);
+    const bool keep = static_cast<double>(left.step.count()) <=
+                      static_cast<double>(best.step.count()) * (1 + plateau_tolerance);
+    return keep ? left : best;
+}
+
+TriedCycle best_cycle(FrameworkStep& step, std::size_t gradients) {
+    TriedCycle best{default_cycle, best_or_default(step, gradients, default_cycle)};
+    std::optional<TriedCycle> other;
+    for (const Duration cycle : tried_cycles) {
+        Tried with_default = tried(step, std::nullopt, cycle);
+        if (!other || with_default.step < other->best.step) {
+            other = TriedCycle{cycle, std::move(with_default)};
+        }
+    }
+    other->best = best_of_sweep(step, gradients, other->cycle);
+    const auto gain = static_cast<double>((best.best.step - other->best.step).count());
+    return gain > noticeable_gain * static_cast<double>(best.best.step.count()) ? std::move(*other)
+                                                                                : best;
+}
+
+// --- PyTorch ---
+
+// Whether the prediction is of what PyTorch does.
+bool predicts_ddp(const SyncRequest& request, const Prediction& prediction) {
+    return request.strategy == Strategy::ddp && !request.closing && !request.order &&
+           !request.launch && request.bucket_cap_list.empty() &&
+           prediction.sweep[prediction.best].cap.has_value();
+}
+
+Tried advised(FrameworkStep& step, const Prediction& prediction) {
+    const bool leave = prediction.keep_default || prediction.default_is_fastest;
+    return tried(step, leave ? std::nullopt : prediction.sweep[prediction.best].cap, default_cycle);
+}
+
+// Leaves the cap at the default where that is as good, as predict() advises.
+Tried best_ddp(FrameworkStep& step, std::size_t gradients) {
+    Tried best = best_or_default(step, gradients, default_cycle);
+    if (best.limit) {
+        best.limit = roundest_cap(best.fused.plan.same_plan);
+    }
+    return best;
+}
+
+// With the other arguments that the simulated step needs.
+std::string ddp_with(const SyncRequest& request, const std::string& argument) {
+    return fmt::format("DistributedDataParallel(model{}{}{}{})", argument.empty() ? "" : ", ",
+                       argument, request.views ? ", gradient_as_bucket_view=True" : "",
+                       request.find_unused_parameters ? ", find_unused_parameters=True" : "");
+}
+
+// Up to 2.3 the first bucket is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, 1 MiB; since 2.4
+// (pull request 121640) a named cap is also the first bucket's; lists of caps came with pull
+// request 169026, of November 2025.
+void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setting) {
+    const double mib = typed_mib(cap);
+    const std::string named = ddp_with(request, fmt::format("bucket_cap_mb={}", mib));
+    const Bytes first =
+        request.first_bucket.value_or(request.explicit_cap_sets_first ? cap : default_first_bucket);
+    const std::string with_first =
+        fmt::format("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES = {}; {}", first.count, named);
+    const std::string before =
+        first == default_first_bucket ? named : with_first;  // what 2.3 and older take
+    const std::string since =
+        first == cap
+            ? named
+            : ddp_with(request, fmt::format("bucket_cap_mb_list=[{}, {}]", typed_mib(first), mib));
+    setting.typed = request.explicit_cap_sets_first ? since : before;
+    const std::string& other = request.explicit_cap_sets_first ? before : since;
+    if (other != setting.typed) {
+        setting.typed_elsewhere = (request.explicit_cap_sets_first ? "before PyTorch 2.4: "
+                                   : first == cap                  ? "from PyTorch 2.4 on: "
+                                                                   : "from the end of 2025 on: ") +
+                                  other;
+    }
+}
+
+std::string typed_list(const SyncRequest& request, const std::vector<Bytes>& list) {
+    std::vector<std::string> typed;
+    for (const Bytes cap : list) {
+        typed.push_back(fmt::format("{}", typed_mib(cap)));
+    }
+    return ddp_with(request, fmt::format("bucket_cap_mb_list=[{}]", fmt::join(typed, ", ")));
+}
+
+// `single`: the shortest step with one cap.
+void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts, Duration single,
+              FrameworkSetting& setting) {
+    const auto gain = static_cast<double>((single - setting.ideal).count());
+    if (gain < noticeable_gain * static_cast<double>(single.count())) {
+        return;
+    }
+    const auto list = cap_list_for(step.line(), cuts, Closing::overshoot);
+    if (!list || list->size() < 2) {
+        return;
+    }
+    const FusedPlan fused = step.plan_of_list(*list);
+    if (fused.plan.buckets == step.line().plan(cuts).buckets) {
+        setting.list = {std::nullopt, sizes_of(fused.plan), step.step(fused)};
+        setting.typed_list = typed_list(request, *list);
+    }
+}
+
+// --- the ideal ---
+
+struct KnownOptimum {
+    SyncSettings sync;
+    CutStep plan;
+};
+
+class Ideals {
+  public:
+    // `advised`: the buckets of the prediction's best cap, to fall back on. Gives the cuts where
+    // they are known.
+    std::optional<Cuts> set(FrameworkStep& step, const BucketPlan& advised,
+                            FrameworkSetting& setting) {
+        setting.ideal = std::min(setting.best.step, setting.framework_default.step);
+        if (!step.can_be_optimised()) {
+            setting.ideal = std::min(setting.ideal, step.step_in_order(advised));
+            return std::nullopt;
+        }
+        const SyncSettings sync = step.in_order_settings();
+        const auto known = std::find_if(known_.begin(), known_.end(),
+                                        [&](const KnownOptimum& k) { return k.sync == sync; });
+        if (known == known_.end()) {
+            FrameworkStep::Optimum optimum = step.optimum_below(setting.ideal + Duration{1});
+            setting.ideal_is_optimum = optimum.exact;
+            if (!optimum.found) {
+                return std::nullopt;  // nothing is shorter than its own best
+            }
+            setting.ideal = optimum.found->step;
+            if (optimum.exact) {
+                known_.push_back({sync, *optimum.found});
+            }
+            return optimum.found->cuts;
+        }
+        setting.ideal_is_optimum = true;
+        setting.ideal = std::min(setting.ideal, known->plan.step);
+        return known->plan.cuts;
+    }
+
+  private:
+    std::vector<KnownOptimum> known_;
+};
+
+// --- all ---
+
+FrameworkChoice choice_of(const Tried& tried, std::optional<double> value) {
+    return {value, sizes_of(tried.fused.plan), tried.step};
+}
+
+void set_best(const FrameworkRule& rule, Bytes default_value, const Tried& best,
+              FrameworkSetting& setting) {
+    const Bytes limit =
+        best.limit ? roundest_limit(rule, default_value, best.fused.plan.same_plan) : default_value;
+    setting.best = choice_of(best, static_cast<double>(limit.count));
+}
+
+std::string typed_of(Framework framework, const FrameworkSetting& setting) {
+    const auto value = static_cast<std::int64_t>(setting.best.value.value_or(0));
+    switch (framework) {
+        case Framework::megatron_lm:
+            return fmt::format("--overlap-grad-reduce --ddp-bucket-size {}", value);
+        case Framework::deepspeed:
+            return fmt::format("\"overlap_comm\": true, \"reduce_bucket_size\": {}", value);
+        case Framework::horovod:
+            return fmt::format("HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}", value,
+                               to_ms(*setting.cycle));
+        case Framework::pytorch_ddp:
+            break;
+    }
+    return {};
+}
+
+FrameworkSetting setting_of(FrameworkStep& step, Bytes default_value) {
+    FrameworkSetting setting;
+    setting.framework = step.rule().name;
+    setting.key = step.rule().key;
+    setting.assumes = step.rule().assumes;
+    setting.framework_default = choice_of(tried(step, std::nullopt, default_cycle),
+                                          static_cast<double>(default_value.count));
+    return setting;
+}
+
+FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
+                                 const SyncRequest& request, const Prediction& prediction) {
+    FrameworkSetting setting = setting_of(step, default_bucket_cap);
+    setting.framework_default.value = typed_mib(default_bucket_cap);
+    const Tried best = predicts_ddp(request, prediction)
+                           ? advised(step, prediction)
+                           : best_ddp(step, input.workload.gradients.size());
+    setting.best =
+        choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
+    if (best.limit) {
+        type_ddp_cap(request, *best.limit, setting);
+    } else {
+        setting.typed = ddp_with(request, "") + ", bucket_cap_mb left out";
+    }
+    return setting;
+}
+
+FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input, Framework framework) {
+    const Bytes default_value = default_limit(framework, input.group.ranks);
+    const std::size_t gradients = input.workload.gradients.size();
+    FrameworkSetting setting = setting_of(step, default_value);
+    if (framework == Framework::horovod) {
+        const TriedCycle best = best_cycle(step, gradients);
+        setting.cycle = best.cycle;
+        set_best(step.rule(), default_value, best.best, setting);
+    } else {
+        set_best(step.rule(), default_value, best_or_default(step, gradients, default_cycle),
+                 setting);
+    }
+    if (framework == Framework::megatron_lm) {
+        setting.without_overlap = step.step_after_backward();
+    }
+    setting.typed = typed_of(framework, setting);
+    return setting;
+}
+
+}  // namespace
+
+std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest) {
+    invariant(0 < lowest && lowest <= highest, "a range of positive numbers");
+    std::int64_t unit = 1;
+    while (unit <= highest / 10) {
+        unit *= 10;
+    }
+    for (; unit > 1; unit /= 10) {
+        const std::int64_t multiple = (lowest / unit + (lowest % unit == 0 ? 0 : 1)) * unit;
+        if (multiple <= highest) {
+            return multiple;
+        }
+    }
+    return lowest;
+}
+
+std::vector<FrameworkSetting> framework_settings(const StepInput& input, const SyncRequest& request,
+                                                 const Prediction& prediction) {
+    const BucketPlan simulated = FrameworkStep(input, request, Framework::pytorch_ddp)
+                                     .plan(prediction.sweep[prediction.best].cap)
+                                     .plan;
+    Ideals ideals;
+    std::vector<FrameworkSetting> settings;
+    for (const Framework framework : all_frameworks) {
+        FrameworkStep step(input, request, framework);
+        FrameworkSetting setting = framework == Framework::pytorch_ddp
+                                       ? pytorch_setting(step, input, request, prediction)
+                                       : other_setting(step, input, framework);
+        const std::optional<Cuts> cuts = ideals.set(step, simulated, setting);
+        if (framework == Framework::pytorch_ddp && cuts) {
+            const Duration single = predicts_ddp(request, prediction)
+                                        ? prediction.fastest().times.step()
+                                        : setting.best.step;
+            add_list(step, request, *cuts, std::min(single, setting.best.step), setting);
+        }
+        settings.push_back(std::move(setting));
+    }
+    return settings;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,29 @@
+// What to type into each framework for the best buckets that its own rule can give, and what it
+// will then do.
+#pragma once
+
+#include <vector>
+
+#include "sim/frameworks/framework.h"
+#include "sim/plan/strategy.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/program.h"
+
+namespace bucketwise {
+
+// A list of caps that saves less than this, as a share of the step, is not worth typing.
+constexpr double noticeable_gain = 1e-3;
+
+// By framework. Each one's limit is swept over its distinct plans, as predict() sweeps caps, and
+// the fastest taken: the default among equals, else the one with fewer buckets. Horovod's cycle is
+// the default, or where that is faster, the best of a few with the default threshold; its threshold
+// is swept at both. PyTorch's is what `prediction` of the same input advises where that is of DDP.
+// Throws InputError when a step could last longer than longest_duration.
+std::vector<FrameworkSetting> framework_settings(const StepInput& input, const SyncRequest& request,
+                                                 const Prediction& prediction);
+
+// The roundest number from `lowest` to `highest`: one with the fewest digits that are not trailing
+// zeros, of those the smallest. Precondition (asserted): 0 < lowest <= highest.
+std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest);
+
+}  // namespace bucketwise

@@ -1,0 +1,91 @@
+// The step that a framework's rule gives: its buckets on a scenario's own workload and link.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/frameworks/framework.h"
+#include "sim/optimum/max_plus_plan.h"
+#include "sim/plan/gradient_line.h"
+#include "sim/plan/strategy.h"
+#include "sim/program/program.h"
+
+namespace bucketwise {
+
+class FrameworkStep {
+  public:
+    // Of `request` counts what is not the rule's: the hook, BatchNorm's statistics, and for PyTorch
+    // views, buffers, the first bucket and the version, but not its caps. `input` must outlive it.
+    // Throws InputError when the step could last longer than longest_duration.
+    FrameworkStep(const StepInput& input, const SyncRequest& request, Framework framework);
+
+    [[nodiscard]] const FrameworkRule& rule() const { return rule_; }
+
+    // The buckets with a limit in what the rule counts, elements or bytes; none: the framework's
+    // default. Horovod's go out at the moments that its cycle gives.
+    [[nodiscard]] FusedPlan plan(std::optional<Bytes> limit, Duration cycle = default_cycle) const;
+
+    // The buckets with PyTorch's list of caps.
+    [[nodiscard]] FusedPlan plan_of_list(const std::vector<Bytes>& list) const;
+
+    // The closing part of the step with these buckets. `program` is overwritten.
+    void build(const FusedPlan& fused, Program& program) const;
+
+    // The step with them. Throws InputError likewise.
+    Duration step(const FusedPlan& fused);
+
+    // No step with these buckets is shorter: nothing copied or launched, only the network busy.
+    [[nodiscard]] Duration at_least(const FusedPlan& fused) const;
+
+    // The gradients in the order of their readiness.
+    [[nodiscard]] const GradientLine& line() const { return line_; }
+
+    // The step with buckets that each go out once they and all before them are full, with this
+    // framework's copies (Horovod: without). Throws likewise.
+    Duration step_in_order(const BucketPlan& plan);
+
+    // Whether the shortest such step of all cuts of the line can be found in little time: not with
+    // interference, several dtypes, ranks that differ, or many gradients.
+    [[nodiscard]] bool can_be_optimised() const;
+
+    // The cuts with the shortest step, if there are some below `limit`; not `exact` where the
+    // search had to take some for no later that were so by very little. Precondition (asserted): it
+    // can be optimised.
+    struct Optimum {
+        std::optional<CutStep> found;
+        bool exact = true;
+    };
+    [[nodiscard]] Optimum optimum_below(Duration limit) const;
+
+    // What the optimum depends on besides the input.
+    [[nodiscard]] SyncSettings in_order_settings() const;
+
+    // Megatron-LM without overlap: one bucket per dtype, after backward.
+    Duration step_after_backward();
+
+  private:
+    void find_moments();
+    void build_late(const BucketPlan& plan, Program& program) const;
+    void build_in_cycles(const FusedPlan& fused, Program& program) const;
+    Duration step_with(const SyncSettings& sync, const BucketPlan& plan);
+    Duration closed();
+
+    const StepInput& input_;
+    Framework framework_;
+    const FrameworkRule& rule_;
+    SyncRequest request_;
+    SyncSettings sync_;  // but for the limits
+    GradientLine line_;
+    double seconds_before_closing_ = 0;  // at most
+    RankProgress start_;                 // of a rank that no class slows down
+    std::vector<RankProgress> before_closing_;
+    // Had there been no bucket:
+    std::vector<GradientMoments> moments_;  // by gradient
+    std::vector<Duration> starts_;          // of each operation of backward, on the device
+    std::vector<Duration> ends_;
+    Program program_;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,131 @@
+// Link parameters: what calibrate writes and predict reads. Latency and bandwidth per segment of
+// message size, what a collective costs to launch, and how it disturbs computing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/link/network/algorithm.h"
+#include "sim/link/network/topology.h"
+
+namespace bucketwise {
+
+// Of one machine, that ranks share.
+constexpr std::int64_t most_processors = 65536;
+
+// Thread blocks that a collective may use on a GPU.
+constexpr std::int64_t most_thread_blocks = 1024;
+
+// Of a link: a list by size for each number of thread blocks that could be measured.
+constexpr std::size_t most_interference_segments = 1024;
+
+// How sure a fit is of a segment: standard errors, and how the two errors go together.
+struct SegmentErrors {
+    double latency_us = 0;
+    double bandwidth_gb_per_s = 0;
+    double correlation = 0;  // of both estimates, -1 to 1
+    bool operator==(const SegmentErrors&) const = default;
+};
+
+// Serves messages up to `up_to`, the last segment all larger. The message is the collective's whole
+// buffer on one rank, as nccl-tests counts its size, not the chunk of one step.
+struct Segment {
+    std::optional<Bytes> up_to = {};
+    Duration latency{0};            // per step of the algorithm
+    BytesPerSecond bandwidth = {};  // of the bytes on the wire, per rank
+    std::optional<SegmentErrors> errors = {};
+    bool operator==(const Segment&) const = default;
+};
+
+// How much slower each side runs while the other is active.
+struct Interference {
+    std::int64_t compute_slowdown_ppm = undisturbed_ppm;
+    std::int64_t communication_slowdown_ppm = undisturbed_ppm;
+    bool operator==(const Interference&) const = default;
+};
+
+// Standard errors of the two factors.
+struct InterferenceErrors {
+    double compute_slowdown = 0;
+    double communication_slowdown = 0;
+    bool operator==(const InterferenceErrors&) const = default;
+};
+
+// The interference of collectives of up to `up_to`, the last segment's of all larger ones. With
+// `ctas`, of collectives that use so many thread blocks: the segments of as many form a group.
+struct InterferenceSegment {
+    std::optional<Bytes> up_to = {};
+    Interference slowdown = {};
+    std::optional<InterferenceErrors> errors = {};
+    std::optional<std::int64_t> ctas = {};
+    bool operator==(const InterferenceSegment&) const = default;
+};
+
+// Where the numbers are from. Shown to the user, never computed with, but that a prediction beyond
+// `ranks` or the range of messages says so.
+struct Provenance {
+    std::string backend;
+    std::optional<std::int64_t> ranks;
+    std::optional<Bytes> smallest_message;
+    std::optional<Bytes> largest_message;
+    std::string hardware;
+    std::string versions;
+    std::string date;
+    std::optional<std::int64_t> samples;
+    std::string source;  // the file, table or command behind the numbers
+    bool operator==(const Provenance&) const = default;
+};
+
+// How long an all-reduce of so many bytes takes, found by simulating its messages.
+struct SimulatedTime {
+    Bytes bytes;
+    Duration time{0};
+    bool operator==(const SimulatedTime&) const = default;
+};
+
+// What a collective costs is said by segments, by two tiers (hierarchical), or by a topology.
+struct LinkParameters {
+    std::string name;
+    Algorithm algorithm = Algorithm::ring;
+    std::vector<Segment> segments;
+    std::vector<LinkParameters> tiers;  // {intra-node, inter-node}
+    std::optional<Topology> topology = {};
+    // By rising size, where only its messages can tell what a collective takes on the topology:
+    // for the number of ranks it was prepared for. Linear between sizes.
+    std::vector<SimulatedTime> simulated = {};
+    Duration launch{0};      // part of every collective's time on the communication stream
+    Duration meeting{0};     // once besides, where there is a rank to wait for
+    Duration message{0};     // sending one message, while the sender can send no other
+    Duration host_issue{0};  // host time to issue one collective
+    Duration host_wait{0};   // host time to wait for one, where waiting does not block the host
+    // Of the one machine on which all ranks run and send by copying; none: each has its own.
+    std::optional<std::int64_t> processors = {};
+    // Empty: none. All segments have ctas, groups by rising number of them, or none has.
+    std::vector<InterferenceSegment> interference;
+    std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
+    std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
+    Provenance provenance;
+    std::string preset = {};  // that it was named as (sim/link/link_presets.h); empty: none
+    bool operator==(const LinkParameters&) const = default;
+};
+
+// Precondition (asserted): the link has segments.
+const Segment& segment_for(const LinkParameters& link, Bytes message);
+
+// How a collective of that message and computing slow each other. With groups by thread blocks, the
+// factors are linear in these between the two nearest groups, and the nearest group's beyond them.
+// Precondition (asserted): a link with such groups says how many thread blocks it uses.
+Interference interference_for(const LinkParameters& link, Bytes message);
+
+inline bool has_cta_groups(const LinkParameters& link) {
+    return !link.interference.empty() && link.interference.front().ctas.has_value();
+}
+
+// Interference that does not depend on the message.
+std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);
+
+}  // namespace bucketwise

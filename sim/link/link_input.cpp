@@ -1,0 +1,393 @@
+#include "sim/link/link_input.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "sim/link/link_presets.h"
+#include "sim/link/network/topology_input.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t most_segments = 64;
+constexpr std::array<Algorithm, 7> all_algorithms{Algorithm::ring,
+                                                  Algorithm::direct,
+                                                  Algorithm::recursive_halving_doubling,
+                                                  Algorithm::double_binary_tree,
+                                                  Algorithm::hierarchical,
+                                                  Algorithm::nvls,
+                                                  Algorithm::nccl};
+
+// Reads one link and, through files, the links it names.
+class LinkReader {
+  public:
+    explicit LinkReader(const FileReader& read_file) : read_file_(read_file) {}
+
+    LinkParameters read(const JsonPlace& place) {
+        return place.value->is_string() ? read_named(place) : read_inline(place);
+    }
+
+  private:
+    LinkParameters read_named(const JsonPlace& place) {
+        const std::string name = read_string(place);
+        if (const LinkPreset* preset = looks_like_preset(name) ? find_preset(name) : nullptr) {
+            return preset_link(*preset, PresetEnd::typical);
+        }
+        const std::string path = path_beside(place.file, name);
+        if (std::find(open_files_.begin(), open_files_.end(), path) != open_files_.end()) {
+            place.fail("link files that end somewhere",
+                       fmt::format("a cycle: {} -> {}", fmt::join(open_files_, " -> "), path));
+        }
+        constexpr std::size_t most_open_files = 8;
+        if (open_files_.size() >= most_open_files) {
+            place.fail(fmt::format("at most {} link files that name one another", most_open_files),
+                       "more");
+        }
+        open_files_.push_back(path);
+        const Json document = parse_json(read_text(place, name, path), path);
+        LinkParameters link = read_inline({&document, path, ""});
+        open_files_.pop_back();
+        return link;
+    }
+
+    std::string read_text(const JsonPlace& place, const std::string& name,
+                          const std::string& path) {
+        try {
+            return read_file_(path);
+        } catch (const InputError& error) {
+            if (looks_like_preset(name)) {
+                place.fail(fmt::format("a link file that can be read ({}), or a preset such as {}",
+                                       path, fmt::join(nearest_presets(name), ", ")),
+                           error.got());
+            }
+            place.fail(fmt::format("a link file that can be read ({})", path), error.got());
+        }
+    }
+
+    LinkParameters read_inline(const JsonPlace& place) {
+        const JsonObject object(
+            place, {"name", "algorithm", "segments", "intra", "inter", "topology", "launch_us",
+                    "meeting_us", "message_us", "processors", "host_issue_us", "host_wait_us",
+                    "interference", "ctas", "copy_gb_per_s", "provenance"});
+        LinkParameters link;
+        link.name = read_string(object.at("name"));
+        link.algorithm = read_choice(object.at("algorithm"), all_algorithms);
+        if (object.has("topology")) {
+            read_topology_of(object, link);
+        } else if (link.algorithm == Algorithm::hierarchical) {
+            read_tiers(object, link);
+        } else {
+            if (link.algorithm == Algorithm::nccl) {
+                static_cast<void>(object.at("topology"));  // required: NCCL chooses by it
+            }
+            refuse_tiers(object);
+            read_segments(object.at("segments"), link);
+            read_messages(object, link);
+        }
+        read_costs(object, link);
+        if (const auto provenance = object.find("provenance")) {
+            link.provenance = read_provenance(*provenance);
+        }
+        return link;
+    }
+
+    static void read_topology_of(const JsonObject& object, LinkParameters& link) {
+        for (const std::string_view key :
+             {"segments", "intra", "inter", "message_us", "processors"}) {
+            object.exclusive("topology", key);
+        }
+        link.topology = read_topology(object.at("topology"));
+        const Topology& topology = *link.topology;
+        if (link.algorithm == Algorithm::nccl && !topology.nccl) {
+            object.at("topology")
+                .fail("the key nccl, by which the algorithm nccl chooses", "a topology without it");
+        }
+        const bool by_messages = topology.irregular();
+        if (by_messages &&
+            (link.algorithm == Algorithm::nvls || link.algorithm == Algorithm::nccl)) {
+            object.at("algorithm")
+                .fail(
+                    "an algorithm that can be simulated message by message, as a graph, slow_ranks "
+                    "and background ask for: ring, direct, recursive_halving_doubling, "
+                    "double_binary_tree, hierarchical");
+        }
+        if (link.algorithm == Algorithm::hierarchical && topology.graph) {
+            object.at("algorithm").fail("an algorithm without levels, which a graph does not have");
+        }
+        if (link.algorithm == Algorithm::nvls && !topology.regular->node.multicast) {
+            object.at("algorithm").fail("nvls only where the topology's node has multicast");
+        }
+        if (const auto meeting = object.find("meeting_us")) {
+            link.meeting = read_duration_us(*meeting);
+        }
+    }
+
+    static void read_messages(const JsonObject& object, LinkParameters& link) {
+        if (const auto meeting = object.find("meeting_us")) {
+            link.meeting = read_duration_us(*meeting);
+        }
+        if (const auto message = object.find("message_us")) {
+            link.message = read_duration_us(*message);
+        }
+        if (const auto processors = object.find("processors")) {
+            link.processors = read_integer(*processors, 1, most_processors);
+        }
+    }
+
+    static void refuse_tiers(const JsonObject& object) {
+        for (const std::string_view key : {"intra", "inter"}) {
+            if (const auto tier = object.find(key)) {
+                tier->fail("tiers only with the algorithm hierarchical", "one");
+            }
+        }
+    }
+
+    void read_tiers(const JsonObject& object, LinkParameters& link) {
+        if (const auto segments = object.find("segments")) {
+            segments->fail("segments in the tiers of a hierarchical link", "some beside them");
+        }
+        for (const std::string_view key : {"meeting_us", "message_us", "processors"}) {
+            if (const auto cost = object.find(key)) {
+                cost->fail(fmt::format("{} in the tiers of a hierarchical link", key),
+                           "one beside them");
+            }
+        }
+        for (const std::string_view key : {"intra", "inter"}) {
+            LinkParameters tier = read(object.at(key));
+            if (tier.algorithm == Algorithm::hierarchical) {
+                object.at(key).fail("a tier that is not hierarchical itself", "hierarchical");
+            }
+            if (tier.topology) {
+                object.at(key).fail("a tier of segments", "a topology");
+            }
+            inherit(link, tier);
+            link.tiers.push_back(std::move(tier));
+        }
+    }
+
+    // What the hierarchical link does not say itself it takes from its tiers, the costlier of both.
+    static void inherit(LinkParameters& link, const LinkParameters& tier) {
+        link.host_issue = std::max(link.host_issue, tier.host_issue);
+        link.host_wait = std::max(link.host_wait, tier.host_wait);
+        link.interference = costlier_interference(link, tier);
+        if (tier.copy_bandwidth) {
+            link.copy_bandwidth =
+                std::min(link.copy_bandwidth.value_or(*tier.copy_bandwidth), *tier.copy_bandwidth);
+        }
+    }
+
+    // The two pieces' boundaries together, and of both factors the larger one in each, both with
+    // the tiers' own thread blocks.
+    static std::vector<InterferenceSegment> costlier_interference(const LinkParameters& a,
+                                                                  const LinkParameters& b) {
+        for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+            if (one->interference.empty() && !has_cta_groups(*other)) {
+                return other->interference;
+            }
+        }
+        std::set<Bytes> limits;
+        for (const LinkParameters* link : {&a, &b}) {
+            for (const InterferenceSegment& segment : link->interference) {
+                if (segment.up_to) {
+                    limits.insert(*segment.up_to);
+                }
+            }
+        }
+        const auto costlier = [&](std::optional<Bytes> up_to) {
+            constexpr Bytes beyond{std::numeric_limits<std::int64_t>::max()};
+            const Interference first = interference_for(a, up_to.value_or(beyond));
+            const Interference second = interference_for(b, up_to.value_or(beyond));
+            return InterferenceSegment{
+                .up_to = up_to,
+                .slowdown = {
+                    std::max(first.compute_slowdown_ppm, second.compute_slowdown_ppm),
+                    std::max(first.communication_slowdown_ppm, second.communication_slowdown_ppm)}};
+        };
+        std::vector<InterferenceSegment> both;
+        for (const Bytes limit : limits) {
+            both.push_back(costlier(limit));
+        }
+        both.push_back(costlier(std::nullopt));
+        return both;
+    }
+
+    // The limit of segment `i` of `count`, above that of the one before.
+    static std::optional<Bytes> read_limit(const JsonObject& object, std::size_t i,
+                                           std::size_t count, Bytes& reached) {
+        if (i + 1 < count) {
+            const JsonPlace up_to = object.at("up_to_bytes");
+            const Bytes limit = read_bytes(up_to);
+            if (limit <= reached) {
+                up_to.fail(fmt::format("more than the segment before ({})", reached.count));
+            }
+            reached = limit;
+            return limit;
+        }
+        if (const auto up_to = object.find("up_to_bytes")) {
+            up_to->fail("no limit on the last segment, which serves all larger messages");
+        }
+        return std::nullopt;
+    }
+
+    static void read_segments(const JsonPlace& place, LinkParameters& link) {
+        const std::vector<JsonPlace> elements = read_array(place, most_segments);
+        Bytes reached{0};
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            const JsonObject object(elements[i], {"up_to_bytes", "latency_us", "bandwidth_gb_per_s",
+                                                  "standard_errors"});
+            Segment segment;
+            segment.up_to = read_limit(object, i, elements.size(), reached);
+            segment.latency = read_duration_us(object.at("latency_us"));
+            segment.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
+            if (const auto errors = object.find("standard_errors")) {
+                segment.errors = read_segment_errors(*errors);
+            }
+            link.segments.push_back(segment);
+        }
+    }
+
+    static SegmentErrors read_segment_errors(const JsonPlace& place) {
+        const JsonObject object(place, {"latency_us", "bandwidth_gb_per_s", "correlation"});
+        return {.latency_us = read_number(object.at("latency_us"), {0, 1e6}),
+                .bandwidth_gb_per_s = read_number(object.at("bandwidth_gb_per_s"), {0, 1e6}),
+                .correlation = read_number(object.at("correlation"), {-1, 1})};
+    }
+
+    static void read_costs(const JsonObject& object, LinkParameters& link) {
+        if (const auto launch = object.find("launch_us")) {
+            link.launch = read_duration_us(*launch);
+        }
+        if (const auto host_issue = object.find("host_issue_us")) {
+            link.host_issue = read_duration_us(*host_issue);
+        }
+        if (const auto host_wait = object.find("host_wait_us")) {
+            link.host_wait = read_duration_us(*host_wait);
+        }
+        if (const auto copy = object.find("copy_gb_per_s")) {
+            link.copy_bandwidth = read_bandwidth_gb_per_s(*copy);
+        }
+        if (const auto ctas = object.find("ctas")) {
+            link.ctas = read_integer(*ctas, 1, most_thread_blocks);
+        }
+        if (const auto interference = object.find("interference")) {
+            read_interference(*interference, link);
+            if (has_cta_groups(link)) {
+                static_cast<void>(object.at("ctas"));  // required: the groups ask for it
+            }
+        }
+    }
+
+    // One object for messages of every size, or a list by size, or such a list for each of several
+    // numbers of thread blocks.
+    static void read_interference(const JsonPlace& place, LinkParameters& link) {
+        const std::vector<JsonPlace> elements = place.value->is_array()
+                                                    ? read_array(place, most_interference_segments)
+                                                    : std::vector<JsonPlace>{place};
+        link.interference.clear();  // what tiers had
+        std::map<std::int64_t, std::vector<JsonObject>> by_ctas;
+        for (const JsonPlace& element : elements) {
+            const JsonObject object(element, {"up_to_bytes", "compute_slowdown",
+                                              "communication_slowdown", "standard_errors", "ctas"});
+            by_ctas[read_ctas(object, elements.front())].push_back(object);
+        }
+        for (const auto& [ctas, group] : by_ctas) {
+            read_interference_group(ctas, group, link);
+        }
+    }
+
+    static constexpr std::int64_t any_ctas = 0;
+
+    static std::int64_t read_ctas(const JsonObject& object, const JsonPlace& first) {
+        const auto ctas = object.find("ctas");
+        if (first.value->contains("ctas") != ctas.has_value()) {
+            object.place().fail("ctas in every entry of interference or in none",
+                                ctas ? "one with them after one without" : "one without them");
+        }
+        return ctas ? read_integer(*ctas, 1, most_thread_blocks) : any_ctas;
+    }
+
+    static void read_interference_group(std::int64_t ctas, const std::vector<JsonObject>& group,
+                                        LinkParameters& link) {
+        Bytes reached{0};
+        for (std::size_t i = 0; i < group.size(); ++i) {
+            const JsonObject& object = group[i];
+            InterferenceSegment segment;
+            if (ctas != any_ctas) {
+                segment.ctas = ctas;
+            }
+            segment.up_to = read_limit(object, i, group.size(), reached);
+            segment.slowdown = {read_slowdown_ppm(object.at("compute_slowdown")),
+                                read_slowdown_ppm(object.at("communication_slowdown"))};
+            if (const auto errors = object.find("standard_errors")) {
+                segment.errors = read_interference_errors(*errors);
+            }
+            link.interference.push_back(segment);
+        }
+    }
+
+    static InterferenceErrors read_interference_errors(const JsonPlace& place) {
+        const JsonObject object(place, {"compute_slowdown", "communication_slowdown"});
+        return {
+            .compute_slowdown = read_number(object.at("compute_slowdown"), {0, 100}),
+            .communication_slowdown = read_number(object.at("communication_slowdown"), {0, 100})};
+    }
+
+    static std::int64_t read_slowdown_ppm(const JsonPlace& place) {
+        return std::llround(read_number(place, {1, 100}) * 1e6);
+    }
+
+    static Provenance read_provenance(const JsonPlace& place) {
+        const JsonObject object(
+            place, {"backend", "ranks", "smallest_message_bytes", "largest_message_bytes",
+                    "hardware", "versions", "date", "samples", "source"});
+        Provenance provenance;
+        const auto text = [&](std::string_view key, std::string& target) {
+            if (const auto found = object.find(key)) {
+                target = read_string(*found);
+            }
+        };
+        text("backend", provenance.backend);
+        text("hardware", provenance.hardware);
+        text("versions", provenance.versions);
+        text("date", provenance.date);
+        text("source", provenance.source);
+        if (const auto ranks = object.find("ranks")) {
+            provenance.ranks = read_integer(*ranks, 1, 1'000'000);
+        }
+        if (const auto smallest = object.find("smallest_message_bytes")) {
+            provenance.smallest_message = read_bytes(*smallest);
+        }
+        if (const auto largest = object.find("largest_message_bytes")) {
+            provenance.largest_message = read_bytes(*largest);
+        }
+        if (const auto samples = object.find("samples")) {
+            provenance.samples = read_integer(*samples, 0, 1'000'000'000'000);
+        }
+        return provenance;
+    }
+
+    const FileReader& read_file_;
+    std::vector<std::string> open_files_;
+};
+
+}  // namespace
+
+std::string path_beside(const std::string& naming_file, const std::string& path) {
+    const std::size_t slash = naming_file.rfind('/');
+    const bool absolute = !path.empty() && path.front() == '/';
+    return absolute || slash == std::string::npos ? path : naming_file.substr(0, slash + 1) + path;
+}
+
+LinkParameters read_link(const JsonPlace& place, const FileReader& read_file) {
+    return LinkReader(read_file).read(place);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,20 @@
+// Reading link descriptions, inline or from link files.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sim/base/json_input.h"
+#include "sim/link/link.h"
+
+namespace bucketwise {
+
+// The path that `naming_file` means by `path`: relative to its own folder.
+std::string path_beside(const std::string& naming_file, const std::string& path);
+
+// An inline link, or a string: a preset's name (sim/link/link_presets.h), or the path of a link
+// file relative to the folder of the file that names it. The tiers of a hierarchical link may be
+// files again; one that leads back to itself is refused.
+LinkParameters read_link(const JsonPlace& place, const FileReader& read_file);
+
+}  // namespace bucketwise

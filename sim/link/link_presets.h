@@ -1,0 +1,93 @@
+// Links that ship with the program, for clusters that nobody has measured yet: priors from data
+// sheets, NCCL's own constants and published measurements, each with the range these leave open.
+//
+// A preset is named where a link file is: a name has no '/' and no ".json", so that ./NAME is the
+// file and NAME the preset.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/json.h"
+#include "sim/link/link.h"
+#include "sim/link/network/topology.h"
+
+namespace bucketwise {
+
+// Which end of its range.
+enum class PresetEnd : std::uint8_t { slow, typical, fast };
+
+constexpr std::array<PresetEnd, 3> all_preset_ends{PresetEnd::slow, PresetEnd::typical,
+                                                   PresetEnd::fast};
+
+std::string_view name_of(PresetEnd end);
+
+// By end. Slow, typical, fast.
+using PresetRange = std::array<double, 3>;
+
+// Nodes of GPUs, for NCCL's cost model.
+struct PresetNodes {
+    GpuGeneration generation = GpuGeneration::hopper;
+    Fabric fabric = Fabric::nvlink;
+    bool multicast = false;
+    std::int64_t channels = 16;
+    PresetRange gpu_gb_per_s{};  // of one GPU into the node's fabric
+    std::int64_t nics = 0;       // of a node; 0: one node and no more
+    PresetRange nic_gb_per_s{};
+    PresetRange nic_us{};  // from GPU to GPU of two nodes, beyond NCCL's own constants
+};
+
+// One rank per host and a ring over sockets.
+struct PresetSockets {
+    PresetRange step_us{};
+    PresetRange gb_per_s{};
+};
+
+struct LinkPreset {
+    std::string_view name;
+    std::string_view what;  // it is, in a few words
+    std::optional<PresetNodes> nodes = {};
+    PresetSockets sockets = {};  // where there are no nodes
+    // What launching a collective takes on its stream. nccl-tests shows some 12 us more for its
+    // smallest messages than NCCL's constants add up to; CUDA graphs save most of it.
+    PresetRange launch_us{};
+    std::int64_t host_issue_us = 10;
+    std::string_view source;
+};
+
+// GPUs of a node of every preset that has nodes.
+constexpr std::int64_t preset_node_gpus = 8;
+
+std::span<const LinkPreset> link_presets();
+
+// Whether a link named like this can only be a preset or a file of that very name.
+bool looks_like_preset(std::string_view name);
+
+// Null: there is none.
+const LinkPreset* find_preset(std::string_view name);
+
+// The presets with the most similar names, nearest first, at most three.
+std::vector<std::string_view> nearest_presets(std::string_view name);
+
+// The preset as a link file says it. What is typical has its name; the ends are named for
+// themselves.
+Json preset_document(const LinkPreset& preset, PresetEnd end = PresetEnd::typical);
+
+// The same, read.
+LinkParameters preset_link(const LinkPreset& preset, PresetEnd end);
+
+// Ranks that it has a place for; none: any number. Presets of one node hold that.
+std::optional<std::int64_t> most_ranks_of(const LinkPreset& preset);
+
+// The ranks that a table shows it with: a full node, two nodes, two hosts.
+std::int64_t shown_ranks(const LinkPreset& preset);
+
+// Where there are too many ranks: presets of several nodes of such GPUs, in words.
+std::string larger_presets(const LinkPreset& preset);
+
+}  // namespace bucketwise

@@ -1,0 +1,25 @@
+// Which collective, and by which algorithm it is carried out.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace bucketwise {
+
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, broadcast };
+
+std::string_view name_of(CollectiveKind kind);
+
+enum class Algorithm : std::uint8_t {
+    ring,
+    direct,
+    recursive_halving_doubling,
+    double_binary_tree,
+    hierarchical,
+    nvls,  // a switch that sums and multicasts (NVLink SHARP)
+    nccl   // on a topology: whatever NCCL's cost model expects to be fastest
+};
+
+std::string_view name_of(Algorithm algorithm);
+
+}  // namespace bucketwise

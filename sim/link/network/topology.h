@@ -1,0 +1,126 @@
+// A topology: what connects the ranks of a cluster. Either regular, as clusters are built: nodes of
+// GPUs, their NICs, tiers of a fat tree, sites; or a graph that lists every link.
+//
+// All links are full duplex. Bandwidths are per direction. A regular topology spreads the traffic
+// of a tier evenly over its parallel links (ideal ECMP), so that all of these count as one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+enum class Fabric : std::uint8_t { nvlink, pcie };
+
+std::string_view name_of(Fabric fabric);
+
+// GPUs of one node and what connects them: any two at the bandwidth of a GPU.
+struct NodeTopology {
+    std::int64_t gpus = 1;
+    Fabric fabric = Fabric::nvlink;
+    bool multicast = false;    // NVSwitch that reduces and multicasts (NVLink SHARP, NVLS)
+    Duration latency{0};       // from GPU to GPU
+    BytesPerSecond bandwidth;  // of one GPU into the fabric
+    bool operator==(const NodeTopology&) const = default;
+};
+
+enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
+
+std::string_view name_of(GpuGeneration generation);
+
+// What NCCL's cost model knows of a machine besides.
+struct NcclSettings {
+    GpuGeneration generation = GpuGeneration::hopper;
+    std::int64_t channels = 24;  // that a collective may use, each a thread block
+    bool operator==(const NcclSettings&) const = default;
+};
+
+// Equal NICs, each serving gpus / per_node neighbouring GPUs.
+struct NicTopology {
+    std::int64_t per_node = 1;
+    Duration latency{0};       // from GPU to GPU of two nodes, but for the switches between them
+    BytesPerSecond bandwidth;  // of one NIC
+    bool rails = false;        // NIC i of every node on switches of their own, rail i
+    bool operator==(const NicTopology&) const = default;
+};
+
+// Switches that connect `nodes` nodes, or in the second tier and up the groups below them.
+struct TierTopology {
+    std::string name;
+    std::int64_t nodes = 1;       // below one switch of this tier, of a rail where there are rails
+    Duration latency{0};          // of crossing it
+    double oversubscription = 1;  // bandwidth from below / bandwidth to the next tier
+    std::optional<std::int64_t> ports = {};  // of one switch, those to the next tier included
+    bool operator==(const TierTopology&) const = default;
+};
+
+// Equal sites in a ring, each connected to two neighbours; traffic takes the shorter way.
+struct SitesTopology {
+    std::int64_t count = 2;
+    Duration latency{0};       // from one site to the next
+    BytesPerSecond bandwidth;  // between two sites
+    bool operator==(const SitesTopology&) const = default;
+};
+
+struct RegularTopology {
+    NodeTopology node;
+    std::optional<NicTopology> nics;
+    std::vector<TierTopology> tiers;  // from the nodes up, each a multiple of the one before
+    std::optional<SitesTopology> sites;
+    bool operator==(const RegularTopology&) const = default;
+};
+
+// One full-duplex link of a graph.
+struct GraphLink {
+    std::int32_t a = 0;  // ranks first, then switches
+    std::int32_t b = 0;
+    Duration latency{0};
+    BytesPerSecond bandwidth;
+    bool operator==(const GraphLink&) const = default;
+};
+
+// Traffic takes the way of least latency, among equals that of fewest links, then of the links that
+// are listed first.
+struct GraphTopology {
+    std::int64_t ranks = 1;
+    std::vector<std::string> names;  // of ranks, then of switches
+    std::vector<GraphLink> links;
+    bool operator==(const GraphTopology&) const = default;
+};
+
+// A GPU's own link, in both directions: slower than the topology says.
+struct SlowRank {
+    std::int64_t rank = 0;
+    double bandwidth_factor = 1;  // above 0, up to 1
+    Duration extra_latency{0};    // of every message it sends
+    bool operator==(const SlowRank&) const = default;
+};
+
+// A constant stream of data of somebody else's, at most at `bandwidth`.
+struct BackgroundFlow {
+    std::int64_t from = 0;
+    std::int64_t to = 0;
+    BytesPerSecond bandwidth;
+    bool operator==(const BackgroundFlow&) const = default;
+};
+
+struct Topology {
+    std::optional<RegularTopology> regular;  // one of both
+    std::optional<GraphTopology> graph;
+    std::vector<SlowRank> slow_ranks;
+    std::vector<BackgroundFlow> background;
+    std::optional<NcclSettings> nccl;
+    bool operator==(const Topology&) const = default;
+
+    // Whether only message by message can tell what a collective takes.
+    [[nodiscard]] bool irregular() const {
+        return graph.has_value() || !slow_ranks.empty() || !background.empty();
+    }
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,63 @@
+// Bucket plans by trying: for steps whose moments are no (max, +) system, because computing and
+// all-reduces slow each other or because buckets may go out in another order than that of their
+// gradients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "sim/base/units.h"
+#include "sim/engine/engine.h"
+#include "sim/optimum/max_plus_plan.h"
+#include "sim/plan/gradient_line.h"
+#include "sim/plan/strategy.h"
+#include "sim/program/program.h"
+
+namespace bucketwise {
+
+// Steps of cuts, by the engine.
+class SimulatedCuts {
+  public:
+    // Throws InputError for a step that could last longer than longest_duration.
+    SimulatedCuts(const StepInput& input, const SyncSettings& sync, const GradientLine& line);
+
+    Duration step(const Cuts& cuts) { return step(line_.plan(cuts)); }
+    Duration step(const BucketPlan& plan);
+
+    // What is certain of a step that begins with these buckets. As nothing computes after the last
+    // of them here, the rest of their all-reduces is undisturbed. Precondition: cuts keep order.
+    LaunchedBuckets launched(const Cuts& cuts);
+
+    [[nodiscard]] const RankProgress& start() const { return start_; }
+    [[nodiscard]] std::int64_t simulated() const { return simulated_; }
+
+  private:
+    const StepInput& input_;
+    const SyncSettings& sync_;
+    const GradientLine& line_;
+    double seconds_before_closing_;  // at most
+    RankProgress start_;             // where the closing part begins
+    Program program_;
+    std::int64_t simulated_ = 0;  // instructions
+};
+
+// Hill climbing: the first change that makes the step shorter is kept, until none does or more than
+// `most_instructions` were simulated. Changes are: no cut, another cut, a cut moved by 1, 2, 4, ...
+CutStep locally_improved(const GradientLine& line, SimulatedCuts& steps, CutStep from,
+                         std::int64_t most_instructions);
+
+struct ExhaustiveSearch {
+    CutStep best;
+    bool complete = false;  // nothing is faster
+    bool operator==(const ExhaustiveSearch&) const = default;
+};
+
+// Branch and bound, cut by cut from the beginning, for cuts faster than `from`. `planner` bounds
+// what follows the first buckets, by a step in which nothing slows anything; null: no bound is
+// known before the last cut.
+ExhaustiveSearch exhaustive_search(const GradientLine& line, SimulatedCuts& steps,
+                                   MaxPlusPlanner* planner, CutStep from,
+                                   std::int64_t most_instructions);
+
+}  // namespace bucketwise

@@ -1,0 +1,127 @@
+#include "sim/plan/gradient_line.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+std::vector<std::int32_t> joining_order(std::size_t count,
+                                        const std::vector<std::int32_t>& readiness, Order order) {
+    if (order == Order::readiness) {
+        return readiness;
+    }
+    std::vector<std::int32_t> line(count);
+    std::iota(line.begin(), line.end(), 0);
+    if (order == Order::reverse) {
+        std::reverse(line.begin(), line.end());
+    }
+    return line;
+}
+
+// By end: how many gradients are ready once the one before it is.
+std::vector<std::size_t> counts_when_ready(const std::vector<std::int32_t>& line,
+                                           const std::vector<std::int32_t>& readiness) {
+    std::vector<std::size_t> count(line.size(), 0);
+    for (std::size_t i = 0; i < readiness.size(); ++i) {
+        count[static_cast<std::size_t>(readiness[i])] = i + 1;
+    }
+    std::vector<std::size_t> counts{0};
+    for (const std::int32_t gradient : line) {
+        counts.push_back(count[static_cast<std::size_t>(gradient)]);
+    }
+    return counts;
+}
+
+std::vector<std::size_t> longest_ends(const std::vector<std::int32_t>& line,
+                                      const std::vector<Gradient>& gradients) {
+    const auto at = [&](std::size_t i) -> const Gradient& {
+        return gradients[static_cast<std::size_t>(line[i])];
+    };
+    std::vector<std::size_t> ends(line.size(), line.size());
+    for (std::size_t i = line.size(); i-- > 0;) {
+        const bool joins = i + 1 < line.size() && !at(i).sparse && !at(i + 1).sparse &&
+                           at(i).dtype == at(i + 1).dtype;
+        ends[i] = joins ? ends[i + 1] : i + 1;
+    }
+    return ends;
+}
+
+}  // namespace
+
+GradientLine::GradientLine(const std::vector<Gradient>& gradients,
+                           const std::vector<std::int32_t>& readiness, const PlanPolicy& policy)
+    : line_(joining_order(gradients.size(), readiness, policy.order)),
+      as_filled_(policy.launch == LaunchRule::as_filled) {
+    invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
+    if (policy.reversed_after_sort) {
+        const auto descending = joining_order(gradients.size(), readiness, Order::reverse);
+        if (policy.order == Order::readiness && line_ != descending) {
+            throw InputError("scenario", "/sync/order",
+                             "forward or reverse where PyTorch keeps the buckets of construction, "
+                             "so that a plan is a list of cuts",
+                             "readiness");
+        }
+        joins_backwards_ = policy.order == Order::forward;
+        line_ = descending;
+    }
+    bytes_before_.push_back(Bytes{0});
+    for (const std::int32_t gradient : line_) {
+        const Gradient& g = gradients[static_cast<std::size_t>(gradient)];
+        dtypes_.push_back(g.dtype);
+        bytes_before_.push_back(bytes_before_.back() + g.size());
+    }
+    const std::vector<std::size_t> counts = counts_when_ready(line_, readiness);
+    ready_count_ = least_ready_count_ = counts;
+    for (std::size_t end = 1; end <= size(); ++end) {
+        ready_count_[end] = std::max(ready_count_[end], ready_count_[end - 1]);
+    }
+    for (std::size_t end = size(); end-- > 1;) {
+        least_ready_count_[end] = std::min(counts[end], least_ready_count_[end + 1]);
+    }
+    longest_end_ = longest_ends(line_, gradients);
+    for (std::size_t end = 2; end <= size(); ++end) {
+        always_keeps_order_ = always_keeps_order_ && keeps_order(end - 1, end);
+    }
+}
+
+BucketPlan GradientLine::plan(const Cuts& cuts) const {
+    BucketPlan plan;
+    std::size_t begin = 0;
+    for (const std::size_t end : cuts) {
+        invariant(begin < end && end <= longest_end_[begin], "a bucket holds what it may");
+        Bucket bucket{{}, dtypes_[begin], bytes(begin, end)};
+        bucket.gradients.assign(line_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                line_.begin() + static_cast<std::ptrdiff_t>(end));
+        if (joins_backwards_) {
+            std::reverse(bucket.gradients.begin(), bucket.gradients.end());
+        }
+        plan.buckets.push_back(std::move(bucket));
+        begin = end;
+    }
+    invariant(begin == size(), "the last bucket ends the line");
+    return plan;
+}
+
+std::optional<Cuts> GradientLine::cuts_of(const BucketPlan& plan) const {
+    Cuts cuts;
+    std::size_t begin = 0;
+    for (const Bucket& bucket : plan.buckets) {
+        cuts.push_back(begin += bucket.gradients.size());
+    }
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+        const std::size_t from = i == 0 ? 0 : cuts[i - 1];
+        if (from == cuts[i] || cuts[i] > size() || cuts[i] > longest_end_[from]) {
+            return std::nullopt;
+        }
+    }
+    if (begin != size() || this->plan(cuts).buckets != plan.buckets) {
+        return std::nullopt;
+    }
+    return cuts;
+}
+
+}  // namespace bucketwise

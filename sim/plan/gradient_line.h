@@ -1,0 +1,80 @@
+// Gradients in a line, in the order in which their buckets go out: a bucket plan is then a list of
+// places where the line is cut, and choosing a plan is choosing the cuts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/plan/plan.h"
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+// The ends of the buckets: positions in the line by rising number, the last one its length.
+using Cuts = std::vector<std::size_t>;
+
+class GradientLine {
+  public:
+    // Precondition (asserted): `readiness` lists every gradient once. Throws InputError where the
+    // policy's buckets go out in an order that no line of gradients has (Order::readiness sorted by
+    // parameter).
+    GradientLine(const std::vector<Gradient>& gradients, const std::vector<std::int32_t>& readiness,
+                 const PlanPolicy& policy);
+
+    [[nodiscard]] std::size_t size() const { return line_.size(); }
+    [[nodiscard]] std::int32_t gradient(std::size_t position) const { return line_[position]; }
+    [[nodiscard]] Bytes bytes(std::size_t begin, std::size_t end) const {
+        return bytes_before_[end] - bytes_before_[begin];
+    }
+
+    // How many gradients have become ready when the first `end` of the line all have: at least
+    // `end`. Precondition: end > 0.
+    [[nodiscard]] std::size_t ready_count(std::size_t end) const { return ready_count_[end]; }
+
+    // How many have at least become ready when a bucket that ends there fills, in whatever order
+    // buckets fill: never more for an earlier end. Precondition: end > 0.
+    [[nodiscard]] std::size_t least_ready_count(std::size_t end) const {
+        return least_ready_count_[end];
+    }
+
+    // The longest bucket that may begin here ends there: of one dtype, a sparse gradient alone.
+    [[nodiscard]] std::size_t longest_end(std::size_t begin) const { return longest_end_[begin]; }
+
+    // Whether cuts at `begin` and `end` make a bucket that goes out after all before it. Always but
+    // for LaunchRule::as_filled, where a later bucket may fill first.
+    [[nodiscard]] bool keeps_order(std::size_t begin, std::size_t end) const {
+        return !as_filled_ || begin == 0 || ready_count_[end] > ready_count_[begin];
+    }
+
+    // Whether all cuts keep order.
+    [[nodiscard]] bool always_keeps_order() const { return always_keeps_order_; }
+
+    // Whether all gradients are of one dtype and none is sparse: then every plan that a policy can
+    // give is one of cuts.
+    [[nodiscard]] bool uniform() const { return size() == 0 || longest_end_[0] == size(); }
+
+    // Whether gradients join their buckets from the end of the line to its beginning.
+    [[nodiscard]] bool joins_backwards() const { return joins_backwards_; }
+
+    // Precondition (asserted): no bucket is longer than it may be, and the last one ends the line.
+    [[nodiscard]] BucketPlan plan(const Cuts& cuts) const;
+
+    // The cuts that give the plan's buckets; none where no cuts do.
+    [[nodiscard]] std::optional<Cuts> cuts_of(const BucketPlan& plan) const;
+
+  private:
+    std::vector<std::int32_t> line_;
+    std::vector<DType> dtypes_;                   // by position
+    std::vector<Bytes> bytes_before_;             // by position
+    std::vector<std::size_t> ready_count_;        // by end
+    std::vector<std::size_t> least_ready_count_;  // by end
+    std::vector<std::size_t> longest_end_;        // by begin
+    bool as_filled_ = false;
+    bool always_keeps_order_ = true;
+    bool joins_backwards_ = false;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,208 @@
+#include "sim/plan/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t dtype_count = all_dtypes.size();
+
+// The open bucket of one dtype.
+struct Accumulator {
+    Bucket open;
+    Bytes counted;           // of the open bucket, as limits count
+    std::size_t closed = 0;  // buckets this dtype has closed: the index of the current limit
+};
+
+class Planner {
+  public:
+    Planner(const std::vector<Gradient>& gradients, const PlanPolicy& policy)
+        : gradients_(gradients), policy_(policy) {}
+
+    void add(std::int32_t index) {
+        const Gradient& gradient = gradients_[static_cast<std::size_t>(index)];
+        if (gradient.sparse) {
+            plan_.buckets.push_back({{index}, gradient.dtype, gradient.size()});
+            return;
+        }
+        Accumulator& accumulator = accumulator_for(gradient.dtype);
+        const Bytes counted =
+            policy_.limits_count_elements ? Bytes{gradient.numel} : gradient.size();
+        close_before(accumulator, counted);
+        accumulator.open.gradients.push_back(index);
+        accumulator.open.size += gradient.size();
+        accumulator.counted += counted;
+        close_after(accumulator, counted);
+    }
+
+    // What is left open goes last, the dtype that appeared last first: the order in which PyTorch
+    // walks its hash map of accumulators (libstdc++ puts a new key at the front).
+    BucketPlan finish() {
+        for (auto it = appearance_.rbegin(); it != appearance_.rend(); ++it) {
+            Accumulator& accumulator = accumulators_[static_cast<std::size_t>(*it)];
+            if (!accumulator.open.gradients.empty()) {
+                plan_.buckets.push_back(std::move(accumulator.open));
+            }
+        }
+        plan_.same_plan.lowest = lowest_;
+        if (highest_ != unbounded) {
+            plan_.same_plan.highest = highest_;
+        }
+        return std::move(plan_);
+    }
+
+  private:
+    static constexpr Bytes unbounded{std::numeric_limits<std::int64_t>::max()};
+
+    Accumulator& accumulator_for(DType dtype) {
+        Accumulator& accumulator = accumulators_[static_cast<std::size_t>(dtype)];
+        if (std::find(appearance_.begin(), appearance_.end(), dtype) == appearance_.end()) {
+            appearance_.push_back(dtype);
+            accumulator.open.dtype = dtype;
+        }
+        return accumulator;
+    }
+
+    [[nodiscard]] bool limited_by_cap(const Accumulator& a) const {
+        return policy_.limits.list.empty() && (a.closed > 0 || !policy_.limits.first);
+    }
+
+    [[nodiscard]] Bytes limit_of(const Accumulator& a) const {
+        const BucketLimits& limits = policy_.limits;
+        if (!limits.list.empty()) {
+            return limits.list[std::min(a.closed, limits.list.size() - 1)];
+        }
+        return limited_by_cap(a) ? limits.cap : *limits.first;
+    }
+
+    // Records that with a cap below `lowest` or above `highest` this decision would have differed.
+    void narrow(const Accumulator& a, Bytes lowest, Bytes highest) {
+        if (limited_by_cap(a)) {
+            lowest_ = std::max(lowest_, lowest);
+            highest_ = std::min(highest_, highest);
+        }
+    }
+
+    void close(Accumulator& a) {
+        const DType dtype = a.open.dtype;
+        plan_.buckets.push_back(std::exchange(a.open, Bucket{{}, dtype, {}}));
+        a.counted = {};
+        ++a.closed;
+    }
+
+    void close_before(Accumulator& a, Bytes next) {
+        if (policy_.closing != Closing::strict || a.open.gradients.empty()) {
+            return;
+        }
+        const Bytes joined = a.counted + next;
+        if (joined > limit_of(a)) {
+            narrow(a, Bytes{1}, joined - Bytes{1});
+            close(a);
+        } else {
+            narrow(a, joined, unbounded);
+        }
+    }
+
+    void close_after(Accumulator& a, Bytes joined) {
+        if (policy_.closing == Closing::per_gradient) {
+            close(a);
+        } else if (policy_.closing == Closing::overshoot) {
+            if (a.counted >= limit_of(a)) {
+                narrow(a, a.counted - joined + Bytes{1}, a.counted);
+                close(a);
+            } else {
+                narrow(a, a.counted + Bytes{1}, unbounded);
+            }
+        }
+    }
+
+    const std::vector<Gradient>& gradients_;
+    const PlanPolicy& policy_;
+    std::array<Accumulator, dtype_count> accumulators_;
+    std::vector<DType> appearance_;
+    BucketPlan plan_;
+    Bytes lowest_{1};
+    Bytes highest_ = unbounded;
+};
+
+void sort_and_reverse(std::vector<Bucket>& buckets) {
+    const auto smallest = [](const Bucket& b) {
+        return *std::min_element(b.gradients.begin(), b.gradients.end());
+    };
+    std::sort(buckets.begin(), buckets.end(),
+              [&](const Bucket& a, const Bucket& b) { return smallest(a) < smallest(b); });
+    std::reverse(buckets.begin(), buckets.end());
+}
+
+}  // namespace
+
+std::string_view name_of(Closing closing) {
+    switch (closing) {
+        case Closing::overshoot:
+            return "overshoot";
+        case Closing::strict:
+            return "strict";
+        case Closing::per_gradient:
+            return "per_gradient";
+        case Closing::single:
+            return "single";
+    }
+    return {};
+}
+
+std::string_view name_of(Order order) {
+    switch (order) {
+        case Order::forward:
+            return "forward";
+        case Order::reverse:
+            return "reverse";
+        case Order::readiness:
+            return "readiness";
+    }
+    return {};
+}
+
+std::string_view name_of(LaunchRule rule) {
+    switch (rule) {
+        case LaunchRule::in_order:
+            return "in_order";
+        case LaunchRule::as_filled:
+            return "as_filled";
+        case LaunchRule::after_backward:
+            return "after_backward";
+    }
+    return {};
+}
+
+BucketPlan make_plan(const std::vector<Gradient>& gradients,
+                     const std::vector<std::int32_t>& readiness, const PlanPolicy& policy) {
+    invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
+    Planner planner(gradients, policy);
+    const auto count = static_cast<std::int32_t>(gradients.size());
+    for (std::int32_t i = 0; i < count; ++i) {
+        switch (policy.order) {
+            case Order::forward:
+                planner.add(i);
+                break;
+            case Order::reverse:
+                planner.add(count - 1 - i);
+                break;
+            case Order::readiness:
+                planner.add(readiness[static_cast<std::size_t>(i)]);
+                break;
+        }
+    }
+    BucketPlan plan = planner.finish();
+    if (policy.reversed_after_sort) {
+        sort_and_reverse(plan.buckets);
+    }
+    return plan;
+}
+
+}  // namespace bucketwise

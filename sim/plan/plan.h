@@ -1,0 +1,85 @@
+// Bucket plans: how gradients are grouped into buckets, and which caps give the same grouping.
+//
+// A policy is a few independent fields; the named strategies (sim/plan/strategy.h) are presets of
+// them. The overshoot rule, one accumulator per dtype and the list of limits follow PyTorch's
+// compute_bucket_assignment_by_size (torch/csrc/distributed/c10d/reducer.cpp).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+enum class Closing : std::uint8_t {
+    overshoot,     // closes once its size reaches the limit, so it may exceed it by one gradient
+    strict,        // closes before a gradient that would exceed the limit; one larger is alone
+    per_gradient,  // every gradient is its own bucket
+    single         // one bucket per dtype
+};
+
+enum class Order : std::uint8_t { forward, reverse, readiness };
+
+enum class LaunchRule : std::uint8_t {
+    in_order,       // as soon as it is full and every earlier bucket has launched
+    as_filled,      // in the order in which buckets become full
+    after_backward  // in bucket order, once backward has finished
+};
+
+std::string_view name_of(Closing closing);
+std::string_view name_of(Order order);
+std::string_view name_of(LaunchRule rule);
+
+// The limit of the k-th bucket of a dtype: list[k], its last entry repeating; without a list,
+// `first` for the first bucket where given, and `cap` for all others.
+struct BucketLimits {
+    std::optional<Bytes> first;
+    Bytes cap;
+    std::vector<Bytes> list;
+    bool operator==(const BucketLimits&) const = default;
+};
+
+struct PlanPolicy {
+    Closing closing = Closing::overshoot;
+    Order order = Order::readiness;
+    LaunchRule launch = LaunchRule::in_order;
+    BucketLimits limits;
+    // PyTorch when it constructs the reducer, before it knows the readiness order: buckets sorted
+    // by their smallest gradient index, then the list reversed, since backward runs in reverse.
+    bool reversed_after_sort = false;
+    // Limits are numbers of elements, whatever the dtype: a limit of Bytes{n} then means n of them
+    // (Megatron-LM, DeepSpeed).
+    bool limits_count_elements = false;
+    bool operator==(const PlanPolicy&) const = default;
+};
+
+struct Bucket {
+    std::vector<std::int32_t> gradients;  // indices into Workload::gradients, in joining order
+    DType dtype = DType::float32;
+    Bytes size;
+    bool operator==(const Bucket&) const = default;
+};
+
+// The caps for which the plan stays the same, both ends included; no highest = every larger cap.
+struct CapRange {
+    Bytes lowest{1};
+    std::optional<Bytes> highest;
+    bool operator==(const CapRange&) const = default;
+};
+
+struct BucketPlan {
+    std::vector<Bucket> buckets;  // bucket order: the launch order of LaunchRule::in_order
+    CapRange same_plan;           // of BucketLimits::cap; meaningless where no bucket depends on it
+    bool operator==(const BucketPlan&) const = default;
+};
+
+// Groups all gradients. Each gradient is in exactly one bucket; a bucket holds one dtype; a sparse
+// gradient is alone. `readiness` lists all gradient indices once.
+BucketPlan make_plan(const std::vector<Gradient>& gradients,
+                     const std::vector<std::int32_t>& readiness, const PlanPolicy& policy);
+
+}  // namespace bucketwise

@@ -1,0 +1,126 @@
+#include "sim/plan/strategy.h"
+
+namespace bucketwise {
+namespace {
+
+struct Preset {
+    Closing closing;
+    Order order;
+    LaunchRule launch;
+    bool copies;
+    bool copies_at_launch = false;  // CS336 concatenates a bucket's gradients when it goes out
+};
+
+Preset preset_of(Strategy strategy) {
+    switch (strategy) {
+        case Strategy::none:
+        case Strategy::naive:
+            return {Closing::per_gradient, Order::forward, LaunchRule::after_backward, false};
+        case Strategy::flat:
+            return {Closing::single, Order::forward, LaunchRule::after_backward, true, true};
+        case Strategy::overlap:
+            return {Closing::per_gradient, Order::readiness, LaunchRule::as_filled, false};
+        case Strategy::bucketed:
+            return {Closing::strict, Order::reverse, LaunchRule::as_filled, true, true};
+        case Strategy::ddp:
+            return {Closing::overshoot, Order::readiness, LaunchRule::in_order, true};
+        case Strategy::ddp_first_iteration:
+            return {Closing::single, Order::forward, LaunchRule::in_order, true};
+        case Strategy::python_sync:
+            return {Closing::strict, Order::forward, LaunchRule::after_backward, true};
+        case Strategy::python_async:
+            return {Closing::strict, Order::forward, LaunchRule::as_filled, true};
+    }
+    return {};
+}
+
+// The reducer groups parameters when it is constructed, in forward order, and again once it has
+// seen the readiness order. With find_unused_parameters it never regroups; without it and without a
+// list of caps the construction puts everything into one bucket.
+bool buckets_of_construction(const SyncRequest& request) {
+    return request.find_unused_parameters ||
+           (request.strategy == Strategy::ddp_first_iteration && !request.bucket_cap_list.empty());
+}
+
+BucketLimits limits_for(const SyncRequest& request) {
+    BucketLimits limits;
+    limits.cap = request.bucket_cap.value_or(default_bucket_cap);
+    limits.first = request.first_bucket;
+    limits.list = request.bucket_cap_list;
+    const bool cap_is_first = request.bucket_cap && request.explicit_cap_sets_first;
+    if (!limits.first && is_ddp(request.strategy) && !cap_is_first) {
+        limits.first = default_first_bucket;
+    }
+    return limits;
+}
+
+}  // namespace
+
+std::string_view name_of(Strategy strategy) {
+    switch (strategy) {
+        case Strategy::none:
+            return "none";
+        case Strategy::naive:
+            return "naive";
+        case Strategy::flat:
+            return "flat";
+        case Strategy::overlap:
+            return "overlap";
+        case Strategy::bucketed:
+            return "bucketed";
+        case Strategy::ddp:
+            return "ddp";
+        case Strategy::ddp_first_iteration:
+            return "ddp_first_iteration";
+        case Strategy::python_sync:
+            return "python_sync";
+        case Strategy::python_async:
+            return "python_async";
+    }
+    return {};
+}
+
+std::string_view name_of(CommHook hook) {
+    switch (hook) {
+        case CommHook::none:
+            return "none";
+        case CommHook::fp16:
+            return "fp16";
+        case CommHook::bf16:
+            return "bf16";
+    }
+    return {};
+}
+
+SyncSettings settings_for(const SyncRequest& request) {
+    const Preset preset = preset_of(request.strategy);
+    const bool ddp = is_ddp(request.strategy);
+    SyncSettings settings;
+    settings.communicates = request.strategy != Strategy::none;
+    settings.policy.closing = request.closing.value_or(preset.closing);
+    settings.policy.order = request.order.value_or(preset.order);
+    settings.policy.launch = request.launch.value_or(preset.launch);
+    settings.policy.limits = limits_for(request);
+    if (ddp && buckets_of_construction(request)) {
+        settings.policy.closing = request.closing.value_or(Closing::overshoot);
+        settings.policy.order = request.order.value_or(Order::forward);
+        settings.policy.reversed_after_sort = true;
+    }
+    settings.reduces_unused_map = ddp && request.find_unused_parameters;
+    settings.copies_in = preset.copies;
+    settings.copies_at_launch = preset.copies_at_launch;
+    settings.copies_back = preset.copies && !request.views;
+    settings.fused_copies = request.fused_copies && settings.copies_in;
+    settings.comm_hook = request.comm_hook;
+    settings.broadcasts_buffers = ddp && request.broadcast_buffers;
+    settings.exchanges_statistics = settings.communicates;
+    return settings;
+}
+
+bool has_cap(const SyncRequest& request) {
+    const Closing closing = settings_for(request).policy.closing;
+    return request.strategy != Strategy::none && request.bucket_cap_list.empty() &&
+           (closing == Closing::overshoot || closing == Closing::strict);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,174 @@
+#include "sim/predict/confidence.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "sim/base/invariant.h"
+#include "sim/engine/step_parts.h"
+#include "sim/engine/varied_steps.h"
+#include "sim/program/step_programs.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t draws = 200;
+constexpr double tail = 0.025;   // on each side of an interval
+constexpr double seldom = 0.05;  // of the draws
+
+void draw_segment(Segment& segment, Normal& normal) {
+    const double first = normal();
+    const double second = normal();
+    if (!segment.errors) {
+        return;
+    }
+    const SegmentErrors& errors = *segment.errors;
+    const double with_first = errors.correlation * first +
+                              std::sqrt(1 - errors.correlation * errors.correlation) * second;
+    const double latency_us = to_us(segment.latency) + errors.latency_us * first;
+    const double gb_per_s = static_cast<double>(segment.bandwidth.count) / 1e9;
+    // A fit that leaves more than a factor of e open says nothing, and no more than that is drawn.
+    const double relative_error = std::min(errors.bandwidth_gb_per_s / gb_per_s, 1.0);
+    // As wide as the files may say they are.
+    constexpr double longest_latency_us = 1e6;
+    segment.latency = duration_from_us(std::clamp(latency_us, 0.0, longest_latency_us));
+    segment.bandwidth = bandwidth_from_gb_per_s(
+        std::clamp(gb_per_s * std::exp(relative_error * with_first), 1e-6, 1e6));
+}
+
+std::int64_t drawn_slowdown(std::int64_t ppm, double error, double deviate) {
+    constexpr double largest = 100;
+    const double slowdown = static_cast<double>(ppm) * 1e-6 + error * deviate;
+    return std::llround(1e6 * std::clamp(slowdown, 1.0, largest));
+}
+
+void draw_link(LinkParameters& link, Normal& normal) {
+    for (Segment& segment : link.segments) {
+        draw_segment(segment, normal);
+    }
+    for (InterferenceSegment& segment : link.interference) {
+        const double compute = normal();
+        const double communication = normal();
+        const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
+        segment.slowdown = {
+            drawn_slowdown(segment.slowdown.compute_slowdown_ppm, errors.compute_slowdown, compute),
+            drawn_slowdown(segment.slowdown.communication_slowdown_ppm,
+                           errors.communication_slowdown, communication)};
+    }
+    for (LinkParameters& tier : link.tiers) {
+        draw_link(tier, normal);
+    }
+}
+
+// Every choice's step in every draw.
+struct Draws {
+    std::vector<std::vector<Duration>> expected;  // [choice][draw]: parameters drawn
+    std::vector<std::vector<Duration>> single;    // and varied
+};
+
+// A step up to its closing part.
+class PartlySimulated {
+  public:
+    PartlySimulated(const StepInput& input, const SyncSettings& sync)
+        : PartlySimulated(input, StepBeforeClosing(input, sync)) {}
+
+    [[nodiscard]] Duration step_with(const Program& closing) const {
+        check_length(longest_seconds_ +
+                     largest_slowdown(classes_) * longest_possible_seconds(closing));
+        return close_step(closing, classes_, progress_).step();
+    }
+
+  private:
+    PartlySimulated(const StepInput& input, const StepBeforeClosing& before)
+        : longest_seconds_(before.longest_possible_seconds()),
+          classes_(input.classes),
+          progress_(before.simulate()) {}
+
+    double longest_seconds_;
+    std::vector<RankClass> classes_;
+    std::vector<RankProgress> progress_;
+};
+
+Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choices) {
+    const Variation variation = input.variation.value_or(Variation{});
+    Draws result;
+    result.expected.resize(choices.size());
+    result.single.resize(choices.size());
+    std::vector<BucketPlan> plans;
+    for (const SyncSettings& choice : choices) {
+        plans.push_back(
+            make_plan(input.workload.gradients, input.workload.readiness, choice.policy));
+    }
+    Normal normal(variation.seed);
+    Program program;
+    for (std::size_t draw = 0; draw < draws; ++draw) {
+        StepInput drawn = input;
+        draw_link(drawn.link, normal);
+        scale_computing(drawn, 1 + variation.compute_standard_error * normal());
+        StepInput varied = drawn;
+        vary_operations(varied, variation, normal);
+        const PartlySimulated expected(drawn, choices.front());
+        const PartlySimulated single(varied, choices.front());
+        for (std::size_t i = 0; i < choices.size(); ++i) {
+            build_closing(drawn, choices[i], plans[i], program);
+            result.expected[i].push_back(expected.step_with(program));
+            build_closing(varied, choices[i], plans[i], program);
+            vary_collectives(program, variation, normal);
+            result.single[i].push_back(single.step_with(program));
+        }
+    }
+    return result;
+}
+
+template <typename Value>
+Value sorted_at(std::vector<Value> values, double q) {
+    std::sort(values.begin(), values.end());
+    const double at = std::round(q * static_cast<double>(values.size() - 1));
+    return values[static_cast<std::size_t>(at)];
+}
+
+bool has_errors(const LinkParameters& link) {
+    const auto uncertain = [](const auto& segment) { return segment.errors.has_value(); };
+    return std::any_of(link.segments.begin(), link.segments.end(), uncertain) ||
+           std::any_of(link.interference.begin(), link.interference.end(), uncertain) ||
+           std::any_of(link.tiers.begin(), link.tiers.end(), has_errors);
+}
+
+}  // namespace
+
+bool is_uncertain(const StepInput& input) {
+    return input.variation.has_value() || has_errors(input.link);
+}
+
+std::vector<StepConfidence> confidence_of(const StepInput& input,
+                                          const std::vector<SyncSettings>& choices,
+                                          double tolerance) {
+    invariant(!choices.empty(), "there is a choice to be sure of");
+    const Draws steps = draw_steps(input, choices);
+    std::vector<std::vector<double>> regrets(choices.size());
+    for (std::size_t draw = 0; draw < draws; ++draw) {
+        Duration best = steps.expected.front()[draw];
+        for (const std::vector<Duration>& choice : steps.expected) {
+            best = std::min(best, choice[draw]);
+        }
+        for (std::size_t i = 0; i < choices.size(); ++i) {
+            const auto over = static_cast<double>((steps.expected[i][draw] - best).count());
+            regrets[i].push_back(best.count() > 0 ? over / static_cast<double>(best.count()) : 0.0);
+        }
+    }
+    std::vector<StepConfidence> result;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+        double sum = 0;
+        for (const double regret : regrets[i]) {
+            sum += regret;
+        }
+        result.push_back({.low = sorted_at(steps.single[i], tail),
+                          .high = sorted_at(steps.single[i], 1 - tail),
+                          .expected_regret = sum / static_cast<double>(draws),
+                          .told_from_best = sorted_at(regrets[i], seldom) > tolerance});
+    }
+    return result;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,187 @@
+#include "sim/predict/percentiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "sim/base/invariant.h"
+#include "sim/engine/step_parts.h"
+#include "sim/engine/varied_steps.h"
+#include "sim/program/step_programs.h"
+
+namespace bucketwise {
+namespace {
+
+// What one step draws, whatever its plan.
+struct Draw {
+    std::vector<double> forward;  // factor of each operation
+    std::vector<double> backward;
+    std::vector<RankClass> classes;
+    double optimizer = 1;
+    std::vector<double> collectives;  // factor of the k-th of the closing part
+};
+
+class DrawnSteps {
+  public:
+    DrawnSteps(const StepInput& input, const std::vector<SyncSettings>& choices)
+        : input_(input),
+          variation_(input.variation.value_or(Variation{})),
+          normal_(variation_.seed),
+          before_(input, choices.front()) {
+        for (const SyncSettings& choice : choices) {
+            const BucketPlan plan =
+                make_plan(input.workload.gradients, input.workload.readiness, choice.policy);
+            closings_.emplace_back();
+            build_closing(input, choice, plan, closings_.back());
+            most_collectives_ = std::max(most_collectives_, closings_.back().collectives.size());
+            check(closings_.back());
+        }
+    }
+
+    // One step with each choice.
+    void next(std::vector<Duration>& steps) {
+        draw();
+        const auto vary_early = [this](Program program) {
+            vary_instructions(program);
+            vary_collectives(program, variation_, normal_);
+            return program;
+        };
+        const std::vector<RankProgress> progress = before_.simulate(vary_early, draw_.classes);
+        for (std::size_t i = 0; i < closings_.size(); ++i) {
+            program_ = closings_[i];
+            vary_instructions(program_);
+            for (std::size_t k = 0; k < program_.collectives.size(); ++k) {
+                Duration& time = program_.collectives[k].time;
+                time = scaled(time, draw_.collectives[k]);
+            }
+            steps[i] = close_step(program_, draw_.classes, progress).step();
+        }
+    }
+
+  private:
+    // No draw of the step can last longer: deviates lie within 4 sigmas, and the slowest rank's
+    // within 40.
+    void check(const Program& closing) const {
+        const double computing = (1 + 4 * variation_.compute_spread) *
+                                 (1 + 4 * variation_.operation_spread) *
+                                 variation_.straggler_slowdown * (1 + 40 * variation_.rank_spread);
+        check_length((1 + 4 * variation_.collective_spread) * computing *
+                     (before_.longest_possible_seconds() +
+                      largest_slowdown(input_.classes) * longest_possible_seconds(closing)));
+    }
+
+    void draw() {
+        const double whole = 1 + variation_.compute_spread * normal_();
+        const auto draw_operations = [&](std::vector<double>& factors, std::size_t count) {
+            factors.resize(count);
+            for (double& factor : factors) {
+                factor = std::max(whole, 0.0) *
+                         std::max(1 + variation_.operation_spread * normal_(), 0.0);
+            }
+        };
+        draw_operations(draw_.forward, input_.workload.forward.size());
+        draw_operations(draw_.backward, input_.workload.backward.size());
+        draw_.optimizer = whole;
+        draw_.classes = varied_classes(input_.classes, input_.group.ranks, variation_, normal_);
+        draw_.collectives.resize(most_collectives_);
+        for (double& factor : draw_.collectives) {
+            factor = 1 + variation_.collective_spread * normal_();
+        }
+    }
+
+    void vary_instructions(Program& program) const {
+        for (Instruction& instruction : program.instructions) {
+            const auto subject = static_cast<std::size_t>(instruction.subject);
+            const double factor =
+                instruction.kind == InstructionKind::forward     ? draw_.forward[subject]
+                : instruction.kind == InstructionKind::backward  ? draw_.backward[subject]
+                : instruction.kind == InstructionKind::optimizer ? draw_.optimizer
+                                                                 : 1.0;
+            if (factor != 1.0) {
+                instruction.device = scaled(instruction.device, factor);
+            }
+        }
+    }
+
+    const StepInput& input_;
+    Variation variation_;
+    Normal normal_;
+    StepBeforeClosing before_;
+    std::vector<Program> closings_;  // by choice
+    std::size_t most_collectives_ = 0;
+    Draw draw_;
+    Program program_;
+};
+
+Duration sorted_at(const std::vector<Duration>& sorted, double q) {
+    const double at = std::round(q * static_cast<double>(sorted.size() - 1));
+    return sorted[static_cast<std::size_t>(at)];
+}
+
+// The least, of those alike the one at `preferred`.
+std::size_t least(const std::vector<PercentileRow>& rows, Duration StepPercentiles::*percentile,
+                  std::size_t preferred) {
+    std::size_t best = preferred;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i].steps.*percentile < rows[best].steps.*percentile) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+std::vector<StepPercentiles> percentiles_of(const StepInput& input,
+                                            const std::vector<SyncSettings>& choices,
+                                            std::int64_t draws) {
+    invariant(!choices.empty() && draws > 0, "there is a choice and a draw");
+    DrawnSteps drawn(input, choices);
+    std::vector<std::vector<Duration>> by_choice(choices.size());
+    std::vector<Duration> steps(choices.size());
+    for (std::int64_t i = 0; i < draws; ++i) {
+        drawn.next(steps);
+        for (std::size_t k = 0; k < choices.size(); ++k) {
+            by_choice[k].push_back(steps[k]);
+        }
+    }
+    std::vector<StepPercentiles> result;
+    for (std::vector<Duration>& sorted : by_choice) {
+        std::sort(sorted.begin(), sorted.end());
+        result.push_back({.p50 = sorted_at(sorted, 0.50),
+                          .p90 = sorted_at(sorted, 0.90),
+                          .p95 = sorted_at(sorted, 0.95),
+                          .p99 = sorted_at(sorted, 0.99)});
+    }
+    return result;
+}
+
+PercentileTable percentile_table(const StepInput& input, const SyncRequest& request,
+                                 const Prediction& prediction, std::int64_t draws) {
+    PercentileTable table;
+    table.draws = draws;
+    std::vector<SyncSettings> choices;
+    for (const std::size_t row : rows_that_matter(prediction)) {
+        const Evaluation& evaluation = prediction.sweep[row];
+        if (row == prediction.best) {
+            table.fastest = table.rows.size();
+        }
+        table.rows.push_back({.cap = evaluation.cap});
+        choices.push_back(settings_with_cap(request, evaluation.cap));
+    }
+    table.rows.push_back({.cap = prediction.default_cap.cap});
+    choices.push_back(settings_with_cap(default_request_of(request), std::nullopt));
+    if (prediction.default_is_fastest) {
+        table.fastest = table.default_row();
+    }
+    const std::vector<StepPercentiles> percentiles = percentiles_of(input, choices, draws);
+    for (std::size_t i = 0; i < table.rows.size(); ++i) {
+        table.rows[i].steps = percentiles[i];
+    }
+    table.best_p50 = least(table.rows, &StepPercentiles::p50, table.fastest);
+    table.best_p99 = least(table.rows, &StepPercentiles::p99, table.fastest);
+    return table;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,56 @@
+// Percentiles of single steps under what varies from step to step: computing, operations,
+// collectives, ranks, stragglers. Nothing is drawn here of what a fit leaves open
+// (sim/predict/confidence.h); these are the steps of one machine, as it is described.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/plan/strategy.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/program.h"
+
+namespace bucketwise {
+
+struct StepPercentiles {
+    Duration p50{0};
+    Duration p90{0};
+    Duration p95{0};
+    Duration p99{0};
+    bool operator==(const StepPercentiles&) const = default;
+};
+
+// By choice: ways to synchronise that differ in their bucket plans only. Every draw is the same
+// step for all of them: how long each operation takes, which rank is slowest, and the k-th
+// collective's deviation. Drawn from the seed in `input`: the same input gives the same answer. The
+// accumulated micro-steps of one step vary alike. The percentile q of n steps is the one at rank q
+// (n - 1), rounded. Throws InputError when a drawn step could last longer than longest_duration.
+std::vector<StepPercentiles> percentiles_of(const StepInput& input,
+                                            const std::vector<SyncSettings>& choices,
+                                            std::int64_t draws);
+
+struct PercentileRow {
+    std::optional<Bytes> cap = {};  // none: the strategy has no cap
+    StepPercentiles steps = {};
+    bool operator==(const PercentileRow&) const = default;
+};
+
+// Of a prediction: its caps that matter, thinned out if they are many, and the framework's default.
+struct PercentileTable {
+    std::int64_t draws = 0;
+    std::vector<PercentileRow> rows;  // by rising cap; the default last
+    // Indices into rows: the prediction's fastest, and, each percentile on its own, the least.
+    std::size_t fastest = 0;
+    std::size_t best_p50 = 0;
+    std::size_t best_p99 = 0;
+    bool operator==(const PercentileTable&) const = default;
+
+    [[nodiscard]] std::size_t default_row() const { return rows.size() - 1; }
+};
+
+PercentileTable percentile_table(const StepInput& input, const SyncRequest& request,
+                                 const Prediction& prediction, std::int64_t draws);
+
+}  // namespace bucketwise

@@ -1,0 +1,444 @@
+#include "sim/predict/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+#include "sim/engine/step_parts.h"
+#include "sim/program/step_programs.h"
+
+namespace bucketwise {
+namespace {
+
+std::vector<Bytes> launched_bytes(const Program& program, const BucketPlan& plan) {
+    std::vector<Bytes> sizes;
+    for (const Collective& collective : program.collectives) {
+        if (collective.bucket) {
+            sizes.push_back(plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+        }
+    }
+    return sizes;
+}
+
+std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes> caps,
+                                        const Progress& progress) {
+    std::sort(caps.begin(), caps.end());
+    caps.erase(std::unique(caps.begin(), caps.end()), caps.end());
+    std::vector<Evaluation> sweep;
+    for (const Bytes cap : caps) {
+        sweep.push_back(evaluator.evaluate(cap));
+        progress(static_cast<double>(sweep.size()) / static_cast<double>(caps.size()));
+    }
+    return sweep;
+}
+
+std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth, Bytes total,
+                                            const Progress& progress) {
+    std::vector<Evaluation> sweep;
+    std::vector<Bucket> last_buckets;
+    const double full = std::log(static_cast<double>(total.count) + 1);
+    std::optional<Bytes> cap = Bytes{1};
+    while (cap) {
+        BucketPlan plan = evaluator.plan(cap);
+        progress(std::min(std::log(static_cast<double>(cap->count)) / full, 1.0));
+        const Bytes here = *cap;
+        cap = next_cap(plan.same_plan, growth);
+        // A bucket that fills with the last gradient is no other plan than one left open.
+        if (plan.buckets == last_buckets) {
+            sweep.back().same_plan.highest = plan.same_plan.highest;
+        } else {
+            sweep.push_back(evaluator.evaluate(here, plan));
+            last_buckets = std::move(plan.buckets);
+        }
+    }
+    for (Evaluation& evaluation : sweep) {
+        evaluation.cap = roundest_cap(evaluation.same_plan);
+    }
+    return sweep;
+}
+
+bool within_plateau(Duration step, Duration fastest) {
+    return static_cast<double>(step.count()) <=
+           static_cast<double>(fastest.count()) * (1 + plateau_tolerance);
+}
+
+// Also when the parameters are too uncertain to tell.
+bool within_plateau(const Evaluation& evaluation, Duration fastest) {
+    return within_plateau(evaluation.times.step(), fastest) ||
+           (evaluation.confidence && !evaluation.confidence->told_from_best);
+}
+
+// Consecutive caps whose steps are within the tolerance of the fastest.
+struct Run {
+    std::size_t first = 0;
+    std::size_t last = 0;
+};
+
+double cap_of(const Evaluation& e) {
+    return static_cast<double>(e.cap.value_or(default_bucket_cap).count);
+}
+
+double width_of(const std::vector<Evaluation>& sweep, const Run& run) {
+    return cap_of(sweep[run.last]) - cap_of(sweep[run.first]);
+}
+
+// Whether each row is within the plateau. A row whose confidence was not asked for lies there too
+// if the nearest rows on both sides whose was cannot be told from the best.
+std::vector<char> plateau_rows(const std::vector<Evaluation>& sweep, Duration fastest) {
+    std::vector<char> within;
+    for (const Evaluation& evaluation : sweep) {
+        within.push_back(within_plateau(evaluation, fastest) ? 1 : 0);
+    }
+    std::optional<std::size_t> last_sure;
+    for (std::size_t i = 0; i < sweep.size(); ++i) {
+        if (!sweep[i].confidence) {
+            continue;
+        }
+        const bool both = last_sure && !sweep[*last_sure].confidence->told_from_best &&
+                          !sweep[i].confidence->told_from_best;
+        if (both) {
+            std::fill(within.begin() + static_cast<std::ptrdiff_t>(*last_sure),
+                      within.begin() + static_cast<std::ptrdiff_t>(i), 1);
+        }
+        last_sure = i;
+    }
+    return within;
+}
+
+std::vector<Run> runs_within_plateau(const std::vector<Evaluation>& sweep, Duration fastest) {
+    const std::vector<char> within = plateau_rows(sweep, fastest);
+    std::vector<Run> runs;
+    for (std::size_t i = 0; i < sweep.size(); ++i) {
+        if (within[i] == 0) {
+            continue;
+        }
+        if (runs.empty() || runs.back().last + 1 != i) {
+            runs.push_back({i, i});
+        }
+        runs.back().last = i;
+    }
+    return runs;
+}
+
+// How long a cap is to type: the number of its digits.
+std::size_t digits_of(const Evaluation& e) {
+    return fmt::format("{}", typed_mib(e.cap.value_or(default_bucket_cap))).size();
+}
+
+// Among the caps of a run whose step is exactly the fastest, the one that is shortest to type in
+// the middle half of the run, where a neighbour is no slower; else the one nearest to the middle.
+std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, const Run& run,
+                                       Duration fastest) {
+    const double middle = (cap_of(sweep[run.first]) + cap_of(sweep[run.last])) / 2;
+    const auto rank = [&](std::size_t i) {
+        const double off = std::abs(cap_of(sweep[i]) - middle);
+        const bool central = off <= width_of(sweep, run) / 4;
+        return std::tuple(!central, central ? digits_of(sweep[i]) : 0, off);
+    };
+    std::optional<std::size_t> chosen;
+    for (std::size_t i = run.first; i <= run.last; ++i) {
+        if (sweep[i].times.step() == fastest && (!chosen || rank(i) < rank(*chosen))) {
+            chosen = i;
+        }
+    }
+    return chosen;
+}
+
+// --- confidence ---
+
+constexpr std::size_t most_uncertain_rows = 24;
+constexpr double worth_a_closer_look = 0.02;  // over the fastest step
+
+// The rows close to the fastest, thinned out evenly if they are many, and the ends.
+std::vector<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep,
+                                            Duration fastest) {
+    std::vector<std::size_t> close;
+    for (std::size_t i = 0; i < sweep.size(); ++i) {
+        const double over = static_cast<double>(sweep[i].times.step().count()) /
+                            std::max(static_cast<double>(fastest.count()), 1.0);
+        if (sweep.size() <= most_uncertain_rows || over <= 1 + worth_a_closer_look) {
+            close.push_back(i);
+        }
+    }
+    std::set<std::size_t> rows{0, sweep.size() - 1};
+    const double stride =
+        std::max(1.0, static_cast<double>(close.size()) / static_cast<double>(most_uncertain_rows));
+    for (double at = 0; at < static_cast<double>(close.size()); at += stride) {
+        rows.insert(close[static_cast<std::size_t>(at)]);
+    }
+    const auto best = std::find_if(close.begin(), close.end(),
+                                   [&](std::size_t i) { return sweep[i].times.step() == fastest; });
+    rows.insert(*best);
+    return {rows.begin(), rows.end()};
+}
+
+Duration fastest_step(const std::vector<Evaluation>& sweep) {
+    return std::min_element(
+               sweep.begin(), sweep.end(),
+               [](const auto& a, const auto& b) { return a.times.step() < b.times.step(); })
+        ->times.step();
+}
+
+// Of the rows that matter, and of the default.
+void add_confidence(const StepInput& input, const SyncRequest& request,
+                    const SyncRequest& default_request, Prediction& prediction) {
+    std::vector<Evaluation*> rows;
+    std::vector<SyncSettings> choices;
+    for (const std::size_t row :
+         rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep))) {
+        rows.push_back(&prediction.sweep[row]);
+        choices.push_back(settings_with_cap(request, rows.back()->cap));
+    }
+    rows.push_back(&prediction.default_cap);
+    choices.push_back(settings_with_cap(default_request, std::nullopt));
+    const std::vector<StepConfidence> confidences =
+        confidence_of(input, choices, plateau_tolerance);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        rows[i]->confidence = confidences[i];
+    }
+}
+
+// The row that is expected to cost least over the best in hindsight. The fastest, unless another
+// one is better by more than a draw of lots would be.
+std::size_t least_expected_regret(const Prediction& prediction) {
+    const auto regret_of = [&](std::size_t i) {
+        const auto& confidence = prediction.sweep[i].confidence;
+        return confidence ? confidence->expected_regret : 1e300;
+    };
+    std::size_t least = prediction.best;
+    for (std::size_t i = 0; i < prediction.sweep.size(); ++i) {
+        if (regret_of(i) + noticeable_regret < regret_of(least)) {
+            least = i;
+        }
+    }
+    return least;
+}
+
+// The fastest step; where several caps tie, one that is furthest from where the step gets slower.
+void choose_best(Prediction& prediction) {
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    const Duration fastest = fastest_step(sweep);
+    const std::vector<Run> runs = runs_within_plateau(sweep, fastest);
+    double widest = -1;
+    for (const Run& run : runs) {
+        const std::optional<std::size_t> chosen = most_robust(sweep, run, fastest);
+        if (chosen && width_of(sweep, run) > widest) {
+            widest = width_of(sweep, run);
+            prediction.best = *chosen;
+        }
+    }
+    prediction.best = least_expected_regret(prediction);
+    prediction.plateau_low = prediction.plateau_high = prediction.best;
+    for (const Run& run : runs) {
+        if (run.first <= prediction.best && prediction.best <= run.last) {
+            prediction.plateau_low = run.first;
+            prediction.plateau_high = run.last;
+        }
+    }
+}
+
+// --- notes ---
+
+// All-reduces of sizes that the link was not measured with.
+void note_extrapolation(const StepInput& input, Prediction& prediction) {
+    const Provenance& from = input.link.provenance;
+    if (!from.smallest_message || !from.largest_message) {
+        return;
+    }
+    std::vector<Bytes> sizes = prediction.default_cap.bucket_bytes;
+    const std::vector<Bytes>& best = prediction.sweep[prediction.best].bucket_bytes;
+    sizes.insert(sizes.end(), best.begin(), best.end());
+    const auto beyond = std::find_if(sizes.begin(), sizes.end(), [&](Bytes size) {
+        return size < *from.smallest_message || size > *from.largest_message;
+    });
+    if (beyond != sizes.end()) {
+        prediction.notes.push_back(fmt::format(
+            "link {} was measured with messages of {} to {} bytes; an all-reduce of {} is an "
+            "extrapolation",
+            input.link.name, from.smallest_message->count, from.largest_message->count,
+            beyond->count));
+    }
+}
+
+}  // namespace
+
+SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap) {
+    request.bucket_cap = cap;
+    return settings_for(request);
+}
+
+SyncRequest default_request_of(SyncRequest request) {
+    request.bucket_cap_list.clear();
+    request.first_bucket.reset();
+    return request;
+}
+
+std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
+    const std::vector<std::size_t> close =
+        rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep));
+    std::set<std::size_t> rows(close.begin(), close.end());
+    rows.insert(prediction.best);
+    return {rows.begin(), rows.end()};
+}
+
+Evaluator::Evaluator(const StepInput& input, SyncRequest request)
+    : input_(input), request_(std::move(request)) {
+    const SyncSettings sync = settings(std::nullopt);
+    const StepBeforeClosing before(input, sync);
+    seconds_before_closing_ = before.longest_possible_seconds();
+    communication_before_closing_ = before.communication();
+    const auto unlaunched = [](Program program) {
+        return with_free_launches(with_free_communication(std::move(program)));
+    };
+    before_closing_ = before.simulate();
+    before_closing_if_free_ = before.simulate(with_free_communication);
+    before_closing_unlaunched_ = before.simulate(unlaunched);
+}
+
+SyncSettings Evaluator::settings(std::optional<Bytes> cap) const {
+    return settings_with_cap(request_, cap);
+}
+
+BucketPlan Evaluator::plan(std::optional<Bytes> cap) const {
+    return make_plan(input_.workload.gradients, input_.workload.readiness, settings(cap).policy);
+}
+
+Program Evaluator::program(std::optional<Bytes> cap) const {
+    return on_slowest_rank(build_program(input_, settings(cap), plan(cap)), input_.classes);
+}
+
+Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan) {
+    build_closing(input_, settings(cap), plan, program_);
+    check_length(seconds_before_closing_ +
+                 largest_slowdown(input_.classes) * longest_possible_seconds(program_));
+
+    Evaluation evaluation;
+    if (has_cap(request_)) {
+        evaluation.cap = cap.value_or(default_bucket_cap);
+    }
+    evaluation.same_plan = plan.same_plan;
+    evaluation.bucket_bytes = launched_bytes(program_, plan);
+    evaluation.communication = communication_before_closing_ + time_on_wire(program_);
+    evaluation.times = close_step(program_, input_.classes, before_closing_);
+    program_ = with_free_communication(std::move(program_));
+    evaluation.exposed = evaluation.times.step() -
+                         close_step(program_, input_.classes, before_closing_if_free_).step();
+    return evaluation;
+}
+
+Binding Evaluator::binding(std::optional<Bytes> cap) const {
+    Program program;
+    build_closing(input_, settings(cap), plan(cap), program);
+    const auto step_from = [&](const std::vector<RankProgress>& before) {
+        return close_step(program, input_.classes, before).step();
+    };
+    const Duration step = step_from(before_closing_);
+    program = with_free_communication(std::move(program));
+    const Duration no_communication = step_from(before_closing_if_free_);
+    program = with_free_launches(std::move(program));
+    const Duration nothing_but_compute = step_from(before_closing_unlaunched_);
+    return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
+}
+
+Prediction predict(const StepInput& input, const SyncRequest& request,
+                   const std::vector<Bytes>& caps, const Progress& progress) {
+    Evaluator evaluator(input, request);
+    Prediction prediction;
+    if (!has_cap(request)) {
+        prediction.sweep.push_back(evaluator.evaluate(std::nullopt));
+        prediction.every_plan = true;
+    } else if (!caps.empty()) {
+        prediction.sweep = evaluate_listed(evaluator, caps, progress);
+    } else {
+        const double growth = growth_of_caps(input.workload.gradients.size());
+        prediction.every_plan = growth == 1.0;
+        prediction.sweep =
+            evaluate_every_plan(evaluator, growth, input.workload.gradient_bytes(), progress);
+        if (!prediction.every_plan) {
+            prediction.notes.emplace_back(
+                "more than 2,000 gradients: caps rise by at least 1 % between plans, some plans "
+                "are left out");
+        }
+    }
+    const SyncRequest default_request = default_request_of(request);
+    Evaluator defaults(input, default_request);
+    prediction.default_cap = defaults.evaluate(std::nullopt);
+    if (has_cap(request) && request.bucket_cap) {
+        prediction.configured = evaluator.evaluate(request.bucket_cap);
+    }
+    if (is_uncertain(input)) {
+        add_confidence(input, request, default_request, prediction);
+    }
+    choose_best(prediction);
+    note_extrapolation(input, prediction);
+    const Duration default_step = prediction.default_cap.times.step();
+    prediction.default_is_fastest =
+        caps.empty() && has_cap(request) && default_step < fastest_step(prediction.sweep);
+    prediction.keep_default = within_plateau(default_step, prediction.fastest().times.step());
+    prediction.binding = prediction.default_is_fastest
+                             ? defaults.binding(std::nullopt)
+                             : evaluator.binding(prediction.sweep[prediction.best].cap);
+    return prediction;
+}
+
+double growth_of_caps(std::size_t gradients) {
+    constexpr std::size_t most_for_every_plan = 2000;
+    constexpr double growth_beyond = 1.01;
+    return gradients <= most_for_every_plan ? 1.0 : growth_beyond;
+}
+
+std::optional<Bytes> next_cap(const CapRange& range, double growth) {
+    if (!range.highest) {
+        return std::nullopt;
+    }
+    const auto grown = static_cast<std::int64_t>(static_cast<double>(range.lowest.count) * growth);
+    return Bytes{std::max(range.highest->count + 1, grown)};
+}
+
+double typed_mib(Bytes cap) {
+    double scale = 1;
+    for (int decimals = 0; decimals <= 9; ++decimals, scale *= 10) {
+        const double candidate = std::ceil(to_mib(cap) * scale) / scale;
+        if (static_cast<std::int64_t>(candidate * static_cast<double>(bytes_per_mib)) ==
+            cap.count) {
+            return candidate;
+        }
+    }
+    return to_mib(cap);
+}
+
+Bytes roundest_cap(const CapRange& range) {
+    const std::int64_t highest =
+        range.highest ? range.highest->count : std::numeric_limits<std::int64_t>::max();
+    const auto within = [&](std::int64_t bytes) {
+        return range.lowest.count <= bytes && bytes <= highest;
+    };
+    if (within(default_bucket_cap.count)) {
+        return default_bucket_cap;
+    }
+    // A cap is typed in MiB and truncated to bytes; fractions below a thousandth of a MiB are typed
+    // nowhere, so finer ranges keep their exact lowest byte.
+    for (const std::int64_t thousandths : {1'000'000, 500'000, 100'000, 50'000, 10'000, 5'000,
+                                           1'000, 500, 250, 100, 50, 25, 10, 5, 1}) {
+        const double step_mib = static_cast<double>(thousandths) / 1000;
+        const double first = std::ceil(to_mib(range.lowest) / step_mib);
+        for (const double multiple : {first, first + 1}) {
+            const auto bytes =
+                static_cast<std::int64_t>(multiple * static_cast<double>(thousandths) / 1000 *
+                                          static_cast<double>(bytes_per_mib));
+            if (within(bytes)) {
+                return {bytes};
+            }
+        }
+    }
+    return range.lowest;
+}
+
+}  // namespace bucketwise

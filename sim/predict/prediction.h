@@ -1,0 +1,161 @@
+// The sweep: the step at every cap that matters, the best of them, and what binds it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/engine/engine.h"
+#include "sim/frameworks/framework.h"
+#include "sim/link/link_presets.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
+#include "sim/predict/confidence.h"
+#include "sim/program/program.h"
+
+namespace bucketwise {
+
+// One plan, simulated.
+struct Evaluation {
+    std::optional<Bytes> cap;  // none: the strategy has no cap to vary
+    CapRange same_plan;  // every cap in this range gives the same plan; meaningless without a cap
+    std::vector<Bytes> bucket_bytes;  // in launch order
+    StepTimes times;
+    Duration communication{0};  // all collectives, each as long as it takes alone on the link
+    Duration exposed{0};        // what the step would lose if communication were free
+    std::optional<StepConfidence> confidence = {};  // where there is something to draw
+    bool operator==(const Evaluation&) const = default;
+};
+
+// The step split by what would have to be free to save it: communication, then launching, then the
+// rest. Sums to the step.
+struct Binding {
+    Duration communication{0};
+    Duration launch{0};
+    Duration compute{0};
+    bool operator==(const Binding&) const = default;
+};
+
+// The same step at one end of what a preset link leaves open.
+struct LinkEnd {
+    PresetEnd end = PresetEnd::slow;
+    Evaluation best;          // the fastest there
+    Duration with_choice{0};  // the step with what is advised for the typical link
+    bool operator==(const LinkEnd&) const = default;
+
+    // What that costs over the fastest, as a share.
+    [[nodiscard]] double regret() const {
+        const double least = std::max(static_cast<double>(best.times.step().count()), 1.0);
+        return static_cast<double>((with_choice - best.times.step()).count()) / least;
+    }
+};
+
+struct Prediction {
+    std::vector<Evaluation> sweep;  // by rising cap
+    // Index into sweep: the fastest, or where parameters are uncertain the one with the least
+    // expected regret.
+    std::size_t best = 0;
+    Evaluation default_cap;  // the framework's default
+    // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where
+    // that beats every cap that can be named, the fastest step is the default's.
+    bool default_is_fastest = false;
+    bool keep_default =
+        false;  // the advice: the default is within plateau_tolerance of the fastest
+    std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
+    std::size_t plateau_low = 0;   // indices into sweep: the run of caps around the best whose step
+    std::size_t plateau_high = 0;  // is within plateau_tolerance of it
+    Binding binding;               // of the fastest step
+    bool every_plan = false;       // whether the sweep holds every plan that any cap can give
+    std::vector<std::string> notes;
+    // What to type into each framework: framework_settings() (sim/frameworks/framework_advice.h)
+    // fills it, not predict(), as many predictions have no use for it.
+    std::vector<FrameworkSetting> settings = {};
+    // Where the link is a preset, both ends of its range: link_ends() (sim/predict/link_ends.h),
+    // likewise.
+    std::vector<LinkEnd> link_ends = {};
+
+    [[nodiscard]] const Evaluation& fastest() const {
+        return default_is_fastest ? default_cap : sweep[best];
+    }
+};
+
+// Steps closer than this are not told apart: it is the model's own error that a measurement would
+// have to beat, not a measured noise floor.
+constexpr double plateau_tolerance = 0.005;
+
+// Simulates plans of one step. What no plan changes, all before the last backward, it simulates
+// once.
+class Evaluator {
+  public:
+    // Throws InputError when the step could last longer than longest_duration whatever the plan.
+    Evaluator(const StepInput& input, SyncRequest request);
+
+    // The plan with this cap; none: the framework's default.
+    [[nodiscard]] BucketPlan plan(std::optional<Bytes> cap) const;
+
+    // The step with this cap. Throws InputError when it could last longer than longest_duration.
+    Evaluation evaluate(std::optional<Bytes> cap) { return evaluate(cap, plan(cap)); }
+    Evaluation evaluate(std::optional<Bytes> cap, const BucketPlan& plan);
+
+    // What the step with this cap is bound by.
+    [[nodiscard]] Binding binding(std::optional<Bytes> cap) const;
+
+    // The program of the whole step on the slowest rank, for a closer look.
+    [[nodiscard]] Program program(std::optional<Bytes> cap) const;
+
+  private:
+    [[nodiscard]] SyncSettings settings(std::optional<Bytes> cap) const;
+
+    const StepInput& input_;
+    SyncRequest request_;
+    double seconds_before_closing_ = 0;  // at most
+    Duration communication_before_closing_{0};
+    // By class of ranks:
+    std::vector<RankProgress> before_closing_;
+    std::vector<RankProgress> before_closing_if_free_;     // had the broadcasts been free
+    std::vector<RankProgress> before_closing_unlaunched_;  // and launches too
+    Program program_;
+};
+
+// The request with this cap and no other; none: the framework's default.
+SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap);
+
+// The framework's default knows neither of the user's own caps.
+SyncRequest default_request_of(SyncRequest request);
+
+// Rows of the sweep that are worth a closer look, rising: those near the fastest, thinned out
+// evenly if they are many, the ends and the best.
+std::vector<std::size_t> rows_that_matter(const Prediction& prediction);
+
+using Progress = std::function<void(double done)>;  // from 0 to 1
+
+// Evaluates `caps`, or, if empty, one cap for every plan that the strategy can give. With more than
+// 2,000 gradients that could take minutes, so caps then rise by at least 1 % from plan to plan, and
+// a note says so. `request.bucket_cap` is the scenario's own cap.
+Prediction predict(const StepInput& input, const SyncRequest& request,
+                   const std::vector<Bytes>& caps, const Progress& progress);
+
+// By how much caps rise at least from plan to plan of so many gradients; 1: every plan is looked
+// at.
+double growth_of_caps(std::size_t gradients);
+
+// The first cap beyond the range, or the first that is `growth` times its lowest; none when the
+// plan is the same for every larger cap.
+std::optional<Bytes> next_cap(const CapRange& range, double growth);
+
+// Expected regrets that differ by less are a draw of lots, as shares.
+constexpr double noticeable_regret = 1e-4;
+
+// The shortest decimal number of MiB that means exactly this cap when typed, as caps are truncated
+// to whole bytes.
+double typed_mib(Bytes cap);
+
+// The roundest number of MiB in the range: the default cap if it lies within, else the one with the
+// fewest digits.
+Bytes roundest_cap(const CapRange& range);
+
+}  // namespace bucketwise

@@ -1,0 +1,364 @@
+#include "sim/predict/what_if.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/undisturbed.h"
+#include "sim/predict/prediction.h"
+#include "sim/program/step_programs.h"
+#include "sim/scenario/document_edit.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::int64_t most_points = 1'000'000'000'000'000;
+
+// Whether one names the other or a place within it.
+bool overlap(const std::string& a, const std::string& b) {
+    const std::string& shorter = a.size() < b.size() ? a : b;
+    const std::string& longer = a.size() < b.size() ? b : a;
+    return longer.compare(0, shorter.size(), shorter) == 0 &&
+           (longer.size() == shorter.size() || longer[shorter.size()] == '/');
+}
+
+// "/a/b" is a and b. Escapes stay: no key of a scenario has any.
+std::vector<std::string_view> parts_of(std::string_view pointer) {
+    std::vector<std::string_view> parts;
+    while (!pointer.empty() && pointer.front() == '/') {
+        pointer.remove_prefix(1);
+        const std::size_t end = std::min(pointer.find('/'), pointer.size());
+        parts.push_back(pointer.substr(0, end));
+        pointer.remove_prefix(end);
+    }
+    return parts;
+}
+
+bool is_within(const std::string& pointer, std::string_view section) {
+    const std::vector<std::string_view> parts = parts_of(pointer);
+    return !parts.empty() && parts.front() == section;
+}
+
+std::int64_t read_link_value(const LinkCost& cost, const JsonPlace& place) {
+    return cost.kind == LinkCost::Kind::bandwidth ? read_bandwidth_gb_per_s(place).count
+                                                  : read_duration_us(place).count();
+}
+
+void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t value) {
+    LinkParameters& link = cost.tier ? whole.tiers[*cost.tier] : whole;
+    switch (cost.kind) {
+        case LinkCost::Kind::latency:
+            link.segments[cost.segment].latency = Duration{value};
+            return;
+        case LinkCost::Kind::bandwidth:
+            link.segments[cost.segment].bandwidth = {value};
+            return;
+        case LinkCost::Kind::launch:
+            link.launch = Duration{value};
+            return;
+        case LinkCost::Kind::meeting:
+            link.meeting = Duration{value};
+            return;
+        case LinkCost::Kind::message:
+            link.message = Duration{value};
+            return;
+    }
+}
+
+bool names_link_file(const Json& document) {
+    const Json::json_pointer place("/cluster/link");
+    return document.is_object() && document.contains(place) && document[place].is_string();
+}
+
+double seconds_in(Duration time) {
+    return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+std::optional<LinkCost> link_cost_at(const std::string& pointer) {
+    std::vector<std::string_view> parts = parts_of(pointer);
+    if (parts.size() < 3 || parts[0] != "cluster" || parts[1] != "link") {
+        return std::nullopt;
+    }
+    parts.erase(parts.begin(), parts.begin() + 2);
+    LinkCost cost;
+    if (parts.front() == "intra" || parts.front() == "inter") {
+        cost.tier = parts.front() == "intra" ? 0 : 1;
+        parts.erase(parts.begin());
+    }
+    if (parts.size() == 3 && parts[0] == "segments") {
+        const char* const end = parts[1].data() + parts[1].size();
+        const auto [last, error] = std::from_chars(parts[1].data(), end, cost.segment);
+        const bool is_latency = parts[2] == "latency_us";
+        if (error != std::errc{} || last != end ||
+            (!is_latency && parts[2] != "bandwidth_gb_per_s")) {
+            return std::nullopt;
+        }
+        cost.kind = is_latency ? LinkCost::Kind::latency : LinkCost::Kind::bandwidth;
+        return cost;
+    }
+    constexpr std::array<std::pair<std::string_view, LinkCost::Kind>, 3> fixed{
+        {{"launch_us", LinkCost::Kind::launch},
+         {"meeting_us", LinkCost::Kind::meeting},
+         {"message_us", LinkCost::Kind::message}}};
+    for (const auto& [key, kind] : fixed) {
+        if (parts.size() == 1 && parts.front() == key) {
+            cost.kind = kind;
+            return cost;
+        }
+    }
+    return std::nullopt;
+}
+
+Grid::Grid(std::vector<VariedKey> keys) : keys_(std::move(keys)) {
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+        const VariedKey& key = keys_[i];
+        for (std::size_t k = 0; k < i; ++k) {
+            if (overlap(keys_[k].pointer, key.pointer)) {
+                throw InputError("--vary", key.pointer, "keys of which none is within another",
+                                 keys_[k].pointer + " besides");
+            }
+        }
+        if (key.values.empty()) {
+            throw InputError("--vary", key.pointer, "a value", "none");
+        }
+        if (std::ssize(key.values) > most_points / points_) {
+            throw InputError("--vary", key.pointer, "at most 10^15 points in all", "more");
+        }
+        points_ *= std::ssize(key.values);
+    }
+}
+
+void Grid::locate(std::int64_t point, std::vector<std::size_t>& position) const {
+    invariant(point >= 0 && point < points_, "the point lies in the grid");
+    position.resize(keys_.size());
+    for (std::size_t i = keys_.size(); i-- > 0;) {
+        const std::int64_t values = std::ssize(keys_[i].values);
+        position[i] = static_cast<std::size_t>(point % values);
+        point /= values;
+    }
+}
+
+std::string Grid::text_of(std::int64_t point) const {
+    std::vector<std::size_t> position;
+    locate(point, position);
+    std::string text;
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+        text += fmt::format(
+            "{}{}={}", i == 0 ? "" : ", ", keys_[i].pointer,
+            keys_[i].values[position[i]].dump(-1, ' ', true, Json::error_handler_t::replace));
+    }
+    return text;
+}
+
+PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request,
+                         std::optional<Bytes> cap)
+    : before_(input, settings_with_cap(request, cap)),
+      classes_(input.classes),
+      copy_bandwidth_(input.copy_bandwidth),
+      host_issue_(input.link.host_issue),
+      host_wait_(input.link.host_wait),
+      ranks_(input.group.ranks),
+      exchanges_statistics_(request.batch_norm != BatchNormSync::local) {
+    const SyncSettings sync = settings_with_cap(request, cap);
+    if (has_cap(request)) {
+        cap_ = cap.value_or(default_bucket_cap);
+    }
+    const BucketPlan plan =
+        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+    build_closing(input, sync, plan, closing_);
+    buckets_ = std::count_if(closing_.collectives.begin(), closing_.collectives.end(),
+                             [](const Collective& c) { return c.bucket.has_value(); });
+    const Program free = with_free_communication(closing_);
+    closing_seconds_ = largest_slowdown(classes_) * longest_possible_seconds(free);
+    check_length();
+    if_free_ = close_step(free, classes_, before_.simulate(with_free_communication)).step();
+}
+
+bool PlannedStep::fits(const StepInput& input) const {
+    return input.copy_bandwidth == copy_bandwidth_ && input.link.host_issue == host_issue_ &&
+           input.link.host_wait == host_wait_ && input.classes == classes_ &&
+           (input.group.ranks == ranks_ || !exchanges_statistics_);
+}
+
+void PlannedStep::set_costs(const StepInput& input) {
+    before_.set_costs(input.group, input.link);
+    set_collective_costs(closing_, input.group, input.link);
+    check_length();
+}
+
+void PlannedStep::check_length() const {
+    double seconds = before_.longest_possible_seconds();
+    if (disturbs(closing_)) {
+        seconds += largest_slowdown(classes_) * longest_possible_seconds(closing_);
+    } else {
+        seconds += closing_seconds_ + seconds_in(time_on_wire(closing_));
+    }
+    bucketwise::check_length(seconds);
+}
+
+WhatIf PlannedStep::simulate() const {
+    WhatIf result;
+    result.cap = cap_;
+    result.buckets = buckets_;
+    result.times = close_step(closing_, classes_, before_.simulate());
+    result.exposed = result.times.step() - if_free_;
+    return result;
+}
+
+WhatIfs::WhatIfs(Json document, std::string file, FileReader read_file, const Grid& grid,
+                 const CapChoice& cap)
+    : document_(std::move(document)),
+      file_(std::move(file)),
+      read_file_(std::move(read_file)),
+      grid_(grid),
+      cap_(cap) {
+    for (const VariedKey& key : grid.keys()) {
+        link_costs_.push_back(link_cost_at(key.pointer));
+        link_values_.emplace_back();
+        if (!link_costs_.back()) {
+            continue;
+        }
+        for (const Json& value : key.values) {
+            link_values_.back().push_back(
+                read_link_value(*link_costs_.back(), {&value, file_, key.pointer}));
+        }
+    }
+}
+
+template <typename Act>
+auto WhatIfs::named(std::int64_t point, const Act& act) {
+    try {
+        return act();
+    } catch (const InputError& error) {
+        position_.clear();  // where this was left is nowhere
+        throw InputError(error.file(), error.pointer(), error.expected(),
+                         grid_.keys().empty() ? error.got()
+                                              : fmt::format("{} (point {}: {})", error.got(), point,
+                                                            grid_.text_of(point)));
+    }
+}
+
+const Scenario& WhatIfs::read(std::int64_t point) {
+    named(point, [&] { move_to(point); });
+    return scenario_;
+}
+
+WhatIf WhatIfs::evaluate(std::int64_t point) {
+    return named(point, [&] {
+        move_to(point);
+        return evaluate_here();
+    });
+}
+
+void WhatIfs::move_to(std::int64_t point) {
+    grid_.locate(point, next_position_);
+    bool reads = position_.empty();
+    for (std::size_t i = 0; i < next_position_.size() && !reads; ++i) {
+        reads = !link_costs_[i] && next_position_[i] != position_[i];
+    }
+    if (reads || grid_.keys().empty()) {
+        read_document(next_position_);
+        return;
+    }
+    for (std::size_t i = 0; i < next_position_.size(); ++i) {
+        if (next_position_[i] != position_[i]) {
+            const std::int64_t value = link_values_[i][next_position_[i]];
+            set_link_cost(scenario_.link, *link_costs_[i], value);
+            set_link_cost(input_.link, *link_costs_[i], value);
+        }
+    }
+    if (plan_ && next_position_ != position_) {
+        plan_->set_costs(input_);
+    }
+    position_ = next_position_;
+}
+
+void WhatIfs::read_document(const std::vector<std::size_t>& position) {
+    const ScenarioSections changed = changed_sections(position);
+    const bool first = position_.empty();
+    for (std::size_t i = 0; i < position.size(); ++i) {
+        const VariedKey& key = grid_.keys()[i];
+        if (key.pointer.rfind("/cluster/link/", 0) == 0 && names_link_file(document_)) {
+            inline_link(document_, file_, read_file_);
+        }
+        set_at(document_, key.pointer, key.values[position[i]], "--vary");
+    }
+    if (first) {
+        scenario_ = parse_scenario(document_, file_, read_file_);
+        input_ = step_input(scenario_);
+        plan_.reset();
+    } else {
+        const BatchNormSync batch_norm = scenario_.sync.batch_norm;
+        reread_scenario(document_, file_, read_file_, changed, scenario_);
+        if (changed.workload || scenario_.sync.batch_norm != batch_norm) {
+            input_ = step_input(scenario_);
+            plan_.reset();
+        } else {
+            set_input(changed);
+        }
+    }
+    position_ = position;
+}
+
+ScenarioSections WhatIfs::changed_sections(const std::vector<std::size_t>& position) const {
+    ScenarioSections changed;
+    for (std::size_t i = 0; i < position_.size(); ++i) {
+        if (position[i] == position_[i]) {
+            continue;
+        }
+        const std::string& pointer = grid_.keys()[i].pointer;
+        changed.name = changed.name || is_within(pointer, "name");
+        changed.workload = changed.workload || is_within(pointer, "workload");
+        changed.cluster = changed.cluster || is_within(pointer, "cluster");
+        changed.sync = changed.sync || is_within(pointer, "sync");
+        changed.step = changed.step || is_within(pointer, "step");
+        changed.variation = changed.variation || is_within(pointer, "variation");
+    }
+    return changed;
+}
+
+void WhatIfs::set_input(const ScenarioSections& changed) {
+    if (changed.sync || changed.step || changed.variation) {
+        input_ = step_input(scenario_, std::move(input_.workload));
+        plan_.reset();
+        return;
+    }
+    set_cluster(scenario_, input_);
+    if (plan_ && plan_->fits(input_)) {
+        plan_->set_costs(input_);
+    } else {
+        plan_.reset();
+    }
+}
+
+WhatIf WhatIfs::evaluate_here() {
+    SyncRequest request = scenario_.sync;
+    if (cap_.best) {
+        const Prediction prediction = predict(input_, request, {}, [](double) {});
+        const Evaluation& best = prediction.fastest();
+        return {.cap = best.cap,
+                .buckets = std::ssize(best.bucket_bytes),
+                .times = best.times,
+                .exposed = best.exposed,
+                .default_step = prediction.default_cap.times.step()};
+    }
+    if (!plan_) {
+        if (cap_.cap) {
+            request.bucket_cap_list.clear();
+        }
+        const bool given = cap_.cap && has_cap(request);
+        plan_.emplace(input_, request, given ? cap_.cap : request.bucket_cap);
+    }
+    return plan_->simulate();
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,154 @@
+// What-ifs: the step at every point of a grid, the cartesian product of values that some keys of a
+// scenario take.
+//
+// A point is read and built only as far as it differs from the one before. A link's latencies,
+// bandwidths and fixed costs change what collectives cost and nothing else, so along them a point
+// is one pass over a program that stands.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/error.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/step_parts.h"
+#include "sim/program/program.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+// A key of the scenario, by JSON pointer, and the values it takes.
+struct VariedKey {
+    std::string pointer;
+    std::vector<Json> values;
+    bool operator==(const VariedKey&) const = default;
+};
+
+// Points are numbered from 0; the last key changes fastest.
+class Grid {
+  public:
+    // Throws InputError for a key without values, the same key twice, a key within another, and
+    // more than 10^15 points.
+    explicit Grid(std::vector<VariedKey> keys);
+
+    [[nodiscard]] std::int64_t points() const { return points_; }
+    [[nodiscard]] const std::vector<VariedKey>& keys() const { return keys_; }
+
+    // Which of its values each key has at a point. `position` is overwritten.
+    void locate(std::int64_t point, std::vector<std::size_t>& position) const;
+
+    // "/cluster/ranks=8, /sync/views=true"
+    [[nodiscard]] std::string text_of(std::int64_t point) const;
+
+  private:
+    std::vector<VariedKey> keys_;
+    std::int64_t points_ = 1;
+};
+
+// Which cap each point is simulated with.
+struct CapChoice {
+    std::optional<Bytes> cap = {};  // none: the scenario's own, or else the framework's default
+    bool best = false;              // the best of all, besides
+    bool operator==(const CapChoice&) const = default;
+};
+
+struct WhatIf {
+    std::optional<Bytes> cap = {};  // none: the strategy has no cap
+    std::int64_t buckets = 0;
+    StepTimes times = {};
+    Duration exposed{0};                        // what free communication would save
+    std::optional<Duration> default_step = {};  // with CapChoice::best: at the framework's default
+    bool operator==(const WhatIf&) const = default;
+};
+
+// One plan of one step, of which link and ranks may change.
+class PlannedStep {
+  public:
+    PlannedStep(const StepInput& input, const SyncRequest& request, std::optional<Bytes> cap);
+
+    // Whether `input` differs from the one it was built of in the costs of collectives only, as far
+    // as its section cluster goes. Everything else is the same.
+    [[nodiscard]] bool fits(const StepInput& input) const;
+
+    // Throws InputError when the step could last longer than longest_duration.
+    void set_costs(const StepInput& input);
+
+    [[nodiscard]] WhatIf simulate() const;
+
+  private:
+    void check_length() const;
+
+    std::optional<Bytes> cap_;
+    StepBeforeClosing before_;
+    Program closing_;
+    std::vector<RankClass> classes_;
+    std::optional<BytesPerSecond> copy_bandwidth_;
+    Duration host_issue_;
+    Duration host_wait_;
+    std::int64_t ranks_;
+    bool exchanges_statistics_;  // whose messages depend on the number of ranks
+    std::int64_t buckets_;
+    double closing_seconds_;  // at most, but for its collectives
+    Duration if_free_;        // the step, were communication free
+};
+
+// A place of a link that only the costs of collectives depend on.
+struct LinkCost {
+    enum class Kind : std::uint8_t { latency, bandwidth, launch, meeting, message };
+    Kind kind = Kind::latency;
+    std::optional<std::size_t> tier = {};
+    std::size_t segment = 0;
+    bool operator==(const LinkCost&) const = default;
+};
+
+// The one that a pointer into a scenario names, if it does.
+std::optional<LinkCost> link_cost_at(const std::string& pointer);
+
+// Evaluates points of a grid in any order, fastest in rising order. Every thread needs its own.
+class WhatIfs {
+  public:
+    // `document` is the scenario file `file`. Throws InputError for values that a link cannot have;
+    // what is wrong with other values is found where they are read.
+    WhatIfs(Json document, std::string file, FileReader read_file, const Grid& grid,
+            const CapChoice& cap);
+
+    // Reads a point's scenario. Throws InputError, with the point, when it is none.
+    const Scenario& read(std::int64_t point);
+
+    // Throws likewise.
+    WhatIf evaluate(std::int64_t point);
+
+  private:
+    void move_to(std::int64_t point);
+    void read_document(const std::vector<std::size_t>& position);
+    [[nodiscard]] ScenarioSections changed_sections(const std::vector<std::size_t>& position) const;
+    void set_input(const ScenarioSections& changed);
+    WhatIf evaluate_here();
+    // What `act` returns; the point is added to what it complains of.
+    template <typename Act>
+    auto named(std::int64_t point, const Act& act);
+
+    Json document_;
+    std::string file_;
+    FileReader read_file_;
+    const Grid& grid_;
+    CapChoice cap_;
+    // By key; none where the scenario has to be read again. Values in picoseconds or bytes per
+    // second.
+    std::vector<std::optional<LinkCost>> link_costs_;
+    std::vector<std::vector<std::int64_t>> link_values_;
+
+    std::vector<std::size_t> position_;  // of what follows; empty: not yet read
+    std::vector<std::size_t> next_position_;
+    Scenario scenario_;
+    StepInput input_;
+    std::optional<PlannedStep> plan_;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,101 @@
+#include "sim/program/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+bool is_copy(InstructionKind kind) {
+    switch (kind) {
+        case InstructionKind::copy_buffers:
+        case InstructionKind::copy_in:
+        case InstructionKind::pack:
+        case InstructionKind::cast_down:
+        case InstructionKind::cast_up:
+        case InstructionKind::unpack:
+        case InstructionKind::copy_back:
+            return true;
+        case InstructionKind::forward:
+        case InstructionKind::backward:
+        case InstructionKind::launch:
+        case InstructionKind::wait:
+        case InstructionKind::optimizer:
+            break;
+    }
+    return false;
+}
+
+Program with_free_communication(Program program) {
+    for (Collective& collective : program.collectives) {
+        collective.time = Duration{0};
+        collective.interference = {};
+    }
+    return program;
+}
+
+Program with_slower_computing(Program program, double slowdown) {
+    for (Instruction& instruction : program.instructions) {
+        if (is_compute(instruction.kind) && !is_copy(instruction.kind)) {
+            instruction.device = scaled(instruction.device, slowdown);
+        }
+    }
+    return program;
+}
+
+double largest_slowdown(const std::vector<RankClass>& classes) {
+    const auto slowest = std::max_element(
+        classes.begin(), classes.end(),
+        [](const auto& a, const auto& b) { return a.compute_slowdown < b.compute_slowdown; });
+    return slowest == classes.end() ? 1.0 : slowest->compute_slowdown;
+}
+
+Program on_slowest_rank(Program program, const std::vector<RankClass>& classes) {
+    return classes.empty() ? program
+                           : with_slower_computing(std::move(program), largest_slowdown(classes));
+}
+
+std::vector<Program> programs_of_classes(const Program& program,
+                                         const std::vector<RankClass>& classes) {
+    if (classes.empty()) {
+        return {program};
+    }
+    std::vector<Program> programs;
+    programs.reserve(classes.size());
+    for (const RankClass& ranks : classes) {
+        programs.push_back(with_slower_computing(program, ranks.compute_slowdown));
+    }
+    return programs;
+}
+
+void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link) {
+    for (Collective& collective : program.collectives) {
+        collective.time = collective_time(collective.kind, collective.bytes, group, link);
+        collective.interference = interference_for(link, collective.bytes);
+    }
+}
+
+Program with_free_launches(Program program) {
+    for (Instruction& instruction : program.instructions) {
+        instruction.host = Duration{0};
+    }
+    return program;
+}
+
+double longest_possible_seconds(const Program& program) {
+    double picoseconds = 0;
+    std::int64_t compute_slowdown_ppm = undisturbed_ppm;
+    for (const Collective& c : program.collectives) {
+        picoseconds += static_cast<double>(c.time.count()) *
+                       static_cast<double>(c.interference.communication_slowdown_ppm) * 1e-6;
+        compute_slowdown_ppm = std::max(compute_slowdown_ppm, c.interference.compute_slowdown_ppm);
+    }
+    for (const Instruction& i : program.instructions) {
+        picoseconds += static_cast<double>(i.host.count());
+        picoseconds += static_cast<double>(i.device.count()) *
+                       static_cast<double>(compute_slowdown_ppm) * 1e-6;
+    }
+    return picoseconds * 1e-12;
+}
+
+}  // namespace bucketwise

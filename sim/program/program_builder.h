@@ -1,0 +1,333 @@
+// What a host issues, instruction by instruction: the rules behind sim/program/program.h, for it
+// and for the search of bucket plans (sim/optimum/max_plus_plan.h), which asks for the pieces of a
+// step one by one. Not for others.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/link/collective.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
+#include "sim/program/program.h"
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+enum class StepPart : std::uint8_t { opening, micro_step, last_forward, closing };
+
+// The part that the step's first instruction is in.
+inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
+    const Workload& workload = input.workload;
+    if (sync.broadcasts_buffers && !workload.buffer_groups.empty()) {
+        return StepPart::opening;
+    }
+    if (input.step.accumulation > 1 && !(workload.forward.empty() && workload.backward.empty())) {
+        return StepPart::micro_step;
+    }
+    return workload.forward.empty() ? StepPart::closing : StepPart::last_forward;
+}
+
+// Whether a comm hook narrows the bucket, and what then travels.
+inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
+    return sync.comm_hook != CommHook::none &&
+           element_size(bucket.dtype) > element_size(DType::float16);
+}
+inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
+    return hook_casts(sync, bucket) ? Bytes{bucket.size.count / element_size(bucket.dtype).count *
+                                            element_size(DType::float16).count}
+                                    : bucket.size;
+}
+
+class ProgramBuilder {
+  public:
+    ProgramBuilder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+                   Program& program)
+        : input_(input), workload_(input.workload), sync_(sync), plan_(plan), program_(program) {
+        program_.host_is_device = workload_.host_is_device;
+    }
+
+    // What is added next begins the step.
+    void begin_step() { launches_graph_ = input_.step.graph_launch.has_value(); }
+
+    void forward() {
+        for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
+            const TimedOperation& operation = workload_.forward[i];
+            add({InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i),
+                 operation.host, operation.device});
+            exchange_statistics(operation, Phase::forward, i);
+        }
+    }
+
+    void backward_without_synchronisation() {
+        for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
+            backward_operation(i);
+        }
+    }
+
+    // DDP broadcasts buffers only in a forward that follows a synchronised backward: the first
+    // micro-step's.
+    void opening() {
+        if (sync_.broadcasts_buffers) {
+            broadcast_buffers();
+        }
+    }
+
+    void closing() {
+        backward();
+        finishing_ = true;
+        if (sync_.communicates) {
+            if (sync_.policy.launch == LaunchRule::after_backward) {
+                launch_all_buckets();
+            }
+            finish_buckets();
+        }
+        finishing_ = false;
+        optimizer();
+    }
+
+    // The pieces of closing(), one by one.
+
+    void backward_operation(std::size_t i) {
+        const TimedOperation& operation = workload_.backward[i];
+        add({InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i),
+             operation.host, operation.device});
+        exchange_statistics(operation, Phase::backward, i);
+    }
+
+    // A gradient has become ready: its copy, unless that waits for the bucket to go out.
+    void collect(std::int32_t gradient) {
+        if (!sync_.copies_at_launch) {
+            copy_in(gradient);
+        }
+    }
+
+    // Its bucket goes out: its copy, if that waited for it.
+    void gather(std::int32_t gradient) {
+        if (sync_.copies_at_launch) {
+            copy_in(gradient);
+        }
+    }
+
+    // Once all its gradients are gathered. Of the bucket only dtype and size are looked at.
+    void send(const Bucket& bucket, std::size_t index) {
+        if (sync_.fused_copies) {
+            add_bucket_copy(InstructionKind::pack, bucket, index);
+        } else if (hook_casts(sync_, bucket)) {
+            add_bucket_copy(InstructionKind::cast_down, bucket, index);
+        }
+        launch(CollectiveKind::all_reduce, Phase::backward, bytes_on_wire(sync_, bucket),
+               static_cast<std::int32_t>(index));
+    }
+
+    // DDP's map of unused parameters, after the last bucket; nothing where there is none.
+    void launch_unused_map() {
+        if (sync_.reduces_unused_map) {
+            const auto parameters = static_cast<std::int64_t>(workload_.gradients.size());
+            launch(CollectiveKind::all_reduce, Phase::backward, {4 * parameters}, std::nullopt);
+        }
+    }
+
+    void wait_for(std::int32_t collective) {
+        add({InstructionKind::wait, Phase::backward, collective, input_.link.host_wait, {}});
+    }
+
+    // After the wait for its all-reduce; each of its gradients' return_copy() follows.
+    void receive(const Bucket& bucket, std::size_t index) {
+        if (sync_.fused_copies && sync_.copies_back) {
+            add_bucket_copy(InstructionKind::unpack, bucket, index);
+        } else if (hook_casts(sync_, bucket)) {
+            add_bucket_copy(InstructionKind::cast_up, bucket, index);
+        }
+    }
+
+    void return_copy(std::int32_t gradient) {
+        if (sync_.copies_back && !sync_.fused_copies) {
+            const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
+            add_copy(InstructionKind::copy_back, gradient, size);
+        }
+    }
+
+    // n updates of equal host and device time, each no earlier than it is launched, end as these
+    // two do: when the device has run all n since it was free, or the last one since it was
+    // launched.
+    void optimizer() {
+        const Duration device = input_.step.optimizer;
+        const Duration host = input_.step.optimizer_launch;
+        if (device <= Duration{0} && host <= Duration{0}) {
+            return;
+        }
+        if (host <= Duration{0}) {
+            return add({InstructionKind::optimizer, Phase::optimizer, 0, {}, device});
+        }
+        const auto updates = std::max<std::int64_t>(std::ssize(workload_.gradients), 1);
+        add({InstructionKind::optimizer, Phase::optimizer, 0, host / updates,
+             device - device / updates});
+        add({InstructionKind::optimizer, Phase::optimizer, 1, host - host / updates,
+             device / updates});
+    }
+
+  private:
+    void add(const Instruction& instruction) {
+        program_.instructions.push_back(instruction);
+        program_.instructions.back().finishing = finishing_;
+        if (input_.step.graph_launch) {
+            program_.instructions.back().host =
+                std::exchange(launches_graph_, false) ? *input_.step.graph_launch : Duration{0};
+        }
+    }
+
+    // On the one communication stream, so that it queues behind buckets, and what follows on the
+    // compute stream waits for both.
+    void exchange_statistics(const TimedOperation& operation, Phase phase, std::size_t index) {
+        if (!operation.exchange || !sync_.exchanges_statistics) {
+            return;
+        }
+        const Exchange& exchange = *operation.exchange;
+        const std::int32_t collective =
+            launch(exchange.kind, phase, exchange.buffer(input_.group.ranks), std::nullopt);
+        program_.collectives.back().statistics = {phase, static_cast<std::int32_t>(index),
+                                                  exchange.dtype};
+        add({InstructionKind::wait, phase, collective, input_.link.host_wait, {}});
+    }
+
+    void backward() {
+        count_missing_gradients();
+        std::size_t ready = 0;
+        for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
+            backward_operation(i);
+            for (std::int32_t k = 0; k < workload_.backward[i].ready_count; ++k) {
+                gradient_is_ready(workload_.readiness[ready++]);
+            }
+        }
+    }
+
+    void launch_all_buckets() {
+        for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
+            launch_bucket(bucket);
+        }
+    }
+
+    void count_missing_gradients() {
+        bucket_of_.assign(workload_.gradients.size(), 0);
+        missing_.clear();
+        for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
+            missing_.push_back(plan_.buckets[bucket].gradients.size());
+            for (const std::int32_t gradient : plan_.buckets[bucket].gradients) {
+                bucket_of_[static_cast<std::size_t>(gradient)] = bucket;
+            }
+        }
+    }
+
+    void gradient_is_ready(std::int32_t gradient) {
+        if (!sync_.communicates) {
+            return;
+        }
+        collect(gradient);
+        const std::size_t bucket = bucket_of_[static_cast<std::size_t>(gradient)];
+        if (--missing_[bucket] > 0) {
+            return;
+        }
+        if (sync_.policy.launch == LaunchRule::as_filled) {
+            launch_bucket(bucket);
+        } else if (sync_.policy.launch == LaunchRule::in_order) {
+            while (next_in_order_ < missing_.size() && missing_[next_in_order_] == 0) {
+                launch_bucket(next_in_order_++);
+            }
+        }
+    }
+
+    // With a cast, half of a copy's traffic is at the narrower side, so a copy of the mean of both
+    // sizes stands for it. Without one both sizes are the same.
+    void add_bucket_copy(InstructionKind kind, const Bucket& bucket, std::size_t index) {
+        add_copy(kind, static_cast<std::int32_t>(index),
+                 {(bucket.size + bytes_on_wire(sync_, bucket)).count / 2});
+    }
+
+    void add_copy(InstructionKind kind, std::int32_t subject, Bytes payload) {
+        if (input_.copy_bandwidth) {
+            add({kind, Phase::backward, subject, workload_.copy_launch,
+                 transfer_time(payload, *input_.copy_bandwidth)});
+        }
+    }
+
+    void copy_in(std::int32_t gradient) {
+        if (sync_.copies_in && !sync_.fused_copies) {
+            const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
+            add_copy(InstructionKind::copy_in, gradient, size);
+        }
+    }
+
+    void launch_bucket(std::size_t index) {
+        const Bucket& bucket = plan_.buckets[index];
+        for (const std::int32_t gradient : bucket.gradients) {
+            gather(gradient);
+        }
+        send(bucket, index);
+    }
+
+    std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
+                        std::optional<std::int32_t> bucket) {
+        const auto index = static_cast<std::int32_t>(program_.collectives.size());
+        program_.collectives.push_back({kind, bucket, bytes,
+                                        collective_time(kind, bytes, input_.group, input_.link),
+                                        interference_for(input_.link, bytes)});
+        add({InstructionKind::launch, phase, index, input_.link.host_issue, {}});
+        return index;
+    }
+
+    void broadcast_buffers() {
+        for (std::size_t i = 0; i < workload_.buffer_groups.size(); ++i) {
+            const BufferGroup& group = workload_.buffer_groups[i];
+            const std::int32_t collective =
+                launch(CollectiveKind::broadcast, Phase::forward, group.size, std::nullopt);
+            add({InstructionKind::wait, Phase::forward, collective, input_.link.host_wait, {}});
+            if (input_.copy_bandwidth) {
+                add({InstructionKind::copy_buffers, Phase::forward, static_cast<std::int32_t>(i),
+                     group.tensors * workload_.copy_launch,
+                     transfer_time(group.size, *input_.copy_bandwidth)});
+            }
+        }
+    }
+
+    // PyTorch waits bucket by bucket, in launch order, and copies each back before the next wait.
+    void finish_buckets() {
+        launch_unused_map();
+        for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
+            const Collective& collective = program_.collectives[i];
+            if (collective.kind != CollectiveKind::all_reduce || collective.statistics) {
+                continue;
+            }
+            wait_for(static_cast<std::int32_t>(i));
+            if (collective.bucket) {
+                finish_bucket(static_cast<std::size_t>(*collective.bucket));
+            }
+        }
+    }
+
+    void finish_bucket(std::size_t index) {
+        const Bucket& bucket = plan_.buckets[index];
+        receive(bucket, index);
+        for (const std::int32_t gradient : bucket.gradients) {
+            return_copy(gradient);
+        }
+    }
+
+    const StepInput& input_;
+    const Workload& workload_;
+    const SyncSettings& sync_;
+    const BucketPlan& plan_;
+    Program& program_;
+    std::vector<std::size_t> bucket_of_;  // by gradient
+    std::vector<std::size_t> missing_;    // by bucket: gradients not yet ready
+    std::size_t next_in_order_ = 0;
+    bool launches_graph_ = false;  // with the next instruction
+    bool finishing_ = false;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,82 @@
+#include "sim/program/step_programs.h"
+
+#include <utility>
+
+#include "sim/base/invariant.h"
+#include "sim/program/program_builder.h"
+
+namespace bucketwise {
+namespace {
+
+// Of gradients: what BatchNorm exchanges, it exchanges in every micro-step (no_sync() does not
+// reach it).
+SyncSettings no_synchronisation(const SyncSettings& sync) {
+    SyncSettings settings;
+    settings.communicates = false;
+    settings.exchanges_statistics = sync.exchanges_statistics;
+    return settings;
+}
+
+}  // namespace
+
+Program build_opening(const StepInput& input, const SyncSettings& sync) {
+    Program program;
+    const BucketPlan no_buckets;
+    ProgramBuilder builder(input, sync, no_buckets, program);
+    builder.begin_step();
+    builder.opening();
+    return program;
+}
+
+Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number) {
+    Program program;
+    const SyncSettings none = no_synchronisation(sync);
+    const BucketPlan no_buckets;
+    ProgramBuilder builder(input, none, no_buckets, program);
+    if (number == 0 && first_part(input, sync) == StepPart::micro_step) {
+        builder.begin_step();
+    }
+    builder.forward();
+    builder.backward_without_synchronisation();
+    return program;
+}
+
+Program build_last_forward(const StepInput& input, const SyncSettings& sync) {
+    Program program;
+    const SyncSettings none = no_synchronisation(sync);
+    const BucketPlan no_buckets;
+    ProgramBuilder builder(input, none, no_buckets, program);
+    if (first_part(input, sync) == StepPart::last_forward) {
+        builder.begin_step();
+    }
+    builder.forward();
+    return program;
+}
+
+void build_closing(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+                   Program& program) {
+    program.instructions.clear();
+    program.collectives.clear();
+    ProgramBuilder builder(input, sync, plan, program);
+    if (first_part(input, sync) == StepPart::closing) {
+        builder.begin_step();
+    }
+    builder.closing();
+}
+
+Program build_program(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan) {
+    invariant(input.step.accumulation >= 1, "a step has a micro-step");
+    Program program;
+    ProgramBuilder builder(input, sync, plan, program);
+    builder.begin_step();
+    builder.opening();
+    for (std::int64_t i = 1; i < input.step.accumulation; ++i) {
+        builder.forward();
+        builder.backward_without_synchronisation();
+    }
+    builder.forward();
+    builder.closing();
+    return program;
+}
+
+}  // namespace bucketwise

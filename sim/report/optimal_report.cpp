@@ -1,0 +1,137 @@
+#include "sim/report/optimal_report.h"
+
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/plan/strategy.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::size_t most_shown = 12;  // of a list in the text
+
+// "1, 2.5, 3" of caps, as typed.
+std::string typed_list(const std::vector<Bytes>& caps) {
+    std::vector<std::string> typed;
+    for (const Bytes cap : caps) {
+        typed.push_back(fmt::format("{}", typed_mib(cap)));
+    }
+    return fmt::format("{}", fmt::join(typed, ", "));
+}
+
+// Of sizes, rounded; what is left out at the end is counted.
+std::string rounded_list(const std::vector<Bytes>& sizes) {
+    std::vector<std::string> rounded;
+    for (const Bytes size : sizes) {
+        if (rounded.size() == most_shown) {
+            rounded.push_back(fmt::format("... ({} more)", sizes.size() - most_shown));
+            break;
+        }
+        rounded.push_back(fmt::format("{:.4g}", to_mib(size)));
+    }
+    return fmt::format("{}", fmt::join(rounded, ", "));
+}
+
+std::string what_is(const ExpressiblePlan& plan) {
+    switch (plan.kind) {
+        case PlanKind::framework_default:
+            return "default";
+        case PlanKind::configured:
+            return "yours";
+        case PlanKind::uniform:
+            return fmt::format("best single cap, {} MiB", typed_mib(plan.caps.front()));
+        case PlanKind::greedy_merge:
+            return "greedy merge (MG-WFBP)";
+        case PlanKind::list_of_two:
+            return fmt::format("best list of two caps, {} MiB", typed_list(plan.caps));
+        case PlanKind::cap_list:
+            return fmt::format("list of {} cap{}", plan.caps.size(),
+                               plan.caps.size() == 1 ? "" : "s");
+    }
+    return {};
+}
+
+std::string row(const std::string& what, std::size_t buckets, Duration step, double gap) {
+    return fmt::format("  {:>44} {:>8} {:>12.3f} {:>10.4f} %\n", what,
+                       buckets == 0 ? "" : fmt::format("{}", buckets), to_ms(step), 100 * gap);
+}
+
+std::string typed(const Scenario& scenario, const OptimalPlan& optimum) {
+    if (optimum.cap_list.empty()) {
+        return "  No list of caps gives this plan with this strategy.\n";
+    }
+    const std::string list = typed_list(optimum.cap_list);
+    return is_ddp(scenario.sync.strategy)
+               ? fmt::format("  DistributedDataParallel(model, bucket_cap_mb_list=[{}])\n", list)
+               : fmt::format("  In the scenario, \"bucket_cap_mib_list\": [{}]\n", list);
+}
+
+Json typed_caps(const std::vector<Bytes>& caps) {
+    Json list = Json::array();
+    for (const Bytes cap : caps) {
+        list.push_back(typed_mib(cap));
+    }
+    return list;
+}
+
+Json gap(const OptimalPlan& optimum, const ExpressiblePlan& plan) {
+    Json json{{"plan", name_of(plan.kind)},
+              {"step_ms", to_ms(plan.step)},
+              {"gap", gap_to(optimum, plan.step)},
+              {"buckets", plan.buckets}};
+    if (plan.kind == PlanKind::uniform) {
+        json["bucket_cap_mib"] = typed_mib(plan.caps.front());
+    } else if (!plan.caps.empty()) {
+        json["bucket_cap_mib_list"] = typed_caps(plan.caps);
+    }
+    return json;
+}
+
+}  // namespace
+
+std::string optimal_text(const Scenario& scenario, const OptimalPlan& optimum) {
+    const Duration step = optimum.evaluation.times.step();
+    const std::vector<Bytes>& sizes = optimum.evaluation.bucket_bytes;
+    std::string text = fmt::format("\n  {}: {:.3f} ms per step. Its {} bucket{} hold{} {} MiB.\n",
+                                   optimum.proved ? "Optimal plan, proved" : "Best plan found",
+                                   to_ms(step), sizes.size(), sizes.size() == 1 ? "" : "s",
+                                   sizes.size() == 1 ? "s" : "", rounded_list(sizes));
+    text += fmt::format("\n  {:>44} {:>8} {:>12} {:>12}\n", "plan", "buckets", "step (ms)", "gap");
+    for (const ExpressiblePlan& other : optimum.others) {
+        text += row(what_is(other), other.buckets, other.step, gap_to(optimum, other.step));
+    }
+    text += row(optimum.proved ? "optimum" : "best found", sizes.size(), step, 0);
+    text += row("bound: no plan is faster", 0, optimum.bound, gap_to(optimum, optimum.bound));
+    text += fmt::format("\n{}", typed(scenario, optimum));
+    for (const std::string& note : optimum.notes) {
+        text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+Json to_json(const OptimalPlan& optimum) {
+    Json sizes = Json::array();
+    for (const Bytes size : optimum.evaluation.bucket_bytes) {
+        sizes.push_back(size.count);
+    }
+    Json gaps = Json::array();
+    for (const ExpressiblePlan& other : optimum.others) {
+        gaps.push_back(gap(optimum, other));
+    }
+    const StepTimes& times = optimum.evaluation.times;
+    return {{"step_ms", to_ms(times.step())},
+            {"forward_ms", to_ms(times.forward)},
+            {"backward_ms", to_ms(times.backward)},
+            {"bucket_bytes", std::move(sizes)},
+            {"bound_ms", to_ms(optimum.bound)},
+            {"proved", optimum.proved},
+            {"bucket_cap_mib_list",
+             optimum.cap_list.empty() ? Json(nullptr) : typed_caps(optimum.cap_list)},
+            {"gaps", std::move(gaps)},
+            {"notes", optimum.notes}};
+}
+
+}  // namespace bucketwise

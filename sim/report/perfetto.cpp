@@ -1,0 +1,254 @@
+#include "sim/report/perfetto.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "sim/base/json_input.h"
+
+namespace bucketwise {
+namespace {
+
+class TraceWriter {
+  public:
+    TraceWriter(const StepInput& input, const Program& program)
+        : workload_(input.workload),
+          is_graph_(input.step.graph_launch.has_value()),
+          program_(program) {}
+
+    std::string write(const std::string& name, const Simulation& simulation,
+                      const std::vector<TraceProcess>& beside) {
+        for (const Span& span : simulation.timeline.spans) {
+            ranks_.insert(span.rank);
+            add_slice(span);
+            remember(span);
+        }
+        for (const std::int32_t rank : ranks_) {
+            add_names(name, rank);
+        }
+        add_flows();
+        for (const TraceProcess& process : beside) {
+            add_process(process);
+        }
+        return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump(
+            -1, ' ', false, Json::error_handler_t::replace);
+    }
+
+  private:
+    static std::int64_t process_id(std::int32_t rank) { return std::int64_t{rank} + 1; }
+    static int track_id(Track track) { return static_cast<int>(track); }
+    // Threads are numbered through all processes.
+    static std::int64_t thread_id(std::int64_t process, std::int64_t track) {
+        return process * most_tracks + track;
+    }
+
+    // Viewers count in nanoseconds: slices that follow one another must still do so there.
+    static constexpr double ns_per_us = 1e3;
+    static std::int64_t to_ns(Duration time) {
+        return std::chrono::round<std::chrono::nanoseconds>(time).count();
+    }
+    static void set_times(Duration begin, Duration end, Json& slice) {
+        slice["ts"] = static_cast<double>(to_ns(begin)) / ns_per_us;
+        slice["dur"] = static_cast<double>(to_ns(end) - to_ns(begin)) / ns_per_us;
+    }
+
+    static Json event_of(const char* phase, const std::string& name, std::int64_t process,
+                         std::int64_t track) {
+        return {
+            {"ph", phase}, {"name", name}, {"pid", process}, {"tid", thread_id(process, track)}};
+    }
+    static Json event(const char* phase, const std::string& name, std::int32_t rank, Track track) {
+        return event_of(phase, name, process_id(rank), track_id(track));
+    }
+
+    void name_process(const std::string& name, std::int64_t process) {
+        Json named = event_of("M", "process_name", process, 0);
+        named["args"] = {{"name", name}};
+        events_.push_back(std::move(named));
+        Json order = event_of("M", "process_sort_index", process, 0);
+        order["args"] = {{"sort_index", process}};
+        events_.push_back(std::move(order));
+    }
+
+    void name_track(const std::string& name, std::int64_t process, std::int64_t track) {
+        Json thread = event_of("M", "thread_name", process, track);
+        thread["args"] = {{"name", name}};
+        events_.push_back(std::move(thread));
+        Json order = event_of("M", "thread_sort_index", process, track);
+        order["args"] = {{"sort_index", track}};
+        events_.push_back(std::move(order));
+    }
+
+    void add_names(const std::string& name, std::int32_t rank) {
+        const std::int64_t process = process_id(rank);
+        name_process(fmt::format("{}, rank {}", name, rank), process);
+        for (const auto& [track, label] :
+             {std::pair(Track::host, "host"), std::pair(Track::compute, "compute stream"),
+              std::pair(Track::communication, "communication stream")}) {
+            name_track(label, process, track_id(track));
+        }
+    }
+
+    void add_process(const TraceProcess& process) {
+        const std::int64_t id = next_process();
+        ++others_;
+        name_process(process.name, id);
+        std::int64_t number = 0;
+        for (const TraceTrack& track : process.tracks) {
+            name_track(track.name, id, number);
+            Duration now = track.slices.empty() ? Duration{0} : track.slices.front().begin;
+            for (const TraceSlice& seen : track.slices) {
+                const Duration begin = std::max(seen.begin, now);
+                now = std::max(seen.end, begin);
+                Json slice = event_of("X", seen.name, id, number);
+                slice["cat"] = "measured";
+                set_times(begin, now, slice);
+                events_.push_back(std::move(slice));
+            }
+            ++number;
+        }
+    }
+
+    [[nodiscard]] std::int64_t next_process() const {
+        return (ranks_.empty() ? 0 : process_id(*ranks_.rbegin())) + 1 + others_;
+    }
+
+    void add_slice(const Span& span) {
+        const auto subject = static_cast<std::size_t>(span.subject);
+        const bool communicates = span.track == Track::communication;
+        const bool launches_graph = is_graph_ && span.track == Track::host;
+        Json slice = event("X",
+                           communicates     ? collective_name(subject)
+                           : launches_graph ? "launch CUDA graph"
+                                            : instruction_name(subject),
+                           span.rank, span.track);
+        slice["cat"] = communicates                ? "communication"
+                       : span.track == Track::host ? "host"
+                                                   : "compute";
+        set_times(span.start, span.end, slice);
+        if (communicates) {
+            const Collective& collective = program_.collectives[subject];
+            slice["args"] = {{"bytes", collective.bytes.count},
+                             {"alone_us", to_us(collective.time)}};
+        }
+        events_.push_back(std::move(slice));
+    }
+
+    [[nodiscard]] std::string collective_name(std::size_t index) const {
+        const Collective& collective = program_.collectives[index];
+        const std::string subject = collective.bucket ? fmt::format("bucket {}", *collective.bucket)
+                                    : collective.statistics ? after(*collective.statistics)
+                                    : collective.kind == CollectiveKind::broadcast
+                                        ? "buffers"
+                                        : "unused parameters";
+        return fmt::format("{} {} ({:.2f} MiB)", name_of(collective.kind), subject,
+                           to_mib(collective.bytes));
+    }
+
+    [[nodiscard]] std::string after(const StatisticsOf& place) const {
+        const auto& operations =
+            place.phase == Phase::forward ? workload_.forward : workload_.backward;
+        return "after " + operations[static_cast<std::size_t>(place.operation)].name;
+    }
+
+    [[nodiscard]] std::string instruction_name(std::size_t index) const {
+        const Instruction& instruction = program_.instructions[index];
+        const auto subject = static_cast<std::size_t>(instruction.subject);
+        switch (instruction.kind) {
+            case InstructionKind::copy_buffers:
+                return "copy buffers";
+            case InstructionKind::forward:
+                return workload_.forward[subject].name;
+            case InstructionKind::backward:
+                return workload_.backward[subject].name;
+            case InstructionKind::copy_in:
+                return "into bucket: " + workload_.gradients[subject].name;
+            case InstructionKind::pack:
+                return fmt::format("pack bucket {}", subject);
+            case InstructionKind::cast_down:
+                return fmt::format("compress bucket {}", subject);
+            case InstructionKind::launch:
+                return "launch " + collective_name(subject);
+            case InstructionKind::wait:
+                return "wait for " + collective_name(subject);
+            case InstructionKind::cast_up:
+                return fmt::format("decompress bucket {}", subject);
+            case InstructionKind::unpack:
+                return fmt::format("unpack bucket {}", subject);
+            case InstructionKind::copy_back:
+                return "out of bucket: " + workload_.gradients[subject].name;
+            case InstructionKind::optimizer:
+                return "optimizer";
+        }
+        return {};
+    }
+
+    void remember(const Span& span) {
+        if (span.rank != 0) {
+            return;
+        }
+        if (span.track == Track::communication) {
+            collective_spans_[span.subject] = span;
+        } else if (span.track == Track::compute && span.end > span.start) {
+            compute_spans_[span.subject] = span;
+        }
+    }
+
+    // From the last slice of the compute stream before the launch to the all-reduce it releases.
+    void add_flows() {
+        for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+            const Instruction& instruction = program_.instructions[i];
+            const auto collective = collective_spans_.find(instruction.subject);
+            if (instruction.kind != InstructionKind::launch ||
+                collective == collective_spans_.end() ||
+                !program_.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
+                continue;
+            }
+            const auto after = compute_spans_.lower_bound(static_cast<std::int32_t>(i));
+            if (after != compute_spans_.begin()) {
+                add_flow(std::prev(after)->second, collective->second);
+            }
+        }
+    }
+
+    void add_flow(const Span& from, const Span& to) {
+        // A flow binds to the slice that encloses its time, so it leaves just before the slice
+        // ends.
+        const std::int64_t leaves = std::max(to_ns(from.end) - 1, to_ns(from.start));
+        for (const auto& [phase, track, time] :
+             {std::tuple("s", Track::compute, leaves),
+              std::tuple("f", Track::communication, to_ns(to.start))}) {
+            Json flow = event(phase, "bucket complete", 0, track);
+            flow["cat"] = "bucket";
+            flow["id"] = to.subject;
+            flow["ts"] = static_cast<double>(time) / ns_per_us;
+            if (track == Track::communication) {
+                flow["bp"] = "e";
+            }
+            events_.push_back(std::move(flow));
+        }
+    }
+
+    const Workload& workload_;
+    bool is_graph_;  // the host issues the step at once
+    const Program& program_;
+    Json events_ = Json::array();
+    static constexpr std::int64_t most_tracks = 8;
+    std::set<std::int32_t> ranks_;
+    std::int64_t others_ = 0;                        // processes
+    std::map<std::int32_t, Span> compute_spans_;     // of rank 0, by instruction
+    std::map<std::int32_t, Span> collective_spans_;  // by collective
+};
+
+}  // namespace
+
+std::string perfetto_trace(const std::string& name, const StepInput& input, const Program& program,
+                           const Simulation& simulation, const std::vector<TraceProcess>& beside) {
+    return TraceWriter(input, program).write(name, simulation, beside);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,140 @@
+#include "sim/report/prediction_json.h"
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/frameworks/framework.h"
+
+namespace bucketwise {
+namespace {
+
+Json row(const Evaluation& evaluation) {
+    Json sizes = Json::array();
+    for (const Bytes size : evaluation.bucket_bytes) {
+        sizes.push_back(size.count);
+    }
+    Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap)},
+              {"buckets", evaluation.bucket_bytes.size()},
+              {"bucket_bytes", std::move(sizes)},
+              {"step_ms", to_ms(evaluation.times.step())},
+              {"forward_ms", to_ms(evaluation.times.forward)},
+              {"backward_ms", to_ms(evaluation.times.backward)},
+              {"optimizer_ms", to_ms(evaluation.times.optimizer)},
+              {"communication_ms", to_ms(evaluation.communication)},
+              {"exposed_communication_ms", to_ms(evaluation.exposed)}};
+    if (evaluation.confidence) {
+        json["step_interval_ms"] = {to_ms(evaluation.confidence->low),
+                                    to_ms(evaluation.confidence->high)};
+        json["expected_regret"] = evaluation.confidence->expected_regret;
+    }
+    if (evaluation.cap) {
+        json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),
+                                 evaluation.same_plan.highest
+                                     ? Json(to_mib(*evaluation.same_plan.highest))
+                                     : Json(nullptr)};
+    }
+    return json;
+}
+
+Json number(double value) {
+    return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
+}
+
+Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
+    Json sizes = Json::array();
+    for (const Bytes size : choice.bucket_bytes) {
+        sizes.push_back(size.count);
+    }
+    return {{"buckets", choice.bucket_bytes.size()},
+            {"bucket_bytes", std::move(sizes)},
+            {"step_ms", to_ms(choice.step)},
+            {"loss", setting.loss_of(choice.step)}};
+}
+
+Json setting_json(const FrameworkSetting& setting) {
+    const std::string key(setting.key);
+    Json json = choice(setting, setting.best);
+    json[key] = setting.best.value ? number(*setting.best.value) : Json(nullptr);
+    json["typed"] = setting.typed;
+    json["ideal_step_ms"] = to_ms(setting.ideal);
+    json["ideal"] = setting.ideal_is_optimum ? "optimum" : "best simulated";
+    json["assumes"] = setting.assumes;
+    json["default"] = choice(setting, setting.framework_default);
+    json["default"][key] = number(setting.framework_default.value.value_or(0));
+    if (!setting.typed_elsewhere.empty()) {
+        json["typed_elsewhere"] = setting.typed_elsewhere;
+    }
+    if (setting.cycle) {
+        json["HOROVOD_CYCLE_TIME"] = to_ms(*setting.cycle);
+    }
+    if (setting.without_overlap) {
+        json["without_overlap_step_ms"] = to_ms(*setting.without_overlap);
+    }
+    if (!setting.typed_list.empty()) {
+        json["list"] = choice(setting, setting.list);
+        json["list"]["typed"] = setting.typed_list;
+    }
+    return json;
+}
+
+Json settings(const Prediction& prediction) {
+    Json json = Json::object();
+    for (const FrameworkSetting& setting : prediction.settings) {
+        json[std::string(setting.framework)] = setting_json(setting);
+    }
+    return json;
+}
+
+Json link_ends_json(const std::vector<LinkEnd>& ends) {
+    Json json = Json::array();
+    for (const LinkEnd& end : ends) {
+        json.push_back({{"end", name_of(end.end)},
+                        {"best", row(end.best)},
+                        {"advised_step_ms", to_ms(end.with_choice)},
+                        {"regret", end.regret()}});
+    }
+    return json;
+}
+
+}  // namespace
+
+Json mib_or_null(const std::optional<Bytes>& cap) {
+    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
+}
+
+Json to_json(const Scenario& scenario, const Prediction& prediction) {
+    const Evaluation& best = prediction.fastest();
+    Json sweep = Json::array();
+    for (const Evaluation& evaluation : prediction.sweep) {
+        sweep.push_back(row(evaluation));
+    }
+    Json json{{"scenario", scenario.name},
+              {"strategy", name_of(scenario.sync.strategy)},
+              {"ranks", scenario.group.ranks},
+              {"link", scenario.link.name},
+              {"best", row(best)},
+              {"default", row(prediction.default_cap)},
+              {"keep_default", prediction.keep_default},
+              {"plateau_mib",
+               {mib_or_null(prediction.sweep[prediction.plateau_low].cap),
+                mib_or_null(prediction.sweep[prediction.plateau_high].cap)}},
+              {"binding",
+               {{"compute_ms", to_ms(prediction.binding.compute)},
+                {"communication_ms", to_ms(prediction.binding.communication)},
+                {"launch_ms", to_ms(prediction.binding.launch)}}},
+              {"every_plan", prediction.every_plan},
+              {"sweep", std::move(sweep)},
+              {"settings", settings(prediction)},
+              {"notes", prediction.notes}};
+    if (!prediction.link_ends.empty()) {
+        json["link_preset"] = {{"name", scenario.link.preset},
+                               {"ends", link_ends_json(prediction.link_ends)}};
+    }
+    if (prediction.configured) {
+        json["configured"] = row(*prediction.configured);
+    }
+    return json;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,20 @@
+// A prediction as a program reads it: the contract of `predict --json`.
+#pragma once
+
+#include "sim/base/json.h"
+#include "sim/predict/prediction.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+// Keys: scenario, strategy, ranks, link, best, default, keep_default, configured (only where the
+// scenario names a cap), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
+// bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, times
+// in ms, and, where there is something to draw (confidence.h), step_interval_ms, which holds 95 %
+// of steps, and expected_regret. With --plan optimal the program adds `optimal` (optimal_report.h).
+Json to_json(const Scenario& scenario, const Prediction& prediction);
+
+// The number of MiB to type for a cap; null without one.
+Json mib_or_null(const std::optional<Bytes>& cap);
+
+}  // namespace bucketwise

@@ -1,0 +1,88 @@
+#include "sim/scenario/document_edit.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/link/link_input.h"
+#include "sim/link/link_presets.h"
+
+namespace bucketwise {
+namespace {
+
+std::string unescaped(std::string part) {  // RFC 6901
+    for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")}) {
+        for (std::size_t at = part.find(from); at != std::string::npos;
+             at = part.find(from, at + 1)) {
+            part.replace(at, 2, to);
+        }
+    }
+    return part;
+}
+
+// The place `part` names within `parent`. A key that is missing is made: the scenario's parser
+// knows which keys may be there.
+Json& child(Json& parent, const std::string& part, const std::string& pointer,
+            const std::string& option) {
+    if (parent.is_object() || parent.is_null()) {
+        return parent[part];
+    }
+    if (parent.is_array()) {
+        std::size_t index = 0;
+        const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+        if (error == std::errc{} && end == part.data() + part.size() && index < parent.size()) {
+            return parent[index];
+        }
+    }
+    throw InputError(option, pointer, "a place that the scenario has",
+                     Json("none at " + part).dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+// A link file with all it names put in place, at most `depth` files deep; beyond that, names stay.
+Json inlined(const Json& link, const std::string& naming_file, const FileReader& read_file,
+             int depth) {
+    if (!link.is_string() || depth == 0) {
+        return link;
+    }
+    const std::string name = link.get<std::string>();
+    if (const LinkPreset* preset = looks_like_preset(name) ? find_preset(name) : nullptr) {
+        return preset_document(*preset);
+    }
+    const std::string path = path_beside(naming_file, name);
+    Json document = parse_json(read_file(path), path);
+    for (const char* tier : {"intra", "inter"}) {
+        if (document.is_object() && document.contains(tier)) {
+            document[tier] = inlined(document[tier], path, read_file, depth - 1);
+        }
+    }
+    return document;
+}
+
+}  // namespace
+
+void inline_link(Json& document, const std::string& file, const FileReader& read_file) {
+    constexpr int deepest = 4;  // a link and its tiers are two
+    const Json::json_pointer place("/cluster/link");
+    if (document.is_object() && document.contains(place)) {
+        document[place] = inlined(document[place], file, read_file, deepest);
+    }
+}
+
+void set_at(Json& document, const std::string& pointer, Json value, const std::string& option) {
+    if (pointer.empty() || pointer.front() != '/') {
+        throw InputError(option, "", "a JSON pointer such as /cluster/ranks",
+                         "\"" + pointer + "\"");
+    }
+    Json* target = &document;
+    std::size_t begin = 1;
+    while (begin <= pointer.size()) {
+        const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
+        target = &child(*target, unescaped(pointer.substr(begin, end - begin)), pointer, option);
+        begin = end + 1;
+    }
+    *target = std::move(value);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,133 @@
+// A scenario: model, cluster, link, strategy and step, as a user writes them. The same file is
+// simulated and run on real ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/base/dtype.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "sim/link/link.h"
+#include "sim/plan/strategy.h"
+#include "sim/program/program.h"
+#include "sim/workload/device.h"
+#include "sim/workload/models/models.h"
+#include "sim/workload/variation.h"
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+// A model that ships, or one of the user's own shape.
+struct ModelWorkload {
+    std::variant<std::string, TransformerShape, MlpShape> model;
+    ModelInput input;
+    DType dtype = DType::float32;                 // of parameters and gradients
+    Arithmetic arithmetic = Arithmetic::float32;  // of the matrix products
+    std::optional<Device> device;
+    std::optional<Duration> forward;  // measured totals; both or neither
+    std::optional<Duration> backward;
+    std::vector<Duration> forward_operations;   // measured one by one, in the order they run; both
+    std::vector<Duration> backward_operations;  // or, if empty, neither
+    bool operator==(const ModelWorkload&) const = default;
+};
+
+// Operations one by one, as a profiler sees them.
+struct ListedOperations {
+    std::vector<TimedOperation> forward;
+    std::vector<TimedOperation> backward;
+    std::vector<std::int32_t> readiness;  // gradient indices in the order backward finishes them
+    bool operator==(const ListedOperations&) const = default;
+};
+
+struct GradientWorkload {
+    Duration forward{0};  // without listed operations, from here on ...
+    Duration backward{0};
+    std::vector<GradientReadiness> gradients;  // ... and when each is ready
+    std::optional<ListedOperations> operations = {};
+    std::vector<BufferGroup> buffers = {};     // what DDP broadcasts in forward
+    std::optional<Duration> copy_launch = {};  // host time to launch one copy; none: the
+                                               // device's, or nothing
+    // Host time to issue a collective, and what copying costs, where the link does not say.
+    std::optional<Duration> collective_issue = {};
+    std::optional<BytesPerSecond> copy_bandwidth = {};  // payload; none: as the device's
+    std::optional<bool> host_is_device = {};            // none: as the device, or false
+    std::optional<Device> device;                       // what copies cost
+    bool operator==(const GradientWorkload&) const = default;
+};
+
+enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
+
+std::string_view name_of(Optimizer optimizer);
+
+struct StepRequest {
+    std::int64_t accumulation = 1;
+    std::variant<Duration, Optimizer> optimizer = Duration{0};
+    Duration optimizer_launch{0};  // host time to launch all of it
+    bool cuda_graph = false;       // captured once, launched as one
+    bool operator==(const StepRequest&) const = default;
+};
+
+// A rank that is always slower than the others.
+struct Straggler {
+    std::int64_t rank = 0;
+    double compute_slowdown = 1;
+    bool operator==(const Straggler&) const = default;
+};
+
+struct Scenario {
+    std::string name;
+    std::variant<ModelWorkload, GradientWorkload> workload;
+    RankGroup group;
+    std::vector<Straggler> stragglers;
+    LinkParameters link;
+    SyncRequest sync;
+    StepRequest step;
+    std::optional<Variation> variation;
+    bool operator==(const Scenario&) const = default;
+};
+
+// `document` is the scenario file `file`. Link files it names are taken relative to its folder and
+// read through `read_file`. Throws InputError.
+Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file);
+
+// The sections of a scenario file.
+struct ScenarioSections {
+    bool name = false;
+    bool workload = false;
+    bool cluster = false;
+    bool sync = false;
+    bool step = false;
+    bool variation = false;
+    bool operator==(const ScenarioSections&) const = default;
+};
+
+// Reads those sections anew into a scenario that parse_scenario() made of an earlier state of the
+// document; the others have not changed since. Throws InputError.
+void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
+                     const ScenarioSections& sections, Scenario& scenario);
+
+// The model behind a model workload, built.
+Model model_of(const ModelWorkload& workload);
+
+// What the scenario's workload runs on; null: only its times are known.
+const Device* device_of(const Scenario& scenario);
+
+// Turns a scenario into what the simulator runs.
+StepInput step_input(const Scenario& scenario);
+
+// The same with the workload that step_input() has built before, of the same section workload and
+// the same batch_norm: for large models most of the work.
+StepInput step_input(const Scenario& scenario, Workload workload);
+
+// Of that, what the section cluster says.
+void set_cluster(const Scenario& scenario, StepInput& input);
+
+// What a user should know before trusting a prediction, one sentence each: keys that the strategy
+// does not look at, and a link measured on another number of ranks.
+std::vector<std::string> caveats(const Scenario& scenario);
+
+}  // namespace bucketwise

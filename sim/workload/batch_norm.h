@@ -1,0 +1,52 @@
+// How BatchNorm's statistics are shared between ranks, and what that sends: for the simulator, and
+// for real ranks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+#include "sim/link/collective.h"
+
+namespace bucketwise {
+
+// How BatchNorm gets its statistics, in forward and in backward.
+enum class BatchNormSync : std::uint8_t {
+    local,   // each rank's own, without communication
+    gather,  // of all ranks, as PyTorch's SyncBatchNorm: an all-gather, an all-reduce in backward
+    fused    // of all ranks: one all-reduce of sums each way
+};
+
+constexpr std::array<BatchNormSync, 3> all_batch_norm_syncs{
+    BatchNormSync::local, BatchNormSync::gather, BatchNormSync::fused};
+
+std::string_view name_of(BatchNormSync sync);
+
+enum class BatchNormPasses : std::uint8_t { forward, both };
+
+constexpr std::array<BatchNormPasses, 2> all_batch_norm_passes{BatchNormPasses::forward,
+                                                               BatchNormPasses::both};
+
+std::string_view name_of(BatchNormPasses passes);
+
+// A collective that every rank waits for before it goes on.
+struct Exchange {
+    CollectiveKind kind = CollectiveKind::all_reduce;
+    Bytes own;  // what each rank brings
+    DType dtype = DType::float32;
+    bool operator==(const Exchange&) const = default;
+
+    // The collective's whole buffer, as sim/link/collective.h counts.
+    [[nodiscard]] Bytes buffer(std::int64_t ranks) const {
+        return kind == CollectiveKind::all_gather ? ranks * own : own;
+    }
+};
+
+// Of a layer of so many channels, whatever its dtype: statistics are float32, or float64 where sums
+// of squares travel. Precondition (asserted): not local.
+Exchange forward_exchange(BatchNormSync sync, std::int64_t channels);
+Exchange backward_exchange(BatchNormSync sync, std::int64_t channels);
+
+}  // namespace bucketwise

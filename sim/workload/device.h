@@ -1,0 +1,59 @@
+// What one rank computes on: rates that turn work into time, and what the host pays per launch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/workload/model.h"
+
+namespace bucketwise {
+
+// The arithmetic a matrix product runs in. float32 and tfloat32 read the same 4-byte tensors.
+enum class Arithmetic : std::uint8_t { float32, tfloat32, float16, bfloat16, float64 };
+
+constexpr std::array<Arithmetic, 5> all_arithmetics{Arithmetic::float32, Arithmetic::tfloat32,
+                                                    Arithmetic::float16, Arithmetic::bfloat16,
+                                                    Arithmetic::float64};
+
+std::string_view name_of(Arithmetic arithmetic);
+Bytes element_size(Arithmetic arithmetic);
+
+struct Device {
+    std::string name;
+    // Peak rate by Arithmetic, in 10^12 floating-point operations per second; 0 = not supported.
+    std::array<double, all_arithmetics.size()> peak_tflop_per_s{};
+    BytesPerSecond memory_bandwidth;  // peak
+    double compute_efficiency = 1.0;  // share of the peak rate that matrix products reach, (0, 1]
+    double memory_efficiency = 1.0;   // share of the peak bandwidth that passes reach, (0, 1]
+    Duration launch{0};               // host time to launch one operation
+    // The same of one copy or cast, which is always a single launch; none: as of an operation.
+    std::optional<Duration> copy_launch = {};
+    bool host_is_device = false;  // a CPU: the thread that launches also computes
+    Duration graph_launch{0};     // host time to launch a whole step as one CUDA graph
+    bool operator==(const Device&) const = default;
+
+    [[nodiscard]] Duration time_to_launch_copy() const { return copy_launch.value_or(launch); }
+    [[nodiscard]] double peak(Arithmetic arithmetic) const {
+        return peak_tflop_per_s[static_cast<std::size_t>(arithmetic)];
+    }
+};
+
+// The published peak figures of A100, H100, H200, V100 and A4000. Efficiencies and launch costs
+// are priors, not measurements: see sim/README.md.
+std::optional<Device> device_preset(std::string_view name);
+const std::vector<std::string_view>& device_preset_names();
+
+// Roofline (Williams, Waterman and Patterson 2009): a pass takes as long as its arithmetic or its
+// memory traffic, whichever is longer. In seconds, not rounded.
+// Precondition (asserted): the device supports the arithmetic.
+double roofline_seconds(const Work& work, const Device& device, Arithmetic arithmetic);
+
+// Bandwidth at which payload is copied within device memory: each byte is read and written.
+BytesPerSecond copy_bandwidth(const Device& device);
+
+}  // namespace bucketwise

@@ -1,0 +1,77 @@
+#include "sim/workload/device_input.h"
+
+#include <fmt/format.h>
+
+namespace bucketwise {
+namespace {
+
+std::string preset_list() {
+    return fmt::format("a device preset ({})", fmt::join(device_preset_names(), ", "));
+}
+
+Device read_preset(const JsonPlace& place, const std::string& expected) {
+    const std::optional<Device> preset =
+        place.value->is_string() ? device_preset(place.value->get_ref<const std::string&>())
+                                 : std::nullopt;
+    if (!preset) {
+        place.fail(expected);
+    }
+    return *preset;
+}
+
+void read_peaks(const JsonPlace& place, Device& device) {
+    const JsonObject peaks(place, {"float32", "tfloat32", "float16", "bfloat16", "float64"});
+    for (const Arithmetic arithmetic : all_arithmetics) {
+        if (const auto peak = peaks.find(name_of(arithmetic))) {
+            device.peak_tflop_per_s[static_cast<std::size_t>(arithmetic)] =
+                read_number(*peak, {1e-6, 1e6});
+        }
+    }
+}
+
+}  // namespace
+
+Device read_device(const JsonPlace& place) {
+    if (!place.value->is_object()) {
+        return read_preset(place, preset_list() + " or an object");
+    }
+    const JsonObject object(
+        place,
+        {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s", "compute_efficiency",
+         "memory_efficiency", "launch_us", "copy_launch_us", "graph_launch_us", "host_is_device"});
+    const bool overrides = object.has("preset");
+    Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
+    if (!overrides || object.has("name")) {
+        device.name = read_string(object.at("name"));
+    }
+    if (!overrides || object.has("peak_tflop_per_s")) {
+        read_peaks(object.at("peak_tflop_per_s"), device);
+    }
+    if (!overrides || object.has("memory_bandwidth_gb_per_s")) {
+        device.memory_bandwidth = read_bandwidth_gb_per_s(object.at("memory_bandwidth_gb_per_s"));
+    }
+    if (const auto efficiency = object.find("compute_efficiency")) {
+        device.compute_efficiency = read_number(*efficiency, {1e-3, 1});
+    }
+    if (const auto efficiency = object.find("memory_efficiency")) {
+        device.memory_efficiency = read_number(*efficiency, {1e-3, 1});
+    }
+    if (const auto launch = object.find("launch_us")) {
+        device.launch = read_duration_us(*launch);
+    }
+    if (const auto launch = object.find("copy_launch_us")) {
+        device.copy_launch = read_duration_us(*launch);
+    }
+    if (const auto host_is_device = object.find("host_is_device")) {
+        device.host_is_device = read_boolean(*host_is_device);
+        if (device.host_is_device) {
+            device.graph_launch = Duration{0};  // the preset's is a GPU's
+        }
+    }
+    if (const auto graph_launch = object.find("graph_launch_us")) {
+        device.graph_launch = read_duration_us(*graph_launch);
+    }
+    return device;
+}
+
+}  // namespace bucketwise

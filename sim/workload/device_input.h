@@ -1,0 +1,12 @@
+// Reading a device description.
+#pragma once
+
+#include "sim/base/json_input.h"
+#include "sim/workload/device.h"
+
+namespace bucketwise {
+
+// A preset's name, or an object that gives every rate or overrides those of its `preset`.
+Device read_device(const JsonPlace& place);
+
+}  // namespace bucketwise

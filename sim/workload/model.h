@@ -1,0 +1,94 @@
+// A model: its parameters in PyTorch's order and the operations of one forward pass, with the
+// floating-point operations and the memory traffic of the forward and both backward passes.
+//
+// Nothing here is a time. Device turns work into durations (sim/workload/device.h).
+//
+// Conventions, the same for every model:
+//  - flops counts a multiply-add as 2.
+//  - elements counts tensor elements read plus written by the pass, activations and parameters
+//    alike; bytes follow from the dtype the pass runs in.
+//  - One Operation is one framework operator (a convolution, a linear layer, a normalisation, an
+//    activation): what PyTorch launches as one call.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+struct Parameter {
+    std::string name;                 // PyTorch's name, for example "layer1.0.conv1.weight"
+    std::vector<std::int64_t> shape;  // PyTorch's shape
+
+    [[nodiscard]] std::int64_t numel() const {
+        std::int64_t product = 1;
+        for (const std::int64_t extent : shape) {
+            product *= extent;
+        }
+        return product;
+    }
+    bool operator==(const Parameter&) const = default;
+};
+
+// Work of one pass of one operation over the whole local batch.
+struct Work {
+    std::int64_t flops = 0;
+    std::int64_t elements = 0;  // read + written
+    bool operator==(const Work&) const = default;
+};
+
+// The matrix product at the heart of an operation: C[m,n] += A[m,k] B[k,n], `count` of them.
+// The input gradient is then [m,k] = [m,n] [n,k] and the weight gradient [k,n] = [k,m] [m,n].
+// A convolution is its implicit product: m = batch x output pixels, n = output channels per group,
+// k = input channels per group x kernel area.
+struct MatrixProduct {
+    std::int64_t m = 0;
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+    std::int64_t count = 1;
+    bool operator==(const MatrixProduct&) const = default;
+};
+
+struct Operation {
+    std::string name;  // the module's name, for example "layer1.0.conv1" or "h.3.attn.softmax"
+    Work forward;
+    Work input_gradient;   // zero where the input needs none (the first layer, an embedding)
+    Work weight_gradient;  // of the second factor: a weight, or attention's second activation; else
+                           // zero
+    std::optional<MatrixProduct> product;
+    // Indices into Model::parameters, in the order in which PyTorch's autograd finishes their
+    // gradients: a linear layer's bias before its weight, a convolution's or normalisation's after.
+    std::vector<std::int32_t> parameters;
+    std::int64_t batch_norm_channels = 0;  // of a BatchNorm; 0: something else
+    bool operator==(const Operation&) const = default;
+};
+
+// A buffer that data-parallel wrappers broadcast at each forward (BatchNorm's running statistics).
+struct Buffer {
+    std::string name;
+    std::int64_t numel = 0;
+    Bytes element{4};  // size of one element
+    bool operator==(const Buffer&) const = default;
+};
+
+struct Model {
+    std::string name;
+    std::vector<Parameter> parameters;  // PyTorch's named_parameters() order, shared ones once
+    std::vector<Operation> operations;  // in the order the forward pass runs them
+    std::vector<Buffer> buffers;
+    bool operator==(const Model&) const = default;
+
+    [[nodiscard]] std::int64_t numel() const {
+        std::int64_t sum = 0;
+        for (const Parameter& parameter : parameters) {
+            sum += parameter.numel();
+        }
+        return sum;
+    }
+};
+
+}  // namespace bucketwise

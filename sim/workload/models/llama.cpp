@@ -1,0 +1,131 @@
+// The Llama architecture: pre-norm with RMS norms, rotary positions, SwiGLU; no biases, as many
+// heads of keys and values as of queries, and embedding and head untied unless the shape says
+// otherwise. Hugging Face's LlamaForCausalLM, and the block that cs336.cpp shares with it.
+//
+// Where queries share keys and values, these are taken to be repeated for each of them before the
+// products, as eager attention does; the copy itself is left out.
+#include "sim/workload/models/builder.h"
+
+namespace bucketwise::models {
+namespace {
+
+std::string with_weight(const std::string& module) {
+    return module + ".weight";
+}
+
+// Modules register attention, feed-forward and norms in this order, whatever the order they run.
+void register_layer(ModelBuilder& builder, const std::string& layer, const TransformerShape& shape,
+                    const LlamaNames& names) {
+    const std::int64_t hidden = shape.hidden;
+    const auto add = [&](const std::string& module, std::int64_t out, std::int64_t in, bool bias) {
+        builder.parameter(with_weight(layer + module), {out, in});
+        if (bias) {
+            builder.parameter(layer + module + ".bias", {out});
+        }
+    };
+    add(names.query, shape.query_width(), hidden, shape.attention_bias);
+    add(names.key, shape.key_value_width(), hidden, shape.attention_bias);
+    add(names.value, shape.key_value_width(), hidden, shape.attention_bias);
+    add(names.attention_output, hidden, shape.query_width(), shape.attention_bias);
+    for (const std::string& module : names.feed_forward_order) {
+        const bool is_down = module == names.down;
+        add(module, is_down ? hidden : shape.feed_forward, is_down ? shape.feed_forward : hidden,
+            shape.feed_forward_bias);
+    }
+    builder.parameter(with_weight(layer + names.attention_norm), {hidden});
+    builder.parameter(with_weight(layer + names.feed_forward_norm), {hidden});
+}
+
+// Query, key and value read the same tensor: two sums of gradients.
+void add_attention(ModelBuilder& builder, const std::string& layer, const TransformerShape& shape,
+                   const ModelInput& input, const LlamaNames& names) {
+    const std::int64_t tokens = input.batch * input.sequence_length;
+    const std::int64_t elements = tokens * shape.hidden;
+    const auto project = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+        builder.linear(layer + name,
+                       {.rows = tokens, .in = in, .out = out, .bias = shape.attention_bias});
+    };
+    builder.rms_norm(layer + names.attention_norm, tokens, shape.hidden);
+    project(names.query, shape.hidden, shape.query_width());
+    builder.add_fork(elements);
+    project(names.key, shape.hidden, shape.key_value_width());
+    builder.add_fork(elements);
+    project(names.value, shape.hidden, shape.key_value_width());
+    builder.elementwise(layer + names.attention + ".rotate_query", tokens * shape.query_width(),
+                        scale_or_rotate);
+    builder.elementwise(layer + names.attention + ".rotate_key", tokens * shape.key_value_width(),
+                        scale_or_rotate);
+    builder.attention(layer + names.attention,
+                      {input.batch, input.sequence_length, shape.heads, shape.query_width()});
+    project(names.attention_output, shape.query_width(), shape.hidden);
+    builder.residual_add(layer + names.attention + ".add", elements, elements);
+}
+
+// down(silu(gate(x)) * up(x)); gate and up read the same tensor.
+void add_feed_forward(ModelBuilder& builder, const std::string& layer,
+                      const TransformerShape& shape, std::int64_t tokens, const LlamaNames& names) {
+    const std::int64_t elements = tokens * shape.hidden;
+    const std::int64_t inner = tokens * shape.feed_forward;
+    const Linear expansion{.rows = tokens,
+                           .in = shape.hidden,
+                           .out = shape.feed_forward,
+                           .bias = shape.feed_forward_bias};
+    builder.rms_norm(layer + names.feed_forward_norm, tokens, shape.hidden);
+    builder.linear(layer + names.gate, expansion);
+    builder.add_fork(elements);
+    builder.elementwise(layer + names.gate + ".silu", inner, activation);
+    builder.linear(layer + names.up, expansion);
+    builder.elementwise(layer + names.up + ".multiply", inner, multiplication);
+    builder.linear(layer + names.down, {.rows = tokens,
+                                        .in = shape.feed_forward,
+                                        .out = shape.hidden,
+                                        .bias = shape.feed_forward_bias});
+    builder.residual_add(layer + names.down + ".add", elements, elements);
+}
+
+}  // namespace
+
+Model make_llama_like(std::string name, const TransformerShape& shape, const ModelInput& input,
+                      const LlamaNames& names) {
+    const std::int64_t tokens = input.batch * input.sequence_length;
+    ModelBuilder builder(std::move(name));
+    builder.embedding(names.embedding, {.rows = tokens,
+                                        .entries = shape.vocabulary,
+                                        .width = shape.hidden,
+                                        .tied = shape.is_tied()});
+    for (std::int64_t i = 0; i < shape.layers; ++i) {
+        const std::string layer = names.layer + "." + std::to_string(i) + ".";
+        register_layer(builder, layer, shape, names);
+        add_attention(builder, layer, shape, input, names);
+        add_feed_forward(builder, layer, shape, tokens, names);
+    }
+    builder.rms_norm(names.final_norm, tokens, shape.hidden);
+    builder.linear(names.head, {.rows = tokens,
+                                .in = shape.hidden,
+                                .out = shape.vocabulary,
+                                .bias = false,
+                                .weight = shape.is_tied() ? with_weight(names.embedding) : ""});
+    builder.elementwise("loss", tokens * shape.vocabulary, cross_entropy);
+    return std::move(builder).build();
+}
+
+Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input) {
+    return make_llama_like(std::move(name), shape, input,
+                           {.embedding = "model.embed_tokens",
+                            .layer = "model.layers",
+                            .attention = "self_attn",
+                            .query = "self_attn.q_proj",
+                            .key = "self_attn.k_proj",
+                            .value = "self_attn.v_proj",
+                            .attention_output = "self_attn.o_proj",
+                            .gate = "mlp.gate_proj",
+                            .up = "mlp.up_proj",
+                            .down = "mlp.down_proj",
+                            .feed_forward_order = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
+                            .attention_norm = "input_layernorm",
+                            .feed_forward_norm = "post_attention_layernorm",
+                            .final_norm = "model.norm",
+                            .head = "lm_head"});
+}
+
+}  // namespace bucketwise::models

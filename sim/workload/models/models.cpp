@@ -1,0 +1,150 @@
+#include "sim/workload/models/models.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <variant>
+
+#include "sim/base/invariant.h"
+#include "sim/workload/models/builder.h"
+
+namespace bucketwise {
+namespace {
+
+using Family = TransformerFamily;
+using Shape = std::variant<TransformerShape, models::ResNetShape, models::Vgg16Shape>;
+
+struct NamedShape {
+    std::string_view name;
+    Shape shape;
+};
+
+// Sorted by name. Transformers: layers, hidden, feed_forward, heads, vocabulary, context, from the
+// configurations Hugging Face publishes. The CS336 assignment varies its context; 1024 is the
+// longest it trains.
+constexpr std::array<NamedShape, 13> shapes{{
+    {"bert-base", TransformerShape{Family::bert, 12, 768, 3072, 12, 30522, 512}},
+    {"bert-large", TransformerShape{Family::bert, 24, 1024, 4096, 16, 30522, 512}},
+    {"cs336-xl-2025", TransformerShape{Family::cs336, 48, 1600, 6400, 25, 10000, 1024}},
+    {"cs336-xl-2026", TransformerShape{Family::cs336, 32, 2560, 10240, 32, 10000, 1024}},
+    {"gpt2", TransformerShape{Family::gpt2, 12, 768, 3072, 12, 50257, 1024}},
+    {"gpt2-large", TransformerShape{Family::gpt2, 36, 1280, 5120, 20, 50257, 1024}},
+    {"gpt2-medium", TransformerShape{Family::gpt2, 24, 1024, 4096, 16, 50257, 1024}},
+    {"gpt2-xl", TransformerShape{Family::gpt2, 48, 1600, 6400, 25, 50257, 1024}},
+    {"llama-7b", TransformerShape{Family::llama, 32, 4096, 11008, 32, 32000, 2048}},
+    {"resnet101", models::ResNetShape{.blocks = {3, 4, 23, 3}, .bottleneck = true}},
+    {"resnet18", models::ResNetShape{.blocks = {2, 2, 2, 2}, .bottleneck = false}},
+    {"resnet50", models::ResNetShape{.blocks = {3, 4, 6, 3}, .bottleneck = true}},
+    {"vgg16", models::Vgg16Shape{}},
+}};
+
+const Shape* find_shape(std::string_view name) {
+    const auto found = std::find_if(shapes.begin(), shapes.end(),
+                                    [name](const NamedShape& named) { return named.name == name; });
+    return found == shapes.end() ? nullptr : &found->shape;
+}
+
+// Makes the model of whatever shape it is given.
+struct Maker {
+    std::string name;
+    const ModelInput& input;
+
+    Model operator()(const TransformerShape& shape) const {
+        return make_transformer(name, shape, input);
+    }
+    Model operator()(const models::ResNetShape& shape) const {
+        invariant(input.image_size >= 32, "image_size >= 32");
+        return models::make_resnet(name, shape, input);
+    }
+    Model operator()(const models::Vgg16Shape& /*shape*/) const {
+        invariant(input.image_size >= 32, "image_size >= 32");
+        return models::make_vgg16(name, input);
+    }
+};
+
+}  // namespace
+
+std::string_view name_of(TransformerFamily family) {
+    switch (family) {
+        case Family::gpt2:
+            return "gpt2";
+        case Family::bert:
+            return "bert";
+        case Family::llama:
+            return "llama";
+        case Family::cs336:
+            return "cs336";
+    }
+    return {};
+}
+
+std::string_view name_of(BertHead head) {
+    switch (head) {
+        case BertHead::none:
+            return "none";
+        case BertHead::masked_lm:
+            return "masked_lm";
+        case BertHead::pretraining:
+            return "pretraining";
+    }
+    return {};
+}
+
+const std::vector<std::string_view>& model_names() {
+    static const std::vector<std::string_view> names = [] {
+        std::vector<std::string_view> all;
+        all.reserve(shapes.size());
+        for (const NamedShape& named : shapes) {
+            all.push_back(named.name);
+        }
+        return all;
+    }();
+    return names;
+}
+
+std::optional<TransformerShape> transformer_shape(std::string_view name) {
+    const Shape* const shape = find_shape(name);
+    if (shape == nullptr || !std::holds_alternative<TransformerShape>(*shape)) {
+        return std::nullopt;
+    }
+    return std::get<TransformerShape>(*shape);
+}
+
+Model make_model(std::string_view name, const ModelInput& input) {
+    const Shape* const shape = find_shape(name);
+    invariant(shape != nullptr, "make_model: a known name");
+    invariant(input.batch >= 1, "batch >= 1");
+    return std::visit(Maker{std::string(name), input}, *shape);
+}
+
+Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input) {
+    invariant(input.batch >= 1, "batch >= 1");
+    invariant(input.sequence_length >= 1, "sequence_length >= 1");
+    invariant(shape.heads >= 1 && (shape.head_width > 0 || shape.hidden % shape.heads == 0),
+              "heads divides hidden");
+    invariant(shape.query_width() % shape.key_value_width() == 0,
+              "heads of keys and values divide heads");
+    switch (shape.family) {
+        case Family::gpt2:
+            return models::make_gpt2(std::move(name), shape, input);
+        case Family::bert:
+            return models::make_bert(std::move(name), shape, input);
+        case Family::llama:
+            return models::make_llama(std::move(name), shape, input);
+        case Family::cs336:
+            return models::make_cs336(std::move(name), shape, input);
+    }
+    invariant(false, "a known family");
+    return {};
+}
+
+Model make_mlp(const MlpShape& shape, const ModelInput& input) {
+    invariant(input.batch >= 1, "batch >= 1");
+    invariant(shape.layers.size() >= 2, "a width of samples and one of classes");
+    for (const std::int64_t width : shape.layers) {
+        invariant(width >= 1, "width >= 1");
+    }
+    return models::make_mlp("mlp", shape, input);
+}
+
+}  // namespace bucketwise

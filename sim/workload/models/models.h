@@ -1,0 +1,28 @@
+// The models that ship, by name or by shape.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/workload/model.h"
+#include "sim/workload/models/shapes.h"
+
+namespace bucketwise {
+
+// Names that make_model(name, ...) knows, sorted: bert-base, ..., vgg16.
+const std::vector<std::string_view>& model_names();
+
+// The shape behind a transformer's name; nothing for vision models and unknown names.
+std::optional<TransformerShape> transformer_shape(std::string_view name);
+
+// Precondition (asserted): the name is known, batch >= 1, and sequence_length >= 1 for a
+// transformer, image_size >= 32 for a vision model.
+Model make_model(std::string_view name, const ModelInput& input);
+Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input);
+// Precondition (asserted): at least two widths, none below 1, and batch >= 1.
+Model make_mlp(const MlpShape& shape, const ModelInput& input);
+
+}  // namespace bucketwise

@@ -1,0 +1,254 @@
+#include "sim/workload/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+// One pass of one operation, its cost in seconds before any scaling.
+struct CostedOperation {
+    TimedOperation operation;
+    double seconds = 0;
+};
+
+Duration duration_from_seconds(double seconds) {
+    constexpr auto largest_ps = static_cast<double>(longest_duration.count());
+    return Duration{
+        static_cast<std::int64_t>(std::min(std::floor(seconds * 1e12 + 0.5), largest_ps))};
+}
+
+// Rounds the running sum, not each part, so that the parts sum to the total exactly.
+void spread_total(std::vector<CostedOperation>& operations, Duration total) {
+    const double sum =
+        std::accumulate(operations.begin(), operations.end(), 0.0,
+                        [](double s, const CostedOperation& o) { return s + o.seconds; });
+    double running = 0;
+    Duration placed{0};
+    for (CostedOperation& costed : operations) {
+        running += costed.seconds;
+        const double share = sum > 0 ? std::min(running / sum, 1.0) : 1.0;
+        const Duration end{std::llround(static_cast<double>(total.count()) * share)};
+        costed.operation.device = end - placed;
+        costed.operation.host = Duration{0};
+        placed = end;
+    }
+    if (!operations.empty()) {
+        operations.back().operation.device += total - placed;
+    }
+}
+
+// Where the host is the device, a measured time already contains what launching cost; else it is
+// what the device took, and the host launches besides.
+void set_times(std::vector<CostedOperation>& operations, const std::vector<Duration>& times,
+               const Device& device) {
+    invariant(operations.size() == times.size(), "every operation of a pass has a measured time");
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+        operations[i].operation.device = times[i];
+        operations[i].operation.host = device.host_is_device ? Duration{0} : device.launch;
+    }
+}
+
+std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const Device& device,
+                                  std::optional<Duration> measured_total,
+                                  const std::vector<Duration>& measured_operations) {
+    if (!measured_operations.empty()) {
+        set_times(operations, measured_operations, device);
+    } else if (measured_total) {
+        spread_total(operations, *measured_total);
+    } else {
+        for (CostedOperation& costed : operations) {
+            costed.operation.device = duration_from_seconds(costed.seconds);
+            costed.operation.host = device.launch;
+        }
+    }
+    std::vector<TimedOperation> result;
+    result.reserve(operations.size());
+    for (CostedOperation& costed : operations) {
+        result.push_back(std::move(costed.operation));
+    }
+    return result;
+}
+
+CostedOperation costed(std::string name, const Work& work, const OperationPass& source,
+                       const ModelTiming& timing) {
+    CostedOperation result;
+    result.operation.name = std::move(name);
+    result.operation.source = source;
+    result.seconds = roofline_seconds(work, timing.device, timing.arithmetic);
+    return result;
+}
+
+bool is_synchronised(const Operation& operation, const ModelTiming& timing) {
+    return operation.batch_norm_channels > 0 && timing.batch_norm != BatchNormSync::local;
+}
+
+CostedOperation pass_of(const Model& model, std::size_t index, Pass pass, const std::string& suffix,
+                        const ModelTiming& timing) {
+    const Operation& operation = model.operations[index];
+    return costed(operation.name + suffix, work_of(operation, pass),
+                  {static_cast<std::int32_t>(index), pass}, timing);
+}
+
+std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
+    std::vector<CostedOperation> pass;
+    for (std::size_t i = 0; i < model.operations.size(); ++i) {
+        const Operation& operation = model.operations[i];
+        if (operation.forward == Work{}) {
+            continue;  // a view: nothing is launched
+        }
+        if (is_synchronised(operation, timing)) {
+            pass.push_back(pass_of(model, i, Pass::statistics, " statistics", timing));
+            pass.back().operation.exchange =
+                forward_exchange(timing.batch_norm, operation.batch_norm_channels);
+            pass.push_back(pass_of(model, i, Pass::normalise, "", timing));
+        } else {
+            pass.push_back(pass_of(model, i, Pass::forward, "", timing));
+        }
+    }
+    return pass;
+}
+
+// Appends to `readiness` the parameters of `operation` that no earlier operation uses: backward
+// visits those later, and the gradient is complete only then.
+std::int32_t finish_parameters(const Model& model, std::size_t operation,
+                               const std::vector<std::size_t>& first_user,
+                               std::vector<std::int32_t>& readiness) {
+    std::int32_t count = 0;
+    for (const std::int32_t parameter : model.operations[operation].parameters) {
+        if (first_user[static_cast<std::size_t>(parameter)] == operation) {
+            readiness.push_back(parameter);
+            ++count;
+        }
+    }
+    return count;
+}
+
+std::vector<CostedOperation> backward_pass(const Model& model, const ModelTiming& timing,
+                                           std::vector<std::int32_t>& readiness) {
+    std::vector<std::size_t> first_user(model.parameters.size(), model.operations.size());
+    for (std::size_t i = model.operations.size(); i-- > 0;) {
+        for (const std::int32_t parameter : model.operations[i].parameters) {
+            first_user[static_cast<std::size_t>(parameter)] = i;
+        }
+    }
+    std::vector<CostedOperation> pass;
+    for (std::size_t i = model.operations.size(); i-- > 0;) {
+        const Operation& operation = model.operations[i];
+        const bool has_weight =
+            operation.weight_gradient != Work{} || !operation.parameters.empty();
+        const bool synchronised = is_synchronised(operation, timing);
+        if (synchronised) {
+            pass.push_back(pass_of(model, i, Pass::weight_gradient, " weight gradient", timing));
+            pass.back().operation.exchange =
+                backward_exchange(timing.batch_norm, operation.batch_norm_channels);
+        }
+        if (operation.input_gradient != Work{}) {
+            pass.push_back(pass_of(model, i, Pass::input_gradient, " input gradient", timing));
+        }
+        if (has_weight && !synchronised) {
+            pass.push_back(pass_of(model, i, Pass::weight_gradient, " weight gradient", timing));
+        }
+        if (has_weight) {
+            pass.back().operation.ready_count = finish_parameters(model, i, first_user, readiness);
+        }
+    }
+    return pass;
+}
+
+std::vector<BufferGroup> buffer_groups(const Model& model) {
+    std::map<std::int64_t, BufferGroup> by_element_size;
+    for (const Buffer& buffer : model.buffers) {
+        BufferGroup& group = by_element_size[buffer.element.count];
+        group.size += buffer.numel * buffer.element;
+        ++group.tensors;
+    }
+    std::vector<BufferGroup> groups;
+    for (const auto& [element_size, group] : by_element_size) {
+        groups.push_back(group);
+    }
+    return groups;
+}
+
+}  // namespace
+
+Work work_of(const Operation& operation, Pass pass) {
+    constexpr std::int64_t batch_norm_times = 3;  // forward moves its elements: read, read, write
+    const Work& forward = operation.forward;
+    const std::int64_t statistics = forward.elements / batch_norm_times;
+    switch (pass) {
+        case Pass::forward:
+            return forward;
+        case Pass::statistics:
+            return {0, statistics};
+        case Pass::normalise:
+            return {forward.flops, forward.elements - statistics};
+        case Pass::input_gradient:
+            return operation.input_gradient;
+        case Pass::weight_gradient:
+            break;
+    }
+    return operation.weight_gradient;
+}
+
+Bytes Workload::gradient_bytes() const {
+    Bytes sum;
+    for (const Gradient& gradient : gradients) {
+        sum += gradient.size();
+    }
+    return sum;
+}
+
+Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
+                                 Duration backward) {
+    Workload workload;
+    workload.forward.push_back({.name = "forward", .device = forward});
+    for (const GradientReadiness& entry : gradients) {
+        invariant(entry.ready >= Duration{0} && entry.ready <= backward,
+                  "ready lies within backward");
+        workload.gradients.push_back(entry.gradient);
+    }
+    workload.readiness.resize(gradients.size());
+    std::iota(workload.readiness.rbegin(), workload.readiness.rend(), 0);
+    std::stable_sort(workload.readiness.begin(), workload.readiness.end(),
+                     [&](std::int32_t a, std::int32_t b) {
+                         return gradients[static_cast<std::size_t>(a)].ready <
+                                gradients[static_cast<std::size_t>(b)].ready;
+                     });
+    Duration now{0};
+    for (const std::int32_t index : workload.readiness) {
+        const GradientReadiness& entry = gradients[static_cast<std::size_t>(index)];
+        if (workload.backward.empty() || entry.ready > now) {
+            workload.backward.push_back(
+                {.name = "backward until " + entry.gradient.name, .device = entry.ready - now});
+            now = entry.ready;
+        }
+        ++workload.backward.back().ready_count;
+    }
+    if (now < backward) {
+        workload.backward.push_back({.name = "rest of backward", .device = backward - now});
+    }
+    return workload;
+}
+
+Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing) {
+    Workload workload;
+    workload.host_is_device = timing.device.host_is_device;
+    workload.copy_launch = timing.device.time_to_launch_copy();
+    for (const Parameter& parameter : model.parameters) {
+        workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false});
+    }
+    workload.forward = timed(forward_pass(model, timing), timing.device, timing.measured_forward,
+                             timing.measured_forward_operations);
+    workload.backward = timed(backward_pass(model, timing, workload.readiness), timing.device,
+                              timing.measured_backward, timing.measured_backward_operations);
+    workload.buffer_groups = buffer_groups(model);
+    return workload;
+}
+
+}  // namespace bucketwise

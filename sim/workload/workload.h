@@ -1,0 +1,122 @@
+// A workload: the gradients of one rank in parameter order, and the timed operations whose ends
+// make them ready. What a bucket plan and the engine start from, wherever the times came from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+#include "sim/workload/batch_norm.h"
+#include "sim/workload/device.h"
+#include "sim/workload/model.h"
+
+namespace bucketwise {
+
+struct Gradient {
+    std::string name;  // the parameter's name
+    std::int64_t numel = 0;
+    DType dtype = DType::float32;
+    bool sparse = false;  // PyTorch gives a sparse gradient a bucket of its own
+    bool operator==(const Gradient&) const = default;
+
+    [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
+};
+
+enum class Pass : std::uint8_t {
+    forward,
+    statistics,  // of a BatchNorm whose forward stops between its two halves to hear of other ranks
+    normalise,
+    input_gradient,
+    weight_gradient
+};
+
+constexpr bool is_forward(Pass pass) {
+    return pass == Pass::forward || pass == Pass::statistics || pass == Pass::normalise;
+}
+
+// Of BatchNorm's three times its elements, the statistics read one; the rest is normalising.
+Work work_of(const Operation& operation, Pass pass);
+
+// One pass of one operation of a model: what a real rank runs for a TimedOperation.
+struct OperationPass {
+    std::int32_t operation = 0;  // index into Model::operations
+    Pass pass = Pass::forward;
+    bool operator==(const OperationPass&) const = default;
+};
+
+// One operation on the compute stream. When it ends, `ready_count` gradients become ready: the next
+// ones of Workload::readiness.
+struct TimedOperation {
+    std::string name;
+    Duration device{0};  // undisturbed time on the compute stream
+    Duration host{0};    // host time to launch it
+    std::int32_t ready_count = 0;
+    std::optional<OperationPass> source = {};  // none: its time was given, not its work
+    std::optional<Exchange> exchange = {};     // all ranks wait for it before what follows
+    bool operator==(const TimedOperation&) const = default;
+};
+
+// The buffers of one element size: DDP coalesces them into one broadcast, then copies each back.
+struct BufferGroup {
+    Bytes size;                // together
+    std::int64_t tensors = 0;  // how many
+    bool operator==(const BufferGroup&) const = default;
+};
+
+struct Workload {
+    std::vector<Gradient> gradients;      // parameter order
+    std::vector<TimedOperation> forward;  // one micro-step
+    std::vector<TimedOperation> backward;
+    std::vector<std::int32_t> readiness;     // gradient indices in the order backward finishes them
+    std::vector<BufferGroup> buffer_groups;  // what DDP broadcasts in forward
+    bool host_is_device = false;
+    Duration copy_launch{0};  // host time to launch one copy, cast or division
+    bool operator==(const Workload&) const = default;
+
+    [[nodiscard]] Bytes gradient_bytes() const;
+};
+
+// Times given for the gradients one by one.
+struct GradientReadiness {
+    Gradient gradient;
+    Duration ready{0};  // from the start of backward
+    bool operator==(const GradientReadiness&) const = default;
+};
+
+// Backward becomes one operation per distinct readiness, and one for what is left after the last.
+// Among gradients ready at the same moment the later parameter counts as first, as autograd visits
+// them. Precondition (asserted): 0 <= ready <= backward for each.
+Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
+                                 Duration backward);
+
+// How the operations of a model get their times.
+struct ModelTiming {
+    Device device;  // rates; with totals only their ratios matter
+    Arithmetic arithmetic = Arithmetic::float32;
+    std::optional<Duration> measured_forward = {};   // totals of one micro-step, spread over the
+    std::optional<Duration> measured_backward = {};  // operations in proportion to their cost
+    // Or measured one by one, in the order they run; empty: they were not.
+    std::vector<Duration> measured_forward_operations = {};
+    std::vector<Duration> measured_backward_operations = {};
+    BatchNormSync batch_norm = BatchNormSync::local;
+    bool operator==(const ModelTiming&) const = default;
+};
+
+// Each operation takes its roofline time on the device, or the one that was measured (precondition,
+// asserted: as many as there are operations); where only a total is measured, the operations
+// of that pass are scaled to sum to it, to the picosecond. A measured total already contains what
+// launching cost, so its operations launch for free; the time of a single operation contains it
+// only where the host is the device. In backward each operation runs its input gradient, then its
+// weight gradient; a parameter's gradient is ready when the last operation that uses it has run
+// (tied weights).
+//
+// A BatchNorm that is synchronised runs its forward in two halves, statistics and normalising, and
+// its weight gradient before its input gradient: what each first one found is exchanged before the
+// second. Its parameters' gradients are ready when both have run, as autograd hands them out
+// together.
+Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing);
+
+}  // namespace bucketwise
