@@ -52,8 +52,8 @@ tsan() {
     cmake --build --preset tsan --target bucketwise_hw_tests
     build/tsan/tests/bucketwise_hw_tests
     if ninja -C build/tsan -t query bucketwise_emulated_gpu_tests > /dev/null 2>&1; then
-        ninja -C build/tsan tests/gpu/bucketwise_emulated_gpu_tests
-        build/tsan/tests/gpu/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[slow]~[.]'
+        ninja -C build/tsan tests/hw/nccl/bucketwise_emulated_gpu_tests
+        build/tsan/tests/hw/nccl/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[slow]~[.]'
     fi
 }
 

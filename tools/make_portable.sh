@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder=${1:-build/portable/bundle}
 build=build/portable
-programs=("$build/cli/bucketwise" "$build/tests/gpu/bucketwise_gpu_tests")
+programs=("$build/cli/bucketwise" "$build/tests/hw/nccl/bucketwise_gpu_tests")
 
 cmake --preset portable
 cmake --build --preset portable --target bucketwise bucketwise_gpu_tests

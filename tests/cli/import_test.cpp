@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/process.h"
-#include "tests/import/nccl_tests_log.h"
+#include "tests/import/nccl_tests/nccl_tests_log.h"
 
 namespace bucketwise {
 namespace {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tests/hw/number_format.h"
+#include "tests/hw/compute/number_format.h"
 
 namespace bucketwise::testing {
 

@@ -176,7 +176,7 @@ def sound_tree():
         "calibrate/fit.cpp": '#include "hw/measurements.h"\n#include "sim/engine/engine.h"\n',
         "import/log.cpp": '#include "hw/measurements.h"\n#include "sim/plan/plan.h"\n',
         "cli/main.cpp": '#include "hw/rank.h"\n#include "sim/engine/engine.h"\n',
-        "tests/sim/plan_test.cpp": '#include "sim/plan/plan.h"\n#if __has_include(<catch2/catch.hpp>)\n#endif\n',
+        "tests/sim/plan/plan_test.cpp": '#include "sim/plan/plan.h"\n#if __has_include(<catch2/catch.hpp>)\n#endif\n',
     }
     return files
 
@@ -194,7 +194,7 @@ UNSOUND = [
     ("import/a.cpp", '#include "calibrate/fit.h"\n', "import/a.cpp:1: expected a path"),
     ("import/a.cpp", '#include "hw/rank.h"\n', "import/a.cpp:1: import may not include hw/rank.h"),
     ("cli/a.h", HEADER + '#include "tests/oracle.h"\n', "got tests/oracle.h"),
-    ("cli/a.cpp", '#include "tests/sim/plan_test.cpp"\n', "cli may not include tests/sim/plan_test.cpp"),
+    ("cli/a.cpp", '#include "tests/sim/plan/plan_test.cpp"\n', "cli may not include tests/sim/plan/plan_test.cpp"),
     ("cli/a.cpp", "#ifdef BUCKETWISE_WITH_NCCL\n#endif\n", "got #ifdef BUCKETWISE_WITH_NCCL"),
     ("hw/a.cpp", "#if defined(X) || \\\n  __has_include(<gloo/algorithm.h>)\n#endif\n", "hw/a.cpp:1: expected a class"),
     ("sim/a.h", "#pragma once\n", "sim/a.h: expected a comment first"),

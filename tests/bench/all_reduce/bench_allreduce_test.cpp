@@ -1,0 +1,255 @@
+// `bucketwise bench allreduce` as its users meet it: real ranks, every format read back.
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+#include "tests/hw/gloo/gloo_ranks.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::TemporaryDirectory;
+using Cells = std::vector<std::string>;
+
+struct Run {
+    int exit_code = -1;
+    std::string output;
+};
+
+// Runs a line of the shell in which $BENCH is `bucketwise bench`.
+Run run(const std::string& line) {
+    const std::string command = "BENCH='" BUCKETWISE_BINARY " bench'; " + line;
+    std::FILE* pipe = ::popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    Run result;
+    char block[4096];
+    while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
+        result.output.append(block, count);
+    }
+    const int status = ::pclose(pipe);
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::istringstream stream(text);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) {
+        lines.push_back(line);
+    }
+    return lines;
+}
+
+Cells cells_of(const std::string& line, char separator) {
+    std::istringstream stream(line);
+    Cells cells;
+    for (std::string cell; std::getline(stream, cell, separator);) {
+        if (separator != ' ' || !cell.empty()) {
+            cells.push_back(cell);
+        }
+    }
+    return cells;
+}
+
+// Each element of rank r is in [1, 2), so that the sum of p is below 2p, each of the p - 1
+// additions rounds by at most 2^-24 of it, and the mean is at most (p - 1) 2p 2^-24 / p off.
+double rounding(double ranks) {
+    return (ranks - 1) * std::ldexp(1.0, -23);
+}
+
+TEST_CASE("the CSV has a row for each number of ranks, size and algorithm") {
+    const Run csv =
+        run("$BENCH allreduce --ranks 4,1,2 --algorithms ring,direct,library "
+            "--bytes 40kB,4B --rounds 2 --iterations 3 --format csv");
+    REQUIRE(csv.exit_code == 0);
+    const std::vector<std::string> lines = lines_of(csv.output);
+    REQUIRE(lines.size() == 1 + 3 * 2 * 3);
+    CHECK(lines[0] ==
+          "world_size,tensor_elements,bytes,dtype,algorithm,time_s,std_s,min_s,max_s,"
+          "max_memory_kib,difference,backend");
+    std::size_t line = 1;
+    for (const char* ranks : {"1", "2", "4"}) {
+        for (const char* elements : {"1", "10000"}) {
+            for (const char* algorithm : {"ring", "direct", "library"}) {
+                const Cells cells = cells_of(lines[line++], ',');
+                REQUIRE(cells.size() == 12);
+                CHECK(cells[0] == ranks);
+                CHECK(cells[1] == elements);
+                CHECK(std::stoll(cells[2]) == 4 * std::stoll(elements));
+                CHECK(cells[3] == "float32");
+                CHECK(cells[4] == algorithm);
+                CHECK(std::stod(cells[7]) <= std::stod(cells[5]));  // least, median, most
+                CHECK(std::stod(cells[5]) <= std::stod(cells[8]));
+                CHECK(std::stod(cells[6]) <= std::stod(cells[8]));
+                CHECK(std::stoll(cells[9]) > 1024);
+                CHECK(std::stod(cells[10]) <= rounding(std::stod(ranks)));
+                CHECK(cells[11] == "gloo");
+            }
+        }
+    }
+}
+
+TEST_CASE("nccl-tests' columns hold a block per algorithm that its readers accept") {
+    const Run table =
+        run("$BENCH allreduce --ranks 2 --algorithms library,ring --dtype float64 "
+            "--bytes 8B,8kB,8MB --rounds 2 --format nccl-tests");
+    REQUIRE(table.exit_code == 0);
+    int rows = 0;
+    int blocks = 0;
+    int devices = 0;
+    double sum = 0;
+    for (const std::string& line : lines_of(table.output)) {
+        const Cells cells = cells_of(line, ' ');
+        devices += line.rfind("#  Rank ", 0) == 0 ? 1 : 0;
+        if (line.rfind("# Avg bus bandwidth    : ", 0) == 0) {
+            CHECK(std::stod(cells[5]) == Approx(sum / 3).margin(0.01));
+            sum = 0;
+            ++blocks;
+        }
+        if (line[0] == '#') {
+            continue;
+        }
+        ++rows;
+        REQUIRE(cells.size() == 13);
+        const double bytes = std::stod(cells[0]);
+        CHECK(std::stod(cells[1]) == bytes / 8);
+        CHECK(Cells(cells.begin() + 2, cells.begin() + 5) == Cells{"double", "sum", "-1"});
+        CHECK(std::stod(cells[6]) == Approx(bytes / std::stod(cells[5]) / 1e3).margin(0.01));
+        CHECK(cells[7] == cells[6]);  // two ranks: 2(p-1)/p is 1
+        CHECK(cells[8] == "0");
+        CHECK(Cells(cells.begin() + 9, cells.end()) == Cells(cells.begin() + 5, cells.begin() + 9));
+        sum += std::stod(cells[7]);
+    }
+    CHECK(rows == 6);
+    CHECK(blocks == 2);
+    CHECK(devices == 4);
+}
+
+TEST_CASE("the text compares algorithms with the library, size by size") {
+    const Run table =
+        run("$BENCH allreduce --ranks 2 --algorithms direct,library --bytes 1kB,1KiB --rounds 1");
+    REQUIRE(table.exit_code == 0);
+    std::vector<Cells> rows;
+    for (const std::string& line : lines_of(table.output)) {
+        if (line.find("  1kB  ") != line.npos || line.find("  1KiB  ") != line.npos) {
+            rows.push_back(cells_of(line, ' '));
+        }
+    }
+    REQUIRE(rows.size() == 4);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        REQUIRE(rows[i].size() == 12);
+        CHECK(rows[i][0] == "2");
+        CHECK(rows[i][1] == (i < 2 ? "1kB" : "1KiB"));
+        CHECK(rows[i][2] == (i % 2 == 0 ? "direct" : "library"));
+        CHECK(rows[i][3] == "20");
+        CHECK((i % 2 == 0 || rows[i][8] == "1.00"));
+    }
+}
+
+TEST_CASE("the file keeps every sample, and an old one is left alone") {
+    const TemporaryDirectory folder;
+    const std::string file = folder.path() + "/allreduce.jsonl";
+    const std::string command =
+        "$BENCH allreduce --ranks 1,2 --algorithms ring --bytes 4B,4kB,4MB "
+        "--rounds 2 --iterations 3 -o " +
+        file;
+    REQUIRE(run(command).exit_code == 0);
+    std::ifstream stream(file);
+    const std::string kept{std::istreambuf_iterator<char>(stream), {}};
+    std::map<std::string, int> kinds;
+    std::map<std::int64_t, std::int64_t> memory;
+    for (const std::string& line : lines_of(kept)) {
+        const nlohmann::json json = nlohmann::json::parse(line);
+        ++kinds[json["kind"]];
+        if (json["kind"] == "environment") {
+            CHECK(json["scenario"].is_null());
+            continue;
+        }
+        CHECK(json["samples_us"].size() == 3);
+        memory[json["bytes"].get<std::int64_t>()] = json["peak_memory_bytes"].get<std::int64_t>();
+    }
+    CHECK(kinds == std::map<std::string, int>{{"environment", 2}, {"allreduce", 2 * 2 * 3}});
+    // A size's peak is that of the sizes up to it: the message itself, and at two ranks half of it
+    // for what arrives.
+    CHECK(memory[4'000'000] >= memory[4] + 4'000'000);
+    CHECK(run(command + " 2>/dev/null").exit_code == 2);
+    std::ifstream again(file);
+    CHECK(std::string{std::istreambuf_iterator<char>(again), {}} == kept);
+}
+
+TEST_CASE("ranks of another launcher run all algorithms and print one table") {
+    const TemporaryDirectory store;
+    const auto rank = [&](int number) {
+        return run("RANK=" + std::to_string(number) + " LOCAL_RANK=" + std::to_string(number) +
+                   " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 $BENCH allreduce --bytes 4kB --rounds 1 "
+                   "--format csv --store " +
+                   store.path());
+    };
+    Run second;
+    std::thread other([&] { second = rank(1); });
+    const Run first = rank(0);
+    other.join();
+    CHECK(first.exit_code == 0);
+    CHECK(lines_of(first.output).size() == 4);
+    CHECK(second.exit_code == 0);
+    CHECK(second.output.empty());
+}
+
+TEST_CASE("a rank that dies is named, and what was measured before is shown") {
+    const TemporaryDirectory folder;
+    // The first line in the file is longer than the one block that rank 0 may write.
+    const Run failed =
+        run("ulimit -f 1; $BENCH allreduce --ranks 2 --algorithms ring --bytes 4B "
+            "-o " +
+            folder.path() + "/full.jsonl 2>&1 >/dev/null");
+    CHECK(failed.exit_code == 1);
+    CHECK(failed.output.rfind("bucketwise: rank 0 ", 0) == 0);
+    CHECK(failed.output.find("(ring on 2 ranks)\n") + 18 == failed.output.size());
+}
+
+TEST_CASE("wrong options end with one line and exit code 2") {
+    for (const char* options : {"",
+                                "nothing",
+                                "allreduce 4",
+                                "allreduce --ranks 0",
+                                "allreduce --ranks 2,",
+                                "allreduce --ranks 251",
+                                "allreduce --algorithms tree",
+                                "allreduce --bytes 3B",
+                                "allreduce --bytes 4",
+                                "allreduce --dtype int8",
+                                "allreduce --format xml",
+                                "allreduce --backend mpi",
+                                "allreduce --rounds 0",
+                                "allreduce --iterations 0",
+                                "allreduce --seed -1",
+                                "allreduce --deadline 0",
+                                "allreduce --store /tmp",
+                                "allreduce --link-rate 1",
+                                "allreduce -o /dev/null",
+                                "allreduce -o /",
+                                "allreduce --rank 2",
+                                "RANK=0 WORLD_SIZE=2"}) {
+        INFO(options);
+        const bool is_variable = std::string(options).find('=') != std::string::npos;
+        const Run result = run(is_variable ? std::string(options) + " $BENCH allreduce 2>&1"
+                                           : "$BENCH " + std::string(options) + " 2>&1");
+        CHECK(result.exit_code == 2);
+        CHECK(lines_of(result.output).size() == 1);
+        CHECK(result.output.rfind("bucketwise: ", 0) == 0);
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise

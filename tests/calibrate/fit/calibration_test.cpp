@@ -1,0 +1,663 @@
+#include "calibrate/fit/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "calibrate/comparison/step_comparison.h"
+#include "sim/base/error.h"
+#include "sim/link/link_input.h"
+#include "sim/link/link_json.h"
+#include "tests/calibrate/fit/synthetic_run.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+std::string no_files(const std::string& path) {
+    throw InputError(path, "", "no file", "one");
+}
+
+Scenario calibrated(const Calibration& calibration) {
+    const Json document = calibrated_scenario(Json::parse(synthetic_document()), calibration);
+    return parse_scenario(document, "calibrated.json", no_files);
+}
+
+const Cause& cause_named(const CapComparison& point, std::string_view name) {
+    for (const Cause& cause : point.attribution.causes) {
+        if (cause.name == name) {
+            return cause;
+        }
+    }
+    FAIL("no such cause");
+    return point.attribution.causes.front();
+}
+
+// Steps of another machine beside what was measured of the first in isolation.
+Comparison compare_with(const std::string& other_document) {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    SyntheticMachine other(synthetic_scenario(other_document), {});
+    const MeasuredRun run =
+        collect_run(concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
+                                  machine.all_reduces(3), machine.computes(3),
+                                  machine.contentions(3), other.steps(3, synthetic_caps())}),
+                    false, "mixed.jsonl");
+    return compare_steps(calibrated(calibrate({run}, synthetic_scenario())), run);
+}
+
+std::string replaced(const std::string& from, const std::string& to) {
+    std::string text = synthetic_document();
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+}
+
+TEST_CASE("a machine without noise is found again, and its steps predicted exactly") {
+    const MeasuredRun run = synthetic_run({});
+    const Calibration calibration = calibrate({run}, synthetic_scenario());
+    const Scenario truth = synthetic_scenario();
+    REQUIRE(calibration.link.segments.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        CHECK(to_us(calibration.link.segments[i].latency) ==
+              Approx(to_us(truth.link.segments[i].latency)).epsilon(1e-3));
+        CHECK(static_cast<double>(calibration.link.segments[i].bandwidth.count) ==
+              Approx(static_cast<double>(truth.link.segments[i].bandwidth.count)).epsilon(1e-3));
+    }
+    REQUIRE(calibration.link.interference.size() == 1);
+    CHECK(calibration.link.interference[0].slowdown == Interference{1'250'000, 1'100'000});
+    CHECK(static_cast<double>(calibration.link.copy_bandwidth->count) == Approx(4e9).epsilon(1e-3));
+
+    const Comparison comparison = compare_steps(calibrated(calibration), run);
+    CHECK(comparison.points.size() == 13);
+    CHECK(comparison.max_error < 1e-3);
+    CHECK(comparison.regret == 0);
+    CHECK(comparison.rank_correlation > 0.99);
+    CHECK(comparison.noise_floor == 0);
+    CHECK(comparison.default_cap.has_value());
+    for (const CapComparison& point : comparison.points) {
+        for (const Cause& cause : point.attribution.causes) {
+            CHECK(std::abs(cause.ms) < 2e-3 * point.measured_ms);
+        }
+    }
+}
+
+MeasuredRun synthetic_gpu_run(bool shared_gpu = false) {
+    SyntheticMachine machine(synthetic_scenario(synthetic_gpu_document()), {});
+    std::vector<Measurement> records = concatenated(
+        {machine.environment(Json::parse(synthetic_gpu_document()).dump()), machine.all_reduces(6),
+         machine.computes(6), machine.contentions(6), machine.steps(6, synthetic_caps())});
+    for (Measurement& record : records) {
+        std::visit(
+            [&](auto& r) {
+                if constexpr (std::is_same_v<std::decay_t<decltype(r)>, ComputeRecord>) {
+                    r.shared_gpu = shared_gpu;
+                } else {
+                    r.transport.shared_gpu = shared_gpu;
+                }
+            },
+            record);
+    }
+    return collect_run(records, false, "gpu.jsonl");
+}
+
+double step_ms_of(const Scenario& scenario) {
+    const StepInput input = step_input(scenario);
+    return to_ms(Evaluator(input, scenario.sync).evaluate(std::nullopt).times.step());
+}
+
+TEST_CASE("a GPU's launches and slowdowns by thread blocks are found again, and its steps") {
+    const MeasuredRun run = synthetic_gpu_run();
+    const Scenario truth = synthetic_scenario(synthetic_gpu_document());
+    const Calibration calibration = calibrate({run}, truth);
+    CHECK(calibration.link.host_issue == duration_from_us(50));
+    CHECK(calibration.link.ctas == 4);
+    REQUIRE(calibration.link.interference.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+        CHECK(calibration.link.interference[i].ctas == truth.link.interference[i].ctas);
+        CHECK(calibration.link.interference[i].slowdown == truth.link.interference[i].slowdown);
+    }
+    CHECK(static_cast<double>(calibration.link.copy_bandwidth->count) == Approx(4e9).epsilon(1e-3));
+    REQUIRE(calibration.compute);
+    CHECK(calibration.compute->launch == HostCost{duration_from_us(1000), 0});
+    CHECK(calibration.compute->graph_launch == HostCost{duration_from_us(700), 0});
+    REQUIRE(calibration.device);
+    CHECK(calibration.device->device.launch == duration_from_us(1000));
+
+    const Json document = calibrated_scenario(Json::parse(synthetic_gpu_document()), calibration);
+    CHECK(document["workload"]["device"]["host_is_device"] == false);
+    Scenario fitted = parse_scenario(document, "calibrated.json", no_files);
+    const Comparison comparison = compare_steps(fitted, run);
+    CHECK(comparison.max_error < 1e-3);
+    CHECK(comparison.rank_correlation > 0.99);
+    // Launching binds part of that step, so what operations take without it is known, too: the
+    // step as one CUDA graph, and with other thread blocks, which were never measured.
+    Scenario other = truth;
+    CHECK(step_ms_of(fitted) == Approx(step_ms_of(other)).epsilon(1e-3));
+    for (const std::int64_t ctas : {2, 3, 6, 8}) {
+        fitted.link.ctas = other.link.ctas = ctas;
+        CHECK(step_ms_of(fitted) == Approx(step_ms_of(other)).epsilon(1e-3));
+    }
+    const double eager_ms = step_ms_of(other);
+    fitted.step.cuda_graph = other.step.cuda_graph = true;
+    CHECK(step_ms_of(other) < 0.99 * eager_ms);
+    CHECK(step_ms_of(fitted) == Approx(step_ms_of(other)).epsilon(1e-3));
+}
+
+TEST_CASE("the report tells what the host takes, and matrix products from the rest") {
+    const Calibration calibration =
+        calibrate({synthetic_gpu_run()}, synthetic_scenario(synthetic_gpu_document()));
+    // With 4 CTAs 1000 us take 1200, of which 600 x 1.1 are products; the rest 540 for 400.
+    const InterferencePoint& four = calibration.interference.points[3];
+    CHECK(four.ctas == 4);
+    CHECK(four.apart.products.value() == Approx(1.1));
+    CHECK(four.apart.rest.value() == Approx(1.35));
+    const std::string report = calibration_report(calibration);
+    INFO(report);
+    for (const char* text :
+         {"issuing one takes the host 50.00 us (interquartile range 0 %)",
+          "launching an operation takes the host 1000.00 us",
+          "launching the step as one CUDA graph takes it 700.00 us",
+          "  4 CTAs  compute 1.200 ± 0.005  all-reduce 1.200 ± 0.005  matrix products 1.100  other "
+          "operations 1.350",
+          "taken for collectives of 4 CTAs"}) {
+        CHECK(report.find(text) != std::string::npos);
+    }
+    const Json json = fit_json(calibration);
+    CHECK(json["host"]["launch"]["median_us"] == 1000.0);
+    CHECK(json["interference"][3]["ctas"] == 4);
+    CHECK(calibration.link.provenance.hardware.find("synthetic GPU, 1 GiB; synthetic CPU") == 0);
+    CHECK(calibration.link.name == "nccl within one host, measured");
+}
+
+TEST_CASE("several ranks on one GPU are never called an interconnect") {
+    const MeasuredRun run = synthetic_gpu_run(true);
+    const Calibration calibration = calibrate({run}, synthetic_scenario(synthetic_gpu_document()));
+    CHECK(calibration.link.name == "nccl measured, shared GPU, not an interconnect");
+    CHECK(calibration_report(calibration).find("several ranks ran on one GPU") !=
+          std::string::npos);
+    const Scenario fitted =
+        parse_scenario(calibrated_scenario(Json::parse(synthetic_gpu_document()), calibration),
+                       "c.json", no_files);
+    const Comparison comparison = compare_steps(fitted, run);
+    CHECK(comparison.machine.find("2 ranks of one shared GPU") != std::string::npos);
+    CHECK(verdict(comparison).back().find("Not an interconnect: several ranks ran on one GPU") ==
+          0);
+    CHECK(to_json(comparison)["shared_gpu"] == true);
+    CHECK_FALSE(to_json(compare_steps(fitted, synthetic_gpu_run())).contains("shared_gpu"));
+}
+
+// As when `compare` gives the measured times to a scenario that knows its computing from a device.
+TEST_CASE("what launching took goes into the scenario's own device, or is taken out of it") {
+    Json document = Json::parse(synthetic_gpu_document());
+    document["workload"]["device"] = "H100";
+    ComputeFit compute =
+        *fit_compute(synthetic_gpu_run(), synthetic_scenario(synthetic_gpu_document()));
+    const auto device = [&] {
+        return with_measured_computing(document, compute)["workload"]["device"];
+    };
+    CHECK(device() == Json{{"preset", "H100"},
+                           {"host_is_device", false},
+                           {"launch_us", 1000.0},
+                           {"graph_launch_us", 700.0}});
+    // On a CPU launching is in the times of operations: a GPU's preset would add it once more.
+    compute.launch.reset();
+    compute.graph_launch.reset();
+    document["step"]["cuda_graph"] = true;
+    CHECK(device() == Json{{"preset", "H100"}, {"host_is_device", true}, {"launch_us", 0.0}});
+    CHECK_FALSE(with_measured_computing(document, compute)["step"].contains("cuda_graph"));
+    document["workload"]["device"] = {{"preset", "H100"}, {"launch_us", 0}};
+    CHECK(device() == document["workload"]["device"]);
+}
+
+TEST_CASE("under noise the prediction stays within it") {
+    const MeasuredRun run =
+        synthetic_run({.compute = 0.05, .all_reduce = 0.05, .step = 0.02, .seed = 7}, 10);
+    const Calibration calibration = calibrate({run}, synthetic_scenario());
+    const Comparison comparison = compare_steps(calibrated(calibration), run);
+    CHECK(comparison.mape < 0.02);
+    CHECK(meets_error_goal(comparison));
+    CHECK(meets_decision_goal(comparison));
+    // Nearly every measured median lies within the interval of single steps.
+    int within = 0;
+    for (const CapComparison& point : comparison.points) {
+        const auto& confidence = point.predicted.confidence;
+        REQUIRE(confidence);
+        within += to_ms(confidence->low) <= point.measured_ms &&
+                          point.measured_ms <= to_ms(confidence->high)
+                      ? 1
+                      : 0;
+    }
+    CHECK(within >= 11);
+}
+
+TEST_CASE("causes sum to the error") {
+    const Comparison comparison =
+        compare_with(replaced("\"latency_us\": 150, \"bandwidth_gb_per_s\": 0.2",
+                              "\"latency_us\": 250, \"bandwidth_gb_per_s\": 0.15"));
+    for (const CapComparison& point : comparison.points) {
+        double sum = 0;
+        for (const Cause& cause : point.attribution.causes) {
+            sum += cause.ms;
+        }
+        CHECK(sum == Approx(point.measured_ms - point.predicted_ms).margin(1e-6));
+    }
+}
+
+TEST_CASE("slower all-reduces within steps are called interference on all-reduces") {
+    const Comparison comparison = compare_with(
+        replaced("\"communication_slowdown\": 1.1", "\"communication_slowdown\": 1.6"));
+    for (const CapComparison& point : comparison.points) {
+        const double error_ms = point.measured_ms - point.predicted_ms;
+        if (error_ms > 0.02 * point.predicted_ms) {
+            // What runs longer also disturbs computing for longer.
+            CHECK(cause_named(point, "interference on all-reduces").ms +
+                      cause_named(point, "interference on computing").ms >
+                  0.8 * error_ms);
+        }
+    }
+    CHECK(comparison.max_error > 0.02);
+}
+
+TEST_CASE("a machine that got slower between its own measurement and the steps is called drift") {
+    const Comparison comparison =
+        compare_with(replaced("\"peak_tflop_per_s\": { \"float32\": 0.01 }",
+                              "\"peak_tflop_per_s\": { \"float32\": 0.008 }"));
+    const CapComparison& last = comparison.points.back();
+    const double error_ms = last.measured_ms - last.predicted_ms;
+    CHECK(error_ms > 0);
+    CHECK(cause_named(last, "drift, copies and launches").ms == Approx(error_ms).epsilon(0.25));
+}
+
+TEST_CASE("computing that is disturbed more than in isolation is interference on computing") {
+    const Comparison comparison =
+        compare_with(replaced("\"compute_slowdown\": 1.25", "\"compute_slowdown\": 1.7"));
+    double explained = 0;
+    double errors = 0;
+    for (const CapComparison& point : comparison.points) {
+        explained += cause_named(point, "interference on computing").ms;
+        errors += point.measured_ms - point.predicted_ms;
+    }
+    CHECK(errors > 0);
+    CHECK(explained == Approx(errors).epsilon(0.3));
+}
+
+TEST_CASE("twice the bandwidth, no latency and free communication never take longer") {
+    const Comparison comparison = compare_with(synthetic_document());
+    REQUIRE(comparison.what_if.size() == 5);
+    for (const ChangedMachine& what : comparison.what_if) {
+        CHECK(what.step_ms <= comparison.what_if.front().step_ms);
+    }
+    CHECK(comparison.what_if.back().step_ms < comparison.what_if[1].step_ms);
+}
+
+TEST_CASE("the device behind the operations' times is found") {
+    const Calibration calibration = calibrate({synthetic_run({})}, synthetic_scenario());
+    REQUIRE(calibration.device);
+    CHECK(calibration.device->device.peak(Arithmetic::float32) == Approx(0.01).epsilon(0.01));
+    CHECK(static_cast<double>(calibration.device->device.memory_bandwidth.count) ==
+          Approx(8e9).epsilon(0.01));
+    CHECK(calibration.device->typical_residual < 0.01);
+}
+
+TEST_CASE("runs on 2 and 4 ranks make one link") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const MeasuredRun two = collect_run(machine.all_reduces(2), false, "two.jsonl");
+    const MeasuredRun four = collect_run(machine.all_reduces(2, 4), false, "four.jsonl");
+    const Calibration both = calibrate({two, four}, std::nullopt);
+    CHECK(both.link_fit.residuals.size() == 30);
+    CHECK(both.link.provenance.ranks == 4);
+    for (const LinkResidual& residual : both.link_fit.residuals) {
+        CHECK(std::abs(residual.relative()) < 0.01);
+    }
+    CHECK_FALSE(both.compute);
+}
+
+TEST_CASE("a benchmark's file may hold several numbers of ranks, but one algorithm only") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> records =
+        concatenated({machine.environment(""), machine.all_reduces(2), machine.all_reduces(2, 4)});
+    const Calibration both = calibrate({collect_run(records, false, "bench.jsonl")}, std::nullopt);
+    CHECK(both.link_fit.residuals.size() == 30);
+    std::get<AllReduceRecord>(records.back()).transport.algorithm = "direct";
+    CHECK_THROWS_AS(collect_run(records, false, "bench.jsonl"), InputError);
+}
+
+TEST_CASE("links of different machines are not fitted together") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> other = machine.all_reduces(1, 4);
+    for (Measurement& record : other) {
+        std::get<AllReduceRecord>(record).transport.implementation = "bucketwise";
+    }
+    const MeasuredRun two = collect_run(machine.all_reduces(1), false, "two.jsonl");
+    const MeasuredRun four = collect_run(other, false, "four.jsonl");
+    CHECK_THROWS_AS(calibrate({two, four}, std::nullopt), InputError);
+}
+
+TEST_CASE("a link file reads back as it was written") {
+    LinkParameters link =
+        calibrate({synthetic_run({.all_reduce = 0.05})}, synthetic_scenario()).link;
+    link.interference = {
+        {.up_to = Bytes{1000}, .slowdown = {1'100'000, 1'200'000}},
+        {.slowdown = {1'000'000, 2'000'000}, .errors = InterferenceErrors{0.1, 0.2}}};
+    const auto reread = [&] {
+        const Json json = Json::parse(link_json(link).dump());
+        return read_link({&json, "link.json", ""}, no_files);
+    };
+    CHECK(reread() == link);
+    link.ctas = 6;
+    link.interference = {
+        {.up_to = Bytes{1000}, .slowdown = {1'100'000, 1'200'000}, .ctas = 4},
+        {.slowdown = {1'000'000, 2'000'000}, .errors = InterferenceErrors{0.1, 0.2}, .ctas = 4},
+        {.slowdown = {1'300'000, 1'400'000}, .ctas = 8}};
+    CHECK(reread() == link);
+    link.interference.erase(link.interference.begin(), link.interference.begin() + 2);
+    CHECK(reread() == link);
+    link.provenance.source = std::string(300, 'x');
+    CHECK(link_json(link)["provenance"]["source"].get<std::string>().size() == 200);
+}
+
+TEST_CASE("records of different runs in one file are refused, the line named") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> records = machine.all_reduces(1);
+    std::get<AllReduceRecord>(records[3]).transport.ranks = 3;
+    try {
+        collect_run(records, false, "mixed.jsonl");
+        FAIL("accepted");
+    } catch (const InputError& error) {
+        CHECK(std::string(error.what()) ==
+              "mixed.jsonl:4: expected records of one run: gloo ring (library) on 2 ranks, got "
+              "gloo ring (library) on 3 ranks");
+    }
+    std::vector<Measurement> resumed =
+        concatenated({machine.environment(""), machine.environment("{}")});
+    CHECK_THROWS_AS(collect_run(resumed, false, "mixed.jsonl"), InputError);
+    CHECK_THROWS_AS(collect_run({}, false, "empty.jsonl"), InputError);
+}
+
+TEST_CASE("a torn last line costs its sample and a warning") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const MeasuredRun run = collect_run(machine.all_reduces(1), true, "torn.jsonl");
+    REQUIRE(run.warnings.size() == 1);
+    CHECK(run.warnings[0].find("its sample is lost") != std::string::npos);
+    CHECK(calibrate({run}, std::nullopt).warnings.front() == run.warnings[0]);
+}
+
+template <typename Record>
+std::function<void(Measurement&)> spoiling(void (*change)(Record&)) {
+    return [change](Measurement& record) {
+        if (auto* r = std::get_if<Record>(&record)) {
+            change(*r);
+        }
+    };
+}
+
+TEST_CASE("values that cannot be are refused") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const auto refused = [&](const auto& spoil) {
+        std::vector<Measurement> records = concatenated(
+            {machine.environment(Json::parse(synthetic_document()).dump()), machine.all_reduces(1),
+             machine.computes(1), machine.contentions(1), machine.steps(1, {Bytes{1 << 20}})});
+        for (Measurement& record : records) {
+            spoil(record);
+        }
+        CHECK_THROWS_AS(collect_run(records, false, "m.jsonl"), InputError);
+    };
+    refused(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.samples_us.clear(); }));
+    refused(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.samples_us[0] = 0; }));
+    refused(spoiling<ComputeRecord>([](ComputeRecord& r) { r.forward_operations_us.pop_back(); }));
+    refused(spoiling<ComputeRecord>([](ComputeRecord& r) { r.rank = 2; }));
+    refused(spoiling<ContentionRecord>([](ContentionRecord& r) { r.compute_alone_us.pop_back(); }));
+    refused(spoiling<StepRecord>([](StepRecord& r) { r.collective_end_us.pop_back(); }));
+    refused(spoiling<StepRecord>([](StepRecord& r) { r.by_rank.clear(); }));
+}
+
+TEST_CASE("contention may be measured with other thread blocks than the rest, and no other GPU") {
+    SyntheticMachine machine(synthetic_scenario(synthetic_gpu_document()), {});
+    const std::vector<Measurement> records =
+        concatenated({machine.environment(Json::parse(synthetic_gpu_document()).dump()),
+                      machine.all_reduces(1), machine.computes(1), machine.contentions(1)});
+    CHECK(collect_run(records, false, "gpu.jsonl").transport.ctas == 4);
+    const auto refusal = [&](const std::function<void(Measurement&)>& change) {
+        std::vector<Measurement> changed = records;
+        for (Measurement& record : changed) {
+            change(record);
+        }
+        try {
+            collect_run(changed, false, "gpu.jsonl");
+        } catch (const InputError& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    CHECK(refusal(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.transport.ctas = 8; })) ==
+          "gpu.jsonl:2: expected records of one run: nccl ring (library) on 2 ranks, 4 CTAs at "
+          "most, got nccl ring (library) on 2 ranks, 8 CTAs at most");
+    CHECK(refusal(spoiling<ComputeRecord>([](ComputeRecord& r) { r.shared_gpu = true; })) ==
+          "gpu.jsonl:17: /shared_gpu: expected records of one run: false, got true");
+    CHECK(refusal(spoiling<ContentionRecord>([](ContentionRecord& r) {
+              r.transport.shared_gpu = true;
+          })).find("on 2 ranks of one GPU") != std::string::npos);
+}
+
+TEST_CASE("steps of other buckets, ranks or strategies are not compared") {
+    const MeasuredRun run = synthetic_run({}, 2);
+    const Scenario scenario = synthetic_scenario();
+    Scenario other = scenario;
+    other.group.ranks = other.group.ranks_per_node = 4;
+    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    other = scenario;
+    other.sync.strategy = Strategy::bucketed;
+    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    other = scenario;
+    other.sync.explicit_cap_sets_first = false;  // PyTorch 1.13's first bucket
+    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    MeasuredRun without = run;
+    without.steps.clear();
+    CHECK_THROWS_AS(compare_steps(scenario, without), InputError);
+}
+
+// Medians of parts do not sum to medians of wholes; the fit must not make operations of the
+// difference.
+TEST_CASE("a listed workload keeps its operations, whatever the noise") {
+    const std::string document = R"({
+      "name": "listed", "workload": { "forward_ms": 1.0, "backward_ms": 3.0, "gradients": [
+        {"name": "a", "numel": 262144, "dtype": "float32", "ready_ms": 3.0},
+        {"name": "b", "numel": 524288, "dtype": "float32", "ready_ms": 2.999},
+        {"name": "c", "numel": 524288, "dtype": "float32", "ready_ms": 1.0} ] },
+      "cluster": { "ranks": 2, "link": { "name": "slow", "algorithm": "ring",
+        "segments": [ {"latency_us": 50.0, "bandwidth_gb_per_s": 1.0} ] } },
+      "sync": { "strategy": "ddp", "views": true } })";
+    const Scenario scenario = synthetic_scenario(document);
+    for (unsigned seed = 1; seed <= 50; ++seed) {
+        SyntheticMachine machine(scenario, {.compute = 0.2, .step = 0.05, .seed = seed});
+        const MeasuredRun run = collect_run(
+            concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(3),
+                          machine.computes(3), machine.contentions(3),
+                          machine.steps(3, {Bytes{1 << 20}, Bytes{1 << 22}})}),
+            false, "listed.jsonl");
+        const Calibration calibration = calibrate({run}, scenario);
+        const Scenario fitted = parse_scenario(
+            calibrated_scenario(Json::parse(document), calibration), "fitted.json", no_files);
+        CHECK(compare_steps(fitted, run).points.size() == 3);
+    }
+}
+
+TEST_CASE("a strategy without caps is compared, with nothing to decide") {
+    std::string document = synthetic_document();
+    document.replace(document.find("\"ddp\""), 5, "\"flat\"");
+    const Scenario scenario = synthetic_scenario(document);
+    SyntheticMachine machine(scenario, {});
+    const MeasuredRun run = collect_run(
+        concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(3),
+                      machine.computes(3), machine.steps(6, {})}),
+        false, "flat.jsonl");
+    const Comparison comparison = compare_steps(scenario, run);
+    CHECK(comparison.points.size() == 1);
+    CHECK_FALSE(has_decision(comparison));
+    CHECK(to_json(comparison)["meets_decision_goal"].is_null());
+    CHECK(comparison_report(comparison).find("regret") == std::string::npos);
+}
+
+TEST_CASE("measurements of another step than the scenario's are refused") {
+    const MeasuredRun run = synthetic_run({}, 2);
+    const auto refused = [&](const std::string& from, const std::string& to) {
+        CHECK_THROWS_AS(compare_steps(synthetic_scenario(replaced(from, to)), run), InputError);
+    };
+    refused("\"views\": true", "\"views\": false");
+    refused("\"batch\": 1", "\"batch\": 2");
+    refused("{ \"optimizer\": \"sgd\" }", "{ \"optimizer\": \"sgd\", \"accumulation\": 2 }");
+    refused("\"hidden\": 256", "\"hidden\": 128");
+    MeasuredRun spoilt = run;
+    for (StepRecord& step : spoilt.steps) {
+        step.collective_begin_us.pop_back();
+        step.collective_end_us.pop_back();
+        step.collective_last_begin_us.pop_back();
+    }
+    CHECK_THROWS_AS(compare_steps(synthetic_scenario(), spoilt), InputError);
+}
+
+TEST_CASE("operations too short to time give no device, and no crash") {
+    std::string document =
+        replaced("\"hidden\": 256, \"feed_forward\": 1024", "\"hidden\": 8, \"feed_forward\": 8");
+    const Scenario scenario = synthetic_scenario(document);
+    SyntheticMachine machine(scenario, {});
+    std::vector<Measurement> records =
+        concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(1),
+                      machine.computes(1)});
+    for (Measurement& record : records) {
+        if (auto* compute = std::get_if<ComputeRecord>(&record)) {
+            std::fill(compute->forward_operations_us.begin(), compute->forward_operations_us.end(),
+                      0.5);
+            std::fill(compute->backward_operations_us.begin(),
+                      compute->backward_operations_us.end(), 0.5);
+            compute->forward_us = compute->backward_us = 20;
+        }
+    }
+    CHECK_FALSE(calibrate({collect_run(records, false, "tiny.jsonl")}, scenario).device);
+}
+
+TEST_CASE("a round that a rank did not finish is left out") {
+    MeasuredRun run = synthetic_run({}, 3);
+    run.computes.pop_back();
+    const auto fit = fit_compute(run, synthetic_scenario());
+    REQUIRE(fit);
+    CHECK(fit->rounds == 2);
+    CHECK(fit->warnings.size() == 1);
+    run.computes.clear();
+    CHECK_FALSE(fit_compute(run, synthetic_scenario()));
+}
+
+TEST_CASE("interference depends on the size only where the sizes disagree") {
+    std::vector<ContentionRecord> records;
+    const auto add = [&](std::int64_t bytes, double compute, double all_reduce) {
+        for (int round = 0; round < 5; ++round) {
+            ContentionRecord record;
+            record.size = {bytes};
+            record.round = round;
+            record.allreduce_alone_us = {100};
+            record.allreduce_disturbed_us = {100 * all_reduce};
+            record.compute_alone_us = {1000};
+            record.compute_disturbed_us = {1000 * (compute + 0.004 * (round - 2))};
+            records.push_back(record);
+        }
+    };
+    add(1 << 16, 1.2, 1.05);
+    add(1 << 20, 1.2, 1.05);
+    add(1 << 24, 1.201, 1.05);
+    CHECK(fit_interference(records).segments.size() == 1);
+    CHECK(fit_interference(records).segments[0].slowdown.compute_slowdown_ppm / 1000 == 1200);
+    add(1 << 26, 1.5, 0.9);
+    const InterferenceFit by_size = fit_interference(records);
+    REQUIRE(by_size.segments.size() == 4);
+    CHECK(by_size.segments[0].up_to == Bytes{1 << 18});  // the geometric middle
+    CHECK(by_size.segments[3].slowdown == Interference{1'500'000, 1'000'000});
+    CHECK(fit_interference({}).segments.empty());
+}
+
+TEST_CASE("ranks and rounds of contention in which no operation counted are left out") {
+    ContentionRecord record;
+    record.size = {1 << 20};
+    record.allreduce_alone_us = {100};
+    record.allreduce_disturbed_us = {120};
+    record.compute_alone_us = {0, 1000};
+    record.compute_disturbed_us = {0, 1500};
+    record.products_alone_us = {0, 1000};
+    record.products_disturbed_us = {0, 1500};
+    ContentionRecord nothing = record;
+    nothing.compute_alone_us = nothing.compute_disturbed_us = {0, 0};
+    nothing.products_alone_us = nothing.products_disturbed_us = {0, 0};
+    ContentionRecord other_size = nothing;
+    other_size.size = {1 << 24};
+
+    const InterferenceFit fit = fit_interference({record, nothing, other_size});
+    CHECK(fit.warnings.empty());
+    REQUIRE(fit.points.size() == 2);
+    CHECK(fit.points[0].compute == MeasuredSlowdown{1.5, 0.005});
+    CHECK(fit.points[0].communication.factor == Approx(1.2));
+    CHECK(fit.points[0].rounds == 2);
+    CHECK(fit.points[0].apart.products.value() == Approx(1.5));
+    CHECK_FALSE(fit.points[0].apart.rest);
+    CHECK_FALSE(fit.points[1].compute);
+    REQUIRE(fit.segments.size() == 1);
+    CHECK(fit.segments[0].slowdown == Interference{1'500'000, 1'200'000});
+}
+
+TEST_CASE("contention in which no operation counted at all is taken for none, with a warning") {
+    MeasuredRun run = synthetic_gpu_run();
+    for (ContentionRecord& record : run.contentions) {
+        for (auto* times : {&record.compute_alone_us, &record.compute_disturbed_us,
+                            &record.products_alone_us, &record.products_disturbed_us}) {
+            times->assign(times->size(), 0.0);
+        }
+    }
+    const Calibration calibration = calibrate({run}, synthetic_scenario(synthetic_gpu_document()));
+    REQUIRE(calibration.link.interference.size() == 3);
+    for (const InterferenceSegment& segment : calibration.link.interference) {
+        CHECK(segment.slowdown.compute_slowdown_ppm == 1'000'000);
+        CHECK(segment.slowdown.communication_slowdown_ppm > 1'000'000);
+    }
+    CHECK(std::count_if(calibration.warnings.begin(), calibration.warnings.end(),
+                        [](const std::string& warning) {
+                            return warning.find("no operation of backward ran wholly") == 0;
+                        }) == 3);  // by number of thread blocks
+    const std::string report = calibration_report(calibration);
+    CHECK(report.find("  4 CTAs  compute ?  all-reduce 1.200") != std::string::npos);
+    CHECK(report.find("nan") == std::string::npos);
+    const Json json = fit_json(calibration);
+    for (const Json& point : json["interference"]) {
+        CHECK_FALSE(point.contains("compute_slowdown"));
+        CHECK_FALSE(point.contains("products_slowdown"));
+    }
+}
+
+TEST_CASE("contention counts as far as its thread blocks are like the steps'") {
+    std::vector<ContentionRecord> records;
+    const auto add = [&](std::optional<std::int64_t> ctas, double compute) {
+        ContentionRecord record;
+        record.transport.ctas = ctas;
+        record.size = {1 << 20};
+        record.allreduce_alone_us = {100};
+        record.allreduce_disturbed_us = {120};
+        record.compute_alone_us = {1000};
+        record.compute_disturbed_us = {1000 * compute};
+        records.push_back(record);
+    };
+    add(8, 1.5);
+    add(2, 1.25);
+    const InterferenceFit free = fit_interference(records);
+    CHECK(free.ctas == 8);  // the library's choice is not known: the largest measured
+    REQUIRE(free.segments.size() == 2);
+    CHECK(free.segments[0].ctas == 2);
+    CHECK(fit_interference(records, 4).ctas == 4);
+    add(std::nullopt, 1.75);
+    const InterferenceFit like_free_steps = fit_interference(records);
+    CHECK_FALSE(like_free_steps.ctas);
+    REQUIRE(like_free_steps.segments.size() == 1);
+    CHECK(like_free_steps.segments[0].slowdown.compute_slowdown_ppm == 1'750'000);
+    CHECK(like_free_steps.warnings.size() == 1);
+    CHECK(fit_interference(records, 4).segments == free.segments);
+    CHECK(fit_interference(records, 4).warnings.size() == 1);
+}
+
+}  // namespace
+}  // namespace bucketwise

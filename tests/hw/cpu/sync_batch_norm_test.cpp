@@ -1,0 +1,159 @@
+#include <mutex>
+#include <vector>
+
+#include "hw/cpu/cpu_batch_norm.h"
+#include "sim/workload/batch_norm_layer.h"
+#include "tests/catch.h"
+#include "tests/hw/batch_norm/batch_norm_reference.h"
+#include "tests/hw/gloo/gloo_ranks.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::BatchNormCase;
+using testing::on_ranks;
+using testing::values_of;
+
+constexpr std::array both_ways{BatchNormSync::gather, BatchNormSync::fused};
+
+// By rank.
+std::vector<BatchNormResult> results_of(const BatchNormCase& c, BatchNormSync sync) {
+    std::vector<BatchNormResult> results(c.rows.size());
+    const auto outcomes =
+        on_ranks(static_cast<int>(c.rows.size()), [&](GlooConnection& connection, int rank) {
+            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(device, sync, BatchNormPasses::both, values_of(c, rank));
+            results[static_cast<std::size_t>(rank)] = layer.run();
+        });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    return results;
+}
+
+// By rank, after two steps.
+std::vector<std::int64_t> peaks_of(const BatchNormCase& c, BatchNormSync sync,
+                                   BatchNormPasses passes) {
+    std::vector<std::int64_t> peaks(c.rows.size());
+    const auto outcomes =
+        on_ranks(static_cast<int>(c.rows.size()), [&](GlooConnection& connection, int rank) {
+            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(device, sync, passes, values_of(c, rank));
+            layer.repeat(2, {});
+            peaks[static_cast<std::size_t>(rank)] = layer.peak_bytes();
+        });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    return peaks;
+}
+
+TEST_CASE("a layer over 1 to 8 ranks is one layer over the whole batch, however it is divided") {
+    for (int ranks = 1; ranks <= 8; ++ranks) {
+        for (const BatchNormCase& c : testing::cases_on(ranks)) {
+            for (const BatchNormSync sync : both_ways) {
+                CAPTURE(ranks, c.channels, c.rows, c.offset, name_of(sync));
+                CHECK(testing::what_is_wrong(c, results_of(c, sync)).empty());
+            }
+        }
+    }
+}
+
+// Counted on real ranks, and from the simulator's list of events.
+TEST_CASE("a layer's peak of memory is the simulator's, to the byte") {
+    for (const int ranks : {1, 2, 5, 8}) {
+        for (const std::int64_t rows : {0, 1, 3, 32}) {
+            for (const std::int64_t channels : {1, 100, 128, 1000}) {
+                for (const BatchNormPasses passes : all_batch_norm_passes) {
+                    for (const BatchNormSystem system :
+                         {BatchNormSystem::gather, BatchNormSystem::fused}) {
+                        const BatchNormCase c{.rows = std::vector<std::int64_t>(
+                                                  static_cast<std::size_t>(ranks), rows),
+                                              .channels = channels};
+                        CAPTURE(ranks, rows, channels, name_of(passes), name_of(system));
+                        const std::int64_t expected =
+                            memory_peak(events_of({system, passes, rows, channels, ranks}))
+                                .size.count;
+                        CHECK(peaks_of(c, real_layer_of(system).value(), passes) ==
+                              std::vector<std::int64_t>(static_cast<std::size_t>(ranks), expected));
+                    }
+                }
+            }
+        }
+    }
+}
+
+// One rank's batch alone has another mean: what is not synchronised must be seen.
+TEST_CASE("statistics of one rank alone are not those of all") {
+    const BatchNormCase together{.rows = {16, 16}, .channels = 4};
+    std::vector<BatchNormResult> alone;
+    for (const int rank : {0, 1}) {
+        const auto outcomes = on_ranks(1, [&](GlooConnection& connection, int /*rank*/) {
+            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(device, BatchNormSync::gather, BatchNormPasses::both,
+                                values_of(together, rank));
+            alone.push_back(layer.run());
+        });
+        REQUIRE(testing::first_reason(outcomes).empty());
+    }
+    const std::string wrong = testing::what_is_wrong(together, alone);
+    CHECK(testing::contains(wrong, "output off by"));
+    CHECK(testing::contains(wrong, "input gradient off by"));
+    CHECK(testing::contains(wrong, "running mean off by"));
+}
+
+TEST_CASE("every rank comes to the same statistics, to the bit") {
+    const BatchNormCase c{.rows = {3, 8, 0, 5}, .channels = 37};
+    for (const BatchNormSync sync : both_ways) {
+        const std::vector<BatchNormResult> results = results_of(c, sync);
+        for (const BatchNormResult& result : results) {
+            CHECK(result.running_mean == results.front().running_mean);
+            CHECK(result.running_variance == results.front().running_variance);
+        }
+    }
+}
+
+TEST_CASE("forward alone gives the same output and no gradients, and running statistics go on") {
+    const BatchNormCase c{.rows = {6, 2}, .channels = 3};
+    std::vector<BatchNormResult> first(2);
+    std::vector<BatchNormResult> second(2);
+    const auto outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
+        SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::forward,
+                            values_of(c, rank));
+        first[index] = layer.run();
+        second[index] = layer.run();
+    });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    const std::vector<BatchNormResult> with_backward = results_of(c, BatchNormSync::fused);
+    CHECK(first[1].output == with_backward[1].output);
+    CHECK(first[1].input_gradient.empty());
+    // 0.1 m, then 0.9 * 0.1 m + 0.1 m = 1.9 times as much.
+    CHECK(second[0].running_mean[2] == Approx(1.9 * first[0].running_mean[2]));
+}
+
+TEST_CASE("a pool hands memory out again, and its peak counts whole blocks of what is live") {
+    int asked = 0;
+    TensorPool pool([&](std::int64_t bytes) {
+        ++asked;
+        return std::shared_ptr<std::byte>(new std::byte[static_cast<std::size_t>(bytes)],
+                                          std::default_delete<std::byte[]>());
+    });
+    {
+        const TensorPool::Tensor one = pool.floats(1);      // 512
+        TensorPool::Tensor two = pool.floats(128);          // 512
+        const TensorPool::Tensor three = pool.doubles(64);  // 512
+        const TensorPool::Tensor four = pool.floats(129);   // 1024
+        const TensorPool::Tensor none = pool.floats(0);     // 0
+        CHECK(pool.live_bytes() == 2560);
+        CHECK(none.floats() == nullptr);
+        two = TensorPool::Tensor();
+        CHECK(pool.live_bytes() == 2048);
+        two = pool.floats(100);
+    }
+    CHECK(asked == 4);
+    CHECK(pool.live_bytes() == 0);
+    CHECK(pool.peak_bytes() == 2560);
+    pool.restart_peak();
+    CHECK(pool.peak_bytes() == 0);
+}
+
+}  // namespace
+}  // namespace bucketwise

@@ -1,0 +1,288 @@
+#include <array>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "hw/gloo/connection.h"
+#include "hw/rank/communicator.h"
+#include "tests/catch.h"
+#include "tests/hw/compute/number_format.h"
+#include "tests/hw/gloo/gloo_ranks.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::NumberFormat;
+using testing::on_ranks;
+
+constexpr std::array all_implementations{AllReduceImplementation::library,
+                                         AllReduceImplementation::ring,
+                                         AllReduceImplementation::direct};
+
+using Memory = std::vector<char>;
+
+NumberFormat format_of(DType dtype) {
+    switch (dtype) {
+        case DType::float16:
+            return testing::format_of_float16;
+        case DType::bfloat16:
+            return testing::format_of_bfloat16;
+        case DType::float32:
+            return testing::format_of_float32;
+        case DType::float64:
+            break;
+    }
+    return testing::format_of_float64;
+}
+
+void store(DType dtype, Memory& memory, std::size_t index, long double value) {
+    const auto size = static_cast<std::size_t>(element_size(dtype).count);
+    const std::uint64_t bits = testing::encoded(format_of(dtype), value);
+    std::memcpy(memory.data() + index * size, &bits, size);  // little-endian
+}
+
+long double load(DType dtype, const Memory& memory, std::size_t index) {
+    const auto size = static_cast<std::size_t>(element_size(dtype).count);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, memory.data() + index * size, size);
+    return testing::decoded(format_of(dtype), bits);
+}
+
+struct Case {
+    int ranks = 1;
+    std::int64_t elements = 0;
+    DType dtype = DType::float32;
+    bool whole = false;  // numbers small enough that every sum is exact
+};
+
+// What each rank brings. Fractions use every bit of the type.
+std::vector<long double> values_of(const Case& c, int rank) {
+    std::seed_seq seed{c.ranks, static_cast<int>(c.elements), static_cast<int>(c.dtype), rank};
+    std::mt19937_64 random(seed);
+    const int bits = format_of(c.dtype).mantissa_bits + 1;
+    std::vector<long double> values;
+    for (std::int64_t i = 0; i < c.elements; ++i) {
+        const std::uint64_t drawn = random();
+        if (c.whole) {
+            values.push_back(static_cast<long double>(drawn % 17) - 8.0L);
+        } else {
+            const auto significand = static_cast<long double>(drawn >> (64 - bits));
+            values.push_back(std::ldexp((drawn & 1) != 0 ? significand : -significand, -bits));
+        }
+    }
+    return values;
+}
+
+Memory memory_of(const Case& c, int rank) {
+    Memory memory(static_cast<std::size_t>(c.elements * element_size(c.dtype).count));
+    const std::vector<long double> values = values_of(c, rank);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        store(c.dtype, memory, i, values[i]);
+    }
+    return memory;
+}
+
+// By rank.
+using Results = std::vector<Memory>;
+
+bool all_equal(const Results& results) {
+    return std::all_of(results.begin(), results.end(),
+                       [&](const Memory& memory) { return memory == results.front(); });
+}
+
+struct Expected {
+    std::vector<long double> sum;
+    std::vector<long double> magnitude;  // sum of the absolute values
+};
+
+Expected expected_of(const Case& c) {
+    Expected expected{std::vector<long double>(static_cast<std::size_t>(c.elements)),
+                      std::vector<long double>(static_cast<std::size_t>(c.elements))};
+    for (int rank = 0; rank < c.ranks; ++rank) {
+        const std::vector<long double> values = values_of(c, rank);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            expected.sum[i] += values[i];
+            expected.magnitude[i] += std::fabs(values[i]);
+        }
+    }
+    return expected;
+}
+
+// p values are added with p-1 additions, in whatever order. Each rounds with a relative error of at
+// most u, so the sum is off by at most k u / (1 - k u) times the sum of the absolute values, with
+// k = p-1 (Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2). Subnormal
+// results of an addition are exact. The reference, a sum in long double, is off by as much with
+// u = 2^-64.
+long double error_bound(const Case& c) {
+    const long double additions = c.ranks - 1;
+    const long double ku = additions * format_of(c.dtype).unit_roundoff();
+    return c.whole ? 0.0L : ku / (1 - ku) + additions * 0x1p-63L;
+}
+
+int elements_beyond_bound(const Case& c, const Expected& expected, const Memory& result) {
+    const long double bound = error_bound(c);
+    int beyond = 0;
+    for (std::size_t i = 0; i < expected.sum.size(); ++i) {
+        const long double error = std::fabs(load(c.dtype, result, i) - expected.sum[i]);
+        beyond += error <= bound * expected.magnitude[i] ? 0 : 1;
+    }
+    return beyond;
+}
+
+// Both are within the bound of the exact sum, so within twice the bound of each other.
+int elements_apart(const Case& c, const Expected& expected, const Memory& a, const Memory& b) {
+    const long double bound = 2 * error_bound(c);
+    int apart = 0;
+    for (std::size_t i = 0; i < expected.sum.size(); ++i) {
+        const long double difference = std::fabs(load(c.dtype, a, i) - load(c.dtype, b, i));
+        apart += difference <= bound * expected.magnitude[i] ? 0 : 1;
+    }
+    return apart;
+}
+
+// All cases have the same number of ranks. One connection serves them all, one after the other, by
+// every implementation.
+void check_all_reduces(const std::vector<Case>& cases) {
+    const int ranks = cases.front().ranks;
+    std::vector<std::array<Results, all_implementations.size()>> results(cases.size());
+    for (auto& by_implementation : results) {
+        by_implementation.fill(Results(static_cast<std::size_t>(ranks)));
+    }
+    const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+        for (std::size_t c = 0; c < cases.size(); ++c) {
+            const Memory own = memory_of(cases[c], rank);
+            for (std::size_t k = 0; k < all_implementations.size(); ++k) {
+                Memory memory = own;
+                Communicator& communicator = connection.communicator(all_implementations.at(k));
+                communicator.all_reduce_sum(memory.data(), cases[c].elements, cases[c].dtype);
+                results[c].at(k)[static_cast<std::size_t>(rank)] = std::move(memory);
+            }
+        }
+    });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    for (std::size_t c = 0; c < cases.size(); ++c) {
+        const Expected expected = expected_of(cases[c]);
+        const Memory& library = results[c].at(0).front();
+        for (std::size_t k = 0; k < all_implementations.size(); ++k) {
+            const Memory& result = results[c].at(k).front();
+            CAPTURE(ranks, cases[c].elements, name_of(cases[c].dtype),
+                    name_of(all_implementations.at(k)));
+            CHECK(all_equal(results[c].at(k)));
+            CHECK(elements_beyond_bound(cases[c], expected, result) == 0);
+            CHECK(elements_apart(cases[c], expected, result, library) == 0);
+        }
+    }
+}
+
+TEST_CASE(
+    "an all-reduce gives every rank the same sum, for every size around the number of ranks") {
+    for (int ranks = 1; ranks <= 16; ++ranks) {
+        std::vector<Case> cases;
+        for (const std::int64_t elements : {0, 1, ranks - 1, ranks, ranks + 1, 1001}) {
+            cases.push_back({ranks, elements, DType::float32, false});
+        }
+        for (const DType dtype : all_dtypes) {
+            cases.push_back({ranks, 2 * ranks + 1, dtype, true});
+        }
+        check_all_reduces(cases);
+    }
+}
+
+TEST_CASE(
+    "an all-reduce of every dtype is exact where the sums are, and else within its rounding") {
+    for (const int ranks : {2, 3, 8}) {
+        std::vector<Case> cases;
+        for (const DType dtype : all_dtypes) {
+            for (const bool whole : {false, true}) {
+                cases.push_back({ranks, 4099, dtype, whole});
+            }
+        }
+        check_all_reduces(cases);
+    }
+}
+
+// The library works on segments of 1 MiB at most: 1.2 million float32 on 2 ranks make three of them
+// per chunk, the last one shorter.
+TEST_CASE("a large all-reduce gives every rank the same sum") {
+    check_all_reduces({{2, 1'200'001, DType::float32, false}});
+    check_all_reduces({{3, 300'001, DType::float32, false}, {3, 300'001, DType::float64, true}});
+    check_all_reduces({{5, 300'000, DType::bfloat16, false}});
+}
+
+// A rank may start the next all-reduce while its neighbours are still busy with this one.
+TEST_CASE("all-reduces one after the other do not mix up their messages") {
+    constexpr int ranks = 4;
+    std::array<int, ranks> wrong{};
+    const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+        for (int round = 0; round < 300; ++round) {
+            std::vector<float> data(static_cast<std::size_t>(round % 11 + 1),
+                                    static_cast<float>(round + rank));
+            connection.communicator(all_implementations.at(static_cast<std::size_t>(round % 3)))
+                .all_reduce_sum(data.data(), std::ssize(data), DType::float32);
+            for (const float sum : data) {
+                // round + 0, ..., round + 3
+                wrong.at(static_cast<std::size_t>(rank)) +=
+                    sum == static_cast<float>(4 * round + 6) ? 0 : 1;
+            }
+        }
+    });
+    CHECK(testing::first_reason(outcomes).empty());
+    CHECK(wrong == std::array<int, ranks>{});
+}
+
+TEST_CASE("a broadcast gives every rank what the first has") {
+    for (const int ranks : {1, 2, 5}) {
+        for (const std::int64_t size : {0, 1, 1001, 300'000}) {
+            std::vector<Memory> results(static_cast<std::size_t>(ranks));
+            const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+                Memory memory(static_cast<std::size_t>(size), static_cast<char>(rank));
+                if (rank == 0) {
+                    for (std::size_t i = 0; i < memory.size(); ++i) {
+                        memory[i] = static_cast<char>(i * 7 % 251);
+                    }
+                }
+                connection.communicator(AllReduceImplementation::ring)
+                    .broadcast_from_first(memory.data(), Bytes{size});
+                results[static_cast<std::size_t>(rank)] = std::move(memory);
+            });
+            CAPTURE(ranks, size);
+            REQUIRE(testing::first_reason(outcomes).empty());
+            CHECK(all_equal(results));
+            CHECK((size < 2 || results.back()[1] == 7));
+        }
+    }
+}
+
+TEST_CASE("an all-gather puts the block of every rank in its place, on every rank") {
+    for (const int ranks : {1, 2, 3, 8}) {
+        for (const std::int64_t size : {0, 1, 1001, 300'000}) {
+            std::vector<Memory> results(static_cast<std::size_t>(ranks));
+            const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+                const Memory own(static_cast<std::size_t>(size), static_cast<char>(rank + 1));
+                Memory all(static_cast<std::size_t>(ranks * size));
+                connection.communicator(AllReduceImplementation::library)
+                    .all_gather(own.data(), all.data(), Bytes{size});
+                results[static_cast<std::size_t>(rank)] = std::move(all);
+            });
+            CAPTURE(ranks, size);
+            REQUIRE(testing::first_reason(outcomes).empty());
+            CHECK(all_equal(results));
+            Memory expected;
+            for (int rank = 0; rank < ranks; ++rank) {
+                expected.insert(expected.end(), static_cast<std::size_t>(size),
+                                static_cast<char>(rank + 1));
+            }
+            CHECK((results.front() == expected));
+        }
+    }
+}
+
+TEST_CASE("implementations of an all-reduce have names") {
+    CHECK(name_of(AllReduceImplementation::library) == "library");
+    CHECK(name_of(AllReduceImplementation::ring) == "ring");
+    CHECK(name_of(AllReduceImplementation::direct) == "direct");
+    CHECK(gloo_version().rfind("Gloo ", 0) == 0);
+}
+
+}  // namespace
+}  // namespace bucketwise

@@ -1,0 +1,69 @@
+#include <array>
+#include <vector>
+
+#include "hw/nccl/gpu_batch_norm.h"
+#include "tests/catch.h"
+#include "tests/hw/batch_norm/batch_norm_reference.h"
+#include "tests/hw/nccl/gpu_ranks.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::BatchNormCase;
+using testing::on_gpus;
+using testing::possible_ranks;
+using testing::values_of;
+
+constexpr std::array both_ways{BatchNormSync::gather, BatchNormSync::fused};
+
+// By rank.
+std::vector<BatchNormResult> results_of(const BatchNormCase& c, BatchNormSync sync) {
+    std::vector<BatchNormResult> results(c.rows.size());
+    const auto outcomes = on_gpus(static_cast<int>(c.rows.size()), [&](Communicators& communicators,
+                                                                       ControlGroup&, int rank) {
+        GpuBatchNorm device(communicators);
+        SyncBatchNorm layer(device, sync, BatchNormPasses::both, values_of(c, rank));
+        results[static_cast<std::size_t>(rank)] = layer.run();
+    });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    return results;
+}
+
+TEST_CASE("a layer over GPUs is one layer over the whole batch, however it is divided") {
+    for (const int ranks : possible_ranks({1, 2, 3, 8})) {
+        for (const BatchNormCase& c : testing::cases_on(ranks)) {
+            for (const BatchNormSync sync : both_ways) {
+                CAPTURE(ranks, c.channels, c.rows, c.offset, name_of(sync));
+                CHECK(testing::what_is_wrong(c, results_of(c, sync)).empty());
+            }
+        }
+    }
+}
+
+TEST_CASE("steps of a layer on GPUs are timed one by one, and its memory is the same for all") {
+    for (const int ranks : possible_ranks({2})) {
+        const BatchNormCase c{.rows = {32, 32}, .channels = 128};
+        std::array<std::size_t, 2> counts{};
+        std::array<std::int64_t, 2> peaks{};
+        const auto outcomes =
+            on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
+                const auto index = static_cast<std::size_t>(rank);
+                GpuBatchNorm device(communicators);
+                SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::both,
+                                    values_of(c, rank));
+                layer.run();
+                const std::int64_t first_peak = layer.peak_bytes();
+                const std::vector<Duration> times = layer.repeat(3, {});
+                counts.at(index) = times.size();
+                peaks.at(index) = layer.peak_bytes() == first_peak ? first_peak : -1;
+            });
+        REQUIRE(testing::first_reason(outcomes).empty());
+        CHECK(counts == std::array<std::size_t, 2>{3, 3});
+        // Input, output and both gradients of 16,384 bytes, ten vectors of 512 (weight, bias, two
+        // running, mean, deviation, two gradients, two sums) and the count's block of 512.
+        CHECK(peaks == std::array<std::int64_t, 2>{71'168, 71'168});
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise

@@ -1,0 +1,530 @@
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <zlib.h>
+#include <nlohmann/json.hpp>
+
+#include "import/kineto/kineto_import.h"
+#include "import/kineto/replay.h"
+#include "import/source/inflate.h"
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/predict/prediction.h"
+#include "sim/report/perfetto.h"
+#include "sim/scenario/scenario.h"
+#include "tests/catch.h"
+#include "tests/import/kineto/kineto_trace.h"
+#include "tests/import/source/text_source.h"
+#include "tests/trace_rules.h"
+
+namespace bucketwise {
+namespace {
+
+TracedRank read_text(const std::string& text, const std::string& file = "trace.json") {
+    return read_traced_rank(text_source(text, 4096), file);
+}
+
+TracedRank traced(TraceShape shape, const std::string& file = "trace.json") {
+    return read_text(SyntheticTrace(std::move(shape)).document().dump(), file);
+}
+
+std::string refusal_of(const std::string& text) {
+    try {
+        import_kineto({read_text(text)}, {});
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "nothing refused";
+}
+
+std::string refusal_of(const std::vector<TracedRank>& ranks,
+                       const KinetoImportRequest& request = {}) {
+    try {
+        import_kineto(ranks, request);
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "nothing refused";
+}
+
+std::string text_of(const KinetoImport& imported, FindingKind kind, const std::string& item) {
+    std::string text;
+    for (const Finding& finding : imported.findings) {
+        text += finding.kind == kind && finding.item == item ? finding.text + "\n" : "";
+    }
+    return text;
+}
+
+// With a link on which an all-reduce of any size takes what the trace says.
+Scenario scenario_of(const KinetoImport& imported, double wire_us) {
+    Json document = imported.scenario;
+    document["cluster"]["link"] = {
+        {"name", "constant"},
+        {"algorithm", "ring"},
+        {"segments", {{{"latency_us", wire_us / 2}, {"bandwidth_gb_per_s", 1e6}}}}};
+    return parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
+}
+
+std::vector<std::int64_t> bytes_of(const KinetoImport& imported) {
+    std::vector<std::int64_t> bytes;
+    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+        bytes.push_back(all_reduce.bytes.count);
+    }
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a traced step becomes a scenario that takes as long and communicates as it did",
+          "[kineto]") {
+    const bool launch_bound = GENERATE(true, false);
+    TraceShape shape;
+    shape.host_us = launch_bound ? 50 : 6;
+    shape.kernel_us = launch_bound ? 10 : 400;
+    shape.buffers = 3;
+    SyntheticTrace trace(shape);
+    const KinetoImport imported = import_kineto({read_text(trace.document().dump())}, {});
+    CHECK(imported.ranks == 2);
+    CHECK(imported.scenario["workload"]["gradients"].size() == 4);
+    // By readiness 1000, 300000, 200000, 500: parameters are numbered against it.
+    CHECK(imported.scenario["workload"]["gradients"][0]["numel"] == 500);
+    CHECK(imported.scenario["workload"]["gradients"][3]["numel"] == 1000);
+    // 4 bytes each: (1000 + 300000), (200000 + 500).
+    CHECK(bytes_of(imported) == std::vector<std::int64_t>{1'204'000, 802'000});
+    CHECK(imported.scenario["workload"]["buffers"] ==
+          Json::array({{{"bytes", 192}, {"tensors", 3}}}));
+    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+        CHECK(all_reduce.wire_us == std::vector<double>{100});
+    }
+    const Replay replayed = replay(imported, scenario_of(imported, 100));
+    CHECK(replayed.same_buckets);
+    CHECK(replayed.error() == Approx(0).margin(0.02));
+    CHECK(to_us(replayed.largest_difference()) < 100);
+    const std::string launching = text_of(imported, FindingKind::found, "launching");
+    CHECK((launching.find("launch-bound") != std::string::npos) == launch_bound);
+    if (launch_bound) {
+        CHECK(to_us(replayed.traced_step) == Approx(trace.step_us()).margin(20));
+    } else {
+        // 4 + 4 + 1 kernels of 400 us, 4 + 4 copies of 4 us, 3 of 2 us; the device also waits for
+        // the last all-reduce.
+        CHECK(to_us(imported.device_busy) == Approx(9 * 400 + 8 * 4 + 3 * 2));
+        CHECK(to_us(replayed.traced_step) == Approx(9 * 400 + 8 * 4 + 3 * 2 + 100).margin(20));
+    }
+}
+
+TEST_CASE("the replayed and the traced step share one trace", "[kineto]") {
+    TraceShape shape;
+    shape.device = GENERATE(true, false);
+    const KinetoImport imported = import_kineto({traced(shape)}, {});
+    const Scenario scenario = scenario_of(imported, 100);
+    const StepInput input = step_input(scenario);
+    const Program program = Evaluator(input, scenario.sync).program(std::nullopt);
+    const TraceProcess real = traced_process(imported.typical, imported.file);
+    const Json trace = Json::parse(perfetto_trace(
+        "replayed", input, program, simulate({&program, 1}, Record::timeline), {real}));
+    check_trace_rules(trace);
+    REQUIRE(real.tracks.size() == (shape.device ? 3 : 2));
+    CHECK(real.tracks.back().slices.size() == 2);
+    CHECK(real.tracks.back().slices[0].name == "allreduce (1.15 MiB)");
+}
+
+TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]") {
+    const KinetoImport usual = import_kineto({traced({})}, {});
+    TraceShape shape;
+    std::string text;
+    SECTION("a bare list of events") {
+        text = SyntheticTrace(shape).events().dump();
+        KinetoImportRequest request;
+        request.ranks = 2;
+        CHECK(import_kineto({read_text(text)}, request).scenario["workload"] ==
+              usual.scenario["workload"]);
+        return;
+    }
+    SECTION("absolute times without baseTimeNanoseconds, in nanoseconds to the display") {
+        shape.clock_us = 1.7e15;
+        Json document = SyntheticTrace(shape).document();
+        document.erase("baseTimeNanoseconds");
+        document["displayTimeUnit"] = "ns";
+        text = document.dump();
+    }
+    SECTION("capital categories") {
+        shape.old_categories = true;
+        text = SyntheticTrace(shape).document().dump();
+    }
+    SECTION("no shapes: sizes from the copies out of the buckets") {
+        shape.shapes = false;
+        text = SyntheticTrace(shape).document().dump();
+    }
+    SECTION("no arguments on record_param_comms, but on the kernels") {
+        shape.collective_args = false;
+        shape.kernel_collective_args = true;
+        text = SyntheticTrace(shape).document().dump();
+    }
+    SECTION("no c10d operations around record_param_comms") {
+        shape.collective_ops = false;
+        text = SyntheticTrace(shape).document().dump();
+    }
+    SECTION("no ProfilerStep, but optimizer steps") {
+        shape.profiler_steps = false;
+        shape.steps = 4;
+        text = SyntheticTrace(shape).document().dump();
+    }
+    SECTION("several process groups") {
+        shape.other_group = true;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(bytes_of(imported) == bytes_of(usual));
+        CHECK(text_of(imported, FindingKind::found, "process groups").find("2 groups") !=
+              std::string::npos);
+        CHECK(text_of(imported, FindingKind::missing, "other collectives")
+                  .find("2 x allreduce in backward of 28 bytes") != std::string::npos);
+        return;
+    }
+    SECTION("flows, counters, metadata and Python's stack in between, in any order") {
+        Json document = SyntheticTrace(shape).document();
+        Json& events = document["traceEvents"];
+        events.push_back({{"ph", "s"},
+                          {"id", 1},
+                          {"pid", 1},
+                          {"tid", 1},
+                          {"ts", 5},
+                          {"cat", "async_cpu_to_gpu"},
+                          {"name", "async_cpu_to_gpu"}});
+        events.push_back({{"ph", "M"},
+                          {"name", "process_name"},
+                          {"pid", 1},
+                          {"tid", 1},
+                          {"ts", 5},
+                          {"args", {{"name", "python"}}}});
+        events.push_back({{"ph", "X"},
+                          {"cat", "python_function"},
+                          {"name", "train.py(3): step"},
+                          {"pid", 1},
+                          {"tid", 100},
+                          {"ts", 1},
+                          {"dur", 1e5},
+                          {"args", {{"Python id", 1}}}});
+        events.push_back(
+            {{"ph", "C"}, {"name", "[memory]"}, {"ts", 1}, {"pid", 0}, {"args", {{"Bytes", 12}}}});
+        // As Kineto does, which writes one thread after the other: the first is not the earliest.
+        std::reverse(events.begin(), events.end());
+        text = document.dump();
+    }
+    const KinetoImport imported = import_kineto({read_text(text)}, {});
+    CHECK(bytes_of(imported) == bytes_of(usual));
+    CHECK(imported.scenario["workload"]["gradients"] == usual.scenario["workload"]["gradients"]);
+    CHECK(std::abs(to_us(imported.step) - to_us(usual.step)) < 1);
+    CHECK(imported.scenario["workload"]["backward_operations"].size() ==
+          usual.scenario["workload"]["backward_operations"].size());
+}
+
+TEST_CASE("gradients that are views, cast by a hook or accumulated are found to be", "[kineto]") {
+    TraceShape shape;
+    SECTION("views") {
+        shape.copies_back = false;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(imported.scenario["sync"]["views"] == true);
+        CHECK(imported.scenario["workload"]["gradients"][0]["numel"] == 500);
+    }
+    SECTION("a hook") {
+        shape.hook = true;
+        shape.dtype = "BFloat16";
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(imported.scenario["sync"]["comm_hook"] == "bf16");
+        CHECK(imported.scenario["workload"]["gradients"][0]["dtype"] == "float32");
+        // Half of the gradients' 4 bytes each.
+        CHECK(bytes_of(imported) == std::vector<std::int64_t>{602'000, 401'000});
+    }
+    SECTION("a model in half precision") {
+        shape.dtype = "Half";
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK_FALSE(imported.scenario["sync"].contains("comm_hook"));
+        CHECK(imported.scenario["workload"]["gradients"][0]["dtype"] == "float16");
+    }
+    SECTION("accumulation") {
+        shape.backwards = 3;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(imported.scenario["step"]["accumulation"] == 3);
+        CHECK(imported.scenario["workload"]["backward_operations"].size() ==
+              import_kineto({traced({})}, {}).scenario["workload"]["backward_operations"].size());
+        const Replay replayed = replay(imported, scenario_of(imported, 100));
+        CHECK(replayed.error() == Approx(0).margin(0.03));
+    }
+}
+
+TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]") {
+    // 4 MB each: one cap for all.
+    const std::vector<std::int64_t> even(6, 1'000'000);
+    TraceShape shape;
+    shape.gradients = even;
+    SECTION("the default: 1 MiB closes at one, 25 MiB holds the rest") {
+        shape.bucket_ends = {1, 6};
+        CHECK(import_kineto({traced(shape)}, {}).scenario["sync"] ==
+              Json({{"strategy", "ddp"}, {"broadcast_buffers", false}}));
+    }
+    SECTION("one cap") {
+        shape.bucket_ends = {2, 4, 6};
+        // Above 4,000,000 bytes, at most 8,000,000: 3.9 to 7.6 MiB.
+        CHECK(import_kineto({traced(shape)}, {}).scenario["sync"]["bucket_cap_mib"] == 5);
+    }
+    SECTION("a first bucket of 1 MiB and a cap") {
+        shape.bucket_ends = {1, 3, 5, 6};
+        const Json sync = import_kineto({traced(shape)}, {}).scenario["sync"];
+        CHECK(sync["bucket_cap_mib"] == 5);
+        CHECK(sync["pytorch_version"] == "1.13");
+    }
+    SECTION("a list") {
+        shape.bucket_ends = {3, 4, 6};
+        CHECK(import_kineto({traced(shape)}, {}).scenario["sync"]["bucket_cap_mib_list"].size() ==
+              3);
+    }
+    const KinetoImport imported = import_kineto({traced(shape)}, {});
+    const Replay replayed = replay(imported, scenario_of(imported, 100));
+    CHECK(replayed.same_buckets);
+}
+
+TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
+    TraceShape early;
+    TraceShape late;
+    late.rank = 1;
+    late.arrives_us = 60;
+    late.clock_us = 12345;
+    const std::vector<TracedRank> ranks{traced(early, "0.json"), traced(late, "1.json")};
+    const KinetoImport imported = import_kineto(ranks, {});
+    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+        // 100 us on the rank that waits, 40 us on the one that comes 60 us later, in 3 steps.
+        REQUIRE(all_reduce.wire_us.size() == 3);
+        CHECK(all_reduce.wire_us[0] == Approx(40));
+    }
+    CHECK(
+        text_of(imported, FindingKind::found, "ranks").find("1.json, for which the others wait") !=
+        std::string::npos);
+    CHECK(refusal_of({ranks[0], ranks[0]}).find("another rank than that of 0.json, got 0") !=
+          std::string::npos);
+    TraceShape stranger = late;
+    stranger.bucket_ends = {3, 4};
+    CHECK(refusal_of({ranks[0], traced(stranger, "other.json")}) ==
+          "other.json: /traceEvents: expected the all-reduces of one run: of 301000, 200500 "
+          "elements, as in "
+          "0.json, got 501000, 500");
+    TraceShape other = late;
+    other.ranks = 4;
+    CHECK(refusal_of({ranks[0], traced(other, "4.json")}) ==
+          "4.json: /distributedInfo/world_size: expected 2, as in 0.json, got 4");
+}
+
+TEST_CASE("where only a host computes, its times are the operations'", "[kineto]") {
+    TraceShape shape;
+    shape.device = false;
+    const KinetoImport imported = import_kineto({traced(shape)}, {});
+    CHECK(imported.scenario["workload"]["host_is_device"] == true);
+    CHECK(bytes_of(imported) == std::vector<std::int64_t>{1'204'000, 802'000});
+    double backward_us = 0;
+    for (const Json& operation : imported.scenario["workload"]["backward_operations"]) {
+        CHECK(operation["host_us"] == 0);
+        backward_us += operation["device_us"].get<double>();
+    }
+    // Four times: 50 us until the node, and 5 us until AccumulateGrad ends; but for the first, from
+    // the end of the copy or all-reduce before on.
+    CHECK(backward_us == Approx(4 * 55).margin(25));
+    CHECK(imported.all_reduces[0].wire_us == std::vector<double>{100});
+}
+
+TEST_CASE("what is no step of data-parallel training is refused by name", "[kineto]") {
+    CHECK(
+        refusal_of("") ==
+        "trace.json: expected a JSON trace, got one that ends within byte 1, as if it was cut off");
+    CHECK(refusal_of("7") ==
+          "trace.json: expected a trace: an object with traceEvents, or a list, got another value");
+    CHECK(refusal_of("{}") ==
+          "trace.json: /traceEvents: expected a training step, got 0 events, "
+          "none of them of PyTorch's profiler");
+    const std::string whole = SyntheticTrace({}).document().dump();
+    CHECK(refusal_of(whole.substr(0, whole.size() / 2)).find("as if it was cut off") !=
+          std::string::npos);
+    CHECK(
+        refusal_of(whole.substr(0, 500) + "}" + whole.substr(500)).find("something else at byte") !=
+        std::string::npos);
+    TraceShape shape;
+    SECTION("no steps") {
+        shape.profiler_steps = shape.optimizer_annotations = false;
+        CHECK(refusal_of({SyntheticTrace(shape).document().dump()})
+                  .find("no ProfilerStep and fewer than two Optimizer.step") != std::string::npos);
+    }
+    SECTION("inference") {
+        shape.gradients = {};
+        CHECK(refusal_of({SyntheticTrace(shape).document().dump()})
+                  .find("3 steps in which no gradient became ready") != std::string::npos);
+    }
+    SECTION("sizes that nothing tells") {
+        shape.shapes = shape.copies_back = false;
+        CHECK(refusal_of({traced(shape)})
+                  .find("expected shapes (record_shapes=True), DDP's copies out of its buckets, or "
+                        "--model, got 4 gradients whose sizes nothing tells") != std::string::npos);
+    }
+    SECTION("no number of ranks") {
+        shape.distributed_info = shape.collective_args = false;
+        shape.kernel_collective_args = false;
+        CHECK(refusal_of({traced(shape)}).find("expected the number of ranks") !=
+              std::string::npos);
+    }
+    SECTION("another number of ranks") {
+        KinetoImportRequest request;
+        request.ranks = 3;
+        CHECK(refusal_of({traced(shape)}, request).find("--ranks: expected 2, as the trace says") !=
+              std::string::npos);
+    }
+    SECTION("another model") {
+        KinetoImportRequest request;
+        request.parameters = {{"a", 500}, {"b", 200'000}, {"c", 300'001}, {"d", 1000}};
+        request.readiness = {3, 2, 1, 0};
+        CHECK(refusal_of({traced(shape)}, request) ==
+              "trace.json: /traceEvents: expected 300001 elements of c as gradient 2 by readiness, "
+              "got 300000");
+        request.parameters[2].numel = 300'000;
+        const Json gradients =
+            import_kineto({traced(shape)}, request).scenario["workload"]["gradients"];
+        CHECK(gradients[2]["name"] == "c");
+        request.readiness.pop_back();
+        request.parameters.pop_back();
+        CHECK(refusal_of({traced(shape)}, request).find("the model's 3 gradients, got 4") !=
+              std::string::npos);
+    }
+}
+
+TEST_CASE("what is made to fill memory is refused in bounded memory", "[kineto]") {
+    SECTION("a million arrays in one another") {
+        CHECK(refusal_of(std::string(1'000'000, '[')) ==
+              "trace.json: expected nesting of at most 100, got a deeper one");
+    }
+    SECTION("a name without an end") {
+        std::int64_t left = std::int64_t{1} << 40;
+        const ByteSource endless = [&, first = true](char* buffer, std::size_t size) mutable {
+            std::fill_n(buffer, size, 'a');
+            buffer[0] = first ? '"' : 'a';
+            first = false;
+            left -= static_cast<std::int64_t>(size);
+            return size;
+        };
+        CHECK_THROWS_AS(read_kineto_trace(endless, "endless.json"), InputError);
+        CHECK(left > (std::int64_t{1} << 40) - (std::int64_t{1} << 24));  // 16 MB were read
+    }
+}
+
+namespace {
+
+std::string compressed(const std::string& text) {
+    z_stream stream{};
+    REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) == Z_OK);
+    std::string result(deflateBound(&stream, text.size()) + 64, '\0');
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+    stream.avail_in = static_cast<uInt>(text.size());
+    stream.next_out = reinterpret_cast<Bytef*>(result.data());
+    stream.avail_out = static_cast<uInt>(result.size());
+    REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+    result.resize(stream.total_out);
+    deflateEnd(&stream);
+    return result;
+}
+
+std::string all_of(const ByteSource& source) {
+    std::string text;
+    std::string block(1000, '\0');
+    while (const std::size_t count = source(block.data(), block.size())) {
+        text.append(block, 0, count);
+    }
+    return text;
+}
+
+std::string inflated_text(const std::string& bytes, std::size_t block = 7) {
+    return all_of(inflated(text_source(bytes, block), "t.gz"));
+}
+
+}  // namespace
+
+TEST_CASE("a compressed file reads as if it were not", "[inflate]") {
+    const std::string text(100'000, 'x');
+    const std::string packed = compressed(text);
+    CHECK(inflated_text(packed) == text);
+    CHECK(inflated_text(packed, 1) == text);
+    CHECK(inflated_text(packed + compressed("more")) == text + "more");
+    CHECK(inflated_text(packed + std::string(1000, '\0')) == text);
+    CHECK(inflated_text("plain") == "plain");
+    CHECK(inflated_text("\x1f") == "\x1f");
+    CHECK(inflated_text("").empty());
+    CHECK_THROWS_WITH(inflated_text(packed.substr(0, packed.size() - 3)),
+                      "t.gz: expected a whole gzip file, got one that ends after " +
+                          std::to_string(packed.size() - 3) + " bytes");
+    CHECK_THROWS_WITH(inflated_text("\x1f\x8b" + std::string(100, 'x')),
+                      "t.gz: expected a whole gzip file, got damage at byte 4");
+    CHECK_THROWS_WITH(inflated_text(packed + "rubbish"), Catch::Contains("got damage at byte"));
+}
+
+TEST_CASE("a decompression bomb is refused before it goes off", "[inflate]") {
+    // 1 MiB of zeros takes a kilobyte; a thousand of them are a gigabyte.
+    const std::string kilobyte = compressed(std::string(std::size_t{1} << 20, '\0'));
+    std::string bomb;
+    for (int i = 0; i < 1000; ++i) {
+        bomb += kilobyte;
+    }
+    std::uint64_t unfolded = 0;
+    const ByteSource source = inflated(text_source(bomb, 4096), "bomb.gz");
+    std::string block(std::size_t{1} << 16, '\0');
+    CHECK_THROWS_WITH(
+        [&] {
+            while (const std::size_t count = source(block.data(), block.size())) {
+                unfolded += count;
+            }
+        }(),
+        "bomb.gz: expected a file that unfolds to at most 200 times its size, got a "
+        "decompression bomb");
+    CHECK(unfolded < std::uint64_t{80} << 20);
+}
+
+TEST_CASE("a real trace of ResNet-50 on two A100s is replayed within 2 %", "[kineto][shared]") {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing else runs.
+    const char* const folder = std::getenv("BUCKETWISE_SHARED_DIR");
+    const std::filesystem::path file =
+        (folder != nullptr ? std::filesystem::path(folder)
+                           : std::filesystem::path(BUCKETWISE_SCENARIO_DIR) / "../../shared") /
+        "traces/resnet50-2xa100.json.gz";
+    if (!std::filesystem::exists(file)) {
+        WARN("skipped: there is no " << file);
+        return;
+    }
+    std::ifstream stream(file, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+    const TracedRank rank =
+        read_traced_rank(inflated(text_source(bytes, 1 << 16), "resnet50"), "resnet50");
+    KinetoImportRequest request;
+    const KinetoImport imported = import_kineto({rank}, request);
+    REQUIRE(rank.steps.size() == 3);
+    CHECK(imported.scenario["workload"]["gradients"].size() == 161);
+    CHECK(bytes_of(imported) ==
+          std::vector<std::int64_t>{8'196'000, 31'502'336, 26'255'360, 26'550'272, 9'724'160});
+    CHECK(imported.scenario["workload"]["buffers"] ==
+          Json::array({{{"bytes", 212'480}, {"tensors", 106}}, {{"bytes", 424}, {"tensors", 53}}}));
+    for (const TracedStep& step : rank.steps) {
+        std::vector<std::size_t> ready;
+        for (const TracedCollective& collective : step.collectives) {
+            if (collective.in_backward) {
+                ready.push_back(collective.ready_before);
+            }
+        }
+        CHECK(ready == std::vector<std::size_t>{2, 17, 29, 80, 161});
+    }
+    CHECK(imported.scenario["sync"] == Json({{"strategy", "ddp"}}));
+    CHECK(text_of(imported, FindingKind::found, "launching").find("launch-bound") !=
+          std::string::npos);
+    // About 0.7 ms and 13 GB/s; what it takes matters little, as everything is hidden.
+    const Replay replayed = replay(imported, scenario_of(imported, 2000));
+    CHECK(replayed.same_buckets);
+    CHECK(std::abs(replayed.error()) < 0.02);
+    CHECK(to_ms(replayed.largest_difference()) < 3);
+}
+
+}  // namespace bucketwise
