@@ -56,50 +56,42 @@ constexpr std::array all_implementations{AllReduceImplementation::library,
 constexpr Bytes largest_message{std::int64_t{16} << 30};
 
 po::options_description described_options() {
-    const auto text = [](const char* standard) {
-        return po::value<std::string>()->default_value(standard);
-    };
     po::options_description options("options", 100);
-    options.add_options()  //
-        ("algorithms", po::value<std::string>(),
-         "who sums: the library's own all-reduce, or, with gloo, our ring or direct one; default: "
-         "all that the backend has. Where nothing is measured also recursive_halving_doubling and "
-         "double_binary_tree")                                                             //
-        ("ranks", po::value<std::string>(), "how many ranks, each in turn; default: 2,4")  //
-        ("bytes", text("1kB,10kB,100kB,1MB,10MB,100MB"), "sizes of the message")           //
-        ("dtype", text("float32"), "float32, float16, bfloat16 or float64")                //
-        ("rounds", text("5"),
-         "how often to measure every size; what comes before them warms up")  //
-        ("iterations", po::value<std::string>(),
-         "all-reduces back to back in each round; default: 1 of a large message to 20 of a "
-         "small")                                                       //
-        ("seed", text("1"), "of the order of sizes within each round")  //
-        ("format", text("text"), "text, csv, json or nccl-tests")       //
-        ("simulate",
-         "simulate too, or, without --backend, only: then no rank is started")  //
-        ("link", po::value<std::string>(),
-         "with --simulate: the link file, whose algorithm is replaced by each of --algorithms but "
-         "library, or one file for each")  //
-        ("simulated-ranks", po::value<std::string>(),
-         "with --simulate: numbers of ranks besides those of --ranks, up to 1000000")  //
-        ("processors", po::value<std::string>(),
-         "with --simulate: of the one machine on which all ranks run, whatever the link says; "
-         "where "
-         "they are fewer than ranks, ranks take turns on them")  //
-        ("process-memory", po::value<std::string>(),
-         "with --simulate: what a rank's process has in memory before any message, where nothing "
-         "is measured")  //
-        ("published", po::value<std::string>(),
-         "CSV file with published times and memory to print beside ours; its rows of the backend "
-         "or the link")  //
-        ("output,o", po::value<std::string>(),
-         "new file for every sample, one JSON object per line");
-    add_backend_options(options);
-    add_network_options(
+    add_options(
         options,
-        "seconds that a rank may be silent, or a collective take, before the run "
-        "fails; default: 60, and more for many ranks, large messages or slow links");
-    options.add_options()("help,h", "show this");
+        {{"algorithms",
+          "who sums: the library's own all-reduce, or, with gloo, our ring or direct one; default: "
+          "all that the backend has. Where nothing is measured also recursive_halving_doubling and "
+          "double_binary_tree"},
+         {"ranks", "how many ranks, each in turn; default: 2,4"},
+         {"bytes", "sizes of the message", "1kB,10kB,100kB,1MB,10MB,100MB"},
+         {"dtype", "float32, float16, bfloat16 or float64", "float32"},
+         {"rounds", "how often to measure every size; what comes before them warms up", "5"},
+         {"iterations",
+          "all-reduces back to back in each round; default: 1 of a large message to 20 of a small"},
+         {"seed", "of the order of sizes within each round", "1"},
+         {"format", "text, csv, json or nccl-tests", "text"},
+         {"simulate", "simulate too, or, without --backend, only: then no rank is started",
+          no_value},
+         {"link",
+          "with --simulate: the link file, whose algorithm is replaced by each of --algorithms but "
+          "library, or one file for each"},
+         {"simulated-ranks",
+          "with --simulate: numbers of ranks besides those of --ranks, up to 1000000"},
+         {"processors",
+          "with --simulate: of the one machine on which all ranks run, whatever the link says; "
+          "where they are fewer than ranks, ranks take turns on them"},
+         {"process-memory",
+          "with --simulate: what a rank's process has in memory before any message, where nothing "
+          "is measured"},
+         {"published",
+          "CSV file with published times and memory to print beside ours; its rows of the backend "
+          "or the link"},
+         {"output,o", "new file for every sample, one JSON object per line"}});
+    add_backend_options(options);
+    add_network_options(options,
+                        deadline_text + ", and more for many ranks, large messages or slow links");
+    add_options(options, {{"help,h", "show this", no_value}});
     return options;
 }
 
@@ -113,41 +105,35 @@ std::vector<Value> rising(std::vector<Value> values) {
 // --- what to measure -----------------------------------------------------------------------------
 
 std::vector<AllReduceImplementation> requested_algorithms(const po::variables_map& values,
-                                                          const Backend& backend,
-                                                          BackendRequest request) {
-    backend.check(request);
-    const std::string all = backend.name() == "gloo" ? "library,ring,direct" : "library";
+                                                          const BenchOptions& options) {
+    BackendRequest request = options.request;
+    options.backend->check(request);
+    const std::string all = options.backend->name() == "gloo" ? "library,ring,direct" : "library";
     std::vector<AllReduceImplementation> algorithms;
     for (const std::string& name : split_at_commas(
-             values.count("algorithms") == 0 ? all : values["algorithms"].as<std::string>())) {
-        const auto algorithm = choice_named(name, all_implementations, "--algorithms");
-        request.implementation = algorithm;
-        backend.check(request);
-        if (std::find(algorithms.begin(), algorithms.end(), algorithm) == algorithms.end()) {
-            algorithms.push_back(algorithm);
-        }
+             values.count("algorithms") == 0 ? all : text_value(values, "algorithms"))) {
+        request.implementation = choice_named(name, all_implementations, "--algorithms");
+        options.backend->check(request);
+        algorithms.push_back(request.implementation);
     }
-    return algorithms;
+    return each_once(algorithms);
 }
 
 std::vector<int> requested_ranks(const po::variables_map& values, bool measure,
                                  const std::optional<RankIdentity>& identity) {
     const bool fixed = identity && !is_own_rank(identity);
+    const std::vector<int> standard = fixed ? std::vector{identity->ranks} : std::vector{2, 4};
+    if (values.count("ranks") == 0) {
+        return standard;
+    }
     const std::int64_t most = fixed || !measure ? most_simulated_ranks : most_ranks_here;
-    std::vector<int> ranks = fixed ? std::vector{identity->ranks} : std::vector{2, 4};
-    if (values.count("ranks") != 0) {
-        const std::string& text = values["ranks"].as<std::string>();
-        ranks.clear();
-        for (const std::string& part : split_at_commas(text)) {
-            ranks.push_back(static_cast<int>(whole_number(part, "--ranks", {1, most})));
-        }
-        ranks = rising(ranks);
-        if (fixed && ranks != std::vector{identity->ranks}) {
-            throw InputError(
-                "--ranks", "",
-                fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-                "\"" + text + "\"");
-        }
+    const std::vector<std::int64_t> numbers = rising(whole_numbers(values, "ranks", {1, most}));
+    const std::vector<int> ranks(numbers.begin(), numbers.end());
+    if (fixed && ranks != standard) {
+        throw InputError(
+            "--ranks", "",
+            fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
+            "\"" + text_value(values, "ranks") + "\"");
     }
     return ranks;
 }
@@ -169,17 +155,17 @@ std::vector<Bytes> requested_sizes(const std::string& text, DType dtype) {
 // --- what to simulate, and beside what ---
 
 void check_simulation_options(const po::variables_map& values) {
-    if (values.count("simulate") == 0) {
-        for (const char* option : {"link", "simulated-ranks", "processors", "process-memory"}) {
-            if (values.count(option) != 0) {
-                throw UsageError{fmt::format("bench allreduce: --{} is for --simulate", option)};
-            }
-        }
-    } else if (values.count("link") == 0) {
+    const bool simulates = values.count("simulate") != 0;
+    const auto alien =
+        first_typed(values, {"link", "simulated-ranks", "processors", "process-memory"});
+    if (!simulates && alien) {
+        throw UsageError{fmt::format("bench allreduce: --{} is for --simulate", *alien)};
+    }
+    if (simulates && values.count("link") == 0) {
         throw UsageError{"bench allreduce: --simulate needs a --link FILE"};
     }
-    const bool compares = values.count("simulate") != 0 || values.count("published") != 0;
-    if (compares && values["format"].as<std::string>() == name_of(BenchFormat::nccl_tests)) {
+    if ((simulates || values.count("published") != 0) &&
+        text_value(values, "format") == name_of(BenchFormat::nccl_tests)) {
         throw UsageError{
             "bench allreduce: nccl-tests' columns hold what was measured, and nothing beside it"};
     }
@@ -195,34 +181,31 @@ std::vector<std::string> simulated_algorithms(const po::variables_map& values,
         return names;
     }
     const std::string text = text_or_empty(values, "algorithms");
-    for (const std::string& name : split_at_commas(text.empty() ? "library,ring,direct" : text)) {
+    names = split_at_commas(text.empty() ? "library,ring,direct" : text);
+    for (const std::string& name : names) {
         if (std::find(simulated_names.begin(), simulated_names.end(), name) ==
             simulated_names.end()) {
             throw InputError("--algorithms", "",
                              fmt::format("one of {}", fmt::join(simulated_names, ", ")),
                              "\"" + name + "\"");
         }
-        if (std::find(names.begin(), names.end(), name) == names.end()) {
-            names.push_back(name);
-        }
     }
-    return names;
+    return each_once(names);
 }
 
 SimulationRequest requested_simulation(const po::variables_map& values,
                                        const BenchAllReduceOptions& options) {
     SimulationRequest request;
-    request.algorithms = read_simulated_algorithms(values["link"].as<std::string>(),
+    request.algorithms = read_simulated_algorithms(text_value(values, "link"),
                                                    simulated_algorithms(values, options));
     if (values.count("processors") != 0) {
         for (SimulatedAlgorithm& algorithm : request.algorithms) {
-            algorithm.link.processors = whole_number(values["processors"].as<std::string>(),
-                                                     "--processors", {1, most_processors});
+            algorithm.link.processors = whole_number(values, "processors", {1, most_processors});
         }
     }
     if (values.count("process-memory") != 0) {
         request.process_memory =
-            parse_size(values["process-memory"].as<std::string>(), "--process-memory");
+            parse_size(text_value(values, "process-memory"), "--process-memory");
     }
     return request;
 }
@@ -230,16 +213,14 @@ SimulationRequest requested_simulation(const po::variables_map& values,
 std::vector<std::int64_t> requested_simulated_ranks(const po::variables_map& values,
                                                     const std::vector<int>& measured) {
     std::vector<std::int64_t> ranks(measured.begin(), measured.end());
-    const std::string text = text_or_empty(values, "simulated-ranks");
-    if (!text.empty()) {
-        for (const std::string& part : split_at_commas(text)) {
-            ranks.push_back(whole_number(part, "--simulated-ranks", {1, most_simulated_ranks}));
-        }
+    if (!text_or_empty(values, "simulated-ranks").empty()) {
+        const auto more = whole_numbers(values, "simulated-ranks", {1, most_simulated_ranks});
+        ranks.insert(ranks.end(), more.begin(), more.end());
     }
     return rising(ranks);
 }
 
-// Rows of what is measured or simulated here.
+// The rows of what is measured or simulated here.
 std::vector<PublishedAllReduce> requested_published(const po::variables_map& values,
                                                     const BenchAllReduceOptions& options) {
     std::string backend(options.backend->name());
@@ -247,8 +228,7 @@ std::vector<PublishedAllReduce> requested_published(const po::variables_map& val
         const std::string& of_link = options.simulation->algorithms.front().link.provenance.backend;
         backend = of_link.empty() ? backend : of_link;
     }
-    return read_published_all_reduces(values["published"].as<std::string>(), options.dtype,
-                                      backend);
+    return read_published_all_reduces(text_value(values, "published"), options.dtype, backend);
 }
 
 // Without --ranks and --bytes those that were published are what is asked for.
@@ -294,9 +274,9 @@ void request_comparison(const po::variables_map& values,
 
 // A minute, and three times what the longest all-reduce and its check may take: ranks that share
 // cores take turns at both, and a link of limited rate carries up to twice the message.
-std::chrono::milliseconds standard_deadline(const BenchAllReduceOptions& options,
-                                            const std::optional<BitsPerSecond>& link_rate,
-                                            int local_ranks) {
+std::chrono::milliseconds deadline_for(const BenchAllReduceOptions& options,
+                                       const std::optional<BitsPerSecond>& link_rate,
+                                       int local_ranks) {
     constexpr double seconds_per_checked_term = 10e-9;
     constexpr double loopback_bytes_per_second = 0.5e9;
     const auto bytes = static_cast<double>(options.sizes.back().count);
@@ -312,21 +292,12 @@ std::chrono::milliseconds standard_deadline(const BenchAllReduceOptions& options
 
 JobNetwork requested_network(const po::variables_map& values, const BenchAllReduceOptions& options,
                              const std::optional<RankIdentity>& identity) {
-    const std::string name = "bench allreduce";
-    JobNetwork network = job_network(values, identity, name, std::chrono::milliseconds{0});
+    JobNetwork network = job_network(values, identity, "bench allreduce", standard_deadline);
     if (values.count("deadline") == 0) {
         const int local_ranks = identity ? identity->local_ranks : options.ranks.back();
-        network.deadline = standard_deadline(options, network.link_rate, local_ranks);
+        network.deadline = deadline_for(options, network.link_rate, local_ranks);
     }
     return network;
-}
-
-void check_arguments(const po::variables_map& values) {
-    if (values.count("scenario") != 0) {
-        throw UsageError{fmt::format(
-            "bench allreduce: expected options, got \"{}\"; see bucketwise bench allreduce --help",
-            values["scenario"].as<std::string>())};
-    }
 }
 
 }  // namespace
@@ -346,33 +317,30 @@ CommandHelp bench_allreduce_help() {
 
 std::optional<BenchAllReduceOptions> bench_allreduce_options(
     const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
-    const po::options_description described = described_options();
-    const po::variables_map values = parse_arguments(arguments, described);
-    if (values.count("help") != 0) {
-        print_help(bench_allreduce_help());
+    const auto parsed = parse_or_help(arguments, bench_allreduce_help());
+    if (!parsed) {
         return std::nullopt;
     }
-    check_arguments(values);
-    BenchAllReduceOptions options;
-    options.command = {"bucketwise", "bench", "allreduce"};
-    options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+    const po::variables_map& values = *parsed;
+    refuse_scenario(values, "bench allreduce");
     check_simulation_options(values);
+    BenchAllReduceOptions options;
+    options.command = bench_command("allreduce", arguments);
     options.backend = &requested_backend(values);
     options.request = backend_request(values);
-    options.measure = values.count("simulate") == 0 || !values["backend"].defaulted();
+    options.measure = is_measured(values);
     if (options.measure) {
-        options.algorithms = requested_algorithms(values, *options.backend, options.request);
+        options.algorithms = requested_algorithms(values, options);
     }
     options.ranks = requested_ranks(values, options.measure, identity);
-    options.dtype = choice_named(values["dtype"].as<std::string>(), all_dtypes, "--dtype");
-    options.sizes = requested_sizes(values["bytes"].as<std::string>(), options.dtype);
+    options.dtype = choice_value(values, "dtype", all_dtypes);
+    options.sizes = requested_sizes(text_value(values, "bytes"), options.dtype);
     options.rounds = whole_number(values, "rounds", {1, 1'000'000});
     if (values.count("iterations") != 0) {
         options.iterations = whole_number(values, "iterations", {1, 1'000'000});
     }
-    options.seed =
-        static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
-    options.format = choice_named(values["format"].as<std::string>(), all_formats, "--format");
+    options.seed = seed_value(values);
+    options.format = choice_value(values, "format", all_formats);
     options.output = text_or_empty(values, "output");
     request_comparison(values, identity, options);
     options.network = requested_network(values, options, identity);

@@ -10,31 +10,25 @@
 
 #include "bench/all_reduce/bench_allreduce_report.h"
 #include "bench/all_reduce/bench_allreduce_simulation.h"
-#include "cli/ranks/rank_job.h"
-#include "hw/backend/backend.h"
+#include "bench/bench_options.h"
 #include "hw/launch/rank_identity.h"
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
 
-struct BenchAllReduceOptions {
-    const Backend* backend = nullptr;
-    BackendRequest request;            // but who sums
-    std::vector<std::string> command;  // as typed, for the record
-    bool measure = true;               // else nothing is started
+// The request says all but who sums.
+struct BenchAllReduceOptions : BenchOptions {
+    bool measure = true;  // else nothing is started
     std::vector<AllReduceImplementation> algorithms;
     std::vector<int> ranks;    // to measure; rising
     std::vector<Bytes> sizes;  // rising
     DType dtype = DType::float32;
-    std::int64_t rounds = 0;
     std::optional<std::int64_t> iterations;  // none: by size
-    std::uint64_t seed = 0;
-    JobNetwork network;
     BenchFormat format = BenchFormat::text;
     std::string output;  // empty: records are not kept
 
-    // Of the process that prints; empty in ranks that it starts.
+    // For the process that prints; empty in ranks that it starts.
     std::optional<SimulationRequest> simulation = {};
     std::vector<std::int64_t> simulated_ranks = {};  // rising
     std::vector<PublishedAllReduce> published = {};

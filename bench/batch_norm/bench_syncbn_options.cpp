@@ -35,63 +35,48 @@ selfmade are the systems of the published table, forward only, and can only be s
 )";
 
 po::options_description described_options() {
-    const auto text = [](const char* standard) {
-        return po::value<std::string>()->default_value(standard);
-    };
     po::options_description options("options", 100);
-    options.add_options()  //
-        ("simulate",
-         "on the device, ranks and link of the scenario; with --backend too, both side by side")  //
-        ("implementations", po::value<std::string>(),
-         "gather, fused, pytorch, selfmade; default: the first two, or, only simulated, all")  //
-        ("batch", po::value<std::string>(),
-         "rows of each rank; default: those of --published, or 32")  //
-        ("width", po::value<std::string>(),
-         "channels; default: those of --published, or 128,256,512,1024")                       //
-        ("passes", text("both"), "of gather and fused: forward, or both (and backward)")       //
-        ("ranks", po::value<std::string>(), "default: the scenario's, or 2")                   //
-        ("rounds", text("5"), "how often to measure everything, after a round that warms up")  //
-        ("iterations", text("20"), "steps back to back in each round")                         //
-        ("seed", text("1"), "of the order within each round")                                  //
-        ("published", po::value<std::string>(),
-         "CSV file with the same columns, to print beside ours with errors")  //
-        ("format", text("text"), "text, csv or json");
-    options.add_options()                                                                 //
-        ("link", po::value<std::string>(), "link file to use instead of the scenario's")  //
-        ("set", po::value<std::vector<std::string>>(),
-         "change a value of the scenario, /json/pointer=value; may be repeated");
+    add_options(
+        options,
+        {{"simulate",
+          "on the device, ranks and link of the scenario; with --backend too, both side by side",
+          no_value},
+         {"implementations",
+          "gather, fused, pytorch, selfmade; default: the first two, or, only simulated, all"},
+         {"batch", "rows of each rank; default: those of --published, or 32"},
+         {"width", "channels; default: those of --published, or 128,256,512,1024"},
+         {"passes", "of gather and fused: forward, or both (and backward)", "both"},
+         {"ranks", "default: the scenario's, or 2"},
+         {"rounds", "how often to measure everything, after a round that warms up", "5"},
+         {"iterations", "steps back to back in each round", "20"},
+         {"seed", "of the order within each round", "1"},
+         {"published", "CSV file with the same columns, to print beside ours with errors"},
+         {"format", "text, csv or json", "text"},
+         {"link", "link file to use instead of the scenario's"}});
+    add_set_option(options);
     add_backend_options(options);
-    add_network_options(options,
-                        "seconds that a rank may be silent, or a collective take, before the run "
-                        "fails; default: 60");
-    options.add_options()("help,h", "show this");
+    add_network_options(options, deadline_text);
+    add_options(options, {{"help,h", "show this", no_value}});
     return options;
 }
 
 // --- what to measure -----------------------------------------------------------------------------
 
-// What the published file has, each once, in its order.
-std::vector<std::string> published_values(const CsvFile& file, const char* column) {
-    std::vector<std::string> values;
-    for (std::size_t row = 0; row < file.rows(); ++row) {
-        const std::string& value = file.text(row, column);
-        if (std::find(values.begin(), values.end(), value) == values.end()) {
-            values.push_back(value);
-        }
-    }
-    return values;
-}
-
+// As typed, else what the published file has, each once, in its order.
 std::vector<std::string> listed(const po::variables_map& values, const char* option,
                                 const std::optional<CsvFile>& published, const char* column,
                                 const char* standard) {
     if (values.count(option) != 0) {
-        return split_at_commas(values[option].as<std::string>());
+        return list_value(values, option);
     }
-    if (published && published->rows() > 0) {
-        return published_values(*published, column);
+    if (!published || published->rows() == 0) {
+        return split_at_commas(standard);
     }
-    return split_at_commas(standard);
+    std::vector<std::string> all;
+    for (std::size_t row = 0; row < published->rows(); ++row) {
+        all.push_back(published->text(row, column));
+    }
+    return each_once(all);
 }
 
 std::vector<BatchNormSystem> requested_systems(const po::variables_map& values,
@@ -114,12 +99,11 @@ std::vector<BatchNormSystem> requested_systems(const po::variables_map& values,
 }
 
 void add_layers(const po::variables_map& values, BenchSyncBnOptions& options) {
-    // Of all ranks together float32 counts below 2^24 rows exactly.
+    // float32 counts the rows of all ranks together exactly, below 2^24 of them.
     const std::int64_t most_rows = ((std::int64_t{1} << 24U) - 1) / options.ranks;
     constexpr std::int64_t most_channels = std::int64_t{1} << 20U;
     constexpr std::int64_t most_elements = std::int64_t{1} << 30U;
-    const auto passes =
-        choice_named(values["passes"].as<std::string>(), all_batch_norm_passes, "--passes");
+    const auto passes = choice_value(values, "passes", all_batch_norm_passes);
     for (const BatchNormSystem system : requested_systems(values, options)) {
         for (const std::string& batch :
              listed(values, "batch", options.published, "batch_size", "32")) {
@@ -135,13 +119,11 @@ void add_layers(const po::variables_map& values, BenchSyncBnOptions& options) {
                     throw InputError("--batch", "", "at most 2^30 elements on each rank",
                                      fmt::format("{} x {}", batch, width));
                 }
-                if (std::find(options.layers.begin(), options.layers.end(), layer) ==
-                    options.layers.end()) {
-                    options.layers.push_back(layer);
-                }
+                options.layers.push_back(layer);
             }
         }
     }
+    options.layers = each_once(options.layers);
 }
 
 // --- where ---------------------------------------------------------------------------------------
@@ -152,7 +134,7 @@ SimulatedMachine requested_machine(const po::variables_map& values) {
             "bench syncbn --simulate: expected a scenario, whose device, ranks and link are "
             "simulated, got none; for example scenarios/syncbn_a4000.json"};
     }
-    const std::string file = values["scenario"].as<std::string>();
+    const std::string& file = text_value(values, "scenario");
     const Scenario scenario =
         parse_scenario(read_scenario_document(values, file), file, read_text_file);
     const auto device =
@@ -204,28 +186,26 @@ void set_ranks(SimulatedMachine& machine, int ranks) {
 }
 
 // An option that would do nothing is a mistake.
-void refuse(const po::variables_map& values, const std::vector<const char*>& options,
+void refuse(const po::variables_map& values, std::initializer_list<const char*> options,
             const char* without) {
-    for (const char* option : options) {
-        if (values.count(option) != 0 && !values[option].defaulted()) {
-            throw UsageError{fmt::format(
-                "bench syncbn: --{} has no effect without {}; see bucketwise bench syncbn --help",
-                option, without)};
-        }
+    if (const auto option = first_typed(values, options)) {
+        throw UsageError{fmt::format(
+            "bench syncbn: --{} has no effect without {}; see bucketwise bench syncbn --help",
+            *option, without)};
     }
 }
 
-void check_use(const po::variables_map& values, bool simulates, bool measures) {
+void check_use(const po::variables_map& values, bool simulates) {
     if (!simulates && values.count("scenario") != 0) {
         throw UsageError{fmt::format(
             "bench syncbn: expected a scenario only with --simulate, got \"{}\"; see bucketwise "
             "bench syncbn --help",
-            values["scenario"].as<std::string>())};
+            text_value(values, "scenario"))};
     }
     if (!simulates) {
         refuse(values, {"link", "set"}, "--simulate");
     }
-    if (!measures) {
+    if (!is_measured(values)) {
         refuse(values,
                {"rounds", "iterations", "seed", "share-gpu", "ctas", "link-rate", "deadline",
                 "store", "interface"},
@@ -246,20 +226,16 @@ CommandHelp bench_syncbn_help() {
 
 std::optional<BenchSyncBnOptions> bench_syncbn_options(
     const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
-    const po::options_description described = described_options();
-    const po::variables_map values = parse_arguments(arguments, described);
-    if (values.count("help") != 0) {
-        print_help(bench_syncbn_help());
+    const auto parsed = parse_or_help(arguments, bench_syncbn_help());
+    if (!parsed) {
         return std::nullopt;
     }
+    const po::variables_map& values = *parsed;
     const bool simulates = values.count("simulate") != 0;
-    const bool measures = !simulates || !values["backend"].defaulted();
-    check_use(values, simulates, measures);
+    check_use(values, simulates);
     BenchSyncBnOptions options;
-    if (measures) {
-        options.backend = &requested_backend(values);
-        options.request = backend_request(values);
-        options.backend->check(options.request);
+    if (is_measured(values)) {
+        read_backend(values, options);
     }
     if (simulates) {
         options.machine = requested_machine(values);
@@ -269,18 +245,15 @@ std::optional<BenchSyncBnOptions> bench_syncbn_options(
         set_ranks(*options.machine, options.ranks);
     }
     if (values.count("published") != 0) {
-        options.published = CsvFile::read(values["published"].as<std::string>());
+        options.published = CsvFile::read(text_value(values, "published"));
     }
     add_layers(values, options);
     options.rounds = whole_number(values, "rounds", {1, 1'000'000});
     options.iterations = whole_number(values, "iterations", {1, 1'000'000});
-    options.seed =
-        static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
-    options.format =
-        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+    options.seed = seed_value(values);
+    options.format = choice_value(values, "format", all_table_formats);
     if (options.backend != nullptr) {
-        options.network =
-            job_network(values, identity, "bench syncbn", std::chrono::milliseconds{60'000});
+        options.network = job_network(values, identity, "bench syncbn", standard_deadline);
     }
     return options;
 }

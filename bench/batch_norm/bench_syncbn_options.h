@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/ranks/rank_job.h"
+#include "bench/bench_options.h"
 #include "cli/shell/csv.h"
 #include "cli/shell/result_table.h"
-#include "hw/backend/backend.h"
 #include "hw/launch/rank_identity.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/batch_norm_layer.h"
@@ -24,16 +23,11 @@ struct SimulatedMachine {
     LinkParameters link;
 };
 
-struct BenchSyncBnOptions {
-    const Backend* backend = nullptr;  // null: nothing is measured
-    BackendRequest request;
+struct BenchSyncBnOptions : BenchOptions {
     std::optional<SimulatedMachine> machine;  // none: nothing is simulated
     int ranks = 2;
     std::vector<BatchNormLayer> layers;  // rows of the table, in its order
     std::int64_t iterations = 0;
-    std::int64_t rounds = 0;
-    std::uint64_t seed = 0;
-    JobNetwork network;
     std::optional<CsvFile> published;
     TableFormat format = TableFormat::text;
 };

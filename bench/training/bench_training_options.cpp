@@ -60,33 +60,27 @@ constexpr std::string_view standard_scenario = R"({
 })";
 
 po::options_description described_options() {
-    const auto text = [](const char* standard) {
-        return po::value<std::string>()->default_value(standard);
-    };
-    const auto optional = [] { return po::value<std::string>(); };
     po::options_description options("options", 100);
-    options.add_options()                                                                    //
-        ("simulate", "only predict, from the scenario's device and link")                    //
-        ("ranks", optional(), "how many ranks; default: the scenario's")                     //
-        ("layers", optional(), "widths of an image and of each hidden layer: 768,512,512")   //
-        ("classes", optional(), "how many there are to tell apart")                          //
-        ("batch", optional(), "samples per rank and micro-step")                             //
-        ("accumulation", optional(), "micro-steps of a step; only the last synchronises")    //
-        ("bucket-cap", optional(), "of the buckets; default: the scenario's")                //
-        ("epochs", text("4"), "how often each sample is seen")                               //
-        ("samples", text("2048"), "images to train on")                                      //
-        ("test-samples", text("512"), "images that the accuracy is of")                      //
-        ("learning-rate", text("0.05"), "of stochastic gradient descent; momentum is 0.9")   //
-        ("seed", text("1"), "of images, first parameters and the order of samples")          //
-        ("implementations", text("ddp,reference"), "which to train, each an epoch in turn")  //
-        ("published", optional(), "a CSV file of published results to print beside")         //
-        ("format", text("text"), "text, csv or json");
+    add_options(options,
+                {{"simulate", "only predict, from the scenario's device and link", no_value},
+                 {"ranks", "how many ranks; default: the scenario's"},
+                 {"layers", "widths of an image and of each hidden layer: 768,512,512"},
+                 {"classes", "how many there are to tell apart"},
+                 {"batch", "samples per rank and micro-step"},
+                 {"accumulation", "micro-steps of a step; only the last synchronises"},
+                 {"bucket-cap", "of the buckets; default: the scenario's"},
+                 {"epochs", "how often each sample is seen", "4"},
+                 {"samples", "images to train on", "2048"},
+                 {"test-samples", "images that the accuracy is of", "512"},
+                 {"learning-rate", "of stochastic gradient descent; momentum is 0.9", "0.05"},
+                 {"seed", "of images, first parameters and the order of samples", "1"},
+                 {"implementations", "which to train, each an epoch in turn", "ddp,reference"},
+                 {"published", "a CSV file of published results to print beside"},
+                 {"format", "text, csv or json", "text"}});
     add_backend_options(options);
     add_scenario_options(options);
-    add_network_options(options,
-                        "seconds that a rank may be silent, or a collective take, before the run "
-                        "fails; default: 60");
-    options.add_options()("help,h", "show this");
+    add_network_options(options, deadline_text);
+    add_options(options, {{"help,h", "show this", no_value}});
     return options;
 }
 
@@ -103,28 +97,25 @@ void set_number(const po::variables_map& values, const char* option, const std::
 }
 
 void set_layers(const po::variables_map& values, Json& document) {
-    constexpr WholeNumbers widths{1, 1 << 18};
-    const std::string pointer = "/workload/model/layers";
-    Json* layers = nullptr;
-    const auto found = [&]() -> Json& {
-        const Json::json_pointer place(pointer);
-        if (!document.contains(place) || !document[place].is_array() || document[place].empty()) {
-            throw InputError(values.count("layers") != 0 ? "--layers" : "--classes", "",
-                             "a scenario whose model is a perceptron", "another one");
-        }
-        return document[place];
-    };
-    if (values.count("layers") != 0) {
-        layers = &found();
-        Json classes = layers->back();
-        *layers = Json::array();
-        for (const std::string& width : split_at_commas(values["layers"].as<std::string>())) {
-            layers->push_back(whole_number(width, "--layers", widths));
-        }
-        layers->push_back(std::move(classes));
+    const bool widths = values.count("layers") != 0;
+    const bool classes = values.count("classes") != 0;
+    if (!widths && !classes) {
+        return;
     }
-    if (values.count("classes") != 0) {
-        found().back() = whole_number(values, "classes", widths);
+    constexpr WholeNumbers range{1, 1 << 18};
+    const Json::json_pointer place("/workload/model/layers");
+    if (!document.contains(place) || !document[place].is_array() || document[place].empty()) {
+        throw InputError(widths ? "--layers" : "--classes", "",
+                         "a scenario whose model is a perceptron", "another one");
+    }
+    Json& layers = document[place];
+    if (widths) {
+        Json last = layers.back();
+        layers = whole_numbers(values, "layers", range);
+        layers.push_back(std::move(last));
+    }
+    if (classes) {
+        layers.back() = whole_number(values, "classes", range);
     }
 }
 
@@ -143,7 +134,7 @@ Json requested_document(const po::variables_map& values,
                         const std::optional<RankIdentity>& identity, std::string& file) {
     Json document;
     if (values.count("scenario") != 0) {
-        file = values["scenario"].as<std::string>();
+        file = text_value(values, "scenario");
         document = read_scenario_document(values, file);
     } else {
         file = "standard scenario";
@@ -155,7 +146,7 @@ Json requested_document(const po::variables_map& values,
     set_layers(values, document);
     set_ranks(values, identity, document);
     if (values.count("bucket-cap") != 0) {
-        const Bytes cap = parse_size(values["bucket-cap"].as<std::string>(), "--bucket-cap");
+        const Bytes cap = parse_size(text_value(values, "bucket-cap"), "--bucket-cap");
         set_at(document, "/sync/bucket_cap_mib", typed_mib(cap), "--bucket-cap");
     }
     return document;
@@ -213,7 +204,7 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
 // --- the rest ---
 
 double requested_learning_rate(const po::variables_map& values) {
-    const std::string& text = values["learning-rate"].as<std::string>();
+    const std::string& text = text_value(values, "learning-rate");
     double rate = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
     if (error != std::errc{} || end != text.data() + text.size() || !(rate > 0 && rate <= 100)) {
@@ -221,19 +212,6 @@ double requested_learning_rate(const po::variables_map& values) {
                          "\"" + text + "\"");
     }
     return rate;
-}
-
-std::vector<TrainingImplementation> requested_implementations(const po::variables_map& values) {
-    std::vector<TrainingImplementation> implementations;
-    for (const std::string& name : split_at_commas(values["implementations"].as<std::string>())) {
-        const auto implementation =
-            choice_named(name, all_training_implementations, "--implementations");
-        if (std::find(implementations.begin(), implementations.end(), implementation) ==
-            implementations.end()) {
-            implementations.push_back(implementation);
-        }
-    }
-    return implementations;
 }
 
 // Every rank holds all images.
@@ -253,22 +231,22 @@ void read_run(const po::variables_map& values, BenchTrainingOptions& options) {
     options.samples = whole_number(values, "samples", {1, most_samples});
     options.test_samples = whole_number(values, "test-samples", {1, most_samples});
     options.learning_rate = requested_learning_rate(values);
-    options.seed =
-        static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
-    options.implementations = requested_implementations(values);
-    options.format =
-        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+    options.seed = seed_value(values);
+    for (const std::string& name : list_value(values, "implementations")) {
+        options.implementations.push_back(
+            choice_named(name, all_training_implementations, "--implementations"));
+    }
+    options.implementations = each_once(options.implementations);
+    options.format = choice_value(values, "format", all_table_formats);
     options.published = text_or_empty(values, "published");
 }
 
 void check_simulation(const po::variables_map& values,
                       const std::optional<RankIdentity>& identity) {
-    for (const char* option :
-         {"link-rate", "deadline", "store", "interface", "share-gpu", "ctas"}) {
-        if (values.count(option) != 0) {
-            throw UsageError{fmt::format(
-                "bench training: expected --{} on real ranks, got it with --simulate", option)};
-        }
+    if (const auto option = first_typed(
+            values, {"link-rate", "deadline", "store", "interface", "share-gpu", "ctas"})) {
+        throw UsageError{fmt::format(
+            "bench training: expected --{} on real ranks, got it with --simulate", *option)};
     }
     if (identity) {
         throw UsageError{fmt::format(
@@ -331,15 +309,13 @@ ImageDataRequest BenchTrainingOptions::data() const {
 
 std::optional<BenchTrainingOptions> bench_training_options(
     const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
-    const po::options_description described = described_options();
-    const po::variables_map values = parse_arguments(arguments, described);
-    if (values.count("help") != 0) {
-        print_help(bench_training_help());
+    const auto parsed = parse_or_help(arguments, bench_training_help());
+    if (!parsed) {
         return std::nullopt;
     }
+    const po::variables_map& values = *parsed;
     BenchTrainingOptions options;
-    options.command = {"bucketwise", "bench", "training"};
-    options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+    options.command = bench_command("training", arguments);
     options.simulate = values.count("simulate") != 0;
     const Json document = requested_document(values, identity, options.file);
     options.scenario = parse_scenario(document, options.file, read_text_file);
@@ -355,11 +331,8 @@ std::optional<BenchTrainingOptions> bench_training_options(
                          fmt::format("at most {} ranks on one machine", most_ranks_here),
                          std::to_string(options.scenario.group.ranks));
     }
-    options.backend = &requested_backend(values);
-    options.request = backend_request(values);
-    options.backend->check(options.request);
-    options.network =
-        job_network(values, identity, "bench training", std::chrono::milliseconds{60'000});
+    read_backend(values, options);
+    options.network = job_network(values, identity, "bench training", standard_deadline);
     return options;
 }
 

@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/ranks/rank_job.h"
+#include "bench/bench_options.h"
 #include "cli/shell/result_table.h"
-#include "hw/backend/backend.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/training/trainer.h"
 #include "sim/scenario/scenario.h"
@@ -27,10 +26,7 @@ constexpr std::array<TrainingImplementation, 2> all_training_implementations{
 
 std::string_view name_of(TrainingImplementation implementation);
 
-struct BenchTrainingOptions {
-    const Backend* backend = nullptr;
-    BackendRequest request;
-    std::vector<std::string> command;  // as typed
+struct BenchTrainingOptions : BenchOptions {
     Scenario scenario;
     std::string file;  // the scenario's, for messages
     bool simulate = false;
@@ -38,11 +34,9 @@ struct BenchTrainingOptions {
     std::int64_t samples = 0;  // to train on
     std::int64_t test_samples = 0;
     double learning_rate = 0;
-    std::uint64_t seed = 0;
     std::vector<TrainingImplementation> implementations;
     TableFormat format = TableFormat::text;
     std::string published;  // empty: nothing to compare with
-    JobNetwork network;
 
     [[nodiscard]] SyncRequest sync_of(TrainingImplementation implementation) const;
     [[nodiscard]] TrainingTask task_of(TrainingImplementation implementation) const;
