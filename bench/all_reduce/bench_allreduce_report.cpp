@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -23,23 +22,13 @@ namespace {
 constexpr double bytes_per_kib = 1024;
 
 using CellOf = std::function<Cell(const AllReduceRow&)>;
+using Columns = std::vector<ColumnOf<AllReduceRow>>;
 
-struct RowColumn {
-    Column column;
-    CellOf cell;
-    bool always = false;  // else left out where no row has it
-};
-
-template <typename Value>
-Cell cell_of(const std::optional<Value>& value, double factor = 1) {
-    return value ? Cell(static_cast<double>(*value) * factor) : Cell();
-}
-
-// Of what was measured, or nothing.
+// What was measured, or follows from it; or nothing.
 template <typename Function>
 CellOf measured(const Function& function) {
-    return [function](const AllReduceRow& row) -> Cell {
-        return row.measured ? Cell(function(row, *row.measured)) : Cell();
+    return [function](const AllReduceRow& row) {
+        return row.measured ? Cell(std::invoke(function, *row.measured)) : Cell();
     };
 }
 
@@ -100,15 +89,13 @@ std::optional<double> published_peak(const AllReduceRow& row) {
 
 using ValueOf = std::optional<double> (*)(const AllReduceRow&);
 
-std::optional<double> error_of(const AllReduceRow& row, ValueOf value, ValueOf truth) {
-    const std::optional<double> one = value(row);
-    const std::optional<double> other = truth(row);
-    return one && other && *other > 0 ? std::optional(*one / *other - 1) : std::nullopt;
+std::optional<double> error_in(const AllReduceRow& row, ValueOf value, ValueOf truth) {
+    return error_of(value(row), truth(row));
 }
 
 CellOf error(ValueOf value, ValueOf truth, double factor) {
     return [value, truth, factor](const AllReduceRow& row) {
-        return cell_of(error_of(row, value, truth), factor);
+        return cell_of(error_in(row, value, truth), factor);
     };
 }
 
@@ -116,88 +103,66 @@ CellOf scaled_value(ValueOf value, double factor) {
     return [value, factor](const AllReduceRow& row) { return cell_of(value(row), factor); };
 }
 
-// --- columns of both tables ---
-
-ResultTable table_of(const std::vector<RowColumn>& columns, const std::vector<AllReduceRow>& rows) {
-    ResultTable table;
-    table.rows.resize(rows.size());
-    for (const RowColumn& column : columns) {
-        std::vector<Cell> cells;
-        cells.reserve(rows.size());
-        for (const AllReduceRow& row : rows) {
-            cells.push_back(column.cell(row));
-        }
-        const bool filled = std::any_of(cells.begin(), cells.end(), [](const Cell& cell) {
-            return !std::holds_alternative<std::monostate>(cell);
-        });
-        if (filled || column.always) {
-            table.columns.push_back(column.column);
-            for (std::size_t i = 0; i < rows.size(); ++i) {
-                table.rows[i].push_back(std::move(cells[i]));
-            }
+// Columns but those of a row's place are left out where no row has them.
+Columns with_optional(Columns columns, const std::vector<Columns>& more) {
+    for (const Columns& some : more) {
+        for (ColumnOf<AllReduceRow> column : some) {
+            column.always = false;
+            columns.push_back(std::move(column));
         }
     }
-    return table;
+    return columns;
 }
 
-// Of the samples, as numpy's std(ddof=1); 0 of a single one.
-double standard_deviation(const std::vector<double>& samples) {
-    if (samples.size() < 2) {
-        return 0;
-    }
-    const auto count = static_cast<double>(samples.size());
-    const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / count;
-    double squares = 0;
-    for (const double sample : samples) {
-        squares += (sample - mean) * (sample - mean);
-    }
-    return std::sqrt(squares / (count - 1));
+CellOf algorithm_cell() {
+    return [](const AllReduceRow& row) { return row.place.algorithm; };
+}
+
+CellOf ranks_cell() {
+    return [](const AllReduceRow& row) { return row.place.ranks; };
 }
 
 // --- text ---
 
 CellOf versus_library(const std::vector<AllReduceRow>& rows) {
-    return measured([&rows](const AllReduceRow& row, const MeasuredAllReduce& own) -> Cell {
+    return [&rows](const AllReduceRow& row) -> Cell {
         for (const AllReduceRow& other : rows) {
-            if (other.place.algorithm == "library" && other.place.size == row.place.size &&
-                other.place.ranks == row.place.ranks && other.measured &&
-                other.measured->median_us > 0) {
-                return own.median_us / other.measured->median_us;
+            if (row.measured && other.place.algorithm == "library" &&
+                other.place.size == row.place.size && other.place.ranks == row.place.ranks &&
+                other.measured && other.measured->median_us > 0) {
+                return row.measured->median_us / other.measured->median_us;
             }
         }
         return {};
-    });
+    };
 }
 
 // A single rank moves nothing.
 CellOf bandwidth(double (*gb_per_s)(const AllReduceRow&)) {
-    return measured([gb_per_s](const AllReduceRow& row, const MeasuredAllReduce&) -> Cell {
-        return row.place.ranks == 1 ? Cell() : Cell(gb_per_s(row));
-    });
+    return [gb_per_s](const AllReduceRow& row) {
+        return row.measured && row.place.ranks > 1 ? Cell(gb_per_s(row)) : Cell();
+    };
 }
 
 constexpr double mib = 1.0 / bytes_per_mib;
 constexpr double percent = 100;
 
-std::vector<RowColumn> measured_text_columns(const std::vector<AllReduceRow>& rows) {
-    return {{{"", "samples"}, measured([](const auto&, const MeasuredAllReduce& m) {
+Columns measured_text_columns(const std::vector<AllReduceRow>& rows) {
+    return {{{"", "samples"}, measured([](const MeasuredAllReduce& m) {
                  return static_cast<std::int64_t>(m.samples_us.size());
              })},
             {{"", "median us", 1}, scaled_value(measured_us, 1)},
-            {{"", "p90 us", 1}, measured([](const auto&, const MeasuredAllReduce& m) {
-                 return quantile(m.samples_us, 0.9);
-             })},
+            {{"", "p90 us", 1},
+             measured([](const MeasuredAllReduce& m) { return quantile(m.samples_us, 0.9); })},
             {{"", "alg GB/s", 3}, bandwidth(algorithm_gb_per_s)},
             {{"", "bus GB/s", 3}, bandwidth(bus_gb_per_s)},
             {{"", "time/\nlibrary", 2}, versus_library(rows)},
             {{"", "peak MiB", 1}, scaled_value(measured_peak, mib)},
             {{"", "added MiB", 2}, scaled_value(measured_added, mib)},
-            {{"", "difference", -2}, measured([](const auto&, const MeasuredAllReduce& m) {
-                 return m.largest_difference;
-             })}};
+            {{"", "difference", -2}, measured(&MeasuredAllReduce::largest_difference)}};
 }
 
-std::vector<RowColumn> simulated_text_columns() {
+Columns simulated_text_columns() {
     return {
         {{"", "simulated\nus", 1}, scaled_value(simulated_us, 1)},
         {{"", "to measured\n%", 1}, error(simulated_us, measured_us, percent)},
@@ -207,7 +172,7 @@ std::vector<RowColumn> simulated_text_columns() {
         {{"", "simulated\ndifference", -2}, simulated(&SimulatedAllReduce::largest_difference)}};
 }
 
-std::vector<RowColumn> published_text_columns() {
+Columns published_text_columns() {
     return {
         {{"", "published\nus", 1}, scaled_value(published_us, 1)},
         {{"", "+- us", 1}, published(&PublishedAllReduce::std_s, 1e6)},
@@ -216,10 +181,6 @@ std::vector<RowColumn> published_text_columns() {
         {{"", "published\npeak MiB", 1}, scaled_value(published_peak, mib)},
         {{"", "simulated to\npublished %", 2}, error(simulated_peak, published_peak, percent)},
         {{"", "published\ndifference", -2}, published(&PublishedAllReduce::largest_difference)}};
-}
-
-void append(std::vector<RowColumn>& columns, std::vector<RowColumn> more) {
-    std::move(more.begin(), more.end(), std::back_inserter(columns));
 }
 
 std::string title_of(const AllReduceReport& report, const std::vector<AllReduceRow>& rows) {
@@ -236,18 +197,14 @@ std::string title_of(const AllReduceReport& report, const std::vector<AllReduceR
 }
 
 std::string text_report(const AllReduceReport& report, const std::vector<AllReduceRow>& rows) {
-    std::vector<RowColumn> columns{
-        {{"", "ranks"}, [](const AllReduceRow& row) { return Cell(row.place.ranks); }, true},
-        {{"", "message"},
-         [](const AllReduceRow& row) { return Cell(message_text(row.place.size)); },
-         true},
-        {{"", "algorithm"},
-         [](const AllReduceRow& row) { return Cell(row.place.algorithm); },
-         true}};
-    append(columns, measured_text_columns(rows));
-    append(columns, simulated_text_columns());
-    append(columns, published_text_columns());
-    ResultTable table = table_of(columns, rows);
+    const Columns place{
+        {{"", "ranks"}, ranks_cell()},
+        {{"", "message"}, [](const AllReduceRow& row) { return message_text(row.place.size); }},
+        {{"", "algorithm"}, algorithm_cell()}};
+    ResultTable table =
+        table_of(with_optional(place, {measured_text_columns(rows), simulated_text_columns(),
+                                       published_text_columns()}),
+                 rows);
     table.title = title_of(report, rows);
     table.notes = report.links;
     table.notes.insert(table.notes.end(), report.notes.begin(), report.notes.end());
@@ -256,49 +213,40 @@ std::string text_report(const AllReduceReport& report, const std::vector<AllRedu
 
 // --- CSV and JSON ---
 
-std::vector<RowColumn> first_data_columns() {
+Columns first_data_columns() {
     return {
-        {{"world_size", ""}, [](const AllReduceRow& row) { return Cell(row.place.ranks); }, true},
+        {{"world_size", ""}, ranks_cell()},
         {{"tensor_elements", ""},
          [](const AllReduceRow& row) {
-             return Cell(row.place.size.count / element_size(row.dtype).count);
-         },
-         true},
-        {{"bytes", ""}, [](const AllReduceRow& row) { return Cell(row.place.size.count); }, true},
-        {{"dtype", ""},
-         [](const AllReduceRow& row) { return Cell(std::string(name_of(row.dtype))); },
-         true},
-        {{"algorithm", ""},
-         [](const AllReduceRow& row) { return Cell(row.place.algorithm); },
-         true}};
+             return row.place.size.count / element_size(row.dtype).count;
+         }},
+        {{"bytes", ""}, [](const AllReduceRow& row) { return row.place.size.count; }},
+        {{"dtype", ""}, [](const AllReduceRow& row) { return std::string(name_of(row.dtype)); }},
+        {{"algorithm", ""}, algorithm_cell()}};
 }
 
-std::vector<RowColumn> measured_data_columns() {
+Columns measured_data_columns() {
     const auto seconds = [](const auto& statistic) {
-        return measured([statistic](const auto&, const MeasuredAllReduce& m) {
-            return statistic(m.samples_us) / 1e6;
-        });
+        return measured(
+            [statistic](const MeasuredAllReduce& m) { return statistic(m.samples_us) / 1e6; });
     };
-    return {
-        {{"time_s", ""}, scaled_value(measured_us, 1e-6)},
-        {{"std_s", ""}, seconds(standard_deviation)},
-        {{"min_s", ""}, seconds([](const std::vector<double>& samples) {
-             return *std::min_element(samples.begin(), samples.end());
-         })},
-        {{"max_s", ""}, seconds([](const std::vector<double>& samples) {
-             return *std::max_element(samples.begin(), samples.end());
-         })},
-        {{"max_memory_kib", ""}, measured([](const auto&, const MeasuredAllReduce& m) {
-             return m.peak_memory_bytes / 1024;
-         })},
-        {{"difference", ""},
-         measured([](const auto&, const MeasuredAllReduce& m) { return m.largest_difference; })},
-        {{"backend", ""},
-         measured([](const auto&, const MeasuredAllReduce& m) { return m.transport.backend; })}};
+    return {{{"time_s", ""}, scaled_value(measured_us, 1e-6)},
+            {{"std_s", ""}, seconds(standard_deviation)},
+            {{"min_s", ""}, seconds([](const std::vector<double>& samples) {
+                 return *std::min_element(samples.begin(), samples.end());
+             })},
+            {{"max_s", ""}, seconds([](const std::vector<double>& samples) {
+                 return *std::max_element(samples.begin(), samples.end());
+             })},
+            {{"max_memory_kib", ""},
+             measured([](const MeasuredAllReduce& m) { return m.peak_memory_bytes / 1024; })},
+            {{"difference", ""}, measured(&MeasuredAllReduce::largest_difference)},
+            {{"backend", ""},
+             measured([](const MeasuredAllReduce& m) { return m.transport.backend; })}};
 }
 
 // Errors are shares: 0.01 is 1 % too much.
-std::vector<RowColumn> compared_data_columns() {
+Columns compared_data_columns() {
     constexpr double kib = 1 / bytes_per_kib;
     return {{{"added_memory_kib", ""}, scaled_value(measured_added, kib)},
             {{"simulated_time_s", ""}, scaled_value(simulated_us, 1e-6)},
@@ -333,16 +281,15 @@ Json head_of(const AllReduceReport& report) {
 
 std::string data_report(const AllReduceReport& report, const std::vector<AllReduceRow>& rows,
                         TableFormat format) {
-    std::vector<RowColumn> columns = first_data_columns();
-    append(columns, measured_data_columns());
-    // Readers of the CSV count on the columns above, where nothing is compared.
+    // Readers of the CSV count on the first columns, where nothing is compared.
     const bool compared = std::any_of(rows.begin(), rows.end(), [](const AllReduceRow& row) {
         return row.simulated || row.published;
     });
+    std::vector<Columns> columns{measured_data_columns()};
     if (compared || format == TableFormat::json) {
-        append(columns, compared_data_columns());
+        columns.push_back(compared_data_columns());
     }
-    ResultTable table = table_of(columns, rows);
+    ResultTable table = table_of(with_optional(first_data_columns(), columns), rows);
     table.notes = report.notes;
     return render(table, format, head_of(report));
 }
@@ -365,7 +312,7 @@ std::vector<std::string> error_notes(const std::vector<AllReduceRow>& rows) {
         double most = 0;
         int count = 0;
         for (const AllReduceRow& row : rows) {
-            if (const std::optional<double> off = error_of(row, value, truth)) {
+            if (const std::optional<double> off = error_in(row, value, truth)) {
                 sum += std::abs(*off);
                 most = std::max(most, std::abs(*off));
                 ++count;

@@ -16,7 +16,7 @@ namespace bucketwise {
 namespace {
 
 // A time and a peak of memory, wherever they came from.
-struct Numbers {
+struct LayerNumbers {
     double seconds = 0;
     double memory_bytes = 0;
 };
@@ -24,21 +24,21 @@ struct Numbers {
 struct Row {
     BatchNormLayer layer = {};
     std::optional<MeasuredLayer> measured = {};
-    std::optional<Numbers> simulated = {};
-    std::optional<Numbers> published = {};
+    std::optional<LayerNumbers> simulated = {};
+    std::optional<LayerNumbers> published = {};
     std::string published_as = {};
 
     // What the row is about: measured if it was, else simulated.
-    [[nodiscard]] std::optional<Numbers> main() const {
+    [[nodiscard]] std::optional<LayerNumbers> main() const {
         if (!measured) {
             return simulated;
         }
-        return Numbers{median(measured->samples_us) * 1e-6,
-                       static_cast<double>(measured->peak_memory_bytes)};
+        return LayerNumbers{median(measured->samples_us) * 1e-6,
+                            static_cast<double>(measured->peak_memory_bytes)};
     }
 };
 
-Numbers simulated_numbers(const BatchNormLayer& layer, const SimulatedMachine& machine) {
+LayerNumbers simulated_numbers(const BatchNormLayer& layer, const SimulatedMachine& machine) {
     const std::vector<LayerEvent> events = events_of(layer);
     constexpr double us = 1e-6;
     return {to_us(time_of(events, machine.device, machine.group, machine.link)) * us,
@@ -60,24 +60,17 @@ std::string_view published_name(BatchNormSystem system) {
     return {};
 }
 
-bool is_row_of(const CsvFile& file, std::size_t row, std::string_view name,
-               const BatchNormLayer& layer) {
-    return file.text(row, "implementation") == name &&
-           file.number(row, "batch_size") == static_cast<double>(layer.rows) &&
-           file.number(row, "hidden_dim") == static_cast<double>(layer.channels);
-}
-
 // The row of the layer's own name, or else of the system that does the same.
 void add_published(const CsvFile& file, Row& row) {
     for (const std::string_view name :
          {name_of(row.layer.system), published_name(row.layer.system)}) {
-        for (std::size_t i = 0; i < file.rows(); ++i) {
-            if (is_row_of(file, i, name, row.layer)) {
-                row.published =
-                    Numbers{file.number(i, "median_s"), file.number(i, "max_memory_bytes")};
-                row.published_as = name;
-                return;
-            }
+        if (const auto found = find_row(file, {{"implementation", std::string(name)},
+                                               {"batch_size", row.layer.rows},
+                                               {"hidden_dim", row.layer.channels}})) {
+            row.published = LayerNumbers{file.number(*found, "median_s"),
+                                         file.number(*found, "max_memory_bytes")};
+            row.published_as = name;
+            return;
         }
     }
 }
@@ -105,7 +98,9 @@ std::vector<Row> rows_of(const BenchSyncBnOptions& options, const MeasuredLayers
 
 // --- the table -----------------------------------------------------------------------------------
 
-double error_of(double ours, double theirs) {
+using Columns = std::vector<ColumnOf<Row>>;
+
+double percent_off(double ours, double theirs) {
     return theirs > 0 ? 100 * (ours / theirs - 1) : std::nan("");
 }
 
@@ -113,98 +108,75 @@ Cell bytes_cell(double bytes) {
     return std::int64_t{std::llround(bytes)};
 }
 
-class TableMaker {
-  public:
-    TableMaker(const BenchSyncBnOptions& options, std::vector<Row> rows)
-        : options_(options), rows_(std::move(rows)) {}
+constexpr int digits = -4;  // of a time
 
-    ResultTable make() && {
-        add("implementation", "implementation",
-            [](const Row& row) { return std::string(name_of(row.layer.system)); });
-        add("batch_size", "batch", [](const Row& row) { return row.layer.rows; });
-        add("hidden_dim", "width", [](const Row& row) { return row.layer.channels; });
-        add("median_s", "median\ns", [](const Row& row) { return row.main()->seconds; });
-        add("max_memory_bytes", "memory\nbytes",
-            [](const Row& row) { return bytes_cell(row.main()->memory_bytes); });
-        if (options_.backend != nullptr) {
-            add_scatter();
-        }
-        if (options_.backend != nullptr && options_.machine) {
-            add_simulated();
-        }
-        if (options_.published) {
-            add_published_columns();
-        }
-        add("passes", "passes",
-            [](const Row& row) { return std::string(name_of(row.layer.passes)); });
-        add("ranks", "ranks", [](const Row& row) { return row.layer.ranks; });
-        return std::move(table_);
-    }
-
-  private:
-    static constexpr int significant = -4;  // digits of a time
-
-    template <typename Make>
-    void add(const char* key, const char* heading, const Make& make, int decimals = significant) {
-        table_.columns.push_back({.key = key, .heading = heading, .decimals = decimals});
-        table_.rows.resize(rows_.size());
-        for (std::size_t i = 0; i < rows_.size(); ++i) {
-            table_.rows[i].emplace_back(make(rows_[i]));
-        }
-    }
-
-    void add_scatter() {
-        const auto quantile_of = [](double q) {
-            return [q](const Row& row) -> Cell {
-                if (!row.measured) {
-                    return std::monostate{};
-                }
-                return quantile(row.measured->samples_us, q) * 1e-6;
-            };
+Columns scatter_columns() {
+    const auto quantile_of = [](double q) {
+        return [q](const Row& row) {
+            return row.measured ? Cell(quantile(row.measured->samples_us, q) * 1e-6) : Cell();
         };
-        add("p10_s", "p10\ns", quantile_of(0.1));
-        add("p90_s", "p90\ns", quantile_of(0.9));
-        add("samples", "samples", [](const Row& row) -> Cell {
-            return row.measured ? std::ssize(row.measured->samples_us) : std::int64_t{0};
-        });
-    }
+    };
+    return {{{"p10_s", "p10\ns", digits}, quantile_of(0.1)},
+            {{"p90_s", "p90\ns", digits}, quantile_of(0.9)},
+            {{"samples", "samples"}, [](const Row& row) {
+                 return row.measured ? std::ssize(row.measured->samples_us) : std::int64_t{0};
+             }}};
+}
 
-    void add_simulated() {
-        add("simulated_s", "simulated\ns", [](const Row& row) { return row.simulated->seconds; });
-        add(
-            "simulated_error_percent", "error\n%",
-            [](const Row& row) { return error_of(row.simulated->seconds, row.main()->seconds); },
-            1);
-        add("simulated_memory_bytes", "simulated\nbytes",
-            [](const Row& row) { return bytes_cell(row.simulated->memory_bytes); });
-    }
+Columns simulated_columns() {
+    return {
+        {{"simulated_s", "simulated\ns", digits},
+         [](const Row& row) { return row.simulated->seconds; }},
+        {{"simulated_error_percent", "error\n%", 1},
+         [](const Row& row) { return percent_off(row.simulated->seconds, row.main()->seconds); }},
+        {{"simulated_memory_bytes", "simulated\nbytes"},
+         [](const Row& row) { return bytes_cell(row.simulated->memory_bytes); }}};
+}
 
-    // Errors are of the row's own time and memory against the published ones.
-    void add_published_columns() {
-        const auto number = [](double Numbers::*which, bool error) {
-            return [which, error](const Row& row) -> Cell {
-                if (!row.published) {
-                    return std::monostate{};
-                }
-                const double theirs = (*row.published).*which;
-                return error ? error_of((*row.main()).*which, theirs) : theirs;
-            };
+// Errors are those of the row's own time and memory against the published ones.
+Columns published_columns() {
+    const auto error = [](double LayerNumbers::*which) {
+        return [which](const Row& row) {
+            return row.published ? Cell(percent_off((*row.main()).*which, (*row.published).*which))
+                                 : Cell();
         };
-        add("published_implementation", "published\nas", [](const Row& row) -> Cell {
-            return row.published_as.empty() ? Cell{} : Cell{row.published_as};
-        });
-        add("published_median_s", "published\ns", number(&Numbers::seconds, false));
-        add("median_error_percent", "error\n%", number(&Numbers::seconds, true), 1);
-        add("published_max_memory_bytes", "published\nbytes", [](const Row& row) -> Cell {
-            return row.published ? bytes_cell(row.published->memory_bytes) : Cell{};
-        });
-        add("max_memory_error_percent", "error\n%", number(&Numbers::memory_bytes, true), 2);
-    }
+    };
+    return {
+        {{"published_implementation", "published\nas"},
+         [](const Row& row) { return row.published_as.empty() ? Cell() : Cell(row.published_as); }},
+        {{"published_median_s", "published\ns", digits},
+         [](const Row& row) { return row.published ? Cell(row.published->seconds) : Cell(); }},
+        {{"median_error_percent", "error\n%", 1}, error(&LayerNumbers::seconds)},
+        {{"published_max_memory_bytes", "published\nbytes"},
+         [](const Row& row) {
+             return row.published ? bytes_cell(row.published->memory_bytes) : Cell();
+         }},
+        {{"max_memory_error_percent", "error\n%", 2}, error(&LayerNumbers::memory_bytes)}};
+}
 
-    const BenchSyncBnOptions& options_;
-    std::vector<Row> rows_;
-    ResultTable table_;
-};
+Columns columns_of(const BenchSyncBnOptions& options) {
+    Columns columns{
+        {{"implementation", "implementation"},
+         [](const Row& row) { return std::string(name_of(row.layer.system)); }},
+        {{"batch_size", "batch"}, [](const Row& row) { return row.layer.rows; }},
+        {{"hidden_dim", "width"}, [](const Row& row) { return row.layer.channels; }},
+        {{"median_s", "median\ns", digits}, [](const Row& row) { return row.main()->seconds; }},
+        {{"max_memory_bytes", "memory\nbytes"},
+         [](const Row& row) { return bytes_cell(row.main()->memory_bytes); }}};
+    if (options.backend != nullptr) {
+        append(columns, scatter_columns());
+    }
+    if (options.backend != nullptr && options.machine) {
+        append(columns, simulated_columns());
+    }
+    if (options.published) {
+        append(columns, published_columns());
+    }
+    columns.push_back({{"passes", "passes"},
+                       [](const Row& row) { return std::string(name_of(row.layer.passes)); }});
+    columns.push_back({{"ranks", "ranks"}, [](const Row& row) { return row.layer.ranks; }});
+    return columns;
+}
 
 std::string title_of(const BenchSyncBnOptions& options, const MeasuredLayers& measured) {
     std::string title = fmt::format("SyncBatchNorm layer, float32, {} {}", options.ranks,
@@ -251,11 +223,10 @@ std::vector<std::string> notes_of(const BenchSyncBnOptions& options, const std::
 }  // namespace
 
 std::string bench_syncbn_report(const BenchSyncBnOptions& options, const MeasuredLayers& measured) {
-    std::vector<Row> rows = rows_of(options, measured);
-    const std::vector<std::string> notes = notes_of(options, rows);
-    ResultTable table = TableMaker(options, std::move(rows)).make();
+    const std::vector<Row> rows = rows_of(options, measured);
+    ResultTable table = table_of(columns_of(options), rows);
     table.title = title_of(options, measured);
-    table.notes = notes;
+    table.notes = notes_of(options, rows);
     Json head{{"date", utc_now()}, {"ranks", options.ranks}};
     if (options.backend != nullptr) {
         head["hardware"] = measured.hardware;

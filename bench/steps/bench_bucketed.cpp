@@ -19,7 +19,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view bucketed_explanation = R"(
 examples:
   bucketwise bench bucketed scenarios/cs336_bucketed.json --simulate --published scenarios/published/cs336_bucketed.csv
   bucketwise bench bucketed scenarios/transformer_small.json --backend gloo --link-rate 1gbit --bucket-cap 1MiB,10MiB,100MiB
@@ -32,15 +32,8 @@ synchronises with the device sees; sync is the host's own time in that call. Siz
 // The scenario's own value where the option is left out.
 std::vector<std::int64_t> numbers_asked(const po::variables_map& values, const char* option,
                                         std::int64_t own) {
-    if (values.count(option) == 0) {
-        return {own};
-    }
-    constexpr std::int64_t most = std::int64_t{1} << 20U;
-    std::vector<std::int64_t> numbers;
-    for (const std::string& text : split_at_commas(values[option].as<std::string>())) {
-        numbers.push_back(whole_number(text, fmt::format("--{}", option), {1, most}));
-    }
-    return numbers;
+    return values.count(option) == 0 ? std::vector{own}
+                                     : whole_numbers(values, option, {1, std::int64_t{1} << 20U});
 }
 
 const ModelWorkload& model_workload(const Scenario& scenario) {
@@ -60,11 +53,11 @@ void check_workload(const Scenario& scenario, const std::string& file) {
     }
 }
 
-std::vector<StepVariant> variants_of(const po::variables_map& values, const Scenario& scenario,
-                                     const std::string& file) {
+std::vector<StepVariant> bucketed_variants(const po::variables_map& values,
+                                           const Scenario& scenario, const std::string& file) {
     check_workload(scenario, file);
     const ModelInput& own = model_workload(scenario).input;
-    const auto caps = parse_sizes(values["bucket-cap"].as<std::string>(), "--bucket-cap");
+    const auto caps = parse_sizes(text_value(values, "bucket-cap"), "--bucket-cap");
     const bool has_tokens = own.sequence_length > 0;
     if (!has_tokens && values.count("sequence-lengths") != 0) {
         throw InputError("--sequence-lengths", "", "a model of sequences", "one of images");
@@ -96,112 +89,57 @@ double size_in_mb(Bytes cap) {
     return cap.count % bytes_per_mib == 0 ? to_mib(cap) : static_cast<double>(cap.count) / 1e6;
 }
 
-struct Numbers {
-    double train_s = 0;
-    double wait_s = 0;
-    std::optional<double> sync_host_s = {};
-};
-
-Numbers numbers_of(const StepSamples& samples) {
-    return {.train_s = mean(steps_us(samples)) / 1e6,
-            .wait_s = mean(each(samples, &StepSample::finishing_us)) / 1e6,
-            .sync_host_s = mean(each(samples, &StepSample::finishing_host_us)) / 1e6};
-}
-
-std::optional<Numbers> published_numbers(const CsvFile& file, const ModelInput& input, Bytes cap) {
-    for (std::size_t row = 0; row < file.rows(); ++row) {
-        if (file.number(row, "local_batch") == static_cast<double>(input.batch) &&
-            file.number(row, "seq_len") == static_cast<double>(input.sequence_length) &&
-            file.number(row, "bucket_size_mb") == size_in_mb(cap)) {
-            return Numbers{.train_s = file.number(row, "train_s"),
-                           .wait_s = file.number(row, "grad_all_reduce_s")};
-        }
+std::vector<StepPlace> bucketed_places(const std::vector<StepVariant>& variants) {
+    std::vector<StepPlace> places;
+    for (const StepVariant& variant : variants) {
+        const ModelInput& input = model_workload(variant.scenario).input;
+        places.push_back({.variant = places.size(),
+                          .keys = {input.batch, input.sequence_length, size_in_mb(*variant.cap)}});
     }
-    return std::nullopt;
+    return places;
 }
 
-std::vector<Cell> row_of(const StepVariant& variant, const char* source, const Numbers& numbers,
-                         const std::optional<Numbers>& actual) {
-    const ModelInput& input = model_workload(variant.scenario).input;
-    return {input.batch,
-            input.sequence_length,
-            size_in_mb(*variant.cap),
-            std::string(source),
-            numbers.train_s,
-            numbers.wait_s,
-            numbers.wait_s / numbers.train_s,
-            numbers.sync_host_s ? Cell{*numbers.sync_host_s} : Cell{std::monostate{}},
-            error_percent(numbers.train_s, actual ? std::optional(actual->train_s) : std::nullopt),
-            error_percent(numbers.wait_s, actual ? std::optional(actual->wait_s) : std::nullopt)};
-}
-
-ResultTable rows_of(const std::vector<StepVariant>& variants,
-                    const std::vector<VariantSource>& sources,
-                    const std::optional<CsvFile>& published) {
-    ResultTable table;
-    table.columns = {{.key = "local_batch", .heading = "batch"},
-                     {.key = "seq_len", .heading = "length"},
-                     {.key = "bucket_size_mb", .heading = "bucket\nMB", .decimals = -6},
-                     {.key = "source", .heading = "source"},
-                     {.key = "train_s", .heading = "train\ns", .decimals = 4},
-                     {.key = "grad_all_reduce_s", .heading = "wait\ns", .decimals = 4},
-                     {.key = "ratio", .heading = "wait\nof train", .decimals = 4},
-                     {.key = "sync_host_s", .heading = "sync\ns", .decimals = 4},
-                     {.key = "train_error_percent", .heading = "train\nerror %", .decimals = 2},
-                     {.key = "wait_error_percent", .heading = "wait\nerror %", .decimals = 1}};
-    std::vector<double> errors;
-    for (std::size_t i = 0; i < variants.size(); ++i) {
-        const ModelInput& input = model_workload(variants[i].scenario).input;
-        std::optional<Numbers> actual =
-            published ? published_numbers(*published, input, *variants[i].cap) : std::nullopt;
-        if (actual) {
-            table.rows.push_back(row_of(variants[i], from_publication, *actual, std::nullopt));
-        }
-        for (const VariantSource& source : sources) {
-            const Numbers numbers = numbers_of(source.by_variant[i]);
-            table.rows.push_back(row_of(variants[i], source.name(), numbers,
-                                        source.is_simulated ? actual : std::nullopt));
-            if (source.is_simulated && actual) {
-                errors.push_back(100 * std::abs(numbers.train_s / actual->train_s - 1));
-            }
-            if (!source.is_simulated) {
-                actual = numbers;
-            }
-        }
+std::vector<std::string> bucketed_notes(const std::vector<StepRow>& rows) {
+    const std::vector<double> errors = absolute_errors(rows, "train_s");
+    if (errors.empty()) {
+        return {};
     }
-    if (!errors.empty()) {
-        table.notes.push_back(fmt::format(
-            "mean absolute error of the simulated train times: {:.2f} %", mean(errors)));
-    }
-    return table;
+    return {
+        fmt::format("mean absolute error of the simulated train times: {:.2f} %", mean(errors))};
 }
 
-StepTable step_table() {
-    return {.name = "bucketed",
-            .explanation = explanation,
-            .add_options =
-                [](po::options_description& options) {
-                    options.add_options()  //
-                        ("bucket-cap",
-                         po::value<std::string>()->default_value("1MiB,10MiB,100MiB,1000MiB"),
-                         "bucket sizes")  //
-                        ("sequence-lengths", po::value<std::string>(),
-                         "tokens per sequence, such as 128,256,512; default: the scenario's")  //
-                        ("batches", po::value<std::string>(),
-                         "sequences or images per rank; default: the scenario's");
-                },
-            .variants = variants_of,
-            .rows = rows_of};
+StepTable bucketed_table() {
+    return {
+        .name = "bucketed",
+        .explanation = bucketed_explanation,
+        .options = {{"bucket-cap", "bucket sizes", "1MiB,10MiB,100MiB,1000MiB"},
+                    {"sequence-lengths",
+                     "tokens per sequence, such as 128,256,512; default: the scenario's"},
+                    {"batches", "sequences or images per rank; default: the scenario's"}},
+        .variants = bucketed_variants,
+        .keys = {{"local_batch", "batch"},
+                 {"seq_len", "length"},
+                 {"bucket_size_mb", "bucket\nMB", -6}},
+        .columns = {{{"train_s", "train\ns", 4}, mean_step_s, true},
+                    {{"grad_all_reduce_s", "wait\ns", 4},
+                     mean_seconds(&StepSample::finishing_us),
+                     true},
+                    ratio_column({"ratio", "wait\nof train", 4}, "grad_all_reduce_s", "train_s"),
+                    {{"sync_host_s", "sync\ns", 4}, mean_seconds(&StepSample::finishing_host_us)},
+                    error_column({"train_error_percent", "train\nerror %", 2}, "train_s"),
+                    error_column({"wait_error_percent", "wait\nerror %", 1}, "grad_all_reduce_s")},
+        .places = bucketed_places,
+        .notes = bucketed_notes};
 }
 
 }  // namespace
 
 CommandHelp bench_bucketed_help() {
-    return help_of(step_table());
+    return help_of(bucketed_table());
 }
 
 int run_bench_bucketed(const std::vector<std::string>& arguments) {
-    return run_step_table(step_table(), arguments);
+    return run_step_table(bucketed_table(), arguments);
 }
 
 }  // namespace bucketwise

@@ -1,6 +1,8 @@
 // bucketwise bench compare-ddp: PyTorch's benchmarks/distributed/ddp/compare,
 // DistributedDataParallel beside Python reductions that do and do not overlap.
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +20,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view ddp_compare_explanation = R"(
 examples:
   bucketwise bench compare-ddp scenarios/compare_ddp_core.json --simulate
   bucketwise bench compare-ddp scenarios/compare_ddp_core.json --simulate --published scenarios/published/compare_ddp.csv
@@ -43,11 +45,11 @@ constexpr std::array<Option, 3> ddp_options{
 
 constexpr std::int64_t most_units = std::int64_t{1} << 20U;
 
-std::vector<StepVariant> variants_of(const po::variables_map& values, const Scenario& scenario,
-                                     const std::string& /*file*/) {
+std::vector<StepVariant> ddp_compare_variants(const po::variables_map& values,
+                                              const Scenario& scenario,
+                                              const std::string& /*file*/) {
     std::vector<StepVariant> variants;
-    for (const std::string& text : split_at_commas(values["buffers"].as<std::string>())) {
-        const std::int64_t n = whole_number(text, "--buffers", {1, most_units});
+    for (const std::int64_t n : whole_numbers(values, "buffers", {1, most_units})) {
         for (const Option& option : ddp_options) {
             StepVariant variant{.label = fmt::format("{} at N = {}", option.name, n),
                                 .scenario = scenario,
@@ -72,169 +74,91 @@ constexpr std::array<Statistic, 5> statistics{
      {"p95", [](const std::vector<double>& samples) { return quantile(samples, 0.95); }},
      {"p99", [](const std::vector<double>& samples) { return quantile(samples, 0.99); }}}};
 
-using Numbers = std::array<double, statistics.size()>;  // in ms
-
-struct Place {
-    std::int64_t n = 0;
-    bool backward = false;
-    std::size_t option = 0;
-
-    [[nodiscard]] const char* phase() const { return backward ? "backward" : "forward"; }
-};
-
-std::optional<Numbers> published_numbers(const CsvFile& file, const Place& place) {
-    for (std::size_t row = 0; row < file.rows(); ++row) {
-        if (file.number(row, "buffer_m") == static_cast<double>(place.n) &&
-            file.text(row, "phase") == place.phase() &&
-            file.text(row, "option") == ddp_options.at(place.option).name) {
-            Numbers numbers{};
-            for (std::size_t i = 0; i < statistics.size(); ++i) {
-                numbers.at(i) = file.number(row, fmt::format("{}_ms", statistics.at(i).name));
+// Each buffer's options, forward and backward; deltas are against the first option.
+std::vector<StepPlace> ddp_compare_places(const std::vector<StepVariant>& variants) {
+    std::vector<StepPlace> places;
+    for (std::size_t first = 0; first < variants.size(); first += ddp_options.size()) {
+        const std::int64_t n = variants[first].cap->count / ddp_options.front().bytes_per_unit;
+        for (const std::string phase : {"forward", "backward"}) {
+            const auto keys = [&](const Option& option) {
+                return std::vector<Cell>{n, phase, std::string(option.name)};
+            };
+            for (std::size_t i = 0; i < ddp_options.size(); ++i) {
+                places.push_back({.variant = first + i,
+                                  .keys = keys(ddp_options.at(i)),
+                                  .base_variant = first,
+                                  .base_keys = keys(ddp_options.front())});
             }
-            return numbers;
         }
     }
-    return std::nullopt;
+    return places;
 }
 
-Numbers numbers_of(const StepSamples& samples, bool backward) {
-    std::vector<double> ms =
-        each(samples, backward ? &StepSample::backward_us : &StepSample::forward_us);
-    for (double& value : ms) {
-        value /= 1e3;
-    }
-    Numbers numbers{};
-    for (std::size_t i = 0; i < statistics.size(); ++i) {
-        numbers.at(i) = statistics.at(i).of(ms);
-    }
-    return numbers;
+bool is_of(const StepPlace& place, std::string_view phase) {
+    return std::get<std::string>(place.keys[1]) == phase;
 }
 
-class Rows {
-  public:
-    Rows(const std::vector<StepVariant>& variants, const std::vector<VariantSource>& sources,
-         const std::optional<CsvFile>& published)
-        : variants_(variants), sources_(sources), published_(published) {
-        table_.columns = {{.key = "buffer_m", .heading = "N"},
-                          {.key = "phase", .heading = "phase"},
-                          {.key = "option", .heading = "option"},
-                          {.key = "source", .heading = "source"}};
-        for (const Statistic& statistic : statistics) {
-            table_.columns.push_back({.key = fmt::format("{}_ms", statistic.name),
-                                      .heading = fmt::format("{}\nms", statistic.name)});
-            table_.columns.push_back({.key = fmt::format("{}_delta_percent", statistic.name),
-                                      .heading = "delta\n%",
-                                      .decimals = 1});
-        }
-        table_.columns.push_back(
-            {.key = "mean_error_percent", .heading = "mean\nerror %", .decimals = 2});
-        table_.columns.push_back(
-            {.key = "p50_error_percent", .heading = "p50\nerror %", .decimals = 2});
-    }
-
-    ResultTable build() {
-        for (std::size_t i = 0; i < variants_.size(); i += ddp_options.size()) {
-            const std::int64_t n = variants_[i].cap->count / ddp_options.front().bytes_per_unit;
-            for (const bool backward : {false, true}) {
-                for (std::size_t option = 0; option < ddp_options.size(); ++option) {
-                    add({n, backward, option}, i);
-                }
+std::vector<StepColumn> columns_of_statistics() {
+    std::vector<StepColumn> columns;
+    for (const auto& [name, statistic] : statistics) {
+        const std::string key = fmt::format("{}_ms", name);
+        const auto number = [of = statistic](const StepSamples& samples, const StepPlace& place) {
+            std::vector<double> ms =
+                each(samples,
+                     is_of(place, "backward") ? &StepSample::backward_us : &StepSample::forward_us);
+            for (double& value : ms) {
+                value /= 1e3;
             }
-        }
-        add_notes();
-        return std::move(table_);
+            return of(ms);
+        };
+        columns.push_back({{key, fmt::format("{}\nms", name)}, number, true});
+        columns.push_back(
+            delta_column({fmt::format("{}_delta_percent", name), "delta\n%", 1}, key));
     }
+    columns.push_back(error_column({"mean_error_percent", "mean\nerror %", 2}, "mean_ms"));
+    columns.push_back(error_column({"p50_error_percent", "p50\nerror %", 2}, "p50_ms"));
+    return columns;
+}
 
-  private:
-    // Measured numbers, else published ones.
-    void add(const Place& place, std::size_t first_variant) {
-        const std::optional<Numbers> published =
-            published_ ? published_numbers(*published_, place) : std::nullopt;
-        std::optional<Numbers> actual = published;
-        if (published) {
-            Place core = place;
-            core.option = 0;
-            add_row(place, from_publication, *published,
-                    published_numbers(*published_, core).value_or(*published), std::nullopt);
-        }
-        for (const VariantSource& source : sources_) {
-            const Numbers numbers =
-                numbers_of(source.by_variant[first_variant + place.option], place.backward);
-            const Numbers core = numbers_of(source.by_variant[first_variant], place.backward);
-            add_row(place, source.name(), numbers, core,
-                    source.is_simulated ? actual : std::nullopt);
-            if (!source.is_simulated) {
-                actual = numbers;
+std::vector<std::string> ddp_compare_notes(const std::vector<StepRow>& rows) {
+    std::vector<std::string> notes;
+    for (const char* phase : {"forward", "backward"}) {
+        for (const Option& option : ddp_options) {
+            std::vector<StepRow> some;
+            std::copy_if(rows.begin(), rows.end(), std::back_inserter(some), [&](const auto& row) {
+                return is_of(row.place, phase) &&
+                       std::get<std::string>(row.place.keys[2]) == option.name;
+            });
+            const std::vector<double> errors = absolute_errors(some, "mean_ms");
+            if (!errors.empty()) {
+                notes.push_back(fmt::format(
+                    "mean absolute error, {} {}: {:.2f} % of the means, {:.2f} % of the medians",
+                    phase, option.name, mean(errors), mean(absolute_errors(some, "p50_ms"))));
             }
         }
     }
+    return notes;
+}
 
-    void add_row(const Place& place, const char* source, const Numbers& numbers,
-                 const Numbers& core, const std::optional<Numbers>& actual) {
-        std::vector<Cell> row{place.n, std::string(place.phase()),
-                              std::string(ddp_options.at(place.option).name), std::string(source)};
-        for (std::size_t i = 0; i < numbers.size(); ++i) {
-            row.emplace_back(numbers.at(i));
-            row.push_back(error_percent(numbers.at(i), core.at(i)));
-        }
-        for (const std::size_t statistic : {std::size_t{0}, std::size_t{1}}) {
-            const Cell error = actual ? error_percent(numbers.at(statistic), actual->at(statistic))
-                                      : Cell{std::monostate{}};
-            if (const auto* value = std::get_if<double>(&error)) {
-                errors_[place.backward ? 1 : 0][place.option][statistic].push_back(
-                    std::abs(*value));
-            }
-            row.push_back(error);
-        }
-        table_.rows.push_back(std::move(row));
-    }
-
-    void add_notes() {
-        for (const bool backward : {false, true}) {
-            for (std::size_t option = 0; option < ddp_options.size(); ++option) {
-                const auto& errors = errors_[backward ? 1 : 0][option];
-                if (!errors[0].empty()) {
-                    table_.notes.push_back(
-                        fmt::format("mean absolute error, {} {}: {:.2f} % of the means, {:.2f} % "
-                                    "of the medians",
-                                    backward ? "backward" : "forward", ddp_options.at(option).name,
-                                    mean(errors[0]), mean(errors[1])));
-                }
-            }
-        }
-    }
-
-    const std::vector<StepVariant>& variants_;
-    const std::vector<VariantSource>& sources_;
-    const std::optional<CsvFile>& published_;
-    ResultTable table_;
-    // By phase, option and statistic.
-    std::array<std::array<std::array<std::vector<double>, 2>, ddp_options.size()>, 2> errors_;
-};
-
-StepTable step_table() {
-    return {
-        .name = "compare-ddp",
-        .explanation = explanation,
-        .add_options =
-            [](po::options_description& options) {
-                options.add_options()(
-                    "buffers", po::value<std::string>()->default_value("3,6,9,12,15,18,21,24,27"),
-                    "sizes N of the buffer");
-            },
-        .variants = variants_of,
-        .rows = [](const auto& variants, const auto& sources,
-                   const auto& published) { return Rows(variants, sources, published).build(); }};
+StepTable ddp_compare_table() {
+    return {.name = "compare-ddp",
+            .explanation = ddp_compare_explanation,
+            .options = {{"buffers", "sizes N of the buffer", "3,6,9,12,15,18,21,24,27"}},
+            .variants = ddp_compare_variants,
+            .keys = {{"buffer_m", "N"}, {"phase", "phase"}, {"option", "option"}},
+            .columns = columns_of_statistics(),
+            .places = ddp_compare_places,
+            .notes = ddp_compare_notes};
 }
 
 }  // namespace
 
 CommandHelp bench_compare_ddp_help() {
-    return help_of(step_table());
+    return help_of(ddp_compare_table());
 }
 
 int run_bench_compare_ddp(const std::vector<std::string>& arguments) {
-    return run_step_table(step_table(), arguments);
+    return run_step_table(ddp_compare_table(), arguments);
 }
 
 }  // namespace bucketwise

@@ -17,7 +17,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view strategy_explanation = R"(
 examples:
   bucketwise bench ddp-strategies scenarios/cs336_ddp.json --simulate --published scenarios/published/cs336_ddp.csv
   bucketwise bench ddp-strategies scenarios/transformer_small.json --backend gloo --link-rate 1gbit
@@ -28,10 +28,10 @@ however long the wire takes. exposed is what a device synchronisation before and
 backward on the device until every gradient is reduced and back in place. wire is what the collectives took, hidden or not.
 )";
 
-std::vector<StepVariant> variants_of(const po::variables_map& values, const Scenario& scenario,
-                                     const std::string& /*file*/) {
+std::vector<StepVariant> strategy_variants(const po::variables_map& values,
+                                           const Scenario& scenario, const std::string& /*file*/) {
     std::vector<StepVariant> variants;
-    for (const std::string& name : split_at_commas(values["strategies"].as<std::string>())) {
+    for (const std::string& name : list_value(values, "strategies")) {
         StepVariant variant{.label = name, .scenario = scenario};
         variant.scenario.sync.strategy = choice_named(name, all_strategies, "--strategies");
         if (has_cap(variant.scenario.sync)) {
@@ -42,117 +42,52 @@ std::vector<StepVariant> variants_of(const po::variables_map& values, const Scen
     return variants;
 }
 
-struct Numbers {
-    double step_s = 0;
-    double std_step_s = 0;
-    double sync_s = 0;
-    double std_sync_s = 0;
-    std::optional<double> exposed_s = {};
-    std::optional<double> wire_s = {};
-};
-
-double mean_s(const std::vector<double>& us) {
-    return mean(us) / 1e6;
+double deviation_of_steps_s(const StepSamples& samples, const StepPlace& /*place*/) {
+    return standard_deviation(steps_us(samples)) / 1e6;
 }
 
-Numbers numbers_of(const StepSamples& samples) {
-    const std::vector<double> sync = each(samples, &StepSample::finishing_host_us);
-    return {.step_s = mean_s(steps_us(samples)),
-            .std_step_s = standard_deviation(steps_us(samples)) / 1e6,
-            .sync_s = mean_s(sync),
-            .std_sync_s = standard_deviation(sync) / 1e6,
-            .exposed_s = mean_s(each(samples, &StepSample::finishing_us)),
-            .wire_s = mean_s(each(samples, &StepSample::wire_us))};
+double deviation_of_sync_s(const StepSamples& samples, const StepPlace& /*place*/) {
+    return standard_deviation(each(samples, &StepSample::finishing_host_us)) / 1e6;
 }
 
-std::optional<Numbers> published_numbers(const CsvFile& file, std::string_view strategy) {
-    for (std::size_t row = 0; row < file.rows(); ++row) {
-        if (file.text(row, "strategy") == strategy) {
-            return Numbers{.step_s = file.number(row, "step_s"),
-                           .std_step_s = file.number(row, "std_step_s"),
-                           .sync_s = file.number(row, "sync_s"),
-                           .std_sync_s = file.number(row, "std_sync_s")};
-        }
+std::vector<StepPlace> strategy_places(const std::vector<StepVariant>& variants) {
+    std::vector<StepPlace> places;
+    for (const StepVariant& variant : variants) {
+        places.push_back({.variant = places.size(),
+                          .keys = {std::string(name_of(variant.scenario.sync.strategy))}});
     }
-    return std::nullopt;
+    return places;
 }
 
-Cell optional_cell(const std::optional<double>& value) {
-    return value ? Cell{*value} : Cell{std::monostate{}};
-}
-
-std::vector<Cell> row_of(std::string_view strategy, const char* source, const Numbers& numbers,
-                         const std::optional<Numbers>& actual) {
-    return {std::string(strategy),
-            std::string(source),
-            numbers.step_s,
-            numbers.std_step_s,
-            numbers.sync_s,
-            numbers.std_sync_s,
-            numbers.sync_s / numbers.step_s,
-            optional_cell(numbers.exposed_s),
-            optional_cell(numbers.wire_s),
-            error_percent(numbers.step_s, actual ? std::optional(actual->step_s) : std::nullopt),
-            error_percent(numbers.sync_s, actual ? std::optional(actual->sync_s) : std::nullopt)};
-}
-
-ResultTable rows_of(const std::vector<StepVariant>& variants,
-                    const std::vector<VariantSource>& sources,
-                    const std::optional<CsvFile>& published) {
-    ResultTable table;
-    table.columns = {{.key = "strategy", .heading = "strategy"},
-                     {.key = "source", .heading = "source"},
-                     {.key = "step_s", .heading = "step\ns", .decimals = 6},
-                     {.key = "std_step_s", .heading = "std\ns", .decimals = 6},
-                     {.key = "sync_s", .heading = "sync\ns", .decimals = 6},
-                     {.key = "std_sync_s", .heading = "std\ns", .decimals = 6},
-                     {.key = "fraction_sync", .heading = "sync\nof step", .decimals = 4},
-                     {.key = "exposed_s", .heading = "exposed\ns", .decimals = 6},
-                     {.key = "wire_s", .heading = "wire\ns", .decimals = 6},
-                     {.key = "step_error_percent", .heading = "step\nerror %", .decimals = 2},
-                     {.key = "sync_error_percent", .heading = "sync\nerror %", .decimals = 1}};
-    for (std::size_t i = 0; i < variants.size(); ++i) {
-        const std::string_view strategy = name_of(variants[i].scenario.sync.strategy);
-        std::optional<Numbers> actual =
-            published ? published_numbers(*published, strategy) : std::nullopt;
-        if (actual) {
-            table.rows.push_back(row_of(strategy, from_publication, *actual, std::nullopt));
-        }
-        for (const VariantSource& source : sources) {
-            const Numbers numbers = numbers_of(source.by_variant[i]);
-            table.rows.push_back(row_of(strategy, source.name(), numbers,
-                                        source.is_simulated ? actual : std::nullopt));
-            if (!source.is_simulated) {
-                actual = numbers;
-            }
-        }
-    }
-    return table;
-}
-
-StepTable step_table() {
-    return {.name = "ddp-strategies",
-            .explanation = explanation,
-            .add_options =
-                [](po::options_description& options) {
-                    options.add_options()(
-                        "strategies",
-                        po::value<std::string>()->default_value("naive,flat,overlap,bucketed"),
-                        "strategies to compare, as scenarios name them");
-                },
-            .variants = variants_of,
-            .rows = rows_of,
-            .values = {{"strategies", some_of(all_strategies)}}};
+StepTable strategy_table() {
+    return {
+        .name = "ddp-strategies",
+        .explanation = strategy_explanation,
+        .options = {{"strategies", "strategies to compare, as scenarios name them",
+                     "naive,flat,overlap,bucketed"}},
+        .variants = strategy_variants,
+        .keys = {{"strategy", "strategy"}},
+        .columns = {{{"step_s", "step\ns", 6}, mean_step_s, true},
+                    {{"std_step_s", "std\ns", 6}, deviation_of_steps_s, true},
+                    {{"sync_s", "sync\ns", 6}, mean_seconds(&StepSample::finishing_host_us), true},
+                    {{"std_sync_s", "std\ns", 6}, deviation_of_sync_s, true},
+                    ratio_column({"fraction_sync", "sync\nof step", 4}, "sync_s", "step_s"),
+                    {{"exposed_s", "exposed\ns", 6}, mean_seconds(&StepSample::finishing_us)},
+                    {{"wire_s", "wire\ns", 6}, mean_seconds(&StepSample::wire_us)},
+                    error_column({"step_error_percent", "step\nerror %", 2}, "step_s"),
+                    error_column({"sync_error_percent", "sync\nerror %", 1}, "sync_s")},
+        .places = strategy_places,
+        .values = {{"strategies", some_of(all_strategies)}}};
 }
 
 }  // namespace
 
 CommandHelp bench_ddp_strategies_help() {
-    return help_of(step_table());
+    return help_of(strategy_table());
 }
 
 int run_bench_ddp_strategies(const std::vector<std::string>& arguments) {
-    return run_step_table(step_table(), arguments);
+    return run_step_table(strategy_table(), arguments);
 }
 
 }  // namespace bucketwise

@@ -7,16 +7,16 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/bench_options.h"
 #include "cli/ranks/backends.h"
 #include "cli/ranks/rank_job.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/scenario_document.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
+#include "sim/base/statistics.h"
 #include "sim/link/link_topology.h"
 #include "sim/link/network/topology_cost.h"
 
@@ -28,29 +28,24 @@ namespace po = boost::program_options;
 // Where rank 0 of a job of ours leaves what was measured.
 constexpr const char* output_variable = "BUCKETWISE_OUTPUT";
 
-constexpr std::chrono::milliseconds standard_deadline{60'000};
-
 po::options_description described_options(const StepTable& table) {
     po::options_description options("options", 100);
-    options.add_options()  //
-        ("simulate", "simulate every row; with --backend too, beside what is measured");
-    table.add_options(options);
-    options.add_options()                                                               //
-        ("ranks", po::value<std::string>(), "how many ranks; default: the scenario's")  //
-        ("published", po::value<std::string>(),
-         "CSV file of the published table, whose rows are shown beside ours")  //
-        ("rounds", po::value<std::string>()->default_value("5"),
-         "how often to measure every row, in an order of its own each time")  //
-        ("steps", po::value<std::string>()->default_value("4"),
-         "steps of a row in each round, after one that warms up")                                 //
-        ("seed", po::value<std::string>()->default_value("1"), "of the order within each round")  //
-        ("format", po::value<std::string>()->default_value("text"), "text, csv or json");
+    add_options(options,
+                {{"simulate", "simulate every row; with --backend too, beside what is measured",
+                  no_value}});
+    add_options(options, table.options);
+    add_options(
+        options,
+        {{"ranks", "how many ranks; default: the scenario's"},
+         {"published", "CSV file of the published table, whose rows are shown beside ours"},
+         {"rounds", "how often to measure every row, in an order of its own each time", "5"},
+         {"steps", "steps of a row in each round, after one that warms up", "4"},
+         {"seed", "of the order within each round", "1"},
+         {"format", "text, csv or json", "text"}});
     add_backend_options(options);
-    add_network_options(options,
-                        "seconds that a rank may be silent, or a collective take, before the run "
-                        "fails; default: 60");
+    add_network_options(options, deadline_text);
     add_scenario_options(options);
-    options.add_options()("help,h", "show this");
+    add_options(options, {{"help,h", "show this", no_value}});
     return options;
 }
 
@@ -92,7 +87,7 @@ VariantRun read_run(const StepTable& table, const po::variables_map& values,
         job_network(values, identity, fmt::format("bench {}", table.name), standard_deadline);
     run.rounds = whole_number(values, "rounds", {1, 100'000});
     run.steps_per_round = whole_number(values, "steps", {1, 100'000});
-    run.seed = static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
+    run.seed = seed_value(values);
     return run;
 }
 
@@ -104,28 +99,22 @@ void refuse_options_without_effect(const StepTable& table, const po::variables_m
             "bench {}: expected no --strategy, as the rows have strategies of their own",
             table.name)};
     }
-    for (const char* option :
-         {"share-gpu", "ctas", "link-rate", "deadline", "store", "interface"}) {
-        if (!measures && values.count(option) != 0) {
-            throw UsageError{
-                fmt::format("bench {}: expected --backend beside --simulate and --{}, as only real "
-                            "ranks have that",
-                            table.name, option)};
-        }
+    const auto option =
+        first_typed(values, {"share-gpu", "ctas", "link-rate", "deadline", "store", "interface"});
+    if (!measures && option) {
+        throw UsageError{
+            fmt::format("bench {}: expected --backend beside --simulate and --{}, as only real "
+                        "ranks have that",
+                        table.name, *option)};
     }
 }
 
 Request read_request(const StepTable& table, const po::variables_map& values,
                      const std::optional<RankIdentity>& identity) {
-    if (values.count("scenario") == 0) {
-        throw UsageError{fmt::format(
-            "bench {0}: expected a scenario file, got none; see bucketwise bench {0} --help",
-            table.name)};
-    }
     Request request;
-    request.file = values["scenario"].as<std::string>();
+    request.file = scenario_file(values, fmt::format("bench {}", table.name));
     request.simulates = values.count("simulate") != 0;
-    const bool measures = !request.simulates || !values["backend"].defaulted();
+    const bool measures = is_measured(values);
     refuse_options_without_effect(table, values, measures);
     request.scenario =
         parse_scenario(read_scenario_document(values, request.file), request.file, read_text_file);
@@ -140,10 +129,9 @@ Request read_request(const StepTable& table, const po::variables_map& values,
     request.steps =
         whole_number(values, "rounds", {1, 100'000}) * whole_number(values, "steps", {1, 100'000});
     if (values.count("published") != 0) {
-        request.published = CsvFile::read(values["published"].as<std::string>());
+        request.published = CsvFile::read(text_value(values, "published"));
     }
-    request.format =
-        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+    request.format = choice_value(values, "format", all_table_formats);
     return request;
 }
 
@@ -155,9 +143,90 @@ std::vector<StepSamples> simulate_all(const Request& request) {
     return all;
 }
 
+// --- rows ---
+
+// One source's samples of every variant.
+struct Source {
+    bool is_simulated = false;
+    std::vector<StepSamples> by_variant;
+};
+
+StepNumbers numbers_of(const StepTable& table, const StepSamples& samples, const StepPlace& place) {
+    StepNumbers numbers;
+    for (const StepColumn& column : table.columns) {
+        if (column.number) {
+            numbers[column.column.key] = column.number(samples, place);
+        }
+    }
+    return numbers;
+}
+
+// Empty where there is no such row.
+StepNumbers published_numbers(const StepTable& table, const std::optional<CsvFile>& file,
+                              const std::vector<Cell>& cells) {
+    TableKeys keys;
+    for (std::size_t i = 0; file && i < cells.size(); ++i) {
+        keys.emplace_back(table.keys[i].key, cells[i]);
+    }
+    const auto row = keys.empty() ? std::nullopt : find_row(*file, keys);
+    StepNumbers numbers;
+    for (const StepColumn& column : table.columns) {
+        if (row && column.is_published) {
+            numbers[column.column.key] = file->number(*row, column.column.key);
+        }
+    }
+    return numbers;
+}
+
+// Published, measured, simulated, as far as they are there.
+std::vector<StepRow> rows_of(const StepTable& table, const Request& request,
+                             const std::vector<Source>& sources) {
+    std::vector<StepRow> rows;
+    for (const StepPlace& place : table.places(request.variants)) {
+        StepNumbers actual = published_numbers(table, request.published, place.keys);
+        if (!actual.empty()) {
+            StepNumbers base = published_numbers(table, request.published, place.base_keys);
+            rows.push_back({place, "published", actual, base.empty() ? actual : base});
+        }
+        for (const auto& [is_simulated, by_variant] : sources) {
+            StepRow& row = rows.emplace_back(
+                StepRow{place, is_simulated ? "simulated" : "measured",
+                        numbers_of(table, by_variant[place.variant], place),
+                        numbers_of(table, by_variant[place.base_variant], place)});
+            if (is_simulated) {
+                row.actual = actual;
+            } else {
+                actual = row.numbers;
+            }
+        }
+    }
+    return rows;
+}
+
+ResultTable table_of_rows(const StepTable& table, const std::vector<StepRow>& rows) {
+    std::vector<ColumnOf<StepRow>> columns;
+    for (std::size_t i = 0; i < table.keys.size(); ++i) {
+        columns.push_back({table.keys[i], [i](const StepRow& row) { return row.place.keys[i]; }});
+    }
+    columns.push_back({{.key = "source", .heading = "source"},
+                       [](const StepRow& row) { return std::string(row.source); }});
+    for (const StepColumn& column : table.columns) {
+        const auto number = [key = column.column.key](const StepRow& row) {
+            const auto found = row.numbers.find(key);
+            return found == row.numbers.end() ? Cell() : Cell(found->second);
+        };
+        columns.push_back({column.column, column.number ? number : column.derived});
+    }
+    ResultTable result = table_of(columns, rows);
+    if (table.notes) {
+        result.notes = table.notes(rows);
+    }
+    return result;
+}
+
 void print_table(const StepTable& table, const Request& request,
                  const std::optional<MeasuredVariants>& measured) {
-    std::vector<VariantSource> sources;
+    std::vector<Source> sources;
     Json head{{"table", table.name},
               {"scenario", request.scenario.name},
               {"command", request.command},
@@ -178,9 +247,9 @@ void print_table(const StepTable& table, const Request& request,
         title += fmt::format("\nsimulated with {}", request.scenario.link.name);
         head["link"] = request.scenario.link.name;
     }
-    ResultTable rows = table.rows(request.variants, sources, request.published);
-    rows.title = title;
-    write_output("-", render(rows, request.format, head));
+    ResultTable result = table_of_rows(table, rows_of(table, request, sources));
+    result.title = title;
+    write_output("-", render(result, request.format, head));
 }
 
 int run_rank_of(const StepTable& table, const Request& request, const RankIdentity& identity) {
@@ -234,15 +303,13 @@ CommandHelp help_of(const StepTable& table) {
 }
 
 int run_step_table(const StepTable& table, const std::vector<std::string>& arguments) {
-    const CommandHelp help = help_of(table);
-    const po::variables_map values = parse_arguments(arguments, help.options);
-    if (values.count("help") != 0) {
-        return print_help(help);
+    const auto values = parse_or_help(arguments, help_of(table));
+    if (!values) {
+        return exit_done;
     }
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    Request request = read_request(table, values, identity);
-    request.command = {"bucketwise", "bench", std::string(table.name)};
-    request.command.insert(request.command.end(), arguments.begin(), arguments.end());
+    Request request = read_request(table, *values, identity);
+    request.command = bench_command(table.name, arguments);
     if (!request.run) {
         print_table(table, request, std::nullopt);
         return exit_done;
@@ -276,11 +343,37 @@ std::vector<double> steps_us(const StepSamples& samples) {
     return values;
 }
 
-Cell error_percent(double predicted, const std::optional<double>& actual) {
-    if (!actual || !(*actual > 0)) {
-        return std::monostate{};
-    }
-    return 100 * (predicted / *actual - 1);
+std::function<double(const StepSamples&, const StepPlace&)> mean_seconds(
+    double StepSample::*number) {
+    return [number](const StepSamples& samples, const StepPlace&) {
+        return mean(each(samples, number)) / 1e6;
+    };
+}
+
+double mean_step_s(const StepSamples& samples, const StepPlace& /*place*/) {
+    return mean(steps_us(samples)) / 1e6;
+}
+
+Cell StepRow::error_percent(const std::string& key) const {
+    const auto found = actual.find(key);
+    return found == actual.end() ? Cell() : cell_of(error_of(numbers.at(key), found->second), 100);
+}
+
+StepColumn ratio_column(Column column, const std::string& part, const std::string& whole) {
+    return {.column = std::move(column), .derived = [=](const StepRow& row) -> Cell {
+                return row.numbers.at(part) / row.numbers.at(whole);
+            }};
+}
+
+StepColumn delta_column(Column column, const std::string& of) {
+    return {.column = std::move(column), .derived = [=](const StepRow& row) {
+                return cell_of(error_of(row.numbers.at(of), row.base.at(of)), 100);
+            }};
+}
+
+StepColumn error_column(Column column, const std::string& of) {
+    return {.column = std::move(column),
+            .derived = [=](const StepRow& row) { return row.error_percent(of); }};
 }
 
 }  // namespace bucketwise

@@ -86,7 +86,7 @@ std::vector<Column> columns(bool published) {
     return all;
 }
 
-double seconds(Duration time) {
+double in_seconds(Duration time) {
     return to_us(time) * 1e-6;
 }
 
@@ -106,8 +106,8 @@ void add_published(const PublishedRow* row, std::vector<Cell>& cells) {
 std::vector<Cell> cells_of(const BenchTrainingOptions& options, const TrainedImplementation& result,
                            std::size_t rank) {
     const double simulated_s =
-        seconds(result.simulated.epoch()) * static_cast<double>(options.epochs);
-    const double simulated_step_s = seconds(result.simulated_full_step);
+        in_seconds(result.simulated.epoch()) * static_cast<double>(options.epochs);
+    const double simulated_step_s = in_seconds(result.simulated_full_step);
     const std::int64_t simulated_bytes = result.simulated_memory_bytes[rank];
     std::vector<Cell> cells{std::string(name_of(result.implementation)),
                             std::string(name_of(options.sync_of(result.implementation).strategy)),
@@ -165,7 +165,8 @@ std::map<TrainingImplementation, PublishedExtremes> extremes(const PublishedRows
 // "reference over ddp, ...: simulated 1.2, measured 1.3 (simulated is 7.7 % off), published 1.1"
 std::string ratio_note(const TrainedImplementation& reference, const TrainedImplementation& ddp,
                        const PublishedRows& published) {
-    const double simulated = seconds(reference.simulated.epoch()) / seconds(ddp.simulated.epoch());
+    const double simulated =
+        in_seconds(reference.simulated.epoch()) / in_seconds(ddp.simulated.epoch());
     std::string text =
         fmt::format("time of reference over ddp, slowest ranks: simulated {:.3f}", simulated);
     if (!ddp.ranks.empty()) {
