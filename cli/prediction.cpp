@@ -2,14 +2,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "cli/shell/progress.h"
 #include "sim/base/invariant.h"
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/link/link_presets.h"
-#include "sim/predict/link_ends.h"
 
 namespace bucketwise {
 namespace {
@@ -29,20 +27,18 @@ std::string trace_of(const std::string& name, const Scenario& scenario, const St
 
 }  // namespace
 
-Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
-                                 const std::vector<Bytes>& caps) {
+AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
+                                        const std::vector<Bytes>& caps) {
     PercentLine line("simulating bucket plans");
-    Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
-    for (std::string& note : caveats(scenario)) {
-        prediction.notes.push_back(std::move(note));
-    }
+    AdvisedPrediction advised;
+    advised.prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        prediction.link_ends = link_ends(input, scenario.sync, caps, *preset, prediction);
+        advised.link_ends = link_ends(input, scenario.sync, caps, *preset, advised.prediction);
     }
-    if (prediction.fastest().cap) {
-        prediction.settings = framework_settings(input, scenario.sync, prediction);
+    if (advised.prediction.fastest().cap) {
+        advised.settings = framework_settings(input, scenario.sync, advised.prediction);
     }
-    return prediction;
+    return advised;
 }
 
 OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input) {

@@ -1,4 +1,6 @@
-// The sweep: the step at every cap that matters, the best of them, and what binds it.
+// predict(): the step at every cap that matters, the best of them, and what binds it. What to type
+// into a framework (sim/frameworks/framework_advice.h), both ends of a preset link
+// (sim/predict/link_ends.h) and percentiles (sim/predict/percentiles.h) are asked for on their own.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +12,6 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
-#include "sim/frameworks/framework.h"
-#include "sim/link/link_presets.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/confidence.h"
@@ -40,20 +40,6 @@ struct Binding {
     bool operator==(const Binding&) const = default;
 };
 
-// The same step at one end of what a preset link leaves open.
-struct LinkEnd {
-    PresetEnd end = PresetEnd::slow;
-    Evaluation best;          // the fastest there
-    Duration with_choice{0};  // the step with what is advised for the typical link
-    bool operator==(const LinkEnd&) const = default;
-
-    // What that costs over the fastest, as a share.
-    [[nodiscard]] double regret() const {
-        const double least = std::max(static_cast<double>(best.times.step().count()), 1.0);
-        return static_cast<double>((with_choice - best.times.step()).count()) / least;
-    }
-};
-
 struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap
     // Index into sweep: the fastest, or where parameters are uncertain the one with the least
@@ -71,12 +57,6 @@ struct Prediction {
     Binding binding;               // of the fastest step
     bool every_plan = false;       // whether the sweep holds every plan that any cap can give
     std::vector<std::string> notes;
-    // What to type into each framework: framework_settings() (sim/frameworks/framework_advice.h)
-    // fills it, not predict(), as many predictions have no use for it.
-    std::vector<FrameworkSetting> settings = {};
-    // Where the link is a preset, both ends of its range: link_ends() (sim/predict/link_ends.h),
-    // likewise.
-    std::vector<LinkEnd> link_ends = {};
 
     [[nodiscard]] const Evaluation& fastest() const {
         return default_is_fastest ? default_cap : sweep[best];

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/frameworks/framework.h"
+#include "sim/report/report.h"
 
 namespace bucketwise {
 namespace {
@@ -78,9 +78,9 @@ Json setting_json(const FrameworkSetting& setting) {
     return json;
 }
 
-Json settings(const Prediction& prediction) {
+Json settings_json(const std::vector<FrameworkSetting>& settings) {
     Json json = Json::object();
-    for (const FrameworkSetting& setting : prediction.settings) {
+    for (const FrameworkSetting& setting : settings) {
         json[std::string(setting.framework)] = setting_json(setting);
     }
     return json;
@@ -103,7 +103,9 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
     return cap ? Json(typed_mib(*cap)) : Json(nullptr);
 }
 
-Json to_json(const Scenario& scenario, const Prediction& prediction) {
+Json to_json(const Scenario& scenario, const Prediction& prediction,
+             const std::vector<FrameworkSetting>& settings,
+             const std::vector<LinkEnd>& link_ends) {
     const Evaluation& best = prediction.fastest();
     Json sweep = Json::array();
     for (const Evaluation& evaluation : prediction.sweep) {
@@ -125,11 +127,10 @@ Json to_json(const Scenario& scenario, const Prediction& prediction) {
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
               {"sweep", std::move(sweep)},
-              {"settings", settings(prediction)},
-              {"notes", prediction.notes}};
-    if (!prediction.link_ends.empty()) {
-        json["link_preset"] = {{"name", scenario.link.preset},
-                               {"ends", link_ends_json(prediction.link_ends)}};
+              {"settings", settings_json(settings)},
+              {"notes", notes_of(scenario, prediction)}};
+    if (!link_ends.empty()) {
+        json["link_preset"] = {{"name", scenario.link.preset}, {"ends", link_ends_json(link_ends)}};
     }
     if (prediction.configured) {
         json["configured"] = row(*prediction.configured);

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/frameworks/framework.h"
-
 namespace bucketwise {
 namespace {
 
@@ -455,16 +453,25 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
     return {chosen.begin(), chosen.end()};
 }
 
-std::string text_report(const Scenario& scenario, const Prediction& prediction) {
+std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& prediction) {
+    std::vector<std::string> notes = prediction.notes;
+    const std::vector<std::string> more = caveats(scenario);
+    notes.insert(notes.end(), more.begin(), more.end());
+    return notes;
+}
+
+std::string text_report(const Scenario& scenario, const Prediction& prediction,
+                        const std::vector<FrameworkSetting>& settings,
+                        const std::vector<LinkEnd>& link_ends) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = headline(scenario, prediction) + confidence_text(prediction) +
                        plateau_text(prediction) + binding_text(prediction) +
                        launch_text(prediction);
     if (best.cap) {
-        text += table(prediction) + curve(prediction) + settings_text(prediction.settings);
+        text += table(prediction) + curve(prediction) + settings_text(settings);
     }
-    text += provenance_text(scenario.link) + link_ends_text(scenario.link, prediction.link_ends);
-    for (const std::string& note : prediction.notes) {
+    text += provenance_text(scenario.link) + link_ends_text(scenario.link, link_ends);
+    for (const std::string& note : notes_of(scenario, prediction)) {
         text += fmt::format("  Note: {}.\n", note);
     }
     return text;
