@@ -62,7 +62,7 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
         return {};
     }
     std::vector<Bytes> caps = parse_sizes(text, "--bucket-cap");
-    scenario.sync.bucket_cap_list.clear();
+    scenario.sync = without_list(scenario.sync);
     if (!has_cap(scenario.sync)) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
                                      name_of(scenario.sync.strategy))};

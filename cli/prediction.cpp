@@ -1,7 +1,6 @@
 #include "cli/prediction.h"
 
 #include <cstdint>
-#include <optional>
 
 #include "cli/shell/progress.h"
 #include "sim/base/invariant.h"
@@ -20,7 +19,7 @@ std::int64_t operations_of(const StepInput& input) {
 }
 
 std::string trace_of(const std::string& name, const Scenario& scenario, const StepInput& input,
-                     std::optional<Bytes> cap, const std::vector<TraceProcess>& beside) {
+                     Cap cap, const std::vector<TraceProcess>& beside) {
     const Program program = Evaluator(input, scenario.sync).program(cap);
     return perfetto_trace(name, input, program, simulate({&program, 1}, Record::timeline), beside);
 }
@@ -35,7 +34,7 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
         advised.link_ends = link_ends(input, scenario.sync, caps, *preset, advised.prediction);
     }
-    if (advised.prediction.fastest().cap) {
+    if (!advised.prediction.fastest().cap.is_none()) {
         advised.settings = framework_settings(input, scenario.sync, advised.prediction);
     }
     return advised;
@@ -53,13 +52,11 @@ bool can_be_traced(const StepInput& input) {
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction) {
     invariant(can_be_traced(input), "a trace of as many operations as it can hold");
-    const std::optional<Bytes> cap =
-        prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
-    return trace_of(scenario.name, scenario, input, cap, {});
+    return trace_of(scenario.name, scenario, input, prediction.fastest().cap, {});
 }
 
-std::string step_trace_beside(const Scenario& scenario, const StepInput& input,
-                              std::optional<Bytes> cap, const TraceProcess& real) {
+std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
+                              const TraceProcess& real) {
     invariant(can_be_traced(input), "a trace of as many operations as it can hold");
     return trace_of("predicted: " + scenario.name, scenario, input, cap, {real});
 }

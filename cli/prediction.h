@@ -1,7 +1,6 @@
 // Predicting for a user: with progress, advice and a trace.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +37,8 @@ bool can_be_traced(const StepInput& input);
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction);
 
-// The step with this cap, none: the framework's default, beside a real one. Precondition as above.
-std::string step_trace_beside(const Scenario& scenario, const StepInput& input,
-                              std::optional<Bytes> cap, const TraceProcess& real);
+// The step with this cap beside a real one. Precondition as above.
+std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
+                              const TraceProcess& real);
 
 }  // namespace bucketwise

@@ -77,7 +77,7 @@ void predict_and_report(const Scenario& scenario) {
     const Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
     std::vector<FrameworkSetting> settings;
     std::vector<LinkEnd> ends;
-    if (prediction.fastest().cap &&
+    if (!prediction.fastest().cap.is_none() &&
         input.workload.gradients.size() <= most_gradients_for_every_plan) {
         settings = framework_settings(input, scenario.sync, prediction);
     }

@@ -125,8 +125,7 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
         // What was advised, on the link of that end, by the long way.
         StepInput there = input;
         there.link = preset_link(preset, end.end);
-        const std::optional<Bytes> cap =
-            prediction.keep_default ? std::nullopt : prediction.sweep[prediction.best].cap;
+        const Cap cap = prediction.keep_default ? Cap() : prediction.sweep[prediction.best].cap;
         CHECK(end.with_choice == Evaluator(there, scenario.sync).evaluate(cap).times.step());
         CHECK(end.regret() >= 0);
         CHECK(predict(there, scenario.sync, {}, [](double) {}).fastest().times == end.best.times);
