@@ -55,7 +55,7 @@ std::vector<StepVariant> ddp_compare_variants(const po::variables_map& values,
                                 .scenario = scenario,
                                 .cap = Bytes{n * option.bytes_per_unit}};
             variant.scenario.sync.strategy = option.strategy;
-            variant.scenario.sync.bucket_cap_list.clear();
+            variant.scenario.sync = without_list(variant.scenario.sync);
             variants.push_back(std::move(variant));
         }
     }

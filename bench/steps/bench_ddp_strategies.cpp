@@ -34,9 +34,7 @@ std::vector<StepVariant> strategy_variants(const po::variables_map& values,
     for (const std::string& name : list_value(values, "strategies")) {
         StepVariant variant{.label = name, .scenario = scenario};
         variant.scenario.sync.strategy = choice_named(name, all_strategies, "--strategies");
-        if (has_cap(variant.scenario.sync)) {
-            variant.cap = scenario.sync.bucket_cap;
-        }
+        variant.cap = cap_of(variant.scenario.sync).named();
         variants.push_back(std::move(variant));
     }
     return variants;
