@@ -1,4 +1,4 @@
-#include "bench/all_reduce/bench_allreduce_options.h"
+#include "bench/all_reduce/options.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
 
-#include "bench/all_reduce/published_allreduce.h"
+#include "bench/all_reduce/published.h"
 #include "bench/benches.h"
 #include "cli/ranks/backends.h"
 #include "cli/shell/command_help.h"

@@ -1,4 +1,4 @@
-#include "bench/training/training_prediction.h"
+#include "bench/training/prediction.h"
 
 #include <algorithm>
 #include <cmath>

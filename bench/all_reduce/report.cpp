@@ -1,4 +1,4 @@
-#include "bench/all_reduce/bench_allreduce_report.h"
+#include "bench/all_reduce/report.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/all_reduce/bench_allreduce_rows.h"
+#include "bench/all_reduce/rows.h"
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 #include "sim/link/link.h"

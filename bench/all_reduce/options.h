@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/all_reduce/bench_allreduce_report.h"
-#include "bench/all_reduce/bench_allreduce_simulation.h"
+#include "bench/all_reduce/report.h"
+#include "bench/all_reduce/simulation.h"
 #include "bench/bench_options.h"
 #include "hw/launch/rank_identity.h"
 #include "sim/base/dtype.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/bench_allreduce_report.h"
+#include "bench/all_reduce/report.h"
 #include "sim/base/dtype.h"
 
 namespace bucketwise {

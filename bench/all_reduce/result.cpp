@@ -1,12 +1,12 @@
-#include "bench/all_reduce/bench_allreduce_result.h"
+#include "bench/all_reduce/result.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/bench_allreduce_report.h"
-#include "bench/all_reduce/bench_allreduce_rows.h"
-#include "bench/all_reduce/bench_allreduce_simulation.h"
+#include "bench/all_reduce/report.h"
+#include "bench/all_reduce/rows.h"
+#include "bench/all_reduce/simulation.h"
 
 namespace bucketwise {
 namespace {

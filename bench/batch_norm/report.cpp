@@ -1,4 +1,4 @@
-#include "bench/batch_norm/bench_syncbn_report.h"
+#include "bench/batch_norm/report.h"
 
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "bench/batch_norm/bench_syncbn_options.h"
+#include "bench/batch_norm/options.h"
 
 #include <algorithm>
 

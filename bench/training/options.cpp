@@ -1,4 +1,4 @@
-#include "bench/training/bench_training_options.h"
+#include "bench/training/options.h"
 
 #include <algorithm>
 #include <charconv>

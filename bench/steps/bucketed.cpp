@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench/benches.h"
-#include "bench/steps/bench_steps.h"
+#include "bench/steps/step_table.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/size.h"
 #include "sim/base/error.h"

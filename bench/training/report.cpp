@@ -1,4 +1,4 @@
-#include "bench/training/bench_training_report.h"
+#include "bench/training/report.h"
 
 #include <algorithm>
 #include <cmath>

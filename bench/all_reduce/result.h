@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/all_reduce/bench_allreduce_options.h"
+#include "bench/all_reduce/options.h"
 #include "hw/record/measurement.h"
 
 namespace bucketwise {

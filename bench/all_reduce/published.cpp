@@ -1,4 +1,4 @@
-#include "bench/all_reduce/published_allreduce.h"
+#include "bench/all_reduce/published.h"
 
 #include <cmath>
 #include <optional>

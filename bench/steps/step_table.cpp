@@ -1,4 +1,4 @@
-#include "bench/steps/bench_steps.h"
+#include "bench/steps/step_table.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/batch_norm/bench_syncbn_options.h"
+#include "bench/batch_norm/options.h"
 
 namespace bucketwise {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/training/bench_training_options.h"
+#include "bench/training/options.h"
 #include "cli/shell/result_table.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"

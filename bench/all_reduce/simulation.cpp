@@ -1,4 +1,4 @@
-#include "bench/all_reduce/bench_allreduce_simulation.h"
+#include "bench/all_reduce/simulation.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/bench_allreduce_report.h"
+#include "bench/all_reduce/report.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"

@@ -1,4 +1,4 @@
-#include "bench/all_reduce/bench_allreduce_rows.h"
+#include "bench/all_reduce/rows.h"
 
 #include <algorithm>
 #include <map>

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/all_reduce/bench_allreduce_rows.h"
+#include "bench/all_reduce/rows.h"
 #include "hw/record/measurement.h"
 #include "sim/base/units.h"
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "bench/benches.h"
-#include "bench/steps/bench_steps.h"
+#include "bench/steps/step_table.h"
 #include "cli/shell/option_values.h"
 #include "sim/base/statistics.h"
 
