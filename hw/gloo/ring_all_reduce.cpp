@@ -59,7 +59,7 @@ class Ring {
     [[nodiscard]] int next() const { return (rank_ + 1) % ranks_; }
     [[nodiscard]] int previous() const { return (rank_ + ranks_ - 1) % ranks_; }
 
-    // Of index modulo ranks, for index >= -ranks.
+    // The chunk of number `index` modulo ranks, for index >= -ranks.
     [[nodiscard]] MessageChunk chunk(int index) const {
         return chunk_of(elements_, ranks_, (index + ranks_) % ranks_);
     }

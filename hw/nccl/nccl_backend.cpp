@@ -89,11 +89,11 @@ class NcclRank : public RankConnection {
     }
 
     std::unique_ptr<TrainingDevice> training() override {
-        return std::make_unique<GpuTrainingDevice>(communicators_);
+        return gpu_training_device(communicators_);
     }
 
     std::unique_ptr<BatchNormDevice> batch_norm() override {
-        return std::make_unique<GpuBatchNorm>(communicators_);
+        return gpu_batch_norm(communicators_);
     }
 
   private:

@@ -21,8 +21,8 @@ std::vector<BatchNormResult> results_of(const BatchNormCase& c, BatchNormSync sy
     std::vector<BatchNormResult> results(c.rows.size());
     const auto outcomes = on_gpus(static_cast<int>(c.rows.size()), [&](Communicators& communicators,
                                                                        ControlGroup&, int rank) {
-        GpuBatchNorm device(communicators);
-        SyncBatchNorm layer(device, sync, BatchNormPasses::both, values_of(c, rank));
+        const auto device = gpu_batch_norm(communicators);
+        SyncBatchNorm layer(*device, sync, BatchNormPasses::both, values_of(c, rank));
         results[static_cast<std::size_t>(rank)] = layer.run();
     });
     REQUIRE(testing::first_reason(outcomes).empty());
@@ -48,8 +48,8 @@ TEST_CASE("steps of a layer on GPUs are timed one by one, and its memory is the 
         const auto outcomes =
             on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
                 const auto index = static_cast<std::size_t>(rank);
-                GpuBatchNorm device(communicators);
-                SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::both,
+                const auto device = gpu_batch_norm(communicators);
+                SyncBatchNorm layer(*device, BatchNormSync::fused, BatchNormPasses::both,
                                     values_of(c, rank));
                 layer.run();
                 const std::int64_t first_peak = layer.peak_bytes();
