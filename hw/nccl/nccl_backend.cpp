@@ -15,6 +15,7 @@
 #include "hw/gpu/runtime/cublas_library.h"
 #include "hw/gpu/runtime/gpu_check.h"
 #include "hw/gpu/runtime/gpu_choice.h"
+#include "hw/gpu/runtime/opened_library.h"
 #include "hw/gpu/runtime/share_gpu.h"
 #include "hw/nccl/gpu_batch_norm.h"
 #include "hw/nccl/gpu_messages.h"
@@ -35,7 +36,7 @@ std::string cuda_version() {
                : fmt::format("CUDA runtime {}.{}", version / 1000, version % 1000 / 10);
 }
 
-// NCCL counts 10000 major + 100 minor + patch. Throws GpuError if there is none.
+// NCCL counts 10000 major + 100 minor + patch. Throws LibraryError if there is none.
 std::string nccl_version() {
     int version = 0;
     return nccl().ncclGetVersion(&version) != ncclSuccess
@@ -145,7 +146,7 @@ class NcclBackend : public Backend {
         try {
             nccl();
             cublas();
-        } catch (const GpuError& error) {
+        } catch (const LibraryError& error) {
             throw InputError("--backend", "", fmt::format("gloo, as {}", error.what()), "\"nccl\"");
         }
     }
@@ -187,7 +188,7 @@ class NcclBackend : public Backend {
 // Not cuBLAS, which takes a hundred times longer to open than NCCL.
 std::string gpu_libraries() try {
     return fmt::format("{}, {}", cuda_version(), nccl_version());
-} catch (const GpuError& error) {
+} catch (const LibraryError& error) {
     return fmt::format("{}, {}", cuda_version(), error.what());
 }
 

@@ -19,8 +19,8 @@ struct NcclLibrary {
     decltype(&::ncclBroadcast) ncclBroadcast;
 };
 
-// Opens it the first time, which takes about a millisecond. Throws GpuError where the library of
-// the headers' major version is not found, or lacks one of the functions.
+// Opens it the first time, which takes about a millisecond. Throws LibraryError where the library
+// of the headers' major version is not found, or lacks one of the functions.
 const NcclLibrary& nccl();
 
 }  // namespace bucketwise

@@ -23,7 +23,7 @@ struct CublasLibrary {
         long long stride_c, int matrices, cublasComputeType_t, cublasGemmAlgo_t);
 };
 
-// Opens it the first time, which takes a tenth of a second or more. Throws GpuError where the
+// Opens it the first time, which takes a tenth of a second or more. Throws LibraryError where the
 // library of the headers' major version is not found, or lacks one of the functions.
 const CublasLibrary& cublas();
 

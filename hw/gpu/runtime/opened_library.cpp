@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "hw/gpu/runtime/gpu_check.h"
-
 namespace bucketwise {
 namespace {
 
@@ -20,14 +18,14 @@ std::string loading_error() {
 OpenedLibrary::OpenedLibrary(std::string name, const std::string& file)
     : name_(std::move(name)), library_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (library_ == nullptr) {
-        throw GpuError(name_ + " is not found (" + loading_error() + ")");
+        throw LibraryError(name_ + " is not found (" + loading_error() + ")");
     }
 }
 
 OpenedLibrary::Function OpenedLibrary::operator[](const char* function) const {
     void* address = ::dlsym(library_, function);
     if (address == nullptr) {
-        throw GpuError(name_ + " is not usable (" + loading_error() + ")");
+        throw LibraryError(name_ + " is not usable (" + loading_error() + ")");
     }
     return Function(address);
 }

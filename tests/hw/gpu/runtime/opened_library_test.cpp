@@ -7,7 +7,6 @@
 
 #include <string>
 
-#include "hw/gpu/runtime/gpu_check.h"
 #include "tests/catch.h"
 #include "tests/cli/process.h"
 
