@@ -21,8 +21,9 @@ std::vector<BatchNormResult> results_of(const BatchNormCase& c, BatchNormSync sy
     std::vector<BatchNormResult> results(c.rows.size());
     const auto outcomes =
         on_ranks(static_cast<int>(c.rows.size()), [&](GlooConnection& connection, int rank) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, sync, BatchNormPasses::both, values_of(c, rank));
+            const auto device =
+                cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(*device, sync, BatchNormPasses::both, values_of(c, rank));
             results[static_cast<std::size_t>(rank)] = layer.run();
         });
     REQUIRE(testing::first_reason(outcomes).empty());
@@ -35,8 +36,9 @@ std::vector<std::int64_t> peaks_of(const BatchNormCase& c, BatchNormSync sync,
     std::vector<std::int64_t> peaks(c.rows.size());
     const auto outcomes =
         on_ranks(static_cast<int>(c.rows.size()), [&](GlooConnection& connection, int rank) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, sync, passes, values_of(c, rank));
+            const auto device =
+                cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(*device, sync, passes, values_of(c, rank));
             layer.repeat(2, {});
             peaks[static_cast<std::size_t>(rank)] = layer.peak_bytes();
         });
@@ -85,8 +87,9 @@ TEST_CASE("statistics of one rank alone are not those of all") {
     std::vector<BatchNormResult> alone;
     for (const int rank : {0, 1}) {
         const auto outcomes = on_ranks(1, [&](GlooConnection& connection, int /*rank*/) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, BatchNormSync::gather, BatchNormPasses::both,
+            const auto device =
+                cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(*device, BatchNormSync::gather, BatchNormPasses::both,
                                 values_of(together, rank));
             alone.push_back(layer.run());
         });
@@ -115,8 +118,9 @@ TEST_CASE("forward alone gives the same output and no gradients, and running sta
     std::vector<BatchNormResult> second(2);
     const auto outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
         const auto index = static_cast<std::size_t>(rank);
-        CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-        SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::forward,
+        const auto device =
+            cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+        SyncBatchNorm layer(*device, BatchNormSync::fused, BatchNormPasses::forward,
                             values_of(c, rank));
         first[index] = layer.run();
         second[index] = layer.run();
