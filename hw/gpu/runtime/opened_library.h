@@ -26,7 +26,7 @@ class OpenedLibrary {
       public:
         explicit Function(void* address) : address_(address) {}
         template <typename Signature>
-        operator Signature*() const {  // NOLINT(google-explicit-constructor)
+        operator Signature*() const {
             return reinterpret_cast<Signature*>(address_);
         }
 
