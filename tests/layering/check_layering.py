@@ -8,8 +8,10 @@ in the repository, one per line, and exits with 1 if there is any.
 
 import collections
 import dataclasses
+import fnmatch
 import functools
 import pathlib
+import posixpath
 import re
 import sys
 
@@ -247,13 +249,17 @@ def check_targets(repository):
 
 
 def check_tests_are_built(repository):
-    lists = {folder_of(path): text for path, text in repository.texts.items()
-             if path.startswith("tests/") and path.endswith("/CMakeLists.txt")}
-    for folder in sorted({folder_of(path) for path in repository.files if path.endswith("_test.cpp")}):
-        room = folder.removeprefix("tests/")
-        line = re.compile(rf"bucketwise_room\({re.escape(room)}[ )]|[ /]{re.escape(room.split('/')[-1])}/\*_test\.cpp")
-        if "*_test.cpp" not in lists.get(folder, "") and not any(line.search(text) for text in lists.values()):
-            yield f"{folder}: expected bucketwise_room({room} …) in tests/CMakeLists.txt"
+    """By the line of their room, or where a pattern such as ../gpu/*_test.cpp names them."""
+    patterns = set()
+    for path, text in repository.texts.items():
+        if path.startswith("tests/") and path.endswith("/CMakeLists.txt"):
+            patterns |= {f"tests/{room}/*_test.cpp" for room in re.findall(r"bucketwise_room\(([\w/]+)", text)}
+            patterns |= {posixpath.normpath(f"{folder_of(path)}/{pattern}")
+                         for pattern in re.findall(r"(?<=[ (])[\w./*]*_test\.cpp", text)}
+    for path in repository.files:
+        named = any(pattern.count("/") == path.count("/") and fnmatch.fnmatch(path, pattern) for pattern in patterns)
+        if path.endswith("_test.cpp") and not named:
+            yield f"{path}: expected bucketwise_room({folder_of(path)[6:]} …) in tests/CMakeLists.txt"
 
 
 CHECKS = [check_rooms, check_includes, check_circles, check_engine_unreached, check_conditions, check_headers,
@@ -281,7 +287,8 @@ def sound_tree():
     files = {f"{folder}/README.md": "# Why\n" for folder in DOCUMENTED} | {"plots/plot.py": ""}
     for folder, targets in TARGETS.items():
         files[f"{folder}/CMakeLists.txt"] = "".join(f"add_library({target} x.cpp)\n" for target in targets)
-    files["tests/CMakeLists.txt"] += "bucketwise_room(sim/plan PARSES)\nfile(GLOB x ../gpu/*_test.cpp)\n"
+    files["tests/CMakeLists.txt"] += "bucketwise_room(sim/plan PARSES)\n"
+    files["tests/hw/nccl/CMakeLists.txt"] = "file(GLOB x own_*_test.cpp ../gpu/*_test.cpp)\n"
     files |= {
         "sim/base/units.h": HEADER,
         "sim/plan/plan.h": HEADER + '#include "sim/base/units.h"\n',
@@ -340,7 +347,9 @@ UNSOUND = [
     ("plots/README.md", None, ["plots: expected a README.md"]),
     ("cli/CMakeLists.txt", "add_library(bucketwise_cli x.cpp)\n", ["expected the target bucketwise"]),
     ("sim/CMakeLists.txt", None, ["expected the target bucketwise_sim"]),
-    ("tests/sim/base/a_test.cpp", "", ["tests/sim/base: expected bucketwise_room(sim/base …)"]),
+    ("tests/sim/base/a_test.cpp", "", ["tests/sim/base/a_test.cpp: expected bucketwise_room(sim/base …)"]),
+    ("tests/sim/plan/more/a_test.cpp", "", ["a_test.cpp: expected bucketwise_room(sim/plan/more …)"]),
+    ("tests/hw/nccl/a_test.cpp", "", ["tests/hw/nccl/a_test.cpp: expected bucketwise_room(hw/nccl …)"]),
 ]
 
 

@@ -22,8 +22,7 @@ struct LayerRun {
 };
 
 // Of each run by rank, one run after the other with the same communicators.
-std::vector<std::vector<BatchNormResult>> results_of(int ranks,
-                                                     const std::vector<LayerRun>& runs) {
+std::vector<std::vector<BatchNormResult>> results_of(int ranks, const std::vector<LayerRun>& runs) {
     std::vector<std::vector<BatchNormResult>> results(
         runs.size(), std::vector<BatchNormResult>(static_cast<std::size_t>(ranks)));
     const auto outcomes =
