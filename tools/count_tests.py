@@ -121,7 +121,7 @@ OF_BINARIES = [
     (warning("a name of\n  two lines", "skipped: no root") + WELL, True, Count(13, 0, 1)),
     (warning("one", "the machine is slow") + WELL, True, Count(14, 0, 0)),
 ]
-# Of other tests, by how ctest says that they ended.
+# What other tests count as, by how ctest says that they ended.
 OF_SCRIPTS = [("run", "", Count(1, 0, 0)), ("fail", "", Count(0, 1, 0)), ("disabled", "", Count(0, 0, 1)),
               ("notrun", "SKIP_RETURN_CODE=77", Count(0, 0, 1)), ("notrun", "Unable to find executable", Count(0, 1, 0)),
               ("notrun", "Required Files Missing", Count(0, 1, 0))]

@@ -131,7 +131,7 @@ class File:
 
 
 class Repository:
-    """Of texts by path: sources, and what else the checks look for."""
+    """Made of texts by path: sources, and what else the checks look for."""
 
     def __init__(self, texts):
         self.texts = texts
@@ -267,7 +267,7 @@ CHECKS = [check_rooms, check_includes, check_circles, check_engine_unreached, ch
 
 
 def texts_below(root):
-    """Of other files it is enough that they are there."""
+    """Sources and CMakeLists.txt are read; it is enough that other files are there."""
     paths = {str(file.relative_to(root)): file for folder in DOCUMENTED for file in (root / folder).rglob("*") if file.is_file()}
     return {path: file.read_text() if path.endswith((*SOURCES, "/CMakeLists.txt")) else "" for path, file in paths.items()}
 

@@ -483,7 +483,7 @@ def invalid_values():
 
 
 def invalid_groups():
-    """Of interference by thread blocks; beside a link with ctas."""
+    """The same for interference by thread blocks, beside a link with ctas."""
     one = {"compute_slowdown": 1, "communication_slowdown": 1}
     yield "/cluster/link/interference", [{**one, "ctas": 4}, one], True
     yield "/cluster/link/interference", [{**one, "ctas": 4}] * 2, False

@@ -21,7 +21,7 @@ struct LayerRun {
     BatchNormSync sync;
 };
 
-// Of each run by rank, one run after the other with the same communicators.
+// By run, then by rank: one run after the other with the same communicators.
 std::vector<std::vector<BatchNormResult>> results_of(int ranks, const std::vector<LayerRun>& runs) {
     std::vector<std::vector<BatchNormResult>> results(
         runs.size(), std::vector<BatchNormResult>(static_cast<std::size_t>(ranks)));
