@@ -18,7 +18,7 @@ programs=("$build/cli/bucketwise" "$build/tests/hw/nccl/bucketwise_gpu_tests")
 cmake --preset portable
 cmake --build --preset portable --target bucketwise bucketwise_gpu_tests
 
-# What belongs to the system, the driver, the CUDA Toolkit or NCCL.
+# Of the system, the driver, the CUDA Toolkit or NCCL.
 stays_behind() {
     case "$1" in
         linux-vdso.so.* | ld-linux* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.*) return 0 ;;
