@@ -277,7 +277,7 @@ class SmallDisk {
 TEST_CASE("a full disk ends the run with the file's name, and whole lines stay") {
     const SmallDisk disk("16k");
     if (!disk.is_mounted()) {
-        WARN("needs root: skipped");
+        WARN("skipped: needs root");
         return;
     }
     const std::string file = disk.file("measured.jsonl");
