@@ -20,8 +20,6 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 using Json = nlohmann::json;
 
-const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
-
 Words measure(const std::string& file, const Words& options) {
     return Words{BUCKETWISE_BINARY, "measure", two_buckets, "-o", file} + options;
 }

@@ -28,6 +28,9 @@
 
 namespace bucketwise {
 
+// The smallest scenario that ships.
+const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
+
 // Nothing in these tests takes as long, on a busy machine and under sanitizers: it hangs.
 constexpr std::chrono::seconds hang_limit{60};
 
