@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
-#include "sim/predict/prediction.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {

@@ -9,7 +9,7 @@
 
 #include "import/kineto/bucket_caps.h"
 #include "import/source/plain_text.h"
-#include "sim/predict/prediction.h"
+#include "sim/plan/cap.h"
 
 namespace bucketwise {
 namespace {
@@ -118,8 +118,8 @@ void add_caps(const ImportedParts& parts, const std::vector<const TracedCollecti
     }
     const TracedCaps caps =
         caps_of(gradients, buckets, gradient_dtype(parts.run), parts.run.unused_map);
-    if (caps.sync.bucket_cap) {
-        sync["bucket_cap_mib"] = typed_mib(*caps.sync.bucket_cap);
+    if (const std::optional<Bytes> cap = caps.sync.bucket_cap.named()) {
+        sync["bucket_cap_mib"] = typed_mib(*cap);
     }
     if (!caps.sync.explicit_cap_sets_first) {
         sync["pytorch_version"] = "1.13";
