@@ -37,9 +37,8 @@ Prediction predict_scenario(const Scenario& scenario) {
 TEST_CASE("the report names the best cap, the default, the plateau and what binds the step") {
     const Scenario scenario = resnet_scenario();
     const Prediction prediction = predict_scenario(scenario);
-    const std::string text =
-        text_report(scenario, prediction,
-                    framework_settings(step_input(scenario), scenario.sync, prediction));
+    const std::string text = text_report(
+        scenario, prediction, framework_settings(step_input(scenario), scenario.sync, prediction));
     for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "default",
                              "Plateau", "bound by: compute", "bucket_cap_mb="}) {
         INFO(part << " in:\n" << text);

@@ -1,4 +1,4 @@
-#include "tests/emulated_gpu/meeting.h"
+#include "tests/emulated_gpu/nccl/meeting.h"
 
 #include <cuda_runtime_api.h>
 #include <unistd.h>

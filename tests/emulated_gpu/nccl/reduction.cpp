@@ -1,4 +1,4 @@
-#include "tests/emulated_gpu/reduction.h"
+#include "tests/emulated_gpu/nccl/reduction.h"
 
 #include <Eigen/Core>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "tests/emulated_gpu/sockets.h"
+#include "tests/emulated_gpu/nccl/sockets.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -21,10 +21,10 @@
 #include "tests/emulated_gpu/emulated_gpu.h"
 #include "tests/emulated_gpu/fatal.h"
 #include "tests/emulated_gpu/handles.h"
-#include "tests/emulated_gpu/meeting.h"
 #include "tests/emulated_gpu/memory.h"
-#include "tests/emulated_gpu/reduction.h"
-#include "tests/emulated_gpu/star.h"
+#include "tests/emulated_gpu/nccl/meeting.h"
+#include "tests/emulated_gpu/nccl/reduction.h"
+#include "tests/emulated_gpu/nccl/star.h"
 #include "tests/emulated_gpu/stream.h"
 
 using bucketwise::emulated::CtaRange;
@@ -366,7 +366,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
     }
 }
 
-// Of the communicator if it has failed, else of the calling thread.
+// The communicator's error if it has failed, else the calling thread's.
 const char* ncclGetLastError(ncclComm_t communicator) {
     if (is_live(communicator) &&
         communicator->error.load(std::memory_order_acquire) != ncclSuccess) {

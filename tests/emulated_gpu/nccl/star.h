@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "tests/emulated_gpu/meeting.h"
+#include "tests/emulated_gpu/nccl/meeting.h"
 
 namespace bucketwise::emulated {
 

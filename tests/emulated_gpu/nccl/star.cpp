@@ -1,4 +1,4 @@
-#include "tests/emulated_gpu/star.h"
+#include "tests/emulated_gpu/nccl/star.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "tests/emulated_gpu/completion.h"
-#include "tests/emulated_gpu/reduction.h"
+#include "tests/emulated_gpu/nccl/reduction.h"
 
 namespace bucketwise::emulated {
 namespace {

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "tests/emulated_gpu/sockets.h"
+#include "tests/emulated_gpu/nccl/sockets.h"
 
 namespace bucketwise::emulated {
 
