@@ -366,7 +366,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
     }
 }
 
-// Of the communicator if it has failed, else of the calling thread.
+// The communicator's error if it has failed, else the calling thread's.
 const char* ncclGetLastError(ncclComm_t communicator) {
     if (is_live(communicator) &&
         communicator->error.load(std::memory_order_acquire) != ncclSuccess) {

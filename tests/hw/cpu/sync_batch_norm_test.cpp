@@ -31,8 +31,9 @@ auto on_same_ranks(int ranks, const std::vector<LayerRun>& runs, const Act& act)
                                              std::vector<Result>(static_cast<std::size_t>(ranks)));
     const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (std::size_t i = 0; i < runs.size(); ++i) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, runs[i].sync, runs[i].passes,
+            const auto device =
+                cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(*device, runs[i].sync, runs[i].passes,
                                 values_of(runs[i].layer, rank));
             results[i][static_cast<std::size_t>(rank)] = act(layer);
         }
@@ -113,8 +114,9 @@ TEST_CASE("statistics of one rank alone are not those of all") {
     std::vector<BatchNormResult> alone;
     for (const int rank : {0, 1}) {
         const auto outcomes = on_ranks(1, [&](GlooConnection& connection, int /*rank*/) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, BatchNormSync::gather, BatchNormPasses::both,
+            const auto device =
+                cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(*device, BatchNormSync::gather, BatchNormPasses::both,
                                 values_of(together, rank));
             alone.push_back(layer.run());
         });
@@ -143,8 +145,9 @@ TEST_CASE("forward alone gives the same output and no gradients, and running sta
     std::vector<BatchNormResult> second(2);
     const auto outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
         const auto index = static_cast<std::size_t>(rank);
-        CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-        SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::forward,
+        const auto device =
+            cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+        SyncBatchNorm layer(*device, BatchNormSync::fused, BatchNormPasses::forward,
                             values_of(c, rank));
         first[index] = layer.run();
         second[index] = layer.run();

@@ -28,8 +28,8 @@ std::vector<std::vector<BatchNormResult>> results_of(int ranks, const std::vecto
     const auto outcomes =
         on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
             for (std::size_t i = 0; i < runs.size(); ++i) {
-                GpuBatchNorm device(communicators);
-                SyncBatchNorm layer(device, runs[i].sync, BatchNormPasses::both,
+                const auto device = gpu_batch_norm(communicators);
+                SyncBatchNorm layer(*device, runs[i].sync, BatchNormPasses::both,
                                     values_of(runs[i].layer, rank));
                 results[i][static_cast<std::size_t>(rank)] = layer.run();
             }
@@ -63,8 +63,8 @@ TEST_CASE("steps of a layer on GPUs are timed one by one, and its memory is the 
         const auto outcomes =
             on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
                 const auto index = static_cast<std::size_t>(rank);
-                GpuBatchNorm device(communicators);
-                SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::both,
+                const auto device = gpu_batch_norm(communicators);
+                SyncBatchNorm layer(*device, BatchNormSync::fused, BatchNormPasses::both,
                                     values_of(c, rank));
                 layer.run();
                 const std::int64_t first_peak = layer.peak_bytes();
