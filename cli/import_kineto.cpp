@@ -25,8 +25,8 @@
 #include "import/kineto/replay.h"
 #include "import/source/inflate.h"
 #include "sim/base/json_input.h"
+#include "sim/link/link_input.h"
 #include "sim/link/link_json.h"
-#include "sim/scenario/document_edit.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/models/models.h"
 

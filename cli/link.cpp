@@ -29,7 +29,6 @@
 #include "sim/link/network/chunk_engine.h"
 #include "sim/link/network/nccl_model.h"
 #include "sim/link/network/topology_cost.h"
-#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {

@@ -22,10 +22,10 @@
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "cli/varied_values.h"
+#include "sim/link/link_input.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 #include "sim/predict/what_if.h"
-#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {

@@ -378,6 +378,26 @@ class LinkReader {
     std::vector<std::string> open_files_;
 };
 
+// A link file with all it names put in place, at most `depth` files deep; beyond that, names stay.
+Json inlined(const Json& link, const std::string& naming_file, const FileReader& read_file,
+             int depth) {
+    if (!link.is_string() || depth == 0) {
+        return link;
+    }
+    const std::string name = link.get<std::string>();
+    if (const LinkPreset* preset = looks_like_preset(name) ? find_preset(name) : nullptr) {
+        return preset_document(*preset);
+    }
+    const std::string path = path_beside(naming_file, name);
+    Json document = parse_json(read_file(path), path);
+    for (const char* tier : {"intra", "inter"}) {
+        if (document.is_object() && document.contains(tier)) {
+            document[tier] = inlined(document[tier], path, read_file, depth - 1);
+        }
+    }
+    return document;
+}
+
 }  // namespace
 
 std::string path_beside(const std::string& naming_file, const std::string& path) {
@@ -388,6 +408,14 @@ std::string path_beside(const std::string& naming_file, const std::string& path)
 
 LinkParameters read_link(const JsonPlace& place, const FileReader& read_file) {
     return LinkReader(read_file).read(place);
+}
+
+void inline_link(Json& document, const std::string& file, const FileReader& read_file) {
+    constexpr int deepest = 4;  // a link and its tiers are two
+    const Json::json_pointer place("/cluster/link");
+    if (document.is_object() && document.contains(place)) {
+        document[place] = inlined(document[place], file, read_file, deepest);
+    }
 }
 
 }  // namespace bucketwise

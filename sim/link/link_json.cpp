@@ -97,11 +97,37 @@ Json provenance_json(const Provenance& from) {
     return json;
 }
 
+// Nodes and their NICs, as the presets have them: what was measured or fitted has no topology.
+Json topology_json(const Topology& topology) {
+    invariant(topology.nccl && !topology.irregular() && topology.regular->tiers.empty() &&
+                  !topology.regular->sites,
+              "a topology that is written is a preset's");
+    const NodeTopology& node = topology.regular->node;
+    Json json{{"node",
+               {{"gpus", node.gpus},
+                {"fabric", name_of(node.fabric)},
+                {"bandwidth_gb_per_s", gb_per_s(node.bandwidth)}}},
+              {"nccl",
+               {{"generation", name_of(topology.nccl->generation)},
+                {"channels", topology.nccl->channels}}}};
+    if (node.multicast) {
+        json["node"]["multicast"] = true;
+    }
+    if (const auto& nics = topology.regular->nics) {
+        json["nics"] = {{"per_node", nics->per_node},
+                        {"latency_us", to_us(nics->latency)},
+                        {"bandwidth_gb_per_s", gb_per_s(nics->bandwidth)}};
+    }
+    return json;
+}
+
 }  // namespace
 
 Json link_json(const LinkParameters& link) {
     Json json{{"name", cut(link.name)}, {"algorithm", name_of(link.algorithm)}};
-    invariant(!link.topology, "what was measured or fitted has no topology");
+    if (link.topology) {
+        json["topology"] = topology_json(*link.topology);
+    }
     if (link.algorithm == Algorithm::hierarchical) {
         json["intra"] = link_json(link.tiers.at(0));
         json["inter"] = link_json(link.tiers.at(1));
