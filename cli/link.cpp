@@ -134,9 +134,8 @@ LinkRequest read_link_request(const std::string& file) {
         const JsonPlace cluster{&document.at("cluster"), file, "/cluster"};
         const JsonObject object(cluster, {"ranks", "ranks_per_node", "link", "stragglers"});
         request.group.ranks = read_integer(object.at("ranks"), 1, rank_numbers.highest);
-        if (const auto per_node = object.find("ranks_per_node")) {
-            request.group.ranks_per_node = read_integer(*per_node, 1, request.group.ranks);
-        }
+        object.read_optional("ranks_per_node", request.group.ranks_per_node, read_integer, 1,
+                             request.group.ranks);
         place = object.at("link");
         if (place.value->is_string()) {
             request.file = path_beside(file, place.value->get<std::string>());

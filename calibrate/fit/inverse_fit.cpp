@@ -15,6 +15,7 @@
 
 #include "calibrate/fit/multi_start.h"
 #include "sim/base/error.h"
+#include "sim/base/json_output.h"
 #include "sim/link/link_json.h"
 #include "sim/predict/prediction.h"
 
@@ -34,8 +35,7 @@ LinkParameters scaled_link(LinkParameters link, const Factors& factors) {
     for (Segment& segment : link.segments) {
         segment.latency = scaled(segment.latency, std::exp(factors[latency]));
         // As wide as the files may say a bandwidth is.
-        const double gb_per_s =
-            static_cast<double>(segment.bandwidth.count) / 1e9 * std::exp(factors[bandwidth]);
+        const double gb_per_s = to_gb_per_s(segment.bandwidth) * std::exp(factors[bandwidth]);
         segment.bandwidth = bandwidth_from_gb_per_s(std::clamp(gb_per_s, 1e-6, 1e6));
     }
     for (LinkParameters& tier : link.tiers) {
@@ -201,7 +201,7 @@ double value_of(const ObservedSteps& first, Unknown parameter) {
         link.segments.empty() ? link.tiers.at(1).segments.back() : link.segments.back();
     switch (parameter) {
         case bandwidth:
-            return static_cast<double>(segment.bandwidth.count) / 1e9;
+            return to_gb_per_s(segment.bandwidth);
         case latency:
             return to_us(segment.latency);
         case computing:
@@ -264,9 +264,8 @@ void set_link_errors(LinkParameters& link, const Factors& relative_error, double
     for (Segment& segment : link.segments) {
         segment.errors = SegmentErrors{
             .latency_us = std::min(relative_error[latency] * to_us(segment.latency), 1e6),
-            .bandwidth_gb_per_s = std::min(
-                relative_error[bandwidth] * static_cast<double>(segment.bandwidth.count) / 1e9,
-                1e6),
+            .bandwidth_gb_per_s =
+                std::min(relative_error[bandwidth] * to_gb_per_s(segment.bandwidth), 1e6),
             .correlation = std::clamp(correlation, -1.0, 1.0)};
     }
 }
@@ -368,12 +367,10 @@ void scale_list(Json& object, const char* key, double factor) {
 // One by one, as totals would lose what the host takes to launch each. Where the host is the device
 // the time of an operation contains that.
 Json times_us(const Workload& workload, const std::vector<TimedOperation>& pass, double factor) {
-    Json times = Json::array();
-    for (const TimedOperation& operation : pass) {
+    return json_list(pass, [&](const TimedOperation& operation) {
         const Duration launch = workload.host_is_device ? operation.host : Duration{0};
-        times.push_back(factor * to_us(operation.device) + to_us(launch));
-    }
-    return times;
+        return factor * to_us(operation.device) + to_us(launch);
+    });
 }
 
 }  // namespace

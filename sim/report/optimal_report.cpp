@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/json_output.h"
 #include "sim/plan/strategy.h"
 
 namespace bucketwise {
@@ -69,14 +70,6 @@ std::string typed(const Scenario& scenario, const OptimalPlan& optimum) {
                : fmt::format("  In the scenario, \"bucket_cap_mib_list\": [{}]\n", list);
 }
 
-Json typed_caps(const std::vector<Bytes>& caps) {
-    Json list = Json::array();
-    for (const Bytes cap : caps) {
-        list.push_back(typed_mib(cap));
-    }
-    return list;
-}
-
 Json gap(const OptimalPlan& optimum, const ExpressiblePlan& plan) {
     Json json{{"plan", name_of(plan.kind)},
               {"step_ms", to_ms(plan.step)},
@@ -85,7 +78,7 @@ Json gap(const OptimalPlan& optimum, const ExpressiblePlan& plan) {
     if (plan.kind == PlanKind::uniform) {
         json["bucket_cap_mib"] = typed_mib(plan.caps.front());
     } else if (!plan.caps.empty()) {
-        json["bucket_cap_mib_list"] = typed_caps(plan.caps);
+        json["bucket_cap_mib_list"] = json_list(plan.caps, typed_mib);
     }
     return json;
 }
@@ -113,24 +106,17 @@ std::string optimal_text(const Scenario& scenario, const OptimalPlan& optimum) {
 }
 
 Json to_json(const OptimalPlan& optimum) {
-    Json sizes = Json::array();
-    for (const Bytes size : optimum.evaluation.bucket_bytes) {
-        sizes.push_back(size.count);
-    }
-    Json gaps = Json::array();
-    for (const ExpressiblePlan& other : optimum.others) {
-        gaps.push_back(gap(optimum, other));
-    }
+    const auto gap_json = [&](const ExpressiblePlan& other) { return gap(optimum, other); };
     const StepTimes& times = optimum.evaluation.times;
     return {{"step_ms", to_ms(times.step())},
             {"forward_ms", to_ms(times.forward)},
             {"backward_ms", to_ms(times.backward)},
-            {"bucket_bytes", std::move(sizes)},
+            {"bucket_bytes", json_list(optimum.evaluation.bucket_bytes, byte_count)},
             {"bound_ms", to_ms(optimum.bound)},
             {"proved", optimum.proved},
             {"bucket_cap_mib_list",
-             optimum.cap_list.empty() ? Json(nullptr) : typed_caps(optimum.cap_list)},
-            {"gaps", std::move(gaps)},
+             optimum.cap_list.empty() ? Json(nullptr) : json_list(optimum.cap_list, typed_mib)},
+            {"gaps", json_list(optimum.others, gap_json)},
             {"notes", optimum.notes}};
 }
 

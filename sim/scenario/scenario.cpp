@@ -116,12 +116,8 @@ void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
             heads->fail(fmt::format("a number that divides heads ({})", shape.heads));
         }
     }
-    if (const auto bias = object.find("attention_bias")) {
-        shape.attention_bias = read_boolean(*bias);
-    }
-    if (const auto bias = object.find("feed_forward_bias")) {
-        shape.feed_forward_bias = read_boolean(*bias);
-    }
+    object.read_optional("attention_bias", shape.attention_bias, read_boolean);
+    object.read_optional("feed_forward_bias", shape.feed_forward_bias, read_boolean);
 }
 
 // What is before and behind the layers.
@@ -135,15 +131,9 @@ void read_ends(const JsonObject& object, TransformerShape& shape) {
         refuse(object, "token_types", "but for bert");
         refuse(object, "bert_head", "but for bert");
     }
-    if (const auto tied = object.find("tied_embeddings")) {
-        shape.tied_embeddings = read_boolean(*tied);
-    }
-    if (const auto types = object.find("token_types")) {
-        shape.token_types = read_integer(*types, 1, most_vocabulary);
-    }
-    if (const auto head = object.find("bert_head")) {
-        shape.bert_head = read_choice(*head, all_bert_heads);
-    }
+    object.read_optional("tied_embeddings", shape.tied_embeddings, read_boolean);
+    object.read_optional("token_types", shape.token_types, read_integer, 1, most_vocabulary);
+    object.read_optional_choice("bert_head", shape.bert_head, all_bert_heads);
 }
 
 TransformerShape read_transformer_shape(const JsonPlace& place) {
@@ -204,9 +194,8 @@ ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) 
     } else {
         refuse(object, "sequence_length", "for a vision model");
         constexpr std::int64_t smallest_image = 32;
-        if (const auto size = object.find("image_size")) {
-            input.image_size = read_integer(*size, smallest_image, most_pixels);
-        }
+        object.read_optional("image_size", input.image_size, read_integer, smallest_image,
+                             most_pixels);
         input.batch = read_integer(object.at("batch"), 1, most_images);
     }
     return input;
@@ -305,9 +294,7 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
     ModelWorkload workload;
     workload.model = read_model(object.at("model"));
     workload.input = read_model_input(object, workload.model);
-    if (const auto dtype = object.find("dtype")) {
-        workload.dtype = read_choice(*dtype, all_dtypes);
-    }
+    object.read_optional_choice("dtype", workload.dtype, all_dtypes);
     const auto arithmetic = object.find("arithmetic");
     workload.arithmetic =
         arithmetic ? read_choice(*arithmetic, all_arithmetics) : arithmetic_of(workload.dtype);
@@ -321,9 +308,7 @@ Gradient read_gradient(const JsonObject& object) {
     gradient.name = read_string(object.at("name"));
     gradient.numel = read_integer(object.at("numel"), 1, most_elements);
     gradient.dtype = read_choice(object.at("dtype"), all_dtypes);
-    if (const auto sparse = object.find("sparse")) {
-        gradient.sparse = read_boolean(*sparse);
-    }
+    object.read_optional("sparse", gradient.sparse, read_boolean);
     return gradient;
 }
 
@@ -413,24 +398,12 @@ std::vector<BufferGroup> read_buffers(const JsonPlace& place) {
 
 // What both kinds of lists have in common.
 void read_rest(const JsonObject& object, GradientWorkload& workload) {
-    if (const auto buffers = object.find("buffers")) {
-        workload.buffers = read_buffers(*buffers);
-    }
-    if (const auto launch = object.find("copy_launch_us")) {
-        workload.copy_launch = read_duration_us(*launch);
-    }
-    if (const auto issue = object.find("collective_issue_us")) {
-        workload.collective_issue = read_duration_us(*issue);
-    }
-    if (const auto rate = object.find("copy_gb_per_s")) {
-        workload.copy_bandwidth = read_bandwidth_gb_per_s(*rate);
-    }
-    if (const auto host_is_device = object.find("host_is_device")) {
-        workload.host_is_device = read_boolean(*host_is_device);
-    }
-    if (const auto device = object.find("device")) {
-        workload.device = read_device(*device);
-    }
+    object.read_optional("buffers", workload.buffers, read_buffers);
+    object.read_optional("copy_launch_us", workload.copy_launch, read_duration_us);
+    object.read_optional("collective_issue_us", workload.collective_issue, read_duration_us);
+    object.read_optional("copy_gb_per_s", workload.copy_bandwidth, read_bandwidth_gb_per_s);
+    object.read_optional("host_is_device", workload.host_is_device, read_boolean);
+    object.read_optional("device", workload.device, read_device);
 }
 
 GradientWorkload read_gradient_workload(const JsonPlace& place) {
@@ -549,9 +522,7 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
         }
     }
     scenario.stragglers.clear();
-    if (const auto stragglers = object.find("stragglers")) {
-        scenario.stragglers = read_stragglers(*stragglers, group.ranks);
-    }
+    object.read_optional("stragglers", scenario.stragglers, read_stragglers, group.ranks);
     scenario.link = read_link(object.at("link"), read_file);
     if (scenario.link.topology) {
         place_on_topology(object, scenario);
@@ -579,26 +550,16 @@ bool read_explicit_cap_sets_first(const JsonPlace& place) {
 }
 
 void read_policy(const JsonObject& object, SyncRequest& sync) {
-    if (const auto closing = object.find("closing")) {
-        sync.closing = read_choice(*closing, all_closings);
-    }
-    if (const auto order = object.find("order")) {
-        sync.order = read_choice(*order, all_orders);
-    }
-    if (const auto launch = object.find("launch")) {
-        sync.launch = read_choice(*launch, all_launch_rules);
-    }
+    object.read_optional_choice("closing", sync.closing, all_closings);
+    object.read_optional_choice("order", sync.order, all_orders);
+    object.read_optional_choice("launch", sync.launch, all_launch_rules);
 }
 
 void read_caps(const JsonObject& object, SyncRequest& sync) {
     object.exclusive("bucket_cap_mib", "bucket_cap_mib_list");
     object.exclusive("first_bucket_mib", "bucket_cap_mib_list");
-    if (const auto cap = object.find("bucket_cap_mib")) {
-        sync.bucket_cap = read_cap_mib(*cap);
-    }
-    if (const auto first = object.find("first_bucket_mib")) {
-        sync.first_bucket = read_cap_mib(*first);
-    }
+    object.read_optional("bucket_cap_mib", sync.bucket_cap, read_cap_mib);
+    object.read_optional("first_bucket_mib", sync.first_bucket, read_cap_mib);
     if (const auto list = object.find("bucket_cap_mib_list")) {
         for (const JsonPlace& element : read_array(*list, most_gradients)) {
             sync.bucket_cap_list.push_back(read_cap_mib(element));
@@ -615,27 +576,14 @@ SyncRequest read_sync(const JsonPlace& place) {
     sync.strategy = read_choice(object.at("strategy"), all_strategies);
     read_caps(object, sync);
     read_policy(object, sync);
-    if (const auto views = object.find("views")) {
-        sync.views = read_boolean(*views);
-    }
-    if (const auto fused = object.find("fused_copies")) {
-        sync.fused_copies = read_boolean(*fused);
-    }
-    if (const auto hook = object.find("comm_hook")) {
-        sync.comm_hook = read_choice(*hook, all_hooks);
-    }
-    if (const auto version = object.find("pytorch_version")) {
-        sync.explicit_cap_sets_first = read_explicit_cap_sets_first(*version);
-    }
-    if (const auto unused = object.find("find_unused_parameters")) {
-        sync.find_unused_parameters = read_boolean(*unused);
-    }
-    if (const auto broadcast = object.find("broadcast_buffers")) {
-        sync.broadcast_buffers = read_boolean(*broadcast);
-    }
-    if (const auto batch_norm = object.find("batch_norm")) {
-        sync.batch_norm = read_choice(*batch_norm, all_batch_norm_syncs);
-    }
+    object.read_optional("views", sync.views, read_boolean);
+    object.read_optional("fused_copies", sync.fused_copies, read_boolean);
+    object.read_optional_choice("comm_hook", sync.comm_hook, all_hooks);
+    object.read_optional("pytorch_version", sync.explicit_cap_sets_first,
+                         read_explicit_cap_sets_first);
+    object.read_optional("find_unused_parameters", sync.find_unused_parameters, read_boolean);
+    object.read_optional("broadcast_buffers", sync.broadcast_buffers, read_boolean);
+    object.read_optional_choice("batch_norm", sync.batch_norm, all_batch_norm_syncs);
     return sync;
 }
 
@@ -644,12 +592,8 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
         place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_launch_ms", "cuda_graph"});
     object.exclusive("optimizer_ms", "optimizer");
     StepRequest step;
-    if (const auto accumulation = object.find("accumulation")) {
-        step.accumulation = read_integer(*accumulation, 1, most_micro_steps);
-    }
-    if (const auto time = object.find("optimizer_ms")) {
-        step.optimizer = read_duration_ms(*time);
-    }
+    object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
+    object.read_optional("optimizer_ms", step.optimizer, read_duration_ms);
     if (const auto optimizer = object.find("optimizer")) {
         step.optimizer = read_choice(*optimizer, all_optimizers);
         if (device_of(scenario) == nullptr) {
@@ -683,9 +627,7 @@ Variation read_variation(const JsonPlace& place) {
         variation.seed = static_cast<std::uint64_t>(read_integer(*seed, 0, std::int64_t{1} << 50));
     }
     const auto share = [&](std::string_view key, double& target) {
-        if (const auto found = object.find(key)) {
-            target = read_number(*found, {0, 1});
-        }
+        object.read_optional(key, target, read_number, NumberRange{0, 1});
     };
     share("compute_spread", variation.compute_spread);
     share("operation_spread", variation.operation_spread);
