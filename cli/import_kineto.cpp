@@ -25,6 +25,7 @@
 #include "import/kineto/replay.h"
 #include "import/source/inflate.h"
 #include "sim/base/json_input.h"
+#include "sim/base/statistics.h"
 #include "sim/link/link_input.h"
 #include "sim/link/link_json.h"
 #include "sim/scenario/scenario.h"
@@ -113,8 +114,7 @@ std::vector<LinkPoint> link_points(const KinetoImport& imported) {
     }
     std::vector<LinkPoint> points;
     for (auto& [size, times] : by_size) {
-        std::sort(times.begin(), times.end());
-        const double median = times.empty() ? 0 : times[times.size() / 2];
+        const double median = times.empty() ? 0 : upper_median(times);
         if (median > 0) {
             points.push_back({.ranks = imported.ranks,
                               .size = size,

@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/shell/command_help.h"
+#include "cli/shell/csv.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
@@ -184,17 +185,6 @@ class RowFormat {
   private:
     static std::string json_text_of(const Json& value) {
         return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    }
-    // RFC 4180.
-    static std::string csv_text(const std::string& value) {
-        if (value.find_first_of(",\"\r\n") == std::string::npos) {
-            return value;
-        }
-        std::string quoted = "\"";
-        for (const char c : value) {
-            quoted += c == '"' ? "\"\"" : std::string(1, c);
-        }
-        return quoted + "\"";
     }
 
     bool is_csv_;

@@ -16,6 +16,7 @@
 #include "hw/record/environment.h"
 #include "sim/base/dtype.h"
 #include "sim/base/statistics.h"
+#include "sim/link/collective.h"
 
 namespace bucketwise {
 namespace {
@@ -138,20 +139,6 @@ ResultTable table_of(const std::vector<RowColumn>& columns, const std::vector<Al
         }
     }
     return table;
-}
-
-// Of the samples, as numpy's std(ddof=1); 0 of a single one.
-double standard_deviation(const std::vector<double>& samples) {
-    if (samples.size() < 2) {
-        return 0;
-    }
-    const auto count = static_cast<double>(samples.size());
-    const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / count;
-    double squares = 0;
-    for (const double sample : samples) {
-        squares += (sample - mean) * (sample - mean);
-    }
-    return std::sqrt(squares / (count - 1));
 }
 
 // --- text ---
@@ -426,8 +413,7 @@ double algorithm_gb_per_s(const AllReduceRow& row) {
 }
 
 double bus_gb_per_s(const AllReduceRow& row) {
-    const auto ranks = static_cast<double>(row.place.ranks);
-    return 2 * (ranks - 1) / ranks * algorithm_gb_per_s(row);
+    return bus_factor(CollectiveKind::all_reduce, row.place.ranks) * algorithm_gb_per_s(row);
 }
 
 std::string bench_allreduce_report(const AllReduceReport& report,

@@ -1,7 +1,6 @@
 #include "calibrate/comparison/compute_comparison.h"
 
 #include <algorithm>
-#include <functional>
 #include <variant>
 
 #include "sim/base/invariant.h"
@@ -15,39 +14,8 @@ namespace {
 
 using Records = std::vector<ComputeRecord>;
 
-double median_of(const Records& records, const std::function<double(const ComputeRecord&)>& value) {
-    std::vector<double> values;
-    for (const ComputeRecord& record : records) {
-        values.push_back(value(record));
-    }
-    return median(std::move(values));
-}
-
-// By operation, over rounds.
-std::vector<double> medians_of(const Records& records,
-                               std::vector<double> ComputeRecord::*operations) {
-    std::vector<double> medians;
-    for (std::size_t i = 0; i < (records.front().*operations).size(); ++i) {
-        medians.push_back(median_of(
-            records, [&](const ComputeRecord& record) { return (record.*operations)[i]; }));
-    }
-    return medians;
-}
-
-std::vector<Duration> durations(const std::vector<double>& us) {
-    std::vector<Duration> result;
-    for (const double time : us) {
-        result.push_back(duration_from_us(time));
-    }
-    return result;
-}
-
 std::vector<const ComputeRecord*> pointers_to(const Records& records) {
-    std::vector<const ComputeRecord*> pointers;
-    for (const ComputeRecord& record : records) {
-        pointers.push_back(&record);
-    }
-    return pointers;
+    return transformed(records, [](const ComputeRecord& record) { return &record; });
 }
 
 // The scenario with the operations as they were measured one by one, and with what launching took.
@@ -57,9 +25,9 @@ Scenario with_operations(Scenario scenario, const Records& records,
     workload.forward.reset();
     workload.backward.reset();
     workload.forward_operations =
-        durations(medians_of(records, &ComputeRecord::forward_operations_us));
+        transformed(medians_of(records, &ComputeRecord::forward_operations_us), duration_from_us);
     workload.backward_operations =
-        durations(medians_of(records, &ComputeRecord::backward_operations_us));
+        transformed(medians_of(records, &ComputeRecord::backward_operations_us), duration_from_us);
     if (!workload.device) {
         workload.device = Device{};
     }
@@ -69,8 +37,7 @@ Scenario with_operations(Scenario scenario, const Records& records,
     workload.device->graph_launch =
         comparison.graph_launch ? comparison.graph_launch->time : Duration{0};
     scenario.step.cuda_graph = comparison.graph_launch.has_value();
-    scenario.step.optimizer = duration_from_us(
-        median_of(records, [](const ComputeRecord& record) { return record.optimizer_us; }));
+    scenario.step.optimizer = duration_from_us(median_of(records, &ComputeRecord::optimizer_us));
     scenario.sync = {};
     scenario.sync.strategy = Strategy::none;
     scenario.variation.reset();
@@ -79,11 +46,8 @@ Scenario with_operations(Scenario scenario, const Records& records,
 
 // What the fitted device would take for each operation of a pass.
 std::vector<double> fitted_us(const Workload& workload, bool in_backward) {
-    std::vector<double> us;
-    for (const TimedOperation& operation : in_backward ? workload.backward : workload.forward) {
-        us.push_back(to_us(operation.device));
-    }
-    return us;
+    return transformed(in_backward ? workload.backward : workload.forward,
+                       [](const TimedOperation& operation) { return to_us(operation.device); });
 }
 
 void add_operations(const std::vector<TimedOperation>& operations, bool in_backward,
@@ -112,15 +76,10 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
     const StepInput input = step_input(measured);
     const Program program = build_program(input, settings_for(measured.sync), {});
     const StepTimes times = simulate_times(program);
-    const auto measured_us = [&](double ComputeRecord::*time) {
-        return median_of(records, [&](const ComputeRecord& record) { return record.*time; });
-    };
-    comparison.forward = {to_us(times.forward), measured_us(&ComputeRecord::forward_us)};
-    comparison.backward = {to_us(times.backward), measured_us(&ComputeRecord::backward_us)};
-    std::vector<double> steps_us;
-    for (const ComputeRecord& record : records) {
-        steps_us.push_back(record.samples_us.front());
-    }
+    comparison.forward = {to_us(times.forward), median_of(records, &ComputeRecord::forward_us)};
+    comparison.backward = {to_us(times.backward), median_of(records, &ComputeRecord::backward_us)};
+    const std::vector<double> steps_us =
+        transformed(records, [](const ComputeRecord& record) { return record.samples_us.front(); });
     comparison.step = {to_us(times.step()), median(steps_us)};
     comparison.noise = spread(steps_us);
     for (const Instruction& instruction : program.instructions) {

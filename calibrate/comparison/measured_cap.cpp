@@ -14,25 +14,6 @@ namespace {
 
 using Records = std::vector<const StepRecord*>;
 
-template <typename Value>
-double median_of(const Records& records, Value value) {
-    std::vector<double> values;
-    for (const StepRecord* record : records) {
-        values.push_back(value(*record));
-    }
-    return median(std::move(values));
-}
-
-std::vector<double> medians_of(const Records& records,
-                               std::vector<double> StepRecord::*by_collective) {
-    std::vector<double> medians;
-    for (std::size_t i = 0; i < (records.front()->*by_collective).size(); ++i) {
-        medians.push_back(
-            median_of(records, [&](const StepRecord& r) { return (r.*by_collective)[i]; }));
-    }
-    return medians;
-}
-
 void append(std::vector<double>& all, const std::vector<double>& more) {
     all.insert(all.end(), more.begin(), more.end());
 }
@@ -47,13 +28,12 @@ MeasuredCap summary_of(const Records& records) {
         append(summary.step_us, record->samples_us);
         append(summary.free_communication_us, record->free_communication_us);
     }
-    summary.exposed_us =
-        median_of(records, [](const StepRecord& r) { return r.exposed_communication_us; });
+    summary.exposed_us = median_of(records, &StepRecord::exposed_communication_us);
     const auto of_first_rank = [&](double RankStep::*part) {
-        return median_of(records, [&](const StepRecord& r) { return r.by_rank.front().*part; });
+        return median_of(records, [&](const StepRecord* r) { return r->by_rank.front().*part; });
     };
-    summary.computing_us = median_of(records, [](const StepRecord& r) {
-        return r.by_rank.front().step_us - r.by_rank.front().waiting_us;
+    summary.computing_us = median_of(records, [](const StepRecord* r) {
+        return r->by_rank.front().step_us - r->by_rank.front().waiting_us;
     });
     summary.forward_us = of_first_rank(&RankStep::forward_us);
     summary.backward_us = of_first_rank(&RankStep::backward_us);

@@ -90,11 +90,8 @@ std::vector<double> slowest_ends(const std::vector<Round>& rounds) {
             by_operation[i].push_back(latest[i]);
         }
     }
-    std::vector<double> ends;
-    for (const std::vector<double>& operation : by_operation) {
-        ends.push_back(median(operation));
-    }
-    return ends;
+    return transformed(by_operation,
+                       [](const std::vector<double>& operation) { return median(operation); });
 }
 
 // When the last of operations that end at `ends`, if each follows the one before, would end were

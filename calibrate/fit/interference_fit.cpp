@@ -67,9 +67,8 @@ std::map<Bytes, Factors> factors_by_size(const Records& records) {
         if (alone > 0) {
             factors.compute.push_back(sum(record.compute_disturbed_us) / alone);
         }
-        const double mean = sum(record.allreduce_disturbed_us) /
-                            static_cast<double>(record.allreduce_disturbed_us.size());
-        factors.communication.push_back(mean / median(record.allreduce_alone_us));
+        factors.communication.push_back(mean(record.allreduce_disturbed_us) /
+                                        median(record.allreduce_alone_us));
     }
     return by_size;
 }

@@ -7,12 +7,10 @@
 
 #include <boost/program_options.hpp>
 
+#include "cli/shell/csv.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
-
-// The parts between commas; empty ones too.
-std::vector<std::string> split_at_commas(const std::string& text);
 
 // The one of `choices` that name_of() calls `text`. Throws InputError that lists them all.
 template <typename Choices>

@@ -15,28 +15,12 @@
 #include "sim/base/dtype.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
+#include "sim/base/statistics.h"
 #include "sim/predict/prediction.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
 namespace {
-
-template <typename T>
-T median(std::vector<T> values) {
-    invariant(!values.empty(), "there is a median");
-    std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-template <typename Items, typename Value>
-auto median_of(const Items& items, Value value) {
-    std::vector<decltype(value(*items.begin()))> values;
-    for (const auto& item : items) {
-        values.push_back(value(item));
-    }
-    return median(std::move(values));
-}
 
 double rounded_us(Duration time) {
     return std::round(to_us(time) * 1e3) / 1e3;
