@@ -292,7 +292,8 @@ StepPicture predicted_picture(const Program& program) {
     return picture;
 }
 
-// Of medians: forward, then backward as far as rank 0 computed, then the optimizer at the end.
+// Drawn from medians: forward, then backward as far as rank 0 computed, then the optimizer at the
+// end.
 StepPicture measured_picture(const MeasuredCap& measured, const Program& program) {
     StepPicture picture;
     const double step_us = measured.forward_us + measured.backward_us + measured.optimizer_us;

@@ -21,7 +21,7 @@ double sum(const std::vector<double>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Of all rounds and ranks together.
+// Operations alone and disturbed, summed over all rounds and ranks.
 struct Alone {
     double us = 0;
     double disturbed_us = 0;
@@ -62,7 +62,7 @@ std::map<Bytes, Factors> factors_by_size(const Records& records) {
         const ContentionRecord& record = *one;
         Factors& factors = by_size[record.size];
         add_apart(record, factors);
-        // Of all ranks together. Where no operation counted, there is nothing to compare.
+        // All ranks together. Where no operation counted, there is nothing to compare.
         const double alone = sum(record.compute_alone_us);
         if (alone > 0) {
             factors.compute.push_back(sum(record.compute_disturbed_us) / alone);
@@ -105,7 +105,7 @@ struct Mean {
     double chi_squared = 0;
 };
 
-// Of none: 1, without error.
+// Without any slowdowns: 1, without error.
 Mean weighted_mean(const std::vector<MeasuredSlowdown>& slowdowns) {
     if (slowdowns.empty()) {
         return {};
@@ -152,7 +152,7 @@ std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const
     return points;
 }
 
-// Of points with as many thread blocks.
+// What points with as many thread blocks say.
 std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
                                              std::size_t most_segments) {
     std::vector<MeasuredSlowdown> of_compute;

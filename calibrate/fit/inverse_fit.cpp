@@ -169,7 +169,7 @@ VectorXd widened_for_other_minima(const Minimum& minimum, const MatrixXd& covari
     return wider;
 }
 
-// Of the logarithms of the free parameters, which are relative errors.
+// The covariance of the free parameters' logarithms: their roots are relative errors.
 MatrixXd covariance_of(const Minimum& minimum) {
     const Index rows = minimum.residuals.size();
     const Index columns = minimum.unknowns.size();

@@ -23,7 +23,7 @@ std::string typed_list(const std::vector<Bytes>& caps) {
     return fmt::format("{}", fmt::join(typed, ", "));
 }
 
-// Of sizes, rounded; what is left out at the end is counted.
+// "1.5, 25, ... (3 more)": sizes in MiB, rounded; what is left out at the end is counted.
 std::string rounded_list(const std::vector<Bytes>& sizes) {
     std::vector<std::string> rounded;
     for (const Bytes size : sizes) {

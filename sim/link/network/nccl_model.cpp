@@ -114,7 +114,7 @@ class NcclModel {
         return (ranks + per_node - 1) / per_node;
     }
 
-    // Of what a node's NICs, a group's uplinks or the line between sites can move, the least.
+    // The least that a node's NICs, a group's uplinks or the line between sites can move.
     static double narrowest_gb_per_s(const RegularTopology& topology, std::int64_t ranks) {
         const auto nics = static_cast<double>(topology.nics->per_node);
         double narrowest = nics * to_gb_per_s(topology.nics->bandwidth);
@@ -172,7 +172,7 @@ class NcclModel {
         } else if (nodes_ > 1 && bytes_ / (channels() * ranks_) >= 64) {
             latency *= 1.4;
         }
-        // Of a broadcast every rank passes on all of it.
+        // In a broadcast every rank passes on all of it.
         const double share = kind_ == CollectiveKind::broadcast ? 1 : steps / ranks_;
         return {latency, bus / share};
     }
