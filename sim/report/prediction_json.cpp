@@ -8,7 +8,7 @@
 namespace bucketwise {
 namespace {
 
-Json row(const Evaluation& evaluation) {
+Json evaluation_json(const Evaluation& evaluation) {
     Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap)},
               {"buckets", evaluation.bucket_bytes.size()},
               {"bucket_bytes", json_list(evaluation.bucket_bytes, byte_count)},
@@ -73,7 +73,7 @@ Json settings(const Prediction& prediction) {
 
 Json link_end_json(const LinkEnd& end) {
     return {{"end", name_of(end.end)},
-            {"best", row(end.best)},
+            {"best", evaluation_json(end.best)},
             {"advised_step_ms", to_ms(end.with_choice)},
             {"regret", end.regret()}};
 }
@@ -90,8 +90,8 @@ Json to_json(const Scenario& scenario, const Prediction& prediction) {
               {"strategy", name_of(scenario.sync.strategy)},
               {"ranks", scenario.group.ranks},
               {"link", scenario.link.name},
-              {"best", row(best)},
-              {"default", row(prediction.default_cap)},
+              {"best", evaluation_json(best)},
+              {"default", evaluation_json(prediction.default_cap)},
               {"keep_default", prediction.keep_default},
               {"plateau_mib",
                {mib_or_null(prediction.sweep[prediction.plateau_low].cap),
@@ -101,14 +101,14 @@ Json to_json(const Scenario& scenario, const Prediction& prediction) {
                 {"communication_ms", to_ms(prediction.binding.communication)},
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
-              {"sweep", json_list(prediction.sweep, row)},
+              {"sweep", json_list(prediction.sweep, evaluation_json)},
               {"settings", settings(prediction)},
               {"notes", prediction.notes}};
     if (!prediction.link_ends.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},
                                {"ends", json_list(prediction.link_ends, link_end_json)}};
     }
-    add_optional(json, "configured", prediction.configured, row);
+    add_optional(json, "configured", prediction.configured, evaluation_json);
     return json;
 }
 
