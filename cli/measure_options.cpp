@@ -25,7 +25,7 @@
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/link/link_input.h"
-#include "sim/predict/prediction.h"
+#include "sim/plan/cap.h"
 #include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
@@ -138,20 +138,14 @@ std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& 
     constexpr double least_growth = 1.02;
     std::vector<CapRange> plans;
     std::vector<Bucket> last_buckets;
-    std::optional<Bytes> cap = Bytes{std::max<std::int64_t>(all / 256, 1)};
-    while (cap) {
-        BucketPlan plan = make_plan(input.workload.gradients, input.workload.readiness,
-                                    settings_for(request_with_cap(sync, cap)).policy);
+    walk_plans(Bytes{std::max<std::int64_t>(all / 256, 1)}, least_growth, [&](Bytes cap) {
+        BucketPlan plan = make_plan(input.workload, settings_for(with_cap(sync, cap)).policy);
         if (plan.buckets != last_buckets) {
             plans.push_back(plan.same_plan);
         }
-        const auto grown =
-            static_cast<std::int64_t>(static_cast<double>(cap->count) * least_growth);
-        cap = plan.same_plan.highest
-                  ? std::optional(Bytes{std::max(plan.same_plan.highest->count + 1, grown)})
-                  : std::nullopt;
         last_buckets = std::move(plan.buckets);
-    }
+        return CapRange{cap, plan.same_plan.highest};
+    });
     return plans;
 }
 
@@ -197,8 +191,8 @@ std::vector<std::optional<Bytes>> requested_caps(const po::variables_map& values
             caps.emplace_back(cap);
         }
     }
-    if (has_cap(sync) && sync.bucket_cap) {
-        caps.emplace_back(*sync.bucket_cap);
+    if (const std::optional<Bytes> named = cap_of(sync).named()) {
+        caps.emplace_back(*named);
     }
     std::sort(caps.begin(), caps.end());
     caps.erase(std::unique(caps.begin(), caps.end()), caps.end());

@@ -62,7 +62,7 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
         return {};
     }
     std::vector<Bytes> caps = parse_sizes(text, "--bucket-cap");
-    scenario.sync.bucket_cap_list.clear();
+    scenario.sync = without_list(scenario.sync);
     if (!has_cap(scenario.sync)) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
                                      name_of(scenario.sync.strategy))};
@@ -137,7 +137,7 @@ int run_predict(const std::vector<std::string>& arguments) {
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);
-    const Prediction prediction = predict_with_progress(scenario, input, caps);
+    const auto [prediction, settings, link_ends] = predict_with_progress(scenario, input, caps);
     std::optional<PercentileTable> percentiles;
     if (draws) {
         percentiles = percentile_table(input, scenario.sync, prediction, *draws);
@@ -148,7 +148,7 @@ int run_predict(const std::vector<std::string>& arguments) {
     }
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
-        Json json = to_json(scenario, prediction);
+        Json json = to_json(scenario, prediction, settings, link_ends);
         if (percentiles) {
             json["percentiles"] = to_json(*percentiles);
         }
@@ -167,7 +167,7 @@ int run_predict(const std::vector<std::string>& arguments) {
     }
     write_outputs(outputs);
     if (!json_to_stdout && !trace_to_stdout) {
-        write_output("-", text_report(scenario, prediction) +
+        write_output("-", text_report(scenario, prediction, settings, link_ends) +
                               (percentiles ? text_of(*percentiles) : "") +
                               (optimum ? optimal_text(scenario, *optimum) : ""));
     }

@@ -24,8 +24,8 @@
 #include "cli/shell/size.h"
 #include "cli/varied_values.h"
 #include "sim/link/link_input.h"
+#include "sim/plan/cap.h"
 #include "sim/plan/strategy.h"
-#include "sim/predict/prediction.h"
 #include "sim/predict/what_if.h"
 
 namespace bucketwise {
@@ -165,8 +165,8 @@ class RowFormat {
                 fmt::format_to(out, FMT_STRING(",\"{}\":{}"), key, value);
             }
         };
-        if (row.cap) {
-            add("bucket_cap_mib", typed_mib(*row.cap));
+        if (const std::optional<Bytes> cap = row.cap.size()) {
+            add("bucket_cap_mib", typed_mib(*cap));
         } else {
             add("bucket_cap_mib", is_csv_ ? "" : "null");
         }
@@ -224,11 +224,9 @@ void check_values(const SweepTask& task) {
     };
     const bool sync_varies =
         std::any_of(task.grid.keys().begin(), task.grid.keys().end(), varies_sync);
-    SyncRequest request = first.sync;
-    request.bucket_cap_list.clear();
-    if (task.cap.cap && !has_cap(request) && !sync_varies) {
+    if (task.cap.cap && !has_cap(without_list(first.sync)) && !sync_varies) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
-                                     name_of(request.strategy))};
+                                     name_of(first.sync.strategy))};
     }
     for (const VariedKey& key : task.grid.keys()) {
         stride /= std::ssize(key.values);

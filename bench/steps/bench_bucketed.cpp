@@ -83,7 +83,7 @@ std::vector<StepVariant> variants_of(const po::variables_map& values, const Scen
                 input.batch = batch;
                 input.sequence_length = length;
                 variant.scenario.sync.strategy = Strategy::bucketed;
-                variant.scenario.sync.bucket_cap_list.clear();
+                variant.scenario.sync = without_list(variant.scenario.sync);
                 variants.push_back(std::move(variant));
             }
         }

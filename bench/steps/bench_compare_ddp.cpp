@@ -53,7 +53,7 @@ std::vector<StepVariant> variants_of(const po::variables_map& values, const Scen
                                 .scenario = scenario,
                                 .cap = Bytes{n * option.bytes_per_unit}};
             variant.scenario.sync.strategy = option.strategy;
-            variant.scenario.sync.bucket_cap_list.clear();
+            variant.scenario.sync = without_list(variant.scenario.sync);
             variants.push_back(std::move(variant));
         }
     }

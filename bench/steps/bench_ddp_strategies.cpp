@@ -34,9 +34,7 @@ std::vector<StepVariant> variants_of(const po::variables_map& values, const Scen
     for (const std::string& name : split_at_commas(values["strategies"].as<std::string>())) {
         StepVariant variant{.label = name, .scenario = scenario};
         variant.scenario.sync.strategy = choice_named(name, all_strategies, "--strategies");
-        if (has_cap(variant.scenario.sync)) {
-            variant.cap = scenario.sync.bucket_cap;
-        }
+        variant.cap = cap_of(variant.scenario.sync).named();
         variants.push_back(std::move(variant));
     }
     return variants;

@@ -12,14 +12,14 @@
 namespace bucketwise {
 namespace {
 
-using Records = std::vector<ComputeRecord>;
+using ComputeRecords = std::vector<ComputeRecord>;
 
-std::vector<const ComputeRecord*> pointers_to(const Records& records) {
+std::vector<const ComputeRecord*> pointers_to(const ComputeRecords& records) {
     return transformed(records, [](const ComputeRecord& record) { return &record; });
 }
 
 // The scenario with the operations as they were measured one by one, and with what launching took.
-Scenario with_operations(Scenario scenario, const Records& records,
+Scenario with_operations(Scenario scenario, const ComputeRecords& records,
                          const ComputeComparison& comparison) {
     auto& workload = std::get<ModelWorkload>(scenario.workload);
     workload.forward.reset();
@@ -105,11 +105,11 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
         fitted_backward = fitted_us(fitted, true);
     }
     add_operations(input.workload.forward, false,
-                   medians_of(records, &ComputeRecord::forward_launches_us), fitted_forward,
+                   operation_medians(records, &ComputeRecord::forward_launches_us), fitted_forward,
                    comparison);
     add_operations(input.workload.backward, true,
-                   medians_of(records, &ComputeRecord::backward_launches_us), fitted_backward,
-                   comparison);
+                   operation_medians(records, &ComputeRecord::backward_launches_us),
+                   fitted_backward, comparison);
     return comparison;
 }
 

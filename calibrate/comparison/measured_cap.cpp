@@ -12,13 +12,13 @@
 namespace bucketwise {
 namespace {
 
-using Records = std::vector<const StepRecord*>;
+using StepRecords = std::vector<const StepRecord*>;
 
 void append(std::vector<double>& all, const std::vector<double>& more) {
     all.insert(all.end(), more.begin(), more.end());
 }
 
-MeasuredCap summary_of(const Records& records) {
+MeasuredCap summary_of(const StepRecords& records) {
     const StepRecord& first = *records.front();
     MeasuredCap summary;
     summary.cap = first.cap;
@@ -47,9 +47,9 @@ MeasuredCap summary_of(const Records& records) {
 }  // namespace
 
 std::vector<MeasuredCap> measured_caps(const MeasuredRun& run) {
-    std::map<std::pair<std::optional<Bytes>, bool>, Records> by_cap;
+    std::map<std::pair<std::optional<Bytes>, bool>, StepRecords> by_cap;
     for (const StepRecord& record : run.steps) {
-        Records& records = by_cap[{record.cap, !record.is_default}];
+        StepRecords& records = by_cap[{record.cap, !record.is_default}];
         if (!records.empty() &&
             (records.front()->bucket_bytes != record.bucket_bytes ||
              records.front()->strategy != record.strategy ||

@@ -135,8 +135,7 @@ std::string find_program(const std::string& name) {
 // A file without a name: a program's input and output without pipes, which could fill up.
 Descriptor memory_file(const std::string& text) {
     Descriptor file(::memfd_create("batch", MFD_CLOEXEC));
-    if (file.get() < 0 ||
-        ::pwrite(file.get(), text.data(), text.size(), 0) != std::ssize(text)) {
+    if (file.get() < 0 || ::pwrite(file.get(), text.data(), text.size(), 0) != std::ssize(text)) {
         fail("cannot hold the input of a program: " + reason(errno));
     }
     return file;

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
-#include "sim/predict/prediction.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
@@ -73,7 +73,7 @@ class CapFinder {
         return {request, true,
                 fmt::format("as bucket_cap_mb={} forms them with a first bucket of 1 MiB (PyTorch "
                             "before 2.4)",
-                            typed_mib(*request.bucket_cap))};
+                            typed_mib(*request.bucket_cap.named()))};
     }
 
     // A bucket closes once it has reached its cap: the cap is above what it held before its last

@@ -872,8 +872,8 @@ class Importer {
             sync["find_unused_parameters"] = true;
         }
         const TracedCaps caps = caps_of(sizes_, elements, gradient_dtype(), unused_map_);
-        if (caps.sync.bucket_cap) {
-            sync["bucket_cap_mib"] = typed_mib(*caps.sync.bucket_cap);
+        if (const std::optional<Bytes> cap = caps.sync.bucket_cap.named()) {
+            sync["bucket_cap_mib"] = typed_mib(*cap);
         }
         if (!caps.sync.explicit_cap_sets_first) {
             sync["pytorch_version"] = "1.13";

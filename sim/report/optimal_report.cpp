@@ -8,6 +8,7 @@
 
 #include "sim/base/json_output.h"
 #include "sim/plan/strategy.h"
+#include "sim/report/prediction_json.h"
 
 namespace bucketwise {
 namespace {

@@ -3,13 +3,13 @@
 #include <cmath>
 
 #include "sim/base/json_output.h"
-#include "sim/frameworks/framework.h"
+#include "sim/report/report.h"
 
 namespace bucketwise {
 namespace {
 
-Json evaluation_json(const Evaluation& evaluation) {
-    Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap)},
+Json row_json(const Evaluation& evaluation) {
+    Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap.size())},
               {"buckets", evaluation.bucket_bytes.size()},
               {"bucket_bytes", json_list(evaluation.bucket_bytes, byte_count)},
               {"step_ms", to_ms(evaluation.times.step())},
@@ -23,7 +23,7 @@ Json evaluation_json(const Evaluation& evaluation) {
                                     to_ms(evaluation.confidence->high)};
         json["expected_regret"] = evaluation.confidence->expected_regret;
     }
-    if (evaluation.cap) {
+    if (!evaluation.cap.is_none()) {
         json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),
                                  evaluation.same_plan.highest
                                      ? Json(to_mib(*evaluation.same_plan.highest))
@@ -63,9 +63,9 @@ Json setting_json(const FrameworkSetting& setting) {
     return json;
 }
 
-Json settings(const Prediction& prediction) {
+Json settings_json(const std::vector<FrameworkSetting>& settings) {
     Json json = Json::object();
-    for (const FrameworkSetting& setting : prediction.settings) {
+    for (const FrameworkSetting& setting : settings) {
         json[std::string(setting.framework)] = setting_json(setting);
     }
     return json;
@@ -73,7 +73,7 @@ Json settings(const Prediction& prediction) {
 
 Json link_end_json(const LinkEnd& end) {
     return {{"end", name_of(end.end)},
-            {"best", evaluation_json(end.best)},
+            {"best", row_json(end.best)},
             {"advised_step_ms", to_ms(end.with_choice)},
             {"regret", end.regret()}};
 }
@@ -84,31 +84,32 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
     return cap ? Json(typed_mib(*cap)) : Json(nullptr);
 }
 
-Json to_json(const Scenario& scenario, const Prediction& prediction) {
+Json to_json(const Scenario& scenario, const Prediction& prediction,
+             const std::vector<FrameworkSetting>& settings, const std::vector<LinkEnd>& link_ends) {
     const Evaluation& best = prediction.fastest();
     Json json{{"scenario", scenario.name},
               {"strategy", name_of(scenario.sync.strategy)},
               {"ranks", scenario.group.ranks},
               {"link", scenario.link.name},
-              {"best", evaluation_json(best)},
-              {"default", evaluation_json(prediction.default_cap)},
+              {"best", row_json(best)},
+              {"default", row_json(prediction.default_cap)},
               {"keep_default", prediction.keep_default},
               {"plateau_mib",
-               {mib_or_null(prediction.sweep[prediction.plateau_low].cap),
-                mib_or_null(prediction.sweep[prediction.plateau_high].cap)}},
+               {mib_or_null(prediction.sweep[prediction.plateau_low].cap.size()),
+                mib_or_null(prediction.sweep[prediction.plateau_high].cap.size())}},
               {"binding",
                {{"compute_ms", to_ms(prediction.binding.compute)},
                 {"communication_ms", to_ms(prediction.binding.communication)},
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
-              {"sweep", json_list(prediction.sweep, evaluation_json)},
-              {"settings", settings(prediction)},
-              {"notes", prediction.notes}};
-    if (!prediction.link_ends.empty()) {
+              {"sweep", json_list(prediction.sweep, row_json)},
+              {"settings", settings_json(settings)},
+              {"notes", notes_of(scenario, prediction)}};
+    if (!link_ends.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},
-                               {"ends", json_list(prediction.link_ends, link_end_json)}};
+                               {"ends", json_list(link_ends, link_end_json)}};
     }
-    add_optional(json, "configured", prediction.configured, evaluation_json);
+    add_optional(json, "configured", prediction.configured, row_json);
     return json;
 }
 

@@ -271,7 +271,7 @@ class SyntheticMachine {
         StepRecord record;
         record.transport = transport();
         record.strategy = name_of(truth_.sync.strategy);
-        record.cap = evaluation.cap;
+        record.cap = evaluation.cap.size();
         record.is_default = !cap;
         record.bucket_bytes = evaluation.bucket_bytes;
         record.round = round;
