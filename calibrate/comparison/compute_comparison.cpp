@@ -105,11 +105,11 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
         fitted_backward = fitted_us(fitted, true);
     }
     add_operations(input.workload.forward, false,
-                   operation_medians(records, &ComputeRecord::forward_launches_us), fitted_forward,
+                   medians_of(records, &ComputeRecord::forward_launches_us), fitted_forward,
                    comparison);
     add_operations(input.workload.backward, true,
-                   operation_medians(records, &ComputeRecord::backward_launches_us),
-                   fitted_backward, comparison);
+                   medians_of(records, &ComputeRecord::backward_launches_us), fitted_backward,
+                   comparison);
     return comparison;
 }
 
