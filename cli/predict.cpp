@@ -111,16 +111,12 @@ CommandHelp predict_help() {
 }
 
 int run_predict(const std::vector<std::string>& arguments) {
-    const po::options_description options = predict_options();
-    const po::variables_map values = parse_arguments(arguments, options);
-    if (values.count("help") != 0) {
-        return print_help(predict_help());
+    const auto parsed = parse_or_help(arguments, predict_help());
+    if (!parsed) {
+        return exit_done;
     }
-    if (values.count("scenario") == 0) {
-        throw UsageError{
-            "predict: expected a scenario file, got none; see bucketwise predict --help"};
-    }
-    const std::string file = values["scenario"].as<std::string>();
+    const po::variables_map& values = *parsed;
+    const std::string file = scenario_file(values, "predict");
     const bool with_optimum = wants_optimal_plan(values);
     const bool json_to_stdout =
         values.count("json") != 0 && values["json"].as<std::string>() == "-";

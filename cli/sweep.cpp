@@ -299,17 +299,14 @@ CommandHelp sweep_help() {
 }
 
 int run_sweep(const std::vector<std::string>& arguments) {
-    const po::options_description options = sweep_options();
-    const po::variables_map values = parse_arguments(arguments, options);
-    if (values.count("help") != 0) {
-        return print_help(sweep_help());
+    const auto parsed = parse_or_help(arguments, sweep_help());
+    if (!parsed) {
+        return exit_done;
     }
-    if (values.count("scenario") == 0) {
-        throw UsageError{"sweep: expected a scenario file, got none; see bucketwise sweep --help"};
-    }
-    const std::string file = values["scenario"].as<std::string>();
-    const std::string output = values["output"].as<std::string>();
-    const std::string format = values["format"].as<std::string>();
+    const po::variables_map& values = *parsed;
+    const std::string file = scenario_file(values, "sweep");
+    const std::string& output = text_value(values, "output");
+    const std::string& format = text_value(values, "format");
     if (format != "jsonl" && format != "csv") {
         throw InputError("--format", "", "jsonl or csv", "\"" + format + "\"");
     }

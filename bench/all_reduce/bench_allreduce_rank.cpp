@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/bench_allreduce_result.h"
+#include "bench/all_reduce/result.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "bench/batch_norm/bench_syncbn_options.h"
 #include "bench/batch_norm/bench_syncbn_rank.h"
-#include "bench/batch_norm/bench_syncbn_report.h"
+#include "bench/batch_norm/options.h"
+#include "bench/batch_norm/report.h"
 #include "bench/benches.h"
 #include "cli/ranks/rank_job.h"
 #include "cli/shell/exit_codes.h"

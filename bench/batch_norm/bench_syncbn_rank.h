@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "bench/batch_norm/bench_syncbn_options.h"
-#include "bench/batch_norm/bench_syncbn_report.h"
+#include "bench/batch_norm/options.h"
+#include "bench/batch_norm/report.h"
 #include "hw/launch/rank_identity.h"
 
 namespace bucketwise {

@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/training/bench_training_report.h"
-#include "bench/training/training_prediction.h"
+#include "bench/training/prediction.h"
+#include "bench/training/report.h"
 #include "cli/shell/files.h"
 #include "cli/shell/progress.h"
 #include "hw/measure/measurer.h"

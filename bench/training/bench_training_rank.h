@@ -1,7 +1,7 @@
 // One rank of `bucketwise bench training`.
 #pragma once
 
-#include "bench/training/bench_training_options.h"
+#include "bench/training/options.h"
 #include "hw/launch/rank_identity.h"
 
 namespace bucketwise {

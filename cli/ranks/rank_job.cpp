@@ -13,6 +13,7 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/version.h"
+#include "hw/nccl/nccl_backend.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -178,6 +179,7 @@ EnvironmentRecord machine_record(const RankIdentity& identity, const JobNetwork&
     record.version = program_version();
     record.date = utc_now();
     record.machine = read_environment();
+    record.machine.gpu_libraries = gpu_libraries();
     record.hosts = (identity.ranks + identity.local_ranks - 1) / identity.local_ranks;
     record.link_rate = network.link_rate ? text_of(*network.link_rate) : "";
     return record;
