@@ -14,7 +14,7 @@
 namespace bucketwise {
 namespace {
 
-constexpr double least_error = 0.005;  // of a factor; rounds of one machine agree too well
+constexpr double least_factor_error = 0.005;  // of a factor; rounds of one machine agree too well
 constexpr double largest_slowdown = 100;
 
 double sum(const std::vector<double>& values) {
@@ -74,7 +74,7 @@ std::map<Bytes, Factors> factors_by_size(const Records& records) {
 }
 
 MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
-    return {median(factors), std::max(standard_error_of_median(factors), least_error)};
+    return {median(factors), std::max(standard_error_of_median(factors), least_factor_error)};
 }
 
 InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Factors& factors) {

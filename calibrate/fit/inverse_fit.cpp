@@ -29,9 +29,9 @@ using Eigen::VectorXd;
 // Logarithms of the factors.
 enum Unknown : std::size_t { computing, bandwidth, latency };
 constexpr std::size_t parameter_count = 3;
-using LinkFactors = std::array<double, parameter_count>;  // 0: as the scenario has it
+using FittedFactors = std::array<double, parameter_count>;  // 0: as the scenario has it
 
-LinkParameters scaled_link(LinkParameters link, const LinkFactors& factors) {
+LinkParameters scaled_link(LinkParameters link, const FittedFactors& factors) {
     for (Segment& segment : link.segments) {
         segment.latency = scaled(segment.latency, std::exp(factors[latency]));
         // As wide as the files may say a bandwidth is.
@@ -63,7 +63,7 @@ class Simulator {
     [[nodiscard]] std::size_t rows() const { return rows_; }
 
     // In ms, row by row.
-    [[nodiscard]] std::vector<double> predict(const LinkFactors& factors) const {
+    [[nodiscard]] std::vector<double> predict(const FittedFactors& factors) const {
         std::vector<double> ms;
         for (std::size_t i = 0; i < observed_.size(); ++i) {
             const ObservedSteps& steps = observed_[i];
@@ -83,7 +83,7 @@ class Simulator {
         return ms;
     }
 
-    [[nodiscard]] VectorXd residuals(const LinkFactors& factors) const {
+    [[nodiscard]] VectorXd residuals(const FittedFactors& factors) const {
         std::vector<double> ms;
         try {
             ms = predict(factors);
@@ -114,9 +114,9 @@ using Free = std::vector<Unknown>;  // those that are fitted; the others stay
 // What is solved for: the factors of computing and latency, and the inverse of the bandwidth's. A
 // step is piecewise linear in these (but for interference), so that each iteration within a piece
 // is exact. Signs do not matter, which keeps factors above zero.
-LinkFactors factors_of(const VectorXd& x, const Free& free) {
+FittedFactors factors_of(const VectorXd& x, const Free& free) {
     constexpr double furthest = 12;  // e^12, far beyond any machine, yet no overflow
-    LinkFactors factors{};
+    FittedFactors factors{};
     for (std::size_t i = 0; i < free.size(); ++i) {
         const double logarithm =
             std::log(std::max(std::abs(x[static_cast<Index>(i)]), std::exp(-furthest)));
@@ -257,7 +257,8 @@ void check(const std::vector<ObservedSteps>& observed) {
     }
 }
 
-void set_link_errors(LinkParameters& link, const LinkFactors& relative_error, double correlation) {
+void set_link_errors(LinkParameters& link, const FittedFactors& relative_error,
+                     double correlation) {
     for (LinkParameters& tier : link.tiers) {
         set_link_errors(tier, relative_error, correlation);
     }
@@ -303,9 +304,9 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
         minimum = best_machine(simulator, free);
         covariance = covariance_of(minimum);
     }
-    const LinkFactors factors = factors_of(minimum.unknowns, free);
+    const FittedFactors factors = factors_of(minimum.unknowns, free);
     const bool has_freedom = simulator.rows() > free.size();
-    LinkFactors relative_error{};
+    FittedFactors relative_error{};
     std::array<Index, parameter_count> column{-1, -1, -1};
     for (std::size_t i = 0; i < free.size(); ++i) {
         column[free[i]] = static_cast<Index>(i);
