@@ -34,7 +34,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::string_view measure_examples = R"(
-measure_examples:
+examples:
   bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
   bucketwise measure scenarios/transformer_small.json --ranks 2 --link-rate 1gbit -o measurements.jsonl
   bucketwise measure scenarios/transformer_small.json --ranks 2 --rounds 30 --resume -o measurements.jsonl

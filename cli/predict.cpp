@@ -29,7 +29,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::string_view predict_examples = R"(
-predict_examples:
+examples:
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/compare_ddp_async.json --bucket-cap 12MiB,24MiB --json -
   bucketwise predict scenarios/cs336_xl.json --set /cluster/ranks=8 --trace step.json
