@@ -23,8 +23,8 @@
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/link/link.h"
+#include "sim/link/link_input.h"
 #include "sim/link/link_json.h"
-#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {

@@ -16,7 +16,7 @@
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
 #include "sim/base/error.h"
-#include "sim/scenario/document_edit.h"
+#include "sim/link/link_input.h"
 
 namespace bucketwise {
 namespace {

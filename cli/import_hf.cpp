@@ -21,7 +21,7 @@
 #include "cli/shell/scenario_document.h"
 #include "import/hugging_face/hf_config.h"
 #include "sim/base/json_input.h"
-#include "sim/scenario/document_edit.h"
+#include "sim/link/link_input.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/model.h"
 

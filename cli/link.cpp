@@ -29,7 +29,6 @@
 #include "sim/link/network/chunk_engine.h"
 #include "sim/link/network/nccl_model.h"
 #include "sim/link/network/topology_cost.h"
-#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {
@@ -135,9 +134,8 @@ LinkRequest read_link_request(const std::string& file) {
         const JsonPlace cluster{&document.at("cluster"), file, "/cluster"};
         const JsonObject object(cluster, {"ranks", "ranks_per_node", "link", "stragglers"});
         request.group.ranks = read_integer(object.at("ranks"), 1, rank_numbers.highest);
-        if (const auto per_node = object.find("ranks_per_node")) {
-            request.group.ranks_per_node = read_integer(*per_node, 1, request.group.ranks);
-        }
+        object.read_optional("ranks_per_node", request.group.ranks_per_node, read_integer, 1,
+                             request.group.ranks);
         place = object.at("link");
         if (place.value->is_string()) {
             request.file = path_beside(file, place.value->get<std::string>());
@@ -261,21 +259,6 @@ LinkRequest requested_link(const po::variables_map& values, const std::string& f
     return request;
 }
 
-// The bytes that a rank must send at least, as a share of the buffer (nccl-tests, PERFORMANCE.md).
-double bus_factor(CollectiveKind kind, std::int64_t ranks) {
-    const double others = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-    switch (kind) {
-        case CollectiveKind::all_reduce:
-            return 2 * others;
-        case CollectiveKind::all_gather:
-        case CollectiveKind::reduce_scatter:
-            return others;
-        case CollectiveKind::broadcast:
-            break;
-    }
-    return 1;
-}
-
 struct MessageRun {
     CollectiveRun run;
     double seconds = 0;  // to simulate
@@ -329,8 +312,8 @@ ResultTable table_of(const LinkRequest& request) {
     }
     for (const Bytes size : request.sizes) {
         const Duration time = collective_time(request.kind, size, request.group, link);
-        const double bus = bus_factor(request.kind, request.group.ranks) *
-                           static_cast<double>(size.count) / std::max(to_us(time), 1e-6) / 1e3;
+        const double bus =
+            bus_gb_per_s(request.kind, size, request.group.ranks, std::max(to_us(time), 1e-6));
         std::vector<Cell> row{size.count, to_us(time), bus};
         if (nccl) {
             const std::vector<NcclEstimate> estimates =
@@ -399,8 +382,8 @@ ResultTable preset_table() {
             const auto us = [&](Bytes size) {
                 return to_us(collective_time(CollectiveKind::all_reduce, size, group, link));
             };
-            row.emplace_back(bus_factor(CollectiveKind::all_reduce, group.ranks) *
-                             static_cast<double>(large.count) / us(large) / 1e3);
+            row.emplace_back(
+                bus_gb_per_s(CollectiveKind::all_reduce, large, group.ranks, us(large)));
             latencies.emplace_back(us(small));
         }
         row.insert(row.end(), latencies.begin(), latencies.end());

@@ -24,6 +24,7 @@
 #include "hw/measure/measurer.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
 #include "sim/scenario/document_edit.h"
 

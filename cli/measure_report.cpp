@@ -11,6 +11,7 @@
 #include "hw/record/measurement.h"
 #include "sim/base/statistics.h"
 #include "sim/base/units.h"
+#include "sim/link/collective.h"
 
 namespace bucketwise {
 namespace {
@@ -21,13 +22,6 @@ void append_all(std::vector<double>& to, const std::vector<double>& from) {
 
 std::string milliseconds(double us) {
     return fmt::format("{:.2f}", us / 1e3);
-}
-
-// 2(p-1)/p of the message crosses each rank's link in a ring and in a direct all-reduce, as
-// nccl-tests counts its bus bandwidth.
-double bus_gb_per_s(Bytes size, std::int64_t ranks, double us) {
-    const double share = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-    return us > 0 ? share * static_cast<double>(size.count) / us / 1e3 : 0.0;
 }
 
 std::string environment_text(const std::vector<Measurement>& records) {
@@ -58,9 +52,11 @@ std::string all_reduce_text(const std::vector<Measurement>& records) {
                                    "message", "samples", "median ms", "bus GB/s", "spread");
     for (const auto& [size, samples] : by_size) {
         const double middle = median(samples);
-        text += fmt::format("  {:>10}  {:>8}  {:>12.3f}  {:>14.3f}  {:>5.1f} %\n", text_of(size),
-                            samples.size(), middle / 1e3, bus_gb_per_s(size, ranks, middle),
-                            100 * spread(samples));
+        text += fmt::format(
+            "  {:>10}  {:>8}  {:>12.3f}  {:>14.3f}  {:>5.1f} %\n", text_of(size), samples.size(),
+            middle / 1e3,
+            middle > 0 ? bus_gb_per_s(CollectiveKind::all_reduce, size, ranks, middle) : 0.0,
+            100 * spread(samples));
     }
     return text;
 }

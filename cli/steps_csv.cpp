@@ -1,13 +1,13 @@
 #include "cli/steps_csv.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "cli/shell/csv.h"
 #include "cli/shell/files.h"
 #include "sim/base/error.h"
 #include "sim/base/units.h"
@@ -15,20 +15,7 @@
 namespace bucketwise {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-    constexpr std::string_view blank = " \t\r\"";
-    const std::size_t begin = text.find_first_not_of(blank);
-    return begin == std::string_view::npos
-               ? std::string_view()
-               : text.substr(begin, text.find_last_not_of(blank) - begin + 1);
-}
-
-std::optional<double> number_in(std::string_view text) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc{} && end == text.data() + text.size();
-    return whole ? std::optional(value) : std::nullopt;
-}
+constexpr std::string_view blanks = " \t\r\"";
 
 struct Row {
     std::string_view first;
@@ -41,7 +28,7 @@ class Parser {
 
     void add(std::string_view line, std::size_t number) {
         place_ = fmt::format("{}:{}", file_, number);
-        const std::string_view text = trimmed(line);
+        const std::string_view text = trimmed(line, blanks);
         if (text.empty() || text.front() == '#') {
             return;
         }
@@ -73,7 +60,7 @@ class Parser {
             text.find(',', comma + 1) != std::string_view::npos) {
             fail("two values, a bucket cap in MiB and a time in ms", text);
         }
-        return {trimmed(text.substr(0, comma)), trimmed(text.substr(comma + 1))};
+        return {trimmed(text.substr(0, comma), blanks), trimmed(text.substr(comma + 1), blanks)};
     }
 
     void read_names(const Row& row) {

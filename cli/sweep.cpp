@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/shell/command_help.h"
+#include "cli/shell/csv.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
@@ -22,10 +23,10 @@
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "cli/varied_values.h"
+#include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/what_if.h"
-#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {
@@ -184,17 +185,6 @@ class RowFormat {
   private:
     static std::string json_text_of(const Json& value) {
         return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    }
-    // RFC 4180.
-    static std::string csv_text(const std::string& value) {
-        if (value.find_first_of(",\"\r\n") == std::string::npos) {
-            return value;
-        }
-        std::string quoted = "\"";
-        for (const char c : value) {
-            quoted += c == '"' ? "\"\"" : std::string(1, c);
-        }
-        return quoted + "\"";
     }
 
     bool is_csv_;

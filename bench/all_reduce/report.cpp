@@ -15,6 +15,7 @@
 #include "hw/record/environment.h"
 #include "sim/base/dtype.h"
 #include "sim/base/statistics.h"
+#include "sim/link/collective.h"
 
 namespace bucketwise {
 namespace {
@@ -373,8 +374,7 @@ double algorithm_gb_per_s(const AllReduceRow& row) {
 }
 
 double bus_gb_per_s(const AllReduceRow& row) {
-    const auto ranks = static_cast<double>(row.place.ranks);
-    return 2 * (ranks - 1) / ranks * algorithm_gb_per_s(row);
+    return bus_factor(CollectiveKind::all_reduce, row.place.ranks) * algorithm_gb_per_s(row);
 }
 
 std::string bench_allreduce_report(const AllReduceReport& report,

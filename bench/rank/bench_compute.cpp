@@ -126,9 +126,8 @@ std::string layers_text(const ComputeComparison& comparison, Arithmetic arithmet
         "\nlayer by layer against the fitted device ({:.2f} TFLOP/s {}, {:.1f} GB/s)\n"
         "median of |error| over operations {:.1f} %; the longest ten:\n"
         "  {:<44} {:>12} {:>12} {:>9}\n",
-        fit.device.peak(arithmetic), name_of(arithmetic),
-        static_cast<double>(fit.device.memory_bandwidth.count) / 1e9, 100 * fit.typical_residual,
-        "operation", "measured us", "fitted us", "error");
+        fit.device.peak(arithmetic), name_of(arithmetic), to_gb_per_s(fit.device.memory_bandwidth),
+        100 * fit.typical_residual, "operation", "measured us", "fitted us", "error");
     std::vector<ComparedOperation> longest = comparison.operations;
     std::stable_sort(longest.begin(), longest.end(),
                      [](const auto& a, const auto& b) { return a.measured_us > b.measured_us; });
@@ -197,8 +196,7 @@ std::string json_report(const ComputeComparison& comparison, Arithmetic arithmet
         document["device"] = {
             {"tflop_per_s", comparison.device->device.peak(arithmetic)},
             {"arithmetic", name_of(arithmetic)},
-            {"memory_gb_per_s",
-             static_cast<double>(comparison.device->device.memory_bandwidth.count) / 1e9},
+            {"memory_gb_per_s", to_gb_per_s(comparison.device->device.memory_bandwidth)},
             {"typical_residual", comparison.device->typical_residual}};
     }
     return json_text(document);

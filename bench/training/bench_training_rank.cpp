@@ -18,6 +18,7 @@
 #include "cli/shell/progress.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/replay_rules.h"
 #include "hw/record/environment.h"
 #include "hw/training/image_data.h"
 #include "hw/training/training_check.h"
@@ -44,12 +45,6 @@ std::int64_t bytes_on_wire(const Bucket& bucket, CommHook hook) {
     return hook == CommHook::none ? bucket.size.count : bucket.size.count / 2;
 }
 
-DType wire_dtype(CommHook hook) {
-    return hook == CommHook::none   ? DType::float32
-           : hook == CommHook::bf16 ? DType::bfloat16
-                                    : DType::float16;
-}
-
 // --- timing by itself ---
 
 // A sum is predicted from means, a median from medians: an interruption now and then moves the one
@@ -60,9 +55,7 @@ double reduced(const std::vector<double>& samples, Statistic statistic) {
     if (samples.empty()) {
         return 0;
     }
-    return statistic == Statistic::median ? median(samples)
-                                          : std::accumulate(samples.begin(), samples.end(), 0.0) /
-                                                static_cast<double>(samples.size());
+    return statistic == Statistic::median ? median(samples) : mean(samples);
 }
 
 std::vector<double> microseconds(const std::vector<Duration>& times) {
@@ -323,7 +316,7 @@ class TrainingJob {
         const std::unique_ptr<MessageDevice> messages = connection_->messages();
         for (const std::int64_t size : sizes) {
             show_(fmt::format("0 {} timing all-reduces of {} bytes", total_steps(), size));
-            const Message message{.size = Bytes{size}, .dtype = wire_dtype(hook)};
+            const Message message{.size = Bytes{size}, .dtype = wire_dtype(hook, DType::float32)};
             const std::int64_t iterations = std::max<std::int64_t>(iterations_for(Bytes{size}), 9);
             control().barrier();
             const AllReduceTrace trace = messages->all_reduce(message, iterations);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <variant>
 
-#include "calibrate/comparison/record_medians.h"
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
 #include "sim/engine/engine.h"
@@ -15,28 +14,8 @@ namespace {
 
 using ComputeRecords = std::vector<ComputeRecord>;
 
-// By operation, over rounds.
-std::vector<double> operation_medians(const ComputeRecords& records,
-                                      std::vector<double> ComputeRecord::*operations) {
-    return medians_of(records, [&](const ComputeRecord& record) -> const std::vector<double>& {
-        return record.*operations;
-    });
-}
-
-std::vector<Duration> durations(const std::vector<double>& us) {
-    std::vector<Duration> result;
-    for (const double time : us) {
-        result.push_back(duration_from_us(time));
-    }
-    return result;
-}
-
 std::vector<const ComputeRecord*> pointers_to(const ComputeRecords& records) {
-    std::vector<const ComputeRecord*> pointers;
-    for (const ComputeRecord& record : records) {
-        pointers.push_back(&record);
-    }
-    return pointers;
+    return transformed(records, [](const ComputeRecord& record) { return &record; });
 }
 
 // The scenario with the operations as they were measured one by one, and with what launching took.
@@ -46,9 +25,9 @@ Scenario with_operations(Scenario scenario, const ComputeRecords& records,
     workload.forward.reset();
     workload.backward.reset();
     workload.forward_operations =
-        durations(operation_medians(records, &ComputeRecord::forward_operations_us));
+        transformed(medians_of(records, &ComputeRecord::forward_operations_us), duration_from_us);
     workload.backward_operations =
-        durations(operation_medians(records, &ComputeRecord::backward_operations_us));
+        transformed(medians_of(records, &ComputeRecord::backward_operations_us), duration_from_us);
     if (!workload.device) {
         workload.device = Device{};
     }
@@ -58,8 +37,7 @@ Scenario with_operations(Scenario scenario, const ComputeRecords& records,
     workload.device->graph_launch =
         comparison.graph_launch ? comparison.graph_launch->time : Duration{0};
     scenario.step.cuda_graph = comparison.graph_launch.has_value();
-    scenario.step.optimizer = duration_from_us(
-        median_of(records, [](const ComputeRecord& record) { return record.optimizer_us; }));
+    scenario.step.optimizer = duration_from_us(median_of(records, &ComputeRecord::optimizer_us));
     scenario.sync = {};
     scenario.sync.strategy = Strategy::none;
     scenario.variation.reset();
@@ -68,11 +46,8 @@ Scenario with_operations(Scenario scenario, const ComputeRecords& records,
 
 // What the fitted device would take for each operation of a pass.
 std::vector<double> fitted_us(const Workload& workload, bool in_backward) {
-    std::vector<double> us;
-    for (const TimedOperation& operation : in_backward ? workload.backward : workload.forward) {
-        us.push_back(to_us(operation.device));
-    }
-    return us;
+    return transformed(in_backward ? workload.backward : workload.forward,
+                       [](const TimedOperation& operation) { return to_us(operation.device); });
 }
 
 void add_operations(const std::vector<TimedOperation>& operations, bool in_backward,
@@ -101,15 +76,10 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
     const StepInput input = step_input(measured);
     const Program program = build_program(input, settings_for(measured.sync), {});
     const StepTimes times = simulate_times(program);
-    const auto measured_us = [&](double ComputeRecord::*time) {
-        return median_of(records, [&](const ComputeRecord& record) { return record.*time; });
-    };
-    comparison.forward = {to_us(times.forward), measured_us(&ComputeRecord::forward_us)};
-    comparison.backward = {to_us(times.backward), measured_us(&ComputeRecord::backward_us)};
-    std::vector<double> steps_us;
-    for (const ComputeRecord& record : records) {
-        steps_us.push_back(record.samples_us.front());
-    }
+    comparison.forward = {to_us(times.forward), median_of(records, &ComputeRecord::forward_us)};
+    comparison.backward = {to_us(times.backward), median_of(records, &ComputeRecord::backward_us)};
+    const std::vector<double> steps_us =
+        transformed(records, [](const ComputeRecord& record) { return record.samples_us.front(); });
     comparison.step = {to_us(times.step()), median(steps_us)};
     comparison.noise = spread(steps_us);
     for (const Instruction& instruction : program.instructions) {
@@ -135,11 +105,11 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
         fitted_backward = fitted_us(fitted, true);
     }
     add_operations(input.workload.forward, false,
-                   operation_medians(records, &ComputeRecord::forward_launches_us), fitted_forward,
+                   medians_of(records, &ComputeRecord::forward_launches_us), fitted_forward,
                    comparison);
     add_operations(input.workload.backward, true,
-                   operation_medians(records, &ComputeRecord::backward_launches_us),
-                   fitted_backward, comparison);
+                   medians_of(records, &ComputeRecord::backward_launches_us), fitted_backward,
+                   comparison);
     return comparison;
 }
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <numeric>
 
+#include "sim/base/statistics.h"
+
 namespace bucketwise {
 namespace {
 
@@ -19,9 +21,9 @@ std::vector<double> mean_ranks(const std::vector<double>& values) {
         while (end < order.size() && values[order[end]] == values[order[begin]]) {
             ++end;
         }
-        const double mean = static_cast<double>(begin + end - 1) / 2;
+        const double mean_rank = static_cast<double>(begin + end - 1) / 2;
         for (std::size_t i = begin; i < end; ++i) {
-            ranks[order[i]] = mean;
+            ranks[order[i]] = mean_rank;
         }
         begin = end;
     }
@@ -29,9 +31,8 @@ std::vector<double> mean_ranks(const std::vector<double>& values) {
 }
 
 double correlation(const std::vector<double>& a, const std::vector<double>& b) {
-    const auto n = static_cast<double>(a.size());
-    const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / n;
-    const double mean_b = std::accumulate(b.begin(), b.end(), 0.0) / n;
+    const double mean_a = mean(a);
+    const double mean_b = mean(b);
     double covariance = 0;
     double variance_a = 0;
     double variance_b = 0;
@@ -44,6 +45,10 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
     return scale > 0 ? covariance / scale : 0.0;
 }
 
+double absolute_error(const ComparedPoint& point) {
+    return std::abs(relative_error(point));
+}
+
 }  // namespace
 
 double relative_error(const ComparedPoint& point) {
@@ -51,19 +56,12 @@ double relative_error(const ComparedPoint& point) {
 }
 
 double mean_absolute_percentage_error(const std::vector<ComparedPoint>& points) {
-    double sum = 0;
-    for (const ComparedPoint& point : points) {
-        sum += std::abs(relative_error(point));
-    }
-    return sum / static_cast<double>(points.size());
+    return mean(transformed(points, absolute_error));
 }
 
 double largest_absolute_error(const std::vector<ComparedPoint>& points) {
-    double largest = 0;
-    for (const ComparedPoint& point : points) {
-        largest = std::max(largest, std::abs(relative_error(point)));
-    }
-    return largest;
+    const std::vector<double> errors = transformed(points, absolute_error);
+    return *std::max_element(errors.begin(), errors.end());
 }
 
 double regret(const std::vector<ComparedPoint>& points) {
@@ -81,13 +79,8 @@ double regret(const std::vector<ComparedPoint>& points, std::size_t chosen) {
 }
 
 double rank_correlation(const std::vector<ComparedPoint>& points) {
-    std::vector<double> predicted;
-    std::vector<double> measured;
-    for (const ComparedPoint& point : points) {
-        predicted.push_back(point.predicted_step_ms);
-        measured.push_back(point.measured_step_ms);
-    }
-    return correlation(mean_ranks(predicted), mean_ranks(measured));
+    return correlation(mean_ranks(transformed(points, &ComparedPoint::predicted_step_ms)),
+                       mean_ranks(transformed(points, &ComparedPoint::measured_step_ms)));
 }
 
 }  // namespace bucketwise

@@ -1,4 +1,5 @@
-// How far predictions are from measurements, and what the decision they lead to costs.
+// Measures of a sweep over caps: how far predicted step times are from the measured ones, and what
+// the decision they lead to costs.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ double largest_absolute_error(const std::vector<ComparedPoint>& points);
 // chose what a full measurement would have chosen. Precondition: at least one point.
 double regret(const std::vector<ComparedPoint>& points);
 
-// The same of the point that was chosen, by whatever rule.
+// The regret of the point that was chosen, by whatever rule.
 double regret(const std::vector<ComparedPoint>& points, std::size_t chosen);
 
 // Spearman's rank correlation of predicted and measured times, ties sharing their mean rank; zero

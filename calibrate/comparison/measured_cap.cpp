@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "calibrate/comparison/record_medians.h"
 #include "sim/base/error.h"
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 namespace {
@@ -28,8 +28,7 @@ MeasuredCap summary_of(const StepRecords& records) {
         append(summary.step_us, record->samples_us);
         append(summary.free_communication_us, record->free_communication_us);
     }
-    summary.exposed_us =
-        median_of(records, [](const StepRecord* r) { return r->exposed_communication_us; });
+    summary.exposed_us = median_of(records, &StepRecord::exposed_communication_us);
     const auto of_first_rank = [&](double RankStep::*part) {
         return median_of(records, [&](const StepRecord* r) { return r->by_rank.front().*part; });
     };
@@ -39,13 +38,9 @@ MeasuredCap summary_of(const StepRecords& records) {
     summary.forward_us = of_first_rank(&RankStep::forward_us);
     summary.backward_us = of_first_rank(&RankStep::backward_us);
     summary.optimizer_us = of_first_rank(&RankStep::optimizer_us);
-    const auto by_collective = [&](std::vector<double> StepRecord::*us) {
-        return medians_of(
-            records, [us](const StepRecord* r) -> const auto& { return r->*us; });
-    };
-    summary.begin_us = by_collective(&StepRecord::collective_begin_us);
-    summary.end_us = by_collective(&StepRecord::collective_end_us);
-    summary.last_begin_us = by_collective(&StepRecord::collective_last_begin_us);
+    summary.begin_us = medians_of(records, &StepRecord::collective_begin_us);
+    summary.end_us = medians_of(records, &StepRecord::collective_end_us);
+    summary.last_begin_us = medians_of(records, &StepRecord::collective_last_begin_us);
     return summary;
 }
 

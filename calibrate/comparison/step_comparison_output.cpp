@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/comparison/step_comparison.h"
+#include "sim/base/json_output.h"
 #include "sim/report/prediction_json.h"
 
 namespace bucketwise {
@@ -43,17 +44,12 @@ Json point_json(const CapComparison& point) {
 }
 
 Json picture_json(const StepPicture& picture) {
-    const auto spans = [](const std::vector<PictureSpan>& all) {
-        Json json = Json::array();
-        for (const PictureSpan& span : all) {
-            json.push_back(
-                {{"what", span.what}, {"begin_ms", span.begin_ms}, {"end_ms", span.end_ms}});
-        }
-        return json;
+    const auto json = [](const PictureSpan& span) {
+        return Json{{"what", span.what}, {"begin_ms", span.begin_ms}, {"end_ms", span.end_ms}};
     };
     return {{"step_ms", picture.step_ms},
-            {"computing", spans(picture.computing)},
-            {"communicating", spans(picture.communicating)}};
+            {"computing", json_list(picture.computing, json)},
+            {"communicating", json_list(picture.communicating, json)}};
 }
 
 std::string marked(const Comparison& comparison, std::size_t i) {
@@ -127,16 +123,11 @@ std::string what_if_text(const Comparison& comparison) {
 }  // namespace
 
 Json to_json(const Comparison& comparison) {
-    Json points = Json::array();
-    for (const CapComparison& point : comparison.points) {
-        points.push_back(point_json(point));
-    }
-    Json what_if = Json::array();
-    for (const ChangedMachine& what : comparison.what_if) {
-        what_if.push_back({{"change", what.change},
-                           {"step_ms", what.step_ms},
-                           {"bucket_cap_mib", mib_or_null(what.cap)}});
-    }
+    const auto change_json = [](const ChangedMachine& what) {
+        return Json{{"change", what.change},
+                    {"step_ms", what.step_ms},
+                    {"bucket_cap_mib", mib_or_null(what.cap)}};
+    };
     const auto cap_of = [&](std::size_t i) {
         return mib_or_null(comparison.points[i].measured.cap);
     };
@@ -145,7 +136,7 @@ Json to_json(const Comparison& comparison) {
               {"ranks", comparison.ranks},
               {"machine", comparison.machine},
               {"command", comparison.command},
-              {"points", std::move(points)},
+              {"points", json_list(comparison.points, point_json)},
               {"predicted_best_mib", cap_of(comparison.chosen)},
               {"measured_best_mib", cap_of(comparison.fastest)},
               {"mape", comparison.mape},
@@ -158,15 +149,13 @@ Json to_json(const Comparison& comparison) {
               {"meets_error_goal", meets_error_goal(comparison)},
               {"meets_decision_goal",
                has_decision(comparison) ? Json(meets_decision_goal(comparison)) : Json(nullptr)},
-              {"what_if", std::move(what_if)},
+              {"what_if", json_list(comparison.what_if, change_json)},
               {"pictures",
                {{"bucket_cap_mib", cap_of(comparison.chosen)},
                 {"predicted", picture_json(comparison.predicted_picture)},
                 {"measured", picture_json(comparison.measured_picture)}}},
               {"notes", comparison.notes}};
-    if (comparison.shared_gpu) {
-        json["shared_gpu"] = true;
-    }
+    add_if(comparison.shared_gpu, json, "shared_gpu", true);
     return json;
 }
 

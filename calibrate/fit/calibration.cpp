@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
+#include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
 #include "sim/link/link_json.h"
 #include "sim/plan/strategy.h"
@@ -240,14 +241,6 @@ double rounded_us(Duration time) {
     return std::round(1e3 * to_us(time)) / 1e3;
 }
 
-Json times_us(const std::vector<Duration>& times) {
-    Json json = Json::array();
-    for (const Duration time : times) {
-        json.push_back(rounded_us(time));
-    }
-    return json;
-}
-
 double rounded_ms(Duration time) {
     return std::round(1e6 * to_ms(time)) / 1e6;
 }
@@ -255,22 +248,16 @@ double rounded_ms(Duration time) {
 Json device_json(const Device& device) {
     Json peaks = Json::object();
     for (const Arithmetic arithmetic : all_arithmetics) {
-        if (device.peak(arithmetic) > 0) {
-            peaks[std::string(name_of(arithmetic))] = device.peak(arithmetic);
-        }
+        const double peak = device.peak(arithmetic);
+        add_if(peak > 0, peaks, name_of(arithmetic), peak);
     }
-    Json json{
-        {"name", device.name},
-        {"peak_tflop_per_s", std::move(peaks)},
-        {"memory_bandwidth_gb_per_s", static_cast<double>(device.memory_bandwidth.count) / 1e9},
-        {"launch_us", to_us(device.launch)},
-        {"host_is_device", device.host_is_device}};
-    if (device.copy_launch) {
-        json["copy_launch_us"] = to_us(*device.copy_launch);
-    }
-    if (device.graph_launch > Duration{0}) {
-        json["graph_launch_us"] = to_us(device.graph_launch);
-    }
+    Json json{{"name", device.name},
+              {"peak_tflop_per_s", std::move(peaks)},
+              {"memory_bandwidth_gb_per_s", to_gb_per_s(device.memory_bandwidth)},
+              {"launch_us", to_us(device.launch)},
+              {"host_is_device", device.host_is_device}};
+    add_optional(json, "copy_launch_us", device.copy_launch, to_us);
+    add_if(device.graph_launch > Duration{0}, json, "graph_launch_us", to_us(device.graph_launch));
     return json;
 }
 
@@ -312,8 +299,8 @@ Json with_measured_computing(Json document, const ComputeFit& compute) {
     } else {
         workload.erase("forward_ms");
         workload.erase("backward_ms");
-        workload["forward_operations_us"] = times_us(compute.forward_operations);
-        workload["backward_operations_us"] = times_us(compute.backward_operations);
+        workload["forward_operations_us"] = json_list(compute.forward_operations, rounded_us);
+        workload["backward_operations_us"] = json_list(compute.backward_operations, rounded_us);
     }
     set_launches(workload, compute);
     Json& step = document["step"];
@@ -350,55 +337,46 @@ Json calibrated_scenario(Json document, const Calibration& calibration) {
 // --- what is behind it ---
 
 Json fit_json(const Calibration& calibration) {
-    Json points = Json::array();
-    for (std::size_t i = 0; i < calibration.link_fit.residuals.size(); ++i) {
-        const LinkResidual& residual = calibration.link_fit.residuals[i];
-        points.push_back({{"ranks", residual.point.ranks},
-                          {"bytes", residual.point.size.count},
-                          {"samples", residual.point.samples},
-                          {"median_us", residual.point.median_us},
-                          {"standard_error_us", residual.point.standard_error_us},
-                          {"fitted_us", residual.fitted_us},
-                          {"relative_residual", residual.relative()},
-                          {"segment", residual.segment},
-                          {"dropped", residual.dropped}});
-    }
-    Json slowdowns = Json::array();
-    for (const InterferencePoint& point : calibration.interference.points) {
-        slowdowns.push_back({{"bytes", point.size.count}, {"rounds", point.rounds}});
-        if (point.compute) {
-            slowdowns.back()["compute_slowdown"] = point.compute->factor;
-            slowdowns.back()["compute_standard_error"] = point.compute->error;
-        }
-        slowdowns.back()["communication_slowdown"] = point.communication.factor;
-        slowdowns.back()["communication_standard_error"] = point.communication.error;
-        const auto add = [&](const char* key, const auto& value) {
-            if (value) {
-                slowdowns.back()[key] = *value;
-            }
-        };
-        add("ctas", point.ctas);
-        add("products_slowdown", point.apart.products);
-        add("rest_slowdown", point.apart.rest);
-    }
-    Json json{{"link", link_json(calibration.link)},
-              {"all_reduce", std::move(points)},
-              {"interference", std::move(slowdowns)},
-              {"warnings", calibration.warnings}};
-    const auto add_host_cost = [&](const char* name, const std::optional<HostCost>& cost) {
-        if (cost) {
-            json["host"][name] = {{"median_us", to_us(cost->time)},
-                                  {"interquartile_share", cost->spread}};
-        }
+    const auto point_json = [](const LinkResidual& residual) {
+        return Json{{"ranks", residual.point.ranks},
+                    {"bytes", residual.point.size.count},
+                    {"samples", residual.point.samples},
+                    {"median_us", residual.point.median_us},
+                    {"standard_error_us", residual.point.standard_error_us},
+                    {"fitted_us", residual.fitted_us},
+                    {"relative_residual", residual.relative()},
+                    {"segment", residual.segment},
+                    {"dropped", residual.dropped}};
     };
-    add_host_cost("issue", calibration.host_issue);
+    const auto slowdown_json = [](const InterferencePoint& point) {
+        Json json{{"bytes", point.size.count},
+                  {"rounds", point.rounds},
+                  {"communication_slowdown", point.communication.factor},
+                  {"communication_standard_error", point.communication.error}};
+        if (point.compute) {
+            json["compute_slowdown"] = point.compute->factor;
+            json["compute_standard_error"] = point.compute->error;
+        }
+        add_optional(json, "ctas", point.ctas);
+        add_optional(json, "products_slowdown", point.apart.products);
+        add_optional(json, "rest_slowdown", point.apart.rest);
+        return json;
+    };
+    Json json{{"link", link_json(calibration.link)},
+              {"all_reduce", json_list(calibration.link_fit.residuals, point_json)},
+              {"interference", json_list(calibration.interference.points, slowdown_json)},
+              {"warnings", calibration.warnings}};
+    const auto cost_json = [](const HostCost& cost) {
+        return Json{{"median_us", to_us(cost.time)}, {"interquartile_share", cost.spread}};
+    };
+    Json host = Json::object();
+    add_optional(host, "issue", calibration.host_issue, cost_json);
     if (calibration.compute) {
-        add_host_cost("launch", calibration.compute->launch);
-        add_host_cost("graph_launch", calibration.compute->graph_launch);
+        add_optional(host, "launch", calibration.compute->launch, cost_json);
+        add_optional(host, "graph_launch", calibration.compute->graph_launch, cost_json);
     }
-    if (calibration.shared_gpu) {
-        json["shared_gpu"] = true;
-    }
+    add_unless_empty(json, "host", host);
+    add_if(calibration.shared_gpu, json, "shared_gpu", true);
     if (calibration.device) {
         json["device"] = device_json(calibration.device->device);
         json["device"]["compute_standard_error"] = calibration.device->compute_error;

@@ -14,12 +14,12 @@ std::string segment_text(const LinkParameters& link) {
     for (std::size_t i = 0; i < link.segments.size(); ++i) {
         const Segment& segment = link.segments[i];
         const SegmentErrors errors = segment.errors.value_or(SegmentErrors{});
-        text += fmt::format(
-            "  {:<24} {:>10.2f} ± {:<8.2f} {:>10.4f} ± {:.4f}\n",
-            segment.up_to ? fmt::format("up to {} bytes", segment.up_to->count)
-                          : std::string(i == 0 ? "all messages" : "larger messages"),
-            to_us(segment.latency), errors.latency_us,
-            static_cast<double>(segment.bandwidth.count) / 1e9, errors.bandwidth_gb_per_s);
+        text +=
+            fmt::format("  {:<24} {:>10.2f} ± {:<8.2f} {:>10.4f} ± {:.4f}\n",
+                        segment.up_to ? fmt::format("up to {} bytes", segment.up_to->count)
+                                      : std::string(i == 0 ? "all messages" : "larger messages"),
+                        to_us(segment.latency), errors.latency_us, to_gb_per_s(segment.bandwidth),
+                        errors.bandwidth_gb_per_s);
     }
     return text;
 }
@@ -139,8 +139,7 @@ std::string compute_text(const ComputeFit& fit) {
                             host_text(*fit.graph_launch));
     }
     if (fit.copy_bandwidth) {
-        text += fmt::format("  copies of buckets: {:.1f} GB/s\n",
-                            static_cast<double>(fit.copy_bandwidth->count) / 1e9);
+        text += fmt::format("  copies of buckets: {:.1f} GB/s\n", to_gb_per_s(*fit.copy_bandwidth));
     }
     return text + fmt::format(
                       "  varies by (standard deviation): a step's computing {:.1f} %, each "
@@ -158,8 +157,8 @@ std::string device_text(const DeviceFit& fit) {
         "  device: {:.4g} Tflop/s ± {:.1f} % ({} operations), {:.4g} GB/s ± {:.1f} % ({}), launch "
         "{:.2f} us; typically {:.0f} % off for a single operation\n",
         tflop_per_s, 100 * fit.compute_error, fit.compute_bound,
-        static_cast<double>(fit.device.memory_bandwidth.count) / 1e9, 100 * fit.memory_error,
-        fit.memory_bound, to_us(fit.device.launch), 100 * fit.typical_residual);
+        to_gb_per_s(fit.device.memory_bandwidth), 100 * fit.memory_error, fit.memory_bound,
+        to_us(fit.device.launch), 100 * fit.typical_residual);
 }
 
 }  // namespace

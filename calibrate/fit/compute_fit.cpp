@@ -55,7 +55,7 @@ std::vector<double> slowest_by_round(const std::vector<Round>& rounds, Value val
     return by_round;
 }
 
-// Of the median round.
+// The slowest rank's value in the median round.
 template <typename Value>
 double slowest(const std::vector<Round>& rounds, Value value) {
     return median(slowest_by_round(rounds, value));
@@ -90,11 +90,8 @@ std::vector<double> slowest_ends(const std::vector<Round>& rounds) {
             by_operation[i].push_back(latest[i]);
         }
     }
-    std::vector<double> ends;
-    for (const std::vector<double>& operation : by_operation) {
-        ends.push_back(median(operation));
-    }
-    return ends;
+    return transformed(by_operation,
+                       [](const std::vector<double>& operation) { return median(operation); });
 }
 
 // When the last of operations that end at `ends`, if each follows the one before, would end were
@@ -183,7 +180,7 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input
         1e6));
 }
 
-// Of operations on their own: what is left once the whole step's variation is taken out. Those
+// How single operations vary once the whole step's variation is taken out. Counted are those
 // that take a two hundredth of the step or more; shorter ones vary most and matter least.
 double operation_spread(const std::vector<Round>& rounds) {
     constexpr double worth = 0.005;

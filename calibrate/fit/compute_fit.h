@@ -24,15 +24,15 @@ struct HostCost {
 // Precondition (asserted): samples.
 HostCost host_cost(const std::vector<double>& samples_us);
 
-// Of every operation of every record; nothing if none was launched by itself.
+// What launching one operation takes, from all records; nothing if none was launched by itself.
 std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records);
-// Of every record's step as one CUDA graph; nothing if none ran as one.
+// What launching a step as one CUDA graph takes; nothing if none ran as one.
 std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*>& records);
 
 struct ComputeFit {
-    // Of a micro-step. Operation i ends when, in the median round, the last rank has finished it:
-    // an all-reduce waits for that one. Scaled so that all micro-steps together, with what the host
-    // takes to launch, last as long as they did.
+    // The operations of a micro-step. Operation i ends when, in the median round, the last rank has
+    // finished it: an all-reduce waits for that one. Scaled so that all micro-steps together, with
+    // what the host takes to launch, last as long as they did.
     std::vector<Duration> forward_operations;
     std::vector<Duration> backward_operations;
     std::vector<Duration> ready;  // by gradient, from the start of backward

@@ -14,14 +14,14 @@
 namespace bucketwise {
 namespace {
 
-constexpr double least_error = 0.005;  // of a factor; rounds of one machine agree too well
+constexpr double least_factor_error = 0.005;  // of a factor; rounds of one machine agree too well
 constexpr double largest_slowdown = 100;
 
 double sum(const std::vector<double>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Of all rounds and ranks together.
+// Operations alone and disturbed, summed over all rounds and ranks.
 struct Alone {
     double us = 0;
     double disturbed_us = 0;
@@ -62,20 +62,19 @@ std::map<Bytes, Factors> factors_by_size(const Records& records) {
         const ContentionRecord& record = *one;
         Factors& factors = by_size[record.size];
         add_apart(record, factors);
-        // Of all ranks together. Where no operation counted, there is nothing to compare.
+        // All ranks together. Where no operation counted, there is nothing to compare.
         const double alone = sum(record.compute_alone_us);
         if (alone > 0) {
             factors.compute.push_back(sum(record.compute_disturbed_us) / alone);
         }
-        const double mean = sum(record.allreduce_disturbed_us) /
-                            static_cast<double>(record.allreduce_disturbed_us.size());
-        factors.communication.push_back(mean / median(record.allreduce_alone_us));
+        factors.communication.push_back(mean(record.allreduce_disturbed_us) /
+                                        median(record.allreduce_alone_us));
     }
     return by_size;
 }
 
 MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
-    return {median(factors), std::max(standard_error_of_median(factors), least_error)};
+    return {median(factors), std::max(standard_error_of_median(factors), least_factor_error)};
 }
 
 InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Factors& factors) {
@@ -106,7 +105,7 @@ struct Mean {
     double chi_squared = 0;
 };
 
-// Of none: 1, without error.
+// Without any slowdowns: 1, without error.
 Mean weighted_mean(const std::vector<MeasuredSlowdown>& slowdowns) {
     if (slowdowns.empty()) {
         return {};
@@ -153,7 +152,7 @@ std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const
     return points;
 }
 
-// Of points with as many thread blocks.
+// What points with as many thread blocks say.
 std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
                                              std::size_t most_segments) {
     std::vector<MeasuredSlowdown> of_compute;

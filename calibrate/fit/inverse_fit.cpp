@@ -15,6 +15,7 @@
 
 #include "calibrate/fit/multi_start.h"
 #include "sim/base/error.h"
+#include "sim/base/json_output.h"
 #include "sim/link/link_json.h"
 #include "sim/predict/prediction.h"
 
@@ -28,14 +29,13 @@ using Eigen::VectorXd;
 // Logarithms of the factors.
 enum Unknown : std::size_t { computing, bandwidth, latency };
 constexpr std::size_t parameter_count = 3;
-using Factors = std::array<double, parameter_count>;  // 0: as the scenario has it
+using FittedFactors = std::array<double, parameter_count>;  // 0: as the scenario has it
 
-LinkParameters scaled_link(LinkParameters link, const Factors& factors) {
+LinkParameters scaled_link(LinkParameters link, const FittedFactors& factors) {
     for (Segment& segment : link.segments) {
         segment.latency = scaled(segment.latency, std::exp(factors[latency]));
         // As wide as the files may say a bandwidth is.
-        const double gb_per_s =
-            static_cast<double>(segment.bandwidth.count) / 1e9 * std::exp(factors[bandwidth]);
+        const double gb_per_s = to_gb_per_s(segment.bandwidth) * std::exp(factors[bandwidth]);
         segment.bandwidth = bandwidth_from_gb_per_s(std::clamp(gb_per_s, 1e-6, 1e6));
     }
     for (LinkParameters& tier : link.tiers) {
@@ -63,7 +63,7 @@ class Simulator {
     [[nodiscard]] std::size_t rows() const { return rows_; }
 
     // In ms, row by row.
-    [[nodiscard]] std::vector<double> predict(const Factors& factors) const {
+    [[nodiscard]] std::vector<double> predict(const FittedFactors& factors) const {
         std::vector<double> ms;
         for (std::size_t i = 0; i < observed_.size(); ++i) {
             const ObservedSteps& steps = observed_[i];
@@ -83,7 +83,7 @@ class Simulator {
         return ms;
     }
 
-    [[nodiscard]] VectorXd residuals(const Factors& factors) const {
+    [[nodiscard]] VectorXd residuals(const FittedFactors& factors) const {
         std::vector<double> ms;
         try {
             ms = predict(factors);
@@ -114,9 +114,9 @@ using Free = std::vector<Unknown>;  // those that are fitted; the others stay
 // What is solved for: the factors of computing and latency, and the inverse of the bandwidth's. A
 // step is piecewise linear in these (but for interference), so that each iteration within a piece
 // is exact. Signs do not matter, which keeps factors above zero.
-Factors factors_of(const VectorXd& x, const Free& free) {
+FittedFactors factors_of(const VectorXd& x, const Free& free) {
     constexpr double furthest = 12;  // e^12, far beyond any machine, yet no overflow
-    Factors factors{};
+    FittedFactors factors{};
     for (std::size_t i = 0; i < free.size(); ++i) {
         const double logarithm =
             std::log(std::max(std::abs(x[static_cast<Index>(i)]), std::exp(-furthest)));
@@ -169,7 +169,7 @@ VectorXd widened_for_other_minima(const Minimum& minimum, const MatrixXd& covari
     return wider;
 }
 
-// Of the logarithms of the free parameters, which are relative errors.
+// The covariance of the free parameters' logarithms: their roots are relative errors.
 MatrixXd covariance_of(const Minimum& minimum) {
     const Index rows = minimum.residuals.size();
     const Index columns = minimum.unknowns.size();
@@ -201,7 +201,7 @@ double value_of(const ObservedSteps& first, Unknown parameter) {
         link.segments.empty() ? link.tiers.at(1).segments.back() : link.segments.back();
     switch (parameter) {
         case bandwidth:
-            return static_cast<double>(segment.bandwidth.count) / 1e9;
+            return to_gb_per_s(segment.bandwidth);
         case latency:
             return to_us(segment.latency);
         case computing:
@@ -257,16 +257,16 @@ void check(const std::vector<ObservedSteps>& observed) {
     }
 }
 
-void set_link_errors(LinkParameters& link, const Factors& relative_error, double correlation) {
+void set_link_errors(LinkParameters& link, const FittedFactors& relative_error,
+                     double correlation) {
     for (LinkParameters& tier : link.tiers) {
         set_link_errors(tier, relative_error, correlation);
     }
     for (Segment& segment : link.segments) {
         segment.errors = SegmentErrors{
             .latency_us = std::min(relative_error[latency] * to_us(segment.latency), 1e6),
-            .bandwidth_gb_per_s = std::min(
-                relative_error[bandwidth] * static_cast<double>(segment.bandwidth.count) / 1e9,
-                1e6),
+            .bandwidth_gb_per_s =
+                std::min(relative_error[bandwidth] * to_gb_per_s(segment.bandwidth), 1e6),
             .correlation = std::clamp(correlation, -1.0, 1.0)};
     }
 }
@@ -304,9 +304,9 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
         minimum = best_machine(simulator, free);
         covariance = covariance_of(minimum);
     }
-    const Factors factors = factors_of(minimum.unknowns, free);
+    const FittedFactors factors = factors_of(minimum.unknowns, free);
     const bool has_freedom = simulator.rows() > free.size();
-    Factors relative_error{};
+    FittedFactors relative_error{};
     std::array<Index, parameter_count> column{-1, -1, -1};
     for (std::size_t i = 0; i < free.size(); ++i) {
         column[free[i]] = static_cast<Index>(i);
@@ -368,12 +368,10 @@ void scale_list(Json& object, const char* key, double factor) {
 // One by one, as totals would lose what the host takes to launch each. Where the host is the device
 // the time of an operation contains that.
 Json times_us(const Workload& workload, const std::vector<TimedOperation>& pass, double factor) {
-    Json times = Json::array();
-    for (const TimedOperation& operation : pass) {
+    return json_list(pass, [&](const TimedOperation& operation) {
         const Duration launch = workload.host_is_device ? operation.host : Duration{0};
-        times.push_back(factor * to_us(operation.device) + to_us(launch));
-    }
-    return times;
+        return factor * to_us(operation.device) + to_us(launch);
+    });
 }
 
 }  // namespace

@@ -107,8 +107,8 @@ class Collector {
         }
     }
 
-    // Of one run, but that `bucketwise bench allreduce`, which replays no scenario, has several
-    // numbers of ranks in one file.
+    // All must be of one run, but `bucketwise bench allreduce`, which replays no scenario, has
+    // several numbers of ranks in one file.
     void check_all_reduce(const Transport& transport, const Line& line) {
         const bool is_bench = run_.environment && run_.environment->scenario.empty();
         if (!is_bench) {

@@ -45,7 +45,7 @@ struct AllReduceSamples {
     bool operator==(const AllReduceSamples&) const = default;
 };
 
-// Of all runs, sorted by ranks and size.
+// The all-reduces of all runs together, sorted by ranks and size.
 std::vector<AllReduceSamples> all_reduce_samples(const std::vector<MeasuredRun>& runs);
 
 }  // namespace bucketwise

@@ -36,6 +36,42 @@ std::vector<std::string> values_in(const std::string& line) {
 
 }  // namespace
 
+std::vector<std::string> split_at_commas(const std::string& text) {
+    std::vector<std::string> parts;
+    std::size_t begin = 0;
+    while (begin <= text.size()) {
+        const std::size_t comma = std::min(text.find(',', begin), text.size());
+        parts.push_back(text.substr(begin, comma - begin));
+        begin = comma + 1;
+    }
+    return parts;
+}
+
+std::string_view trimmed(std::string_view text, std::string_view blanks) {
+    const std::size_t begin = text.find_first_not_of(blanks);
+    return begin == std::string_view::npos
+               ? std::string_view()
+               : text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+std::optional<double> number_in(std::string_view text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc{} && end == text.data() + text.size();
+    return whole ? std::optional(value) : std::nullopt;
+}
+
+std::string csv_text(const std::string& value) {
+    if (value.find_first_of(",\"\n\r") == std::string::npos) {
+        return value;
+    }
+    std::string quoted = "\"";
+    for (const char c : value) {
+        quoted += c == '"' ? "\"\"" : std::string(1, c);
+    }
+    return quoted + '"';
+}
+
 CsvFile CsvFile::read(const std::string& path) {
     return parse(read_text_file(path), path);
 }
@@ -91,13 +127,11 @@ const std::string& CsvFile::text(std::size_t row, std::string_view column) const
 
 double CsvFile::number(std::size_t row, std::string_view column) const {
     const std::string& value = text(row, column);
-    double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc{} || end != value.data() + value.size()) {
-        throw InputError(place(rows_[row]), "", fmt::format("a number of {}", column),
-                         "\"" + value + "\"");
+    if (const std::optional<double> number = number_in(value)) {
+        return *number;
     }
-    return number;
+    throw InputError(place(rows_[row]), "", fmt::format("a number of {}", column),
+                     "\"" + value + "\"");
 }
 
 std::string CsvFile::place(const Row& row) const {

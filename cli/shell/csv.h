@@ -1,12 +1,27 @@
-// A CSV file that a user names, read as lines of named values.
+// Values separated by commas: lists, and CSV files that a user names, read as lines of named
+// values.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace bucketwise {
+
+// The parts between commas; empty ones too.
+std::vector<std::string> split_at_commas(const std::string& text);
+
+// `text` without any of `blanks` at its ends.
+std::string_view trimmed(std::string_view text, std::string_view blanks = " ");
+
+// None: the text is not a number, or more than one.
+std::optional<double> number_in(std::string_view text);
+
+// A value as a CSV file has it: in quotes where it holds a comma, a quote or the end of a line
+// (RFC 4180).
+std::string csv_text(const std::string& value);
 
 class CsvFile {
   public:

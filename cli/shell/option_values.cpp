@@ -32,17 +32,6 @@ std::optional<std::string> first_typed(const po::variables_map& values,
     return found == options.end() ? std::nullopt : std::optional<std::string>(*found);
 }
 
-std::vector<std::string> split_at_commas(const std::string& text) {
-    std::vector<std::string> parts;
-    std::size_t begin = 0;
-    while (begin <= text.size()) {
-        const std::size_t comma = std::min(text.find(',', begin), text.size());
-        parts.push_back(text.substr(begin, comma - begin));
-        begin = comma + 1;
-    }
-    return parts;
-}
-
 std::int64_t whole_number(const std::string& text, const std::string& option, WholeNumbers range) {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -10,6 +10,7 @@
 
 #include <boost/program_options.hpp>
 
+#include "cli/shell/csv.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -33,9 +34,6 @@ bool is_typed(const boost::program_options::variables_map& values, const char* o
 // The first of them that was typed.
 std::optional<std::string> first_typed(const boost::program_options::variables_map& values,
                                        std::initializer_list<const char*> options);
-
-// The parts between commas; empty ones too.
-std::vector<std::string> split_at_commas(const std::string& text);
 
 // The one of `choices` that name_of() calls `text`. Throws InputError that lists them all.
 template <typename Choices>

@@ -7,7 +7,8 @@
 
 namespace bucketwise {
 
-// Of a measurement: "DONE TOTAL TEXT", as rank 0 reports it, becomes a bar with the time left.
+// How far a measurement is: "DONE TOTAL TEXT", as rank 0 reports it, becomes a bar with the time
+// left.
 class MeasureProgress {
   public:
     MeasureProgress();

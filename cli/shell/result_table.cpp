@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/shell/csv.h"
 #include "cli/shell/files.h"
 #include "sim/base/invariant.h"
 
@@ -39,20 +40,9 @@ std::string text_of(const Cell& cell, int decimals) {
         cell);
 }
 
-std::string quoted(const std::string& text) {
-    if (text.find_first_of(",\"\n\r") == std::string::npos) {
-        return text;
-    }
-    std::string result = "\"";
-    for (const char c : text) {
-        result += c == '"' ? "\"\"" : std::string(1, c);
-    }
-    return result + '"';
-}
-
 std::string csv_of(const Cell& cell) {
     return std::visit(Overloaded{[](std::monostate) { return std::string(); },
-                                 [](const std::string& text) { return quoted(text); },
+                                 [](const std::string& text) { return csv_text(text); },
                                  [](std::int64_t number) { return fmt::format("{}", number); },
                                  [](double number) {
                                      return std::isfinite(number) ? fmt::format("{:.9g}", number)
@@ -144,7 +134,7 @@ std::string text_report(const ResultTable& table) {
 std::string csv_report(const ResultTable& table) {
     std::string text;
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
-        text += (i > 0 ? "," : "") + quoted(table.columns[i].key);
+        text += (i > 0 ? "," : "") + csv_text(table.columns[i].key);
     }
     text += '\n';
     for (const auto& row : table.rows) {

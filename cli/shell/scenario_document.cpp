@@ -13,6 +13,7 @@
 #include "cli/shell/shipped_files.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/link/link_input.h"
 #include "sim/link/link_presets.h"
 #include "sim/scenario/document_edit.h"
 

@@ -9,7 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "cli/shell/csv.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -22,13 +24,6 @@ constexpr std::array<std::pair<std::string_view, double>, 7> units{{{"B", 1},
                                                                     {"MiB", 1024.0 * 1024},
                                                                     {"GiB", 1024.0 * 1024 * 1024}}};
 constexpr double largest_bytes = 1125899906842624.0;  // 2^50, as in scenario files
-
-std::string_view trimmed(std::string_view text) {
-    const std::size_t first = text.find_first_not_of(' ');
-    const std::size_t last = text.find_last_not_of(' ');
-    return first == std::string_view::npos ? std::string_view{}
-                                           : text.substr(first, last - first + 1);
-}
 
 }  // namespace
 
@@ -67,14 +62,8 @@ std::string text_of(Bytes size) {
 }
 
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option) {
-    std::vector<Bytes> sizes;
-    std::size_t begin = 0;
-    while (begin <= text.size()) {
-        const std::size_t comma = std::min(text.find(',', begin), text.size());
-        sizes.push_back(parse_size(text.substr(begin, comma - begin), option));
-        begin = comma + 1;
-    }
-    return sizes;
+    return transformed(split_at_commas(text),
+                       [&](const std::string& part) { return parse_size(part, option); });
 }
 
 }  // namespace bucketwise

@@ -13,11 +13,11 @@ namespace bucketwise {
 // cap. Throws InputError that names `option`.
 Bytes parse_size(const std::string& text, const std::string& option);
 
-// Sizes separated by commas.
 // For people: in the largest of B, KiB, MiB and GiB that leaves at least 1, with at most two
 // decimals.
 std::string text_of(Bytes size);
 
+// Sizes separated by commas.
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option);
 
 }  // namespace bucketwise

@@ -11,8 +11,8 @@
 
 #include "hw/compute/elements.h"
 #include "hw/compute/gradient_pattern.h"
-#include "hw/compute/upper_median.h"
 #include "hw/cpu/blas.h"
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 namespace {

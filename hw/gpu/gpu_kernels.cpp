@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "hw/compute/gradient_pattern.h"
-#include "hw/compute/upper_median.h"
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 namespace {

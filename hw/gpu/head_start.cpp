@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "hw/compute/upper_median.h"
 #include "hw/gpu/kernels/kernels.h"
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 

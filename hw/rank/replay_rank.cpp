@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "hw/compute/gradient_pattern.h"
-#include "hw/compute/upper_median.h"
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 
@@ -137,11 +137,7 @@ std::vector<Duration> ReplayRank::backward_alone() {
             samples[i].push_back(times[i]);
         }
     }
-    std::vector<Duration> medians;
-    for (std::vector<Duration>& of_operation : samples) {
-        medians.push_back(upper_median(std::move(of_operation)));
-    }
-    return medians;
+    return transformed(samples, upper_median<Duration>);
 }
 
 }  // namespace bucketwise

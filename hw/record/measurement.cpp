@@ -4,36 +4,22 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/json_input.h"
+#include "sim/base/json_output.h"
 #include "sim/link/link.h"
 
 namespace bucketwise {
 namespace {
 
-// --- writing
-// --------------------------------------------------------------------------------------
+// --- writing ---
 
 // What most measurements do not have is left out of their records.
-void add_shared_gpu(Json& json, bool shared_gpu) {
-    if (shared_gpu) {
-        json["shared_gpu"] = true;
-    }
-}
-
 void add_transport(Json& json, const Transport& transport) {
     json["backend"] = transport.backend;
     json["algorithm"] = transport.algorithm;
     json["implementation"] = transport.implementation;
     json["ranks"] = transport.ranks;
-    add_shared_gpu(json, transport.shared_gpu);
-    if (transport.ctas) {
-        json["ctas"] = *transport.ctas;
-    }
-}
-
-void add_time(Json& json, const char* key, const std::optional<double>& time) {
-    if (time) {
-        json[key] = *time;
-    }
+    add_if(transport.shared_gpu, json, "shared_gpu", true);
+    add_optional(json, "ctas", transport.ctas);
 }
 
 Json with_kind(const char* kind) {
@@ -52,9 +38,7 @@ Json json_of(const EnvironmentRecord& record) {
     json["compiler"] = record.machine.compiler;
     json["gpu_libraries"] = record.machine.gpu_libraries;
     json["scheduling"] = record.machine.scheduling;
-    if (!record.gpu.empty()) {
-        json["gpu"] = record.gpu;
-    }
+    add_unless_empty(json, "gpu", record.gpu);
     json["libraries"] = record.libraries;
     json["hosts"] = record.hosts;
     json["link_rate"] = record.link_rate.empty() ? Json(nullptr) : Json(record.link_rate);
@@ -76,12 +60,8 @@ Json json_of(const AllReduceRecord& record) {
     json["samples_us"] = record.samples_us;
     json["largest_difference"] = record.largest_difference;
     json["peak_memory_bytes"] = record.peak_memory_bytes;
-    if (!record.issue_us.empty()) {
-        json["issue_us"] = record.issue_us;
-    }
-    if (record.memory_before_bytes) {
-        json["memory_before_bytes"] = *record.memory_before_bytes;
-    }
+    add_unless_empty(json, "issue_us", record.issue_us);
+    add_optional(json, "memory_before_bytes", record.memory_before_bytes);
     return json;
 }
 
@@ -89,7 +69,7 @@ Json json_of(const ComputeRecord& record) {
     Json json = with_kind("compute");
     json["backend"] = record.backend;
     json["ranks"] = record.ranks;
-    add_shared_gpu(json, record.shared_gpu);
+    add_if(record.shared_gpu, json, "shared_gpu", true);
     json["rank"] = record.rank;
     json["round"] = record.round;
     json["samples_us"] = record.samples_us;
@@ -104,8 +84,8 @@ Json json_of(const ComputeRecord& record) {
         json["forward_launches_us"] = record.forward_launches_us;
         json["backward_launches_us"] = record.backward_launches_us;
     }
-    add_time(json, "copies_us", record.copies_us);
-    add_time(json, "graph_launch_us", record.graph_launch_us);
+    add_optional(json, "copies_us", record.copies_us);
+    add_optional(json, "graph_launch_us", record.graph_launch_us);
     return json;
 }
 
@@ -138,18 +118,12 @@ Json json_of(const StepRecord& record) {
     json["strategy"] = record.strategy;
     json["bucket_cap_mib"] = record.cap ? Json(to_mib(*record.cap)) : Json(nullptr);
     json["is_default"] = record.is_default;
-    json["bucket_bytes"] = Json::array();
-    for (const Bytes size : record.bucket_bytes) {
-        json["bucket_bytes"].push_back(size.count);
-    }
+    json["bucket_bytes"] = json_list(record.bucket_bytes, byte_count);
     json["round"] = record.round;
     json["samples_us"] = record.samples_us;
     json["free_communication_us"] = record.free_communication_us;
     json["exposed_communication_us"] = record.exposed_communication_us;
-    json["by_rank"] = Json::array();
-    for (const RankStep& step : record.by_rank) {
-        json["by_rank"].push_back(json_of(step));
-    }
+    json["by_rank"] = json_list(record.by_rank, [](const RankStep& step) { return json_of(step); });
     json["collective_begin_us"] = record.collective_begin_us;
     json["collective_end_us"] = record.collective_end_us;
     json["collective_last_begin_us"] = record.collective_last_begin_us;
@@ -157,8 +131,7 @@ Json json_of(const StepRecord& record) {
     return json;
 }
 
-// --- reading
-// --------------------------------------------------------------------------------------
+// --- reading ---
 
 constexpr double longest_us = 8e11;  // nine days: in picoseconds ten times as much still fits
 constexpr std::int64_t most = std::int64_t{1} << 50;
@@ -201,20 +174,13 @@ std::vector<std::string> read_texts(const JsonPlace& place) {
     return read_list(place, read_text);
 }
 
-bool read_shared_gpu(const JsonObject& object) {
-    const auto shared = object.find("shared_gpu");
-    return shared && read_boolean(*shared);
-}
-
 Transport read_transport(const JsonObject& object) {
     Transport transport{.backend = read_text(object.at("backend")),
                         .algorithm = read_text(object.at("algorithm")),
                         .implementation = read_text(object.at("implementation")),
-                        .ranks = read_integer(object.at("ranks"), 1, 1'000'000),
-                        .shared_gpu = read_shared_gpu(object)};
-    if (const auto ctas = object.find("ctas")) {
-        transport.ctas = read_integer(*ctas, 1, most_thread_blocks);
-    }
+                        .ranks = read_integer(object.at("ranks"), 1, 1'000'000)};
+    object.read_optional("shared_gpu", transport.shared_gpu, read_boolean);
+    object.read_optional("ctas", transport.ctas, read_integer, 1, most_thread_blocks);
     return transport;
 }
 
@@ -238,11 +204,6 @@ void check_both(const JsonObject& object, const char* first, const char* second)
     if (object.has(first) != object.has(second)) {
         static_cast<void>(object.at(object.has(first) ? second : first));
     }
-}
-
-std::optional<double> read_time_if_there(const JsonObject& object, const char* key) {
-    const auto place = object.find(key);
-    return place ? std::optional(read_us(*place)) : std::nullopt;
 }
 
 std::int64_t read_round(const JsonObject& object) {
@@ -287,9 +248,7 @@ EnvironmentRecord read_environment_record(const JsonPlace& place) {
     record.machine.compiler = read_text(object.at("compiler"));
     record.machine.gpu_libraries = read_text(object.at("gpu_libraries"));
     record.machine.scheduling = read_text(object.at("scheduling"));
-    if (const auto gpu = object.find("gpu")) {
-        record.gpu = read_text(*gpu);
-    }
+    object.read_optional("gpu", record.gpu, read_text);
     record.libraries = read_text(object.at("libraries"));
     record.hosts = read_integer(object.at("hosts"), 1, 1'000'000);
     const JsonPlace rate = object.at("link_rate");
@@ -318,9 +277,7 @@ AllReduceRecord read_all_reduce(const JsonPlace& place) {
         .largest_difference = read_finite(object.at("largest_difference")),
         .peak_memory_bytes = read_integer(object.at("peak_memory_bytes"), 0, most)};
     record.issue_us = read_times_beside(object, "issue_us", record.samples_us, "samples_us");
-    if (const auto before = object.find("memory_before_bytes")) {
-        record.memory_before_bytes = read_integer(*before, 0, most);
-    }
+    object.read_optional("memory_before_bytes", record.memory_before_bytes, read_integer, 0, most);
     return record;
 }
 
@@ -342,14 +299,14 @@ ComputeRecord read_compute(const JsonPlace& place) {
                          .forward_operations_us = read_times(object.at("forward_operations_us")),
                          .backward_operations_us = read_times(object.at("backward_operations_us")),
                          .ready_us = read_times(object.at("ready_us"))};
-    record.shared_gpu = read_shared_gpu(object);
+    object.read_optional("shared_gpu", record.shared_gpu, read_boolean);
     record.forward_launches_us = read_times_beside(
         object, "forward_launches_us", record.forward_operations_us, "forward_operations_us");
     record.backward_launches_us = read_times_beside(
         object, "backward_launches_us", record.backward_operations_us, "backward_operations_us");
     check_both(object, "forward_launches_us", "backward_launches_us");
-    record.copies_us = read_time_if_there(object, "copies_us");
-    record.graph_launch_us = read_time_if_there(object, "graph_launch_us");
+    object.read_optional("copies_us", record.copies_us, read_us);
+    object.read_optional("graph_launch_us", record.graph_launch_us, read_us);
     return record;
 }
 

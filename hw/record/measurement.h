@@ -60,7 +60,7 @@ struct AllReduceRecord {
     std::int64_t peak_memory_bytes = 0;  // the most that any rank has had in memory so far
     // Host time to issue one, one per repetition; empty: the host runs it itself.
     std::vector<double> issue_us = {};
-    // Of that rank, before its first message of this kind; none: not measured.
+    // What that rank had before its first message of this kind; none: not measured.
     std::optional<std::int64_t> memory_before_bytes = {};
     bool operator==(const AllReduceRecord&) const = default;
 };

@@ -9,9 +9,10 @@
 
 #include "calibrate/fit/link_fit.h"
 #include "sim/base/error.h"
+#include "sim/base/statistics.h"
 #include "sim/link/collective.h"
+#include "sim/link/link_input.h"
 #include "sim/link/link_json.h"
-#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {
@@ -25,9 +26,8 @@ std::vector<LinkPoint> link_points(const KinetoImport& imported) {
         times.insert(times.end(), all_reduce.wire_us.begin(), all_reduce.wire_us.end());
     }
     std::vector<LinkPoint> points;
-    for (auto& [size, times] : by_size) {
-        std::sort(times.begin(), times.end());
-        const double median = times.empty() ? 0 : times[times.size() / 2];
+    for (const auto& [size, times] : by_size) {
+        const double median = times.empty() ? 0 : upper_median(times);
         if (median > 0) {
             points.push_back({.ranks = imported.ranks,
                               .size = size,

@@ -135,13 +135,6 @@ TracedRank read_traced_rank(const ByteSource& source, const std::string& file) {
     return {trace, traced_steps(trace)};
 }
 
-Duration median(std::vector<Duration> times) {
-    invariant(!times.empty(), "there is a median");
-    std::sort(times.begin(), times.end());
-    const std::size_t middle = times.size() / 2;
-    return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
-}
-
 std::size_t gradients_of(const TracedStep& step) {
     return static_cast<std::size_t>(
         std::count_if(step.backward.begin(), step.backward.end(),

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "import/kineto/steps.h"
 #include "import/kineto/trace.h"
 #include "import/source/byte_source.h"
 #include "import/source/findings.h"
+#include "sim/base/statistics.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -24,18 +24,6 @@ struct TracedRank : TraceHead {
 
 // Throws InputError as read_kineto_trace() and traced_steps() do.
 TracedRank read_traced_rank(const ByteSource& source, const std::string& file);
-
-// The mean of the middle two of an even number. Precondition (asserted): there are some.
-Duration median(std::vector<Duration> times);
-
-template <typename Items, typename Value>
-Duration median_of(const Items& items, Value value) {
-    std::vector<Duration> times;
-    for (const auto& item : items) {
-        times.push_back(value(item));
-    }
-    return median(std::move(times));
-}
 
 using Steps = std::vector<const TracedStep*>;
 

@@ -74,6 +74,21 @@ class JsonObject {
     [[nodiscard]] std::optional<JsonPlace> find(std::string_view key) const;
     [[nodiscard]] const JsonPlace& place() const { return place_; }
 
+    // Where the key is there, `target` becomes read(its place, limits...); else it stays.
+    template <typename Target, typename Read, typename... Limits>
+    void read_optional(std::string_view key, Target& target, const Read& read,
+                       const Limits&... limits) const {
+        if (const auto found = find(key)) {
+            target = read(*found, limits...);
+        }
+    }
+    template <typename Target, typename Choices>
+    void read_optional_choice(std::string_view key, Target& target, const Choices& choices) const {
+        if (const auto found = find(key)) {
+            target = read_choice(*found, choices);
+        }
+    }
+
     // Throws when both keys are there.
     void exclusive(std::string_view a, std::string_view b) const;
 

@@ -42,6 +42,13 @@ double median(std::vector<double> samples) {
     return quantile(std::move(samples), 0.5);
 }
 
+Duration median(std::vector<Duration> samples) {
+    invariant(!samples.empty(), "there is a median");
+    std::sort(samples.begin(), samples.end());
+    const std::size_t middle = samples.size() / 2;
+    return samples.size() % 2 == 1 ? samples[middle] : (samples[middle - 1] + samples[middle]) / 2;
+}
+
 double robust_deviation(const std::vector<double>& samples) {
     constexpr double quartiles_of_normal = 1.3489795003921634;  // apart, in standard deviations
     return (quantile(samples, 0.75) - quantile(samples, 0.25)) / quartiles_of_normal;

@@ -1,9 +1,15 @@
 // Order statistics of samples.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <vector>
+
+#include "sim/base/transformed.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 
@@ -16,6 +22,33 @@ double mean(const std::vector<double>& samples);  // precondition (asserted): sa
 double standard_deviation(const std::vector<double>& samples);
 
 double median(std::vector<double> samples);
+Duration median(std::vector<Duration> samples);  // of an even number, the middle of two, cut
+
+// The larger one in the middle of an even number: a value that was measured, not the mean of two.
+// Precondition: samples.
+template <typename T>
+T upper_median(std::vector<T> samples) {
+    const auto middle = samples.begin() + std::ssize(samples) / 2;
+    std::nth_element(samples.begin(), middle, samples.end());
+    return *middle;
+}
+
+// The median of value(record) over all records; `value` may be a member.
+template <typename Records, typename Value>
+auto median_of(const Records& records, const Value& value) {
+    return median(transformed(records, value));
+}
+
+// The same for each place of the lists that the records have, all as long as the first one's.
+template <typename Records, typename List>
+std::vector<double> medians_of(const Records& records, const List& list) {
+    std::vector<double> medians(std::invoke(list, *std::begin(records)).size());
+    for (std::size_t i = 0; i < medians.size(); ++i) {
+        medians[i] =
+            median_of(records, [&](const auto& record) { return std::invoke(list, record)[i]; });
+    }
+    return medians;
+}
 
 // Interquartile range by the median: how far samples lie apart, robustly.
 double spread(const std::vector<double>& samples);

@@ -43,6 +43,9 @@ struct Bytes {
     friend constexpr Bytes operator*(std::int64_t n, Bytes b) { return {n * b.count}; }
 };
 
+constexpr std::int64_t byte_count(Bytes bytes) {
+    return bytes.count;
+}
 constexpr std::int64_t bytes_per_mib = std::int64_t{1} << 20;
 // One of so many equal parts, rounded up to whole bytes.
 constexpr Bytes divided(Bytes whole, std::int64_t parts) {
@@ -58,6 +61,9 @@ struct BytesPerSecond {
 };
 inline BytesPerSecond bandwidth_from_gb_per_s(double gigabytes) {
     return {std::llround(gigabytes * 1e9)};
+}
+constexpr double to_gb_per_s(BytesPerSecond bandwidth) {
+    return static_cast<double>(bandwidth.count) / 1e9;
 }
 
 // A share of a quantity that must not be rounded before it is used: ring all-reduce puts

@@ -219,4 +219,22 @@ Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
                                                      : flat_time(kind, n, group.ranks, link);
 }
 
+double bus_factor(CollectiveKind kind, std::int64_t ranks) {
+    const double others = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+    switch (kind) {
+        case CollectiveKind::all_reduce:
+            return 2 * others;
+        case CollectiveKind::all_gather:
+        case CollectiveKind::reduce_scatter:
+            return others;
+        case CollectiveKind::broadcast:
+            break;
+    }
+    return 1;
+}
+
+double bus_gb_per_s(CollectiveKind kind, Bytes n, std::int64_t ranks, double us) {
+    return bus_factor(kind, ranks) * static_cast<double>(n.count) / us / 1e3;
+}
+
 }  // namespace bucketwise

@@ -14,13 +14,13 @@
 
 namespace bucketwise {
 
-// Of one machine, that ranks share.
+// Processors of one machine that ranks may share.
 constexpr std::int64_t most_processors = 65536;
 
 // Thread blocks that a collective may use on a GPU.
 constexpr std::int64_t most_thread_blocks = 1024;
 
-// Of a link: a list by size for each number of thread blocks that could be measured.
+// All pieces of a link's interference: a list by size for each number of thread blocks measured.
 constexpr std::size_t most_interference_segments = 1024;
 
 // How sure a fit is of a segment: standard errors, and how the two errors go together.
@@ -102,7 +102,7 @@ struct LinkParameters {
     Duration message{0};     // sending one message, while the sender can send no other
     Duration host_issue{0};  // host time to issue one collective
     Duration host_wait{0};   // host time to wait for one, where waiting does not block the host
-    // Of the one machine on which all ranks run and send by copying; none: each has its own.
+    // Those of the one machine on which all ranks run and send by copying; none: each has its own.
     std::optional<std::int64_t> processors = {};
     // Empty: none. All segments have ctas, groups by rising number of them, or none has.
     std::vector<InterferenceSegment> interference;

@@ -93,9 +93,7 @@ class LinkReader {
             read_messages(object, link);
         }
         read_costs(object, link);
-        if (const auto provenance = object.find("provenance")) {
-            link.provenance = read_provenance(*provenance);
-        }
+        object.read_optional("provenance", link.provenance, read_provenance);
         return link;
     }
 
@@ -125,21 +123,13 @@ class LinkReader {
         if (link.algorithm == Algorithm::nvls && !topology.regular->node.multicast) {
             object.at("algorithm").fail("nvls only where the topology's node has multicast");
         }
-        if (const auto meeting = object.find("meeting_us")) {
-            link.meeting = read_duration_us(*meeting);
-        }
+        object.read_optional("meeting_us", link.meeting, read_duration_us);
     }
 
     static void read_messages(const JsonObject& object, LinkParameters& link) {
-        if (const auto meeting = object.find("meeting_us")) {
-            link.meeting = read_duration_us(*meeting);
-        }
-        if (const auto message = object.find("message_us")) {
-            link.message = read_duration_us(*message);
-        }
-        if (const auto processors = object.find("processors")) {
-            link.processors = read_integer(*processors, 1, most_processors);
-        }
+        object.read_optional("meeting_us", link.meeting, read_duration_us);
+        object.read_optional("message_us", link.message, read_duration_us);
+        object.read_optional("processors", link.processors, read_integer, 1, most_processors);
     }
 
     static void refuse_tiers(const JsonObject& object) {
@@ -247,9 +237,7 @@ class LinkReader {
             segment.up_to = read_limit(object, i, elements.size(), reached);
             segment.latency = read_duration_us(object.at("latency_us"));
             segment.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
-            if (const auto errors = object.find("standard_errors")) {
-                segment.errors = read_segment_errors(*errors);
-            }
+            object.read_optional("standard_errors", segment.errors, read_segment_errors);
             link.segments.push_back(segment);
         }
     }
@@ -262,21 +250,11 @@ class LinkReader {
     }
 
     static void read_costs(const JsonObject& object, LinkParameters& link) {
-        if (const auto launch = object.find("launch_us")) {
-            link.launch = read_duration_us(*launch);
-        }
-        if (const auto host_issue = object.find("host_issue_us")) {
-            link.host_issue = read_duration_us(*host_issue);
-        }
-        if (const auto host_wait = object.find("host_wait_us")) {
-            link.host_wait = read_duration_us(*host_wait);
-        }
-        if (const auto copy = object.find("copy_gb_per_s")) {
-            link.copy_bandwidth = read_bandwidth_gb_per_s(*copy);
-        }
-        if (const auto ctas = object.find("ctas")) {
-            link.ctas = read_integer(*ctas, 1, most_thread_blocks);
-        }
+        object.read_optional("launch_us", link.launch, read_duration_us);
+        object.read_optional("host_issue_us", link.host_issue, read_duration_us);
+        object.read_optional("host_wait_us", link.host_wait, read_duration_us);
+        object.read_optional("copy_gb_per_s", link.copy_bandwidth, read_bandwidth_gb_per_s);
+        object.read_optional("ctas", link.ctas, read_integer, 1, most_thread_blocks);
         if (const auto interference = object.find("interference")) {
             read_interference(*interference, link);
             if (has_cta_groups(link)) {
@@ -326,9 +304,7 @@ class LinkReader {
             segment.up_to = read_limit(object, i, group.size(), reached);
             segment.slowdown = {read_slowdown_ppm(object.at("compute_slowdown")),
                                 read_slowdown_ppm(object.at("communication_slowdown"))};
-            if (const auto errors = object.find("standard_errors")) {
-                segment.errors = read_interference_errors(*errors);
-            }
+            object.read_optional("standard_errors", segment.errors, read_interference_errors);
             link.interference.push_back(segment);
         }
     }
@@ -349,34 +325,41 @@ class LinkReader {
             place, {"backend", "ranks", "smallest_message_bytes", "largest_message_bytes",
                     "hardware", "versions", "date", "samples", "source"});
         Provenance provenance;
-        const auto text = [&](std::string_view key, std::string& target) {
-            if (const auto found = object.find(key)) {
-                target = read_string(*found);
-            }
-        };
-        text("backend", provenance.backend);
-        text("hardware", provenance.hardware);
-        text("versions", provenance.versions);
-        text("date", provenance.date);
-        text("source", provenance.source);
-        if (const auto ranks = object.find("ranks")) {
-            provenance.ranks = read_integer(*ranks, 1, 1'000'000);
-        }
-        if (const auto smallest = object.find("smallest_message_bytes")) {
-            provenance.smallest_message = read_bytes(*smallest);
-        }
-        if (const auto largest = object.find("largest_message_bytes")) {
-            provenance.largest_message = read_bytes(*largest);
-        }
-        if (const auto samples = object.find("samples")) {
-            provenance.samples = read_integer(*samples, 0, 1'000'000'000'000);
-        }
+        object.read_optional("backend", provenance.backend, read_string);
+        object.read_optional("hardware", provenance.hardware, read_string);
+        object.read_optional("versions", provenance.versions, read_string);
+        object.read_optional("date", provenance.date, read_string);
+        object.read_optional("source", provenance.source, read_string);
+        object.read_optional("ranks", provenance.ranks, read_integer, 1, 1'000'000);
+        object.read_optional("smallest_message_bytes", provenance.smallest_message, read_bytes);
+        object.read_optional("largest_message_bytes", provenance.largest_message, read_bytes);
+        object.read_optional("samples", provenance.samples, read_integer, 0, 1'000'000'000'000);
         return provenance;
     }
 
     const FileReader& read_file_;
     std::vector<std::string> open_files_;
 };
+
+// A link file with all it names put in place, at most `depth` files deep; beyond that, names stay.
+Json inlined(const Json& link, const std::string& naming_file, const FileReader& read_file,
+             int depth) {
+    if (!link.is_string() || depth == 0) {
+        return link;
+    }
+    const std::string name = link.get<std::string>();
+    if (const LinkPreset* preset = looks_like_preset(name) ? find_preset(name) : nullptr) {
+        return preset_document(*preset);
+    }
+    const std::string path = path_beside(naming_file, name);
+    Json document = parse_json(read_file(path), path);
+    for (const char* tier : {"intra", "inter"}) {
+        if (document.is_object() && document.contains(tier)) {
+            document[tier] = inlined(document[tier], path, read_file, depth - 1);
+        }
+    }
+    return document;
+}
 
 }  // namespace
 
@@ -388,6 +371,14 @@ std::string path_beside(const std::string& naming_file, const std::string& path)
 
 LinkParameters read_link(const JsonPlace& place, const FileReader& read_file) {
     return LinkReader(read_file).read(place);
+}
+
+void inline_link(Json& document, const std::string& file, const FileReader& read_file) {
+    constexpr int deepest = 4;  // a link and its tiers are two
+    const Json::json_pointer place("/cluster/link");
+    if (document.is_object() && document.contains(place)) {
+        document[place] = inlined(document[place], file, read_file, deepest);
+    }
 }
 
 }  // namespace bucketwise

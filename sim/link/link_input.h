@@ -17,4 +17,8 @@ std::string path_beside(const std::string& naming_file, const std::string& path)
 // files again; one that leads back to itself is refused.
 LinkParameters read_link(const JsonPlace& place, const FileReader& read_file);
 
+// Replaces the link files that `document`, the scenario file `file`, names by their contents, so
+// that changes can reach into them. Tiers too. Throws InputError.
+void inline_link(Json& document, const std::string& file, const FileReader& read_file);
+
 }  // namespace bucketwise

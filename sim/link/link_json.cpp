@@ -2,53 +2,43 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
 #include "sim/base/invariant.h"
+#include "sim/base/json_output.h"
 
 namespace bucketwise {
 namespace {
-
-double gb_per_s(BytesPerSecond bandwidth) {
-    return static_cast<double>(bandwidth.count) / 1e9;
-}
 
 double slowdown(std::int64_t ppm) {
     return static_cast<double>(ppm) / 1e6;
 }
 
-void add_limit(Json& json, const std::optional<Bytes>& up_to) {
-    if (up_to) {
-        json["up_to_bytes"] = up_to->count;
-    }
+void add_us(Json& json, std::string_view key, Duration time) {
+    add_if(time > Duration{0}, json, key, to_us(time));
 }
 
 Json segment_json(const Segment& segment) {
     Json json = Json::object();
-    add_limit(json, segment.up_to);
+    add_optional(json, "up_to_bytes", segment.up_to, byte_count);
     json["latency_us"] = to_us(segment.latency);
-    json["bandwidth_gb_per_s"] = gb_per_s(segment.bandwidth);
-    if (segment.errors) {
-        json["standard_errors"] = {{"latency_us", segment.errors->latency_us},
-                                   {"bandwidth_gb_per_s", segment.errors->bandwidth_gb_per_s},
-                                   {"correlation", segment.errors->correlation}};
-    }
+    json["bandwidth_gb_per_s"] = to_gb_per_s(segment.bandwidth);
+    add_optional(json, "standard_errors", segment.errors, [](const SegmentErrors& errors) {
+        return Json{{"latency_us", errors.latency_us},
+                    {"bandwidth_gb_per_s", errors.bandwidth_gb_per_s},
+                    {"correlation", errors.correlation}};
+    });
     return json;
 }
 
 Json interference_json(const InterferenceSegment& segment) {
     Json json = Json::object();
-    if (segment.ctas) {
-        json["ctas"] = *segment.ctas;
-    }
-    add_limit(json, segment.up_to);
+    add_optional(json, "ctas", segment.ctas);
+    add_optional(json, "up_to_bytes", segment.up_to, byte_count);
     json["compute_slowdown"] = slowdown(segment.slowdown.compute_slowdown_ppm);
     json["communication_slowdown"] = slowdown(segment.slowdown.communication_slowdown_ppm);
-    if (segment.errors) {
-        json["standard_errors"] = {
-            {"compute_slowdown", segment.errors->compute_slowdown},
-            {"communication_slowdown", segment.errors->communication_slowdown}};
-    }
+    add_optional(json, "standard_errors", segment.errors, [](const InterferenceErrors& errors) {
+        return Json{{"compute_slowdown", errors.compute_slowdown},
+                    {"communication_slowdown", errors.communication_slowdown}};
+    });
     return json;
 }
 
@@ -72,28 +62,37 @@ std::string cut(std::string text) {
 
 Json provenance_json(const Provenance& from) {
     Json json = Json::object();
-    const auto add_text = [&](const char* key, const std::string& text) {
-        if (!text.empty()) {
-            json[key] = cut(text);
-        }
-    };
-    add_text("backend", from.backend);
-    add_text("hardware", from.hardware);
-    add_text("versions", from.versions);
-    add_text("date", from.date);
-    add_text("source", from.source);
-    if (from.ranks) {
-        json["ranks"] = *from.ranks;
-    }
-    if (from.smallest_message) {
-        json["smallest_message_bytes"] = from.smallest_message->count;
-    }
-    if (from.largest_message) {
-        json["largest_message_bytes"] = from.largest_message->count;
-    }
-    if (from.samples) {
-        json["samples"] = *from.samples;
-    }
+    add_unless_empty(json, "backend", cut(from.backend));
+    add_unless_empty(json, "hardware", cut(from.hardware));
+    add_unless_empty(json, "versions", cut(from.versions));
+    add_unless_empty(json, "date", cut(from.date));
+    add_unless_empty(json, "source", cut(from.source));
+    add_optional(json, "ranks", from.ranks);
+    add_optional(json, "smallest_message_bytes", from.smallest_message, byte_count);
+    add_optional(json, "largest_message_bytes", from.largest_message, byte_count);
+    add_optional(json, "samples", from.samples);
+    return json;
+}
+
+// Nodes and their NICs, as the presets have them: what was measured or fitted has no topology.
+Json topology_json(const Topology& topology) {
+    invariant(topology.nccl && !topology.irregular() && topology.regular->tiers.empty() &&
+                  !topology.regular->sites,
+              "a topology that is written is a preset's");
+    const NodeTopology& node = topology.regular->node;
+    Json json{{"node",
+               {{"gpus", node.gpus},
+                {"fabric", name_of(node.fabric)},
+                {"bandwidth_gb_per_s", to_gb_per_s(node.bandwidth)}}},
+              {"nccl",
+               {{"generation", name_of(topology.nccl->generation)},
+                {"channels", topology.nccl->channels}}}};
+    add_if(node.multicast, json["node"], "multicast", true);
+    add_optional(json, "nics", topology.regular->nics, [](const NicTopology& nics) {
+        return Json{{"per_node", nics.per_node},
+                    {"latency_us", to_us(nics.latency)},
+                    {"bandwidth_gb_per_s", to_gb_per_s(nics.bandwidth)}};
+    });
     return json;
 }
 
@@ -101,7 +100,7 @@ Json provenance_json(const Provenance& from) {
 
 Json link_json(const LinkParameters& link) {
     Json json{{"name", cut(link.name)}, {"algorithm", name_of(link.algorithm)}};
-    invariant(!link.topology, "what was measured or fitted has no topology");
+    add_optional(json, "topology", link.topology, topology_json);
     if (link.algorithm == Algorithm::hierarchical) {
         json["intra"] = link_json(link.tiers.at(0));
         json["inter"] = link_json(link.tiers.at(1));
@@ -109,24 +108,12 @@ Json link_json(const LinkParameters& link) {
     for (const Segment& segment : link.segments) {
         json["segments"].push_back(segment_json(segment));
     }
-    if (link.launch > Duration{0}) {
-        json["launch_us"] = to_us(link.launch);
-    }
-    if (link.meeting > Duration{0}) {
-        json["meeting_us"] = to_us(link.meeting);
-    }
-    if (link.message > Duration{0}) {
-        json["message_us"] = to_us(link.message);
-    }
-    if (link.processors) {
-        json["processors"] = *link.processors;
-    }
-    if (link.host_issue > Duration{0}) {
-        json["host_issue_us"] = to_us(link.host_issue);
-    }
-    if (link.host_wait > Duration{0}) {
-        json["host_wait_us"] = to_us(link.host_wait);
-    }
+    add_us(json, "launch_us", link.launch);
+    add_us(json, "meeting_us", link.meeting);
+    add_us(json, "message_us", link.message);
+    add_optional(json, "processors", link.processors);
+    add_us(json, "host_issue_us", link.host_issue);
+    add_us(json, "host_wait_us", link.host_wait);
     if (link.interference.size() == 1) {
         json["interference"] = interference_json(link.interference.front());
     } else if (!link.interference.empty()) {
@@ -134,15 +121,9 @@ Json link_json(const LinkParameters& link) {
             json["interference"].push_back(interference_json(segment));
         }
     }
-    if (link.ctas) {
-        json["ctas"] = *link.ctas;
-    }
-    if (link.copy_bandwidth) {
-        json["copy_gb_per_s"] = gb_per_s(*link.copy_bandwidth);
-    }
-    if (link.provenance != Provenance{}) {
-        json["provenance"] = provenance_json(link.provenance);
-    }
+    add_optional(json, "ctas", link.ctas);
+    add_optional(json, "copy_gb_per_s", link.copy_bandwidth, to_gb_per_s);
+    add_if(link.provenance != Provenance{}, json, "provenance", provenance_json(link.provenance));
     return json;
 }
 

@@ -1,15 +1,13 @@
 #include "sim/link/link_presets.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/error.h"
-#include "sim/base/json_input.h"
-#include "sim/link/link_input.h"
+#include "sim/base/edit_distance.h"
+#include "sim/link/link_json.h"
 
 namespace bucketwise {
 namespace {
@@ -150,37 +148,20 @@ double at(const PresetRange& range, PresetEnd end) {
     return range[static_cast<std::size_t>(end)];
 }
 
-Json topology_of(const PresetNodes& nodes, PresetEnd end) {
-    Json node{{"gpus", preset_node_gpus},
-              {"fabric", name_of(nodes.fabric)},
-              {"bandwidth_gb_per_s", at(nodes.gpu_gb_per_s, end)}};
-    if (nodes.multicast) {
-        node["multicast"] = true;
-    }
-    Json topology{
-        {"node", std::move(node)},
-        {"nccl", {{"generation", name_of(nodes.generation)}, {"channels", nodes.channels}}}};
+Topology topology_of(const PresetNodes& nodes, PresetEnd end) {
+    Topology topology;
+    RegularTopology& regular = topology.regular.emplace();
+    regular.node = {.gpus = preset_node_gpus,
+                    .fabric = nodes.fabric,
+                    .multicast = nodes.multicast,
+                    .bandwidth = bandwidth_from_gb_per_s(at(nodes.gpu_gb_per_s, end))};
     if (nodes.nics > 0) {
-        topology["nics"] = {{"per_node", nodes.nics},
-                            {"latency_us", at(nodes.nic_us, end)},
-                            {"bandwidth_gb_per_s", at(nodes.nic_gb_per_s, end)}};
+        regular.nics = {.per_node = nodes.nics,
+                        .latency = duration_from_us(at(nodes.nic_us, end)),
+                        .bandwidth = bandwidth_from_gb_per_s(at(nodes.nic_gb_per_s, end))};
     }
+    topology.nccl = {nodes.generation, nodes.channels};
     return topology;
-}
-
-// Levenshtein's.
-std::size_t edits_between(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i + 1);
-        for (std::size_t j = 0; j < b.size(); ++j) {
-            const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replaced, row[j + 1] + 1, row[j] + 1});
-        }
-    }
-    return row.back();
 }
 
 }  // namespace
@@ -219,7 +200,7 @@ std::vector<std::string_view> nearest_presets(std::string_view name) {
     for (const LinkPreset& preset : presets) {
         // What is left out at an end is no mistake.
         const bool part = !name.empty() && preset.name.find(name) != std::string_view::npos;
-        by_distance.emplace_back(part ? 0 : edits_between(name.substr(0, longest), preset.name),
+        by_distance.emplace_back(part ? 0 : edit_distance(name.substr(0, longest), preset.name),
                                  preset.name);
     }
     std::stable_sort(by_distance.begin(), by_distance.end(),
@@ -233,36 +214,30 @@ std::vector<std::string_view> nearest_presets(std::string_view name) {
     return names;
 }
 
-Json preset_document(const LinkPreset& preset, PresetEnd end) {
-    const bool typical = end == PresetEnd::typical;
-    Json document{{"name", typical ? std::string(preset.name)
-                                   : fmt::format("{}, {} end", preset.name, name_of(end))},
-                  {"launch_us", at(preset.launch_us, end)},
-                  {"host_issue_us", preset.host_issue_us},
-                  {"provenance",
-                   {{"source", fmt::format("prior, not measured here: {}", preset.source)},
-                    {"hardware", preset.what}}}};
+LinkParameters preset_link(const LinkPreset& preset, PresetEnd end) {
+    const std::string name(preset.name);
+    LinkParameters link;
+    link.name =
+        end == PresetEnd::typical ? name : fmt::format("{}, {} end", preset.name, name_of(end));
+    link.launch = duration_from_us(at(preset.launch_us, end));
+    link.host_issue = std::chrono::microseconds(preset.host_issue_us);
+    link.provenance.source = fmt::format("prior, not measured here: {}", preset.source);
+    link.provenance.hardware = preset.what;
+    link.preset = name;
     if (preset.nodes) {
-        document["algorithm"] = "nccl";
-        document["topology"] = topology_of(*preset.nodes, end);
+        link.algorithm = Algorithm::nccl;
+        link.topology = topology_of(*preset.nodes, end);
     } else {
-        document["algorithm"] = "ring";
-        document["segments"] =
-            Json::array({{{"latency_us", at(preset.sockets.step_us, end)},
-                          {"bandwidth_gb_per_s", at(preset.sockets.gb_per_s, end)}}});
+        link.segments = {{.latency = duration_from_us(at(preset.sockets.step_us, end)),
+                          .bandwidth = bandwidth_from_gb_per_s(at(preset.sockets.gb_per_s, end))}};
     }
-    return document;
+    return link;
 }
 
-LinkParameters preset_link(const LinkPreset& preset, PresetEnd end) {
-    const Json document = preset_document(preset, end);
-    const std::string name(preset.name);
-    LinkParameters link =
-        read_link({&document, name, ""}, [](const std::string& path) -> std::string {
-            throw InputError(path, "", "no file, as a preset names none", "one");
-        });
-    link.preset = name;
-    return link;
+Json preset_document(const LinkPreset& preset) {
+    Json document = link_json(preset_link(preset, PresetEnd::typical));
+    document["host_issue_us"] = preset.host_issue_us;  // as the table above has it, without ".0"
+    return document;
 }
 
 std::optional<std::int64_t> most_ranks_of(const LinkPreset& preset) {

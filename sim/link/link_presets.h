@@ -74,12 +74,11 @@ const LinkPreset* find_preset(std::string_view name);
 // The presets with the most similar names, nearest first, at most three.
 std::vector<std::string_view> nearest_presets(std::string_view name);
 
-// The preset as a link file says it. What is typical has its name; the ends are named for
-// themselves.
-Json preset_document(const LinkPreset& preset, PresetEnd end = PresetEnd::typical);
-
-// The same, read.
+// The preset as a link. What is typical has its name; the ends are named for themselves.
 LinkParameters preset_link(const LinkPreset& preset, PresetEnd end);
+
+// What is typical, as a link file says it.
+Json preset_document(const LinkPreset& preset);
 
 // Ranks that it has a place for; none: any number. Presets of one node hold that.
 std::optional<std::int64_t> most_ranks_of(const LinkPreset& preset);

@@ -28,7 +28,7 @@ void draw_segment(Segment& segment, Normal& normal) {
     const double with_first = errors.correlation * first +
                               std::sqrt(1 - errors.correlation * errors.correlation) * second;
     const double latency_us = to_us(segment.latency) + errors.latency_us * first;
-    const double gb_per_s = static_cast<double>(segment.bandwidth.count) / 1e9;
+    const double gb_per_s = to_gb_per_s(segment.bandwidth);
     // A fit that leaves more than a factor of e open says nothing, and no more than that is drawn.
     const double relative_error = std::min(errors.bandwidth_gb_per_s / gb_per_s, 1.0);
     // As wide as the files may say they are.

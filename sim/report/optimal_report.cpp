@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/json_output.h"
 #include "sim/plan/strategy.h"
 #include "sim/report/prediction_json.h"
 
@@ -23,7 +24,7 @@ std::string typed_list(const std::vector<Bytes>& caps) {
     return fmt::format("{}", fmt::join(typed, ", "));
 }
 
-// The sizes, rounded; what is left out at the end is counted.
+// "1.5, 25, ... (3 more)": sizes in MiB, rounded; what is left out at the end is counted.
 std::string rounded_list(const std::vector<Bytes>& sizes) {
     std::vector<std::string> rounded;
     for (const Bytes size : sizes) {
@@ -70,14 +71,6 @@ std::string typed(const Scenario& scenario, const OptimalPlan& optimum) {
                : fmt::format("  In the scenario, \"bucket_cap_mib_list\": [{}]\n", list);
 }
 
-Json typed_caps(const std::vector<Bytes>& caps) {
-    Json list = Json::array();
-    for (const Bytes cap : caps) {
-        list.push_back(typed_mib(cap));
-    }
-    return list;
-}
-
 Json gap(const OptimalPlan& optimum, const ExpressiblePlan& plan) {
     Json json{{"plan", name_of(plan.kind)},
               {"step_ms", to_ms(plan.step)},
@@ -86,7 +79,7 @@ Json gap(const OptimalPlan& optimum, const ExpressiblePlan& plan) {
     if (plan.kind == PlanKind::uniform) {
         json["bucket_cap_mib"] = typed_mib(plan.caps.front());
     } else if (!plan.caps.empty()) {
-        json["bucket_cap_mib_list"] = typed_caps(plan.caps);
+        json["bucket_cap_mib_list"] = json_list(plan.caps, typed_mib);
     }
     return json;
 }
@@ -114,20 +107,17 @@ std::string optimal_text(const Scenario& scenario, const OptimalPlan& optimum) {
 }
 
 Json to_json(const OptimalPlan& optimum) {
-    Json gaps = Json::array();
-    for (const ExpressiblePlan& other : optimum.others) {
-        gaps.push_back(gap(optimum, other));
-    }
+    const auto gap_json = [&](const ExpressiblePlan& other) { return gap(optimum, other); };
     const StepTimes& times = optimum.evaluation.times;
     return {{"step_ms", to_ms(times.step())},
             {"forward_ms", to_ms(times.forward)},
             {"backward_ms", to_ms(times.backward)},
-            {"bucket_bytes", bytes_json(optimum.evaluation.bucket_bytes)},
+            {"bucket_bytes", json_list(optimum.evaluation.bucket_bytes, byte_count)},
             {"bound_ms", to_ms(optimum.bound)},
             {"proved", optimum.proved},
             {"bucket_cap_mib_list",
-             optimum.cap_list.empty() ? Json(nullptr) : typed_caps(optimum.cap_list)},
-            {"gaps", std::move(gaps)},
+             optimum.cap_list.empty() ? Json(nullptr) : json_list(optimum.cap_list, typed_mib)},
+            {"gaps", json_list(optimum.others, gap_json)},
             {"notes", optimum.notes}};
 }
 

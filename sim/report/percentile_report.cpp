@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/json_output.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
 
@@ -51,16 +52,12 @@ std::string text_of(const PercentileTable& table) {
 }
 
 Json to_json(const PercentileTable& table) {
-    Json caps = Json::array();
-    for (const PercentileRow& row : table.rows) {
-        caps.push_back(json_of(row));
-    }
     return {{"draws", table.draws},
             {"fastest", json_of(table.rows[table.fastest])},
             {"default", json_of(table.rows[table.default_row()])},
             {"best_p50", json_of(table.rows[table.best_p50])},
             {"best_p99", json_of(table.rows[table.best_p99])},
-            {"caps", std::move(caps)}};
+            {"caps", json_list(table.rows, json_of)}};
 }
 
 }  // namespace bucketwise

@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
+#include "sim/base/json_output.h"
 #include "sim/report/report.h"
 
 namespace bucketwise {
@@ -12,7 +11,7 @@ namespace {
 Json row_json(const Evaluation& evaluation) {
     Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap.size())},
               {"buckets", evaluation.bucket_bytes.size()},
-              {"bucket_bytes", bytes_json(evaluation.bucket_bytes)},
+              {"bucket_bytes", json_list(evaluation.bucket_bytes, byte_count)},
               {"step_ms", to_ms(evaluation.times.step())},
               {"forward_ms", to_ms(evaluation.times.forward)},
               {"backward_ms", to_ms(evaluation.times.backward)},
@@ -39,7 +38,7 @@ Json number(double value) {
 
 Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
     return {{"buckets", choice.bucket_bytes.size()},
-            {"bucket_bytes", bytes_json(choice.bucket_bytes)},
+            {"bucket_bytes", json_list(choice.bucket_bytes, byte_count)},
             {"step_ms", to_ms(choice.step)},
             {"loss", setting.loss_of(choice.step)}};
 }
@@ -54,15 +53,9 @@ Json setting_json(const FrameworkSetting& setting) {
     json["assumes"] = setting.assumes;
     json["default"] = choice(setting, setting.framework_default);
     json["default"][key] = number(setting.framework_default.value.value_or(0));
-    if (!setting.typed_elsewhere.empty()) {
-        json["typed_elsewhere"] = setting.typed_elsewhere;
-    }
-    if (setting.cycle) {
-        json["HOROVOD_CYCLE_TIME"] = to_ms(*setting.cycle);
-    }
-    if (setting.without_overlap) {
-        json["without_overlap_step_ms"] = to_ms(*setting.without_overlap);
-    }
+    add_unless_empty(json, "typed_elsewhere", setting.typed_elsewhere);
+    add_optional(json, "HOROVOD_CYCLE_TIME", setting.cycle, to_ms);
+    add_optional(json, "without_overlap_step_ms", setting.without_overlap, to_ms);
     if (!setting.typed_list.empty()) {
         json["list"] = choice(setting, setting.list);
         json["list"]["typed"] = setting.typed_list;
@@ -78,26 +71,14 @@ Json settings_json(const std::vector<FrameworkSetting>& settings) {
     return json;
 }
 
-Json link_ends_json(const std::vector<LinkEnd>& ends) {
-    Json json = Json::array();
-    for (const LinkEnd& end : ends) {
-        json.push_back({{"end", name_of(end.end)},
-                        {"best", row_json(end.best)},
-                        {"advised_step_ms", to_ms(end.with_choice)},
-                        {"regret", end.regret()}});
-    }
-    return json;
+Json link_end_json(const LinkEnd& end) {
+    return {{"end", name_of(end.end)},
+            {"best", row_json(end.best)},
+            {"advised_step_ms", to_ms(end.with_choice)},
+            {"regret", end.regret()}};
 }
 
 }  // namespace
-
-Json bytes_json(const std::vector<Bytes>& sizes) {
-    Json json = Json::array();
-    for (const Bytes size : sizes) {
-        json.push_back(size.count);
-    }
-    return json;
-}
 
 Json mib_or_null(const std::optional<Bytes>& cap) {
     return cap ? Json(typed_mib(*cap)) : Json(nullptr);
@@ -106,10 +87,6 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
 Json to_json(const Scenario& scenario, const Prediction& prediction,
              const std::vector<FrameworkSetting>& settings, const std::vector<LinkEnd>& link_ends) {
     const Evaluation& best = prediction.fastest();
-    Json sweep = Json::array();
-    for (const Evaluation& evaluation : prediction.sweep) {
-        sweep.push_back(row_json(evaluation));
-    }
     Json json{{"scenario", scenario.name},
               {"strategy", name_of(scenario.sync.strategy)},
               {"ranks", scenario.group.ranks},
@@ -125,15 +102,14 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
                 {"communication_ms", to_ms(prediction.binding.communication)},
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
-              {"sweep", std::move(sweep)},
+              {"sweep", json_list(prediction.sweep, row_json)},
               {"settings", settings_json(settings)},
               {"notes", notes_of(scenario, prediction)}};
     if (!link_ends.empty()) {
-        json["link_preset"] = {{"name", scenario.link.preset}, {"ends", link_ends_json(link_ends)}};
+        json["link_preset"] = {{"name", scenario.link.preset},
+                               {"ends", json_list(link_ends, link_end_json)}};
     }
-    if (prediction.configured) {
-        json["configured"] = row_json(*prediction.configured);
-    }
+    add_optional(json, "configured", prediction.configured, row_json);
     return json;
 }
 

@@ -23,9 +23,6 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
              const std::vector<FrameworkSetting>& settings = {},
              const std::vector<LinkEnd>& link_ends = {});
 
-// The numbers of bytes.
-Json bytes_json(const std::vector<Bytes>& sizes);
-
 // The number of MiB to type for a cap; null without one.
 Json mib_or_null(const std::optional<Bytes>& cap);
 

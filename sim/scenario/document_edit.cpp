@@ -4,10 +4,9 @@
 #include <charconv>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "sim/base/error.h"
-#include "sim/base/json_input.h"
-#include "sim/link/link_input.h"
-#include "sim/link/link_presets.h"
 
 namespace bucketwise {
 namespace {
@@ -40,35 +39,7 @@ Json& child(Json& parent, const std::string& part, const std::string& pointer,
                      Json("none at " + part).dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
-// A link file with all it names put in place, at most `depth` files deep; beyond that, names stay.
-Json inlined(const Json& link, const std::string& naming_file, const FileReader& read_file,
-             int depth) {
-    if (!link.is_string() || depth == 0) {
-        return link;
-    }
-    const std::string name = link.get<std::string>();
-    if (const LinkPreset* preset = looks_like_preset(name) ? find_preset(name) : nullptr) {
-        return preset_document(*preset);
-    }
-    const std::string path = path_beside(naming_file, name);
-    Json document = parse_json(read_file(path), path);
-    for (const char* tier : {"intra", "inter"}) {
-        if (document.is_object() && document.contains(tier)) {
-            document[tier] = inlined(document[tier], path, read_file, depth - 1);
-        }
-    }
-    return document;
-}
-
 }  // namespace
-
-void inline_link(Json& document, const std::string& file, const FileReader& read_file) {
-    constexpr int deepest = 4;  // a link and its tiers are two
-    const Json::json_pointer place("/cluster/link");
-    if (document.is_object() && document.contains(place)) {
-        document[place] = inlined(document[place], file, read_file, deepest);
-    }
-}
 
 void set_at(Json& document, const std::string& pointer, Json value, const std::string& option) {
     if (pointer.empty() || pointer.front() != '/') {

@@ -11,8 +11,4 @@ namespace bucketwise {
 // exist. `option` is for messages. Throws InputError.
 void set_at(Json& document, const std::string& pointer, Json value, const std::string& option);
 
-// Replaces the link files that `document`, the scenario file `file`, names by their contents, so
-// that changes can reach into them. Tiers too. Throws InputError.
-void inline_link(Json& document, const std::string& file, const FileReader& read_file);
-
 }  // namespace bucketwise

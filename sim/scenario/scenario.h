@@ -123,7 +123,7 @@ StepInput step_input(const Scenario& scenario);
 // the same batch_norm: for large models most of the work.
 StepInput step_input(const Scenario& scenario, Workload workload);
 
-// Of that, what the section cluster says.
+// Sets what the section cluster says of that.
 void set_cluster(const Scenario& scenario, StepInput& input);
 
 // What a user should know before trusting a prediction, one sentence each: keys that the strategy

@@ -44,8 +44,8 @@ struct Exchange {
     }
 };
 
-// Of a layer of so many channels, whatever its dtype: statistics are float32, or float64 where sums
-// of squares travel. Precondition (asserted): not local.
+// What a layer of so many channels exchanges, whatever its dtype: statistics are float32, or
+// float64 where sums of squares travel. Precondition (asserted): not local.
 Exchange forward_exchange(BatchNormSync sync, std::int64_t channels);
 Exchange backward_exchange(BatchNormSync sync, std::int64_t channels);
 

@@ -22,10 +22,9 @@ Device read_preset(const JsonPlace& place, const std::string& expected) {
 void read_peaks(const JsonPlace& place, Device& device) {
     const JsonObject peaks(place, {"float32", "tfloat32", "float16", "bfloat16", "float64"});
     for (const Arithmetic arithmetic : all_arithmetics) {
-        if (const auto peak = peaks.find(name_of(arithmetic))) {
-            device.peak_tflop_per_s[static_cast<std::size_t>(arithmetic)] =
-                read_number(*peak, {1e-6, 1e6});
-        }
+        peaks.read_optional(name_of(arithmetic),
+                            device.peak_tflop_per_s[static_cast<std::size_t>(arithmetic)],
+                            read_number, NumberRange{1e-6, 1e6});
     }
 }
 
@@ -50,27 +49,19 @@ Device read_device(const JsonPlace& place) {
     if (!overrides || object.has("memory_bandwidth_gb_per_s")) {
         device.memory_bandwidth = read_bandwidth_gb_per_s(object.at("memory_bandwidth_gb_per_s"));
     }
-    if (const auto efficiency = object.find("compute_efficiency")) {
-        device.compute_efficiency = read_number(*efficiency, {1e-3, 1});
-    }
-    if (const auto efficiency = object.find("memory_efficiency")) {
-        device.memory_efficiency = read_number(*efficiency, {1e-3, 1});
-    }
-    if (const auto launch = object.find("launch_us")) {
-        device.launch = read_duration_us(*launch);
-    }
-    if (const auto launch = object.find("copy_launch_us")) {
-        device.copy_launch = read_duration_us(*launch);
-    }
+    object.read_optional("compute_efficiency", device.compute_efficiency, read_number,
+                         NumberRange{1e-3, 1});
+    object.read_optional("memory_efficiency", device.memory_efficiency, read_number,
+                         NumberRange{1e-3, 1});
+    object.read_optional("launch_us", device.launch, read_duration_us);
+    object.read_optional("copy_launch_us", device.copy_launch, read_duration_us);
     if (const auto host_is_device = object.find("host_is_device")) {
         device.host_is_device = read_boolean(*host_is_device);
         if (device.host_is_device) {
             device.graph_launch = Duration{0};  // the preset's is a GPU's
         }
     }
-    if (const auto graph_launch = object.find("graph_launch_us")) {
-        device.graph_launch = read_duration_us(*graph_launch);
-    }
+    object.read_optional("graph_launch_us", device.graph_launch, read_duration_us);
     return device;
 }
 

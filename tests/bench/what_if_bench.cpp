@@ -10,10 +10,10 @@
 #include "cli/shell/files.h"
 #include "cli/varied_values.h"
 #include "sim/base/json_input.h"
+#include "sim/link/link_input.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/predict/what_if.h"
-#include "sim/scenario/document_edit.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {

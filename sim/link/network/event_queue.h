@@ -73,7 +73,7 @@ class EventQueue {
         return lanes_[best].pop();
     }
 
-    // Of the events it can hold without asking for more memory.
+    // What the events take that it can hold without asking for more memory.
     [[nodiscard]] std::size_t capacity_bytes() const {
         std::size_t events = rest_.size();
         for (const Lane& lane : lanes_) {

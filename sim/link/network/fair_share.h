@@ -60,7 +60,7 @@ class FairShare {
     std::vector<Flow> flows_;
     std::vector<std::uint32_t> free_;
     std::vector<std::int32_t> touched_;  // links of flows that came or went
-    // Of the component that is shared out.
+    // The component that is being shared out.
     std::vector<std::int32_t> component_links_;
     std::vector<std::uint32_t> component_flows_;
     std::vector<std::uint32_t> changed_;

@@ -82,7 +82,7 @@ class NcclModel {
           per_node_(ranks_ / nodes_),
           topology_(topology),
           settings_(settings) {
-        bus_ = gb_per_s(topology.node.bandwidth);
+        bus_ = to_gb_per_s(topology.node.bandwidth);
         if (nodes_ > 1) {
             network_ = narrowest_gb_per_s(topology, ranks);
             bus_ = per_node_ > 1 ? std::min(bus_, network_) : network_;
@@ -114,17 +114,13 @@ class NcclModel {
         return (ranks + per_node - 1) / per_node;
     }
 
-    static double gb_per_s(BytesPerSecond bandwidth) {
-        return static_cast<double>(bandwidth.count) / 1e9;
-    }
-
-    // Of what a node's NICs, a group's uplinks or the line between sites can move, the least.
+    // The least that a node's NICs, a group's uplinks or the line between sites can move.
     static double narrowest_gb_per_s(const RegularTopology& topology, std::int64_t ranks) {
         const auto nics = static_cast<double>(topology.nics->per_node);
-        double narrowest = nics * gb_per_s(topology.nics->bandwidth);
+        double narrowest = nics * to_gb_per_s(topology.nics->bandwidth);
         const std::vector<TopologyLevel> levels = levels_of(topology, ranks);
         for (std::size_t i = 1; i < levels.size(); ++i) {
-            narrowest = std::min(narrowest, gb_per_s(levels[i].group));
+            narrowest = std::min(narrowest, to_gb_per_s(levels[i].group));
         }
         return narrowest;
     }
@@ -176,7 +172,7 @@ class NcclModel {
         } else if (nodes_ > 1 && bytes_ / (channels() * ranks_) >= 64) {
             latency *= 1.4;
         }
-        // Of a broadcast every rank passes on all of it.
+        // In a broadcast every rank passes on all of it.
         const double share = kind_ == CollectiveKind::broadcast ? 1 : steps / ranks_;
         return {latency, bus / share};
     }
@@ -205,7 +201,7 @@ class NcclModel {
             return std::nullopt;
         }
         const double bus =
-            gb_per_s(topology_.node.bandwidth) * nvls_efficiency(settings_.generation);
+            to_gb_per_s(topology_.node.bandwidth) * nvls_efficiency(settings_.generation);
         if (algorithm == NcclAlgorithm::nvls) {
             // Each GPU's own part leaves it once, and all parts once to be summed.
             return Cost{nvls_nvlink_us, bus * ranks_ / (ranks_ + 1)};

@@ -58,7 +58,7 @@ class Network {
     std::int64_t first_nic_ = 0;
     std::vector<TierLinks> tiers_;
     std::int64_t first_site_ = 0;
-    // Of a graph: by rank to reach and vertex, the link to take next.
+    // In a graph: by rank to reach and vertex, the link to take next.
     std::vector<std::vector<std::int32_t>> next_link_;
 };
 

@@ -64,7 +64,7 @@ class CollectiveSchedule {
     [[nodiscard]] std::int64_t rank_of(std::uint32_t actor) const { return actor % ranks_; }
     // One per ordered pair of ranks that talk, or one of several that do, once each.
     [[nodiscard]] std::vector<Endpoints> connections() const;
-    // Of all actors together, those that stay on their rank included.
+    // The messages of all actors together, those that stay on their rank included.
     [[nodiscard]] std::uint64_t messages() const;
 
     [[nodiscard]] std::uint32_t steps(std::uint32_t actor) const {
@@ -146,7 +146,7 @@ class CollectiveSchedule {
         while (step >= stage->end) {
             ++stage;
         }
-        // Of several chunks each has actors of its own; of one there is nothing to divide.
+        // Each of several chunks has actors of its own; with one chunk there is nothing to divide.
         const std::uint32_t chunk = chunks_ == 1 ? 0 : actor / ranks_;
         const std::uint32_t rank = actor - chunk * ranks_;
         std::uint32_t next = rank + stage->stride;
@@ -210,7 +210,7 @@ class CollectiveSchedule {
         }
     }
 
-    // Of the actors of a tree, those that reduce come first.
+    // Among the actors of a tree those that reduce come first.
     [[nodiscard]] std::uint32_t tree_needs(std::uint32_t actor, std::uint32_t step) const {
         const std::uint32_t start = step == 0 ? 1 : 0;
         const std::uint32_t group = actor / ranks_;

@@ -104,7 +104,7 @@ Duration direct_time(std::int64_t rounds, Bytes bytes, std::int64_t ranks,
     for (std::size_t i = 0; i < levels.size(); ++i) {
         std::int64_t crossing = ranks - below;  // pieces of one rank that leave its group
         if (between_sites && i + 1 == levels.size()) {
-            // Of each pair of sites d apart, d links forwards; what ties goes forwards.
+            // Each pair of sites d apart crosses d links forwards; what ties goes forwards.
             const std::int64_t far = topology.sites->count / 2;
             crossing = below * far * (far + 1) / 2;
         }

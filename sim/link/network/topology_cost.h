@@ -18,9 +18,9 @@ namespace bucketwise {
 struct TopologyLevel {
     std::int64_t size = 1;  // ranks of one of its groups
     Duration latency{0};    // from rank to rank across it
-    // Of one rank where all ranks of a group send across it at once.
+    // What one rank gets where all ranks of a group send across it at once.
     BytesPerSecond each;
-    // Of one group where it alone sends to its neighbour, over all its NICs or uplinks.
+    // What one group gets where it alone sends to its neighbour, over all its NICs or uplinks.
     BytesPerSecond group;
     bool operator==(const TopologyLevel&) const = default;
 };

@@ -26,23 +26,14 @@ constexpr std::array<Fabric, 2> all_fabrics{Fabric::nvlink, Fabric::pcie};
 constexpr std::array<GpuGeneration, 4> all_generations{
     GpuGeneration::volta, GpuGeneration::ampere, GpuGeneration::hopper, GpuGeneration::blackwell};
 
-Duration read_latency(const JsonObject& object) {
-    const auto latency = object.find("latency_us");
-    return latency ? read_duration_us(*latency) : Duration{0};
-}
-
 NodeTopology read_node(const JsonPlace& place) {
     const JsonObject object(place,
                             {"gpus", "fabric", "multicast", "latency_us", "bandwidth_gb_per_s"});
     NodeTopology node;
     node.gpus = read_integer(object.at("gpus"), 1, most_gpus);
-    if (const auto fabric = object.find("fabric")) {
-        node.fabric = read_choice(*fabric, all_fabrics);
-    }
-    if (const auto multicast = object.find("multicast")) {
-        node.multicast = read_boolean(*multicast);
-    }
-    node.latency = read_latency(object);
+    object.read_optional_choice("fabric", node.fabric, all_fabrics);
+    object.read_optional("multicast", node.multicast, read_boolean);
+    object.read_optional("latency_us", node.latency, read_duration_us);
     node.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
     return node;
 }
@@ -55,10 +46,8 @@ NicTopology read_nics(const JsonPlace& place, const NodeTopology& node) {
     if (node.gpus % nics.per_node != 0) {
         per_node.fail(fmt::format("a number that divides the GPUs of a node ({})", node.gpus));
     }
-    if (const auto rails = object.find("rails")) {
-        nics.rails = read_boolean(*rails);
-    }
-    nics.latency = read_latency(object);
+    object.read_optional("rails", nics.rails, read_boolean);
+    object.read_optional("latency_us", nics.latency, read_duration_us);
     nics.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
     return nics;
 }
@@ -74,7 +63,7 @@ TierTopology read_tier(const JsonPlace& place, std::int64_t below, bool outermos
         nodes.fail(
             fmt::format("a multiple of the nodes below a switch of the tier before ({})", below));
     }
-    tier.latency = read_latency(object);
+    object.read_optional("latency_us", tier.latency, read_duration_us);
     if (const auto oversubscription = object.find("oversubscription")) {
         if (outermost) {
             oversubscription->fail(
@@ -82,9 +71,7 @@ TierTopology read_tier(const JsonPlace& place, std::int64_t below, bool outermos
         }
         tier.oversubscription = read_number(*oversubscription, {1, most_oversubscription});
     }
-    if (const auto ports = object.find("ports")) {
-        tier.ports = read_integer(*ports, 1, most_ports);
-    }
+    object.read_optional("ports", tier.ports, read_integer, 1, most_ports);
     return tier;
 }
 
@@ -120,9 +107,7 @@ RegularTopology read_regular(const JsonObject& object) {
             topology.tiers.push_back(read_tier(elements[i], below, i + 1 == elements.size()));
         }
     }
-    if (const auto sites = object.find("sites")) {
-        topology.sites = read_sites(*sites);
-    }
+    object.read_optional("sites", topology.sites, read_sites);
     return topology;
 }
 
@@ -207,9 +192,7 @@ class GraphReader {
         for (const JsonPlace& element : read_array(place, most_vertices)) {
             const JsonObject object(element, {"name", "ports"});
             add_vertex(object.at("name"), read_string(object.at("name")));
-            if (const auto ports = object.find("ports")) {
-                ports_left_.back() = read_integer(*ports, 1, most_ports);
-            }
+            object.read_optional("ports", ports_left_.back(), read_integer, 1, most_ports);
         }
     }
 
@@ -237,7 +220,7 @@ class GraphReader {
             GraphLink link;
             link.a = read_end(ends[0]);
             link.b = read_end(ends[1]);
-            link.latency = read_latency(object);
+            object.read_optional("latency_us", link.latency, read_duration_us);
             link.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
             if (link.a == link.b) {
                 between.fail("two different names", "one twice");
@@ -269,12 +252,9 @@ std::vector<SlowRank> read_slow_ranks(const JsonPlace& place) {
         if (!seen.insert(slow.rank).second) {
             object.at("rank").fail("each rank once", std::to_string(slow.rank));
         }
-        if (const auto factor = object.find("bandwidth_factor")) {
-            slow.bandwidth_factor = read_number(*factor, {1e-6, 1});
-        }
-        if (const auto latency = object.find("extra_latency_us")) {
-            slow.extra_latency = read_duration_us(*latency);
-        }
+        object.read_optional("bandwidth_factor", slow.bandwidth_factor, read_number,
+                             NumberRange{1e-6, 1});
+        object.read_optional("extra_latency_us", slow.extra_latency, read_duration_us);
         ranks.push_back(slow);
     }
     return ranks;
@@ -307,15 +287,9 @@ Topology read_topology(const JsonPlace& place) {
     } else {
         topology.regular = read_regular(object);
     }
-    if (const auto nccl = object.find("nccl")) {
-        topology.nccl = read_nccl(*nccl);
-    }
-    if (const auto slow = object.find("slow_ranks")) {
-        topology.slow_ranks = read_slow_ranks(*slow);
-    }
-    if (const auto background = object.find("background")) {
-        topology.background = read_background(*background);
-    }
+    object.read_optional("nccl", topology.nccl, read_nccl);
+    object.read_optional("slow_ranks", topology.slow_ranks, read_slow_ranks);
+    object.read_optional("background", topology.background, read_background);
     return topology;
 }
 

@@ -13,7 +13,6 @@
 #include "sim/predict/link_ends.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
-#include "sim/scenario/document_edit.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 

@@ -1,0 +1,83 @@
+// What a user should know before trusting a prediction of a scenario.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+namespace {
+
+void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
+    for (const LinkParameters& tier : link.tiers) {
+        note_ctas(tier, notes);
+    }
+    if (!link.ctas) {
+        return;
+    }
+    if (!has_cta_groups(link)) {
+        notes.push_back(fmt::format(
+            "link {}: ctas has no effect, as its interference does not say for how many it is",
+            link.name));
+        return;
+    }
+    const std::int64_t fewest = link.interference.front().ctas.value();
+    const std::int64_t most = link.interference.back().ctas.value();
+    if (*link.ctas < fewest || *link.ctas > most) {
+        notes.push_back(fmt::format(
+            "link {}: interference was measured with {} CTAs; with {} it is taken as with {}",
+            link.name,
+            fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most),
+            *link.ctas, std::clamp(*link.ctas, fewest, most)));
+    }
+}
+
+bool has_batch_norm(const Scenario& scenario) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    if (workload == nullptr) {
+        return false;
+    }
+    const Model model = model_of(*workload);
+    return std::any_of(model.operations.begin(), model.operations.end(),
+                       [](const Operation& o) { return o.batch_norm_channels > 0; });
+}
+
+}  // namespace
+
+std::vector<std::string> caveats(const Scenario& scenario) {
+    const SyncRequest& sync = scenario.sync;
+    const SyncSettings settings = settings_for(sync);
+    const bool ddp = is_ddp(sync.strategy);
+    const bool caps_matter =
+        settings.communicates && (settings.policy.closing == Closing::overshoot ||
+                                  settings.policy.closing == Closing::strict);
+    std::vector<std::string> notes;
+    const auto note = [&](bool given, bool effective, std::string_view key) {
+        if (given && !effective) {
+            notes.push_back(fmt::format("/sync/{} has no effect with the strategy {}", key,
+                                        name_of(sync.strategy)));
+        }
+    };
+    note(!sync.bucket_cap.is_default(), caps_matter, "bucket_cap_mib");
+    note(sync.first_bucket.has_value(), caps_matter, "first_bucket_mib");
+    note(!sync.bucket_cap_list.empty(), caps_matter, "bucket_cap_mib_list");
+    note(sync.views, settings.copies_in, "views");
+    note(sync.fused_copies, settings.copies_in, "fused_copies");
+    note(sync.comm_hook != CommHook::none, settings.communicates, "comm_hook");
+    note(sync.find_unused_parameters, ddp, "find_unused_parameters");
+    note(!sync.broadcast_buffers, ddp, "broadcast_buffers");
+    note(sync.batch_norm != BatchNormSync::local, settings.communicates, "batch_norm");
+    if (sync.batch_norm != BatchNormSync::local && !has_batch_norm(scenario)) {
+        notes.emplace_back("/sync/batch_norm has no effect on a workload without BatchNorm");
+    }
+    const std::optional<std::int64_t> measured = scenario.link.provenance.ranks;
+    if (measured && *measured != scenario.group.ranks) {
+        notes.push_back(
+            fmt::format("link {} was measured on {} ranks; its cost on {} is an extrapolation",
+                        scenario.link.name, *measured, scenario.group.ranks));
+    }
+    note_ctas(scenario.link, notes);
+    return notes;
+}
+
+}  // namespace bucketwise

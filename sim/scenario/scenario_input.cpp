@@ -1,0 +1,282 @@
+// Reading a scenario file.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "sim/base/json_input.h"
+#include "sim/link/link_input.h"
+#include "sim/link/link_presets.h"
+#include "sim/link/link_topology.h"
+#include "sim/link/network/topology_cost.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/workload_input.h"
+
+namespace bucketwise {
+namespace {
+
+// Generous for anything that exists, and small enough that no product of them overflows.
+constexpr std::int64_t most_ranks = 1'000'000;
+constexpr std::size_t most_stragglers = 1024;
+constexpr std::size_t most_slowdowns = 32;  // different ones: each is simulated on its own
+constexpr std::int64_t most_micro_steps = 10'000;
+constexpr double largest_slowdown_read = 100;
+constexpr std::array<CommHook, 3> all_hooks{CommHook::none, CommHook::fp16, CommHook::bf16};
+constexpr std::array<Closing, 4> all_closings{Closing::overshoot, Closing::strict,
+                                              Closing::per_gradient, Closing::single};
+constexpr std::array<Order, 3> all_orders{Order::forward, Order::reverse, Order::readiness};
+constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
+                                                     LaunchRule::after_backward};
+constexpr std::array<Optimizer, 3> all_optimizers{Optimizer::sgd, Optimizer::sgd_momentum,
+                                                  Optimizer::adam};
+
+// The topology says how many ranks a node has. With a preset, which the scenario's own link may
+// have made way for, the same number is no contradiction.
+void place_on_topology(const JsonObject& object, Scenario& scenario) {
+    const auto per_node = object.find("ranks_per_node");
+    const bool as_preset =
+        !scenario.link.preset.empty() &&
+        scenario.group.ranks_per_node == std::min(preset_node_gpus, scenario.group.ranks);
+    if (per_node && !as_preset) {
+        per_node->fail("no ranks_per_node beside a topology, which says it");
+    }
+    const JsonPlace link = object.at("link");
+    if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
+        const std::optional<std::int64_t> most = most_ranks_of(*preset);
+        if (most && scenario.group.ranks > *most) {
+            object.at("ranks").fail(fmt::format(
+                "at most {} ranks on one node with the preset {}; of several nodes are {}", *most,
+                preset->name, larger_presets(*preset)));
+        }
+    }
+    if (const auto fault = prepare_topology(scenario.link, scenario.group.ranks)) {
+        const bool inlined = link.value->is_object();
+        const std::string file =
+            inlined ? link.file : path_beside(link.file, link.value->get<std::string>());
+        throw InputError(file, (inlined ? link.pointer : "") + fault->pointer, fault->expected,
+                         fault->got);
+    }
+}
+
+std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t ranks) {
+    std::vector<Straggler> stragglers;
+    std::set<std::int64_t> taken;
+    for (const JsonPlace& element : read_array(place, most_stragglers)) {
+        const JsonObject object(element, {"rank", "compute_slowdown"});
+        const JsonPlace rank = object.at("rank");
+        Straggler straggler;
+        straggler.rank = read_integer(rank, 0, most_ranks - 1);
+        if (straggler.rank >= ranks) {
+            rank.fail(fmt::format("a rank below the number of ranks ({})", ranks));
+        }
+        if (!taken.insert(straggler.rank).second) {
+            rank.fail("a rank that no other straggler is");
+        }
+        straggler.compute_slowdown =
+            read_number(object.at("compute_slowdown"), {1, largest_slowdown_read});
+        stragglers.push_back(straggler);
+    }
+    std::set<double> slowdowns;
+    for (const Straggler& straggler : stragglers) {
+        slowdowns.insert(straggler.compute_slowdown);
+    }
+    if (slowdowns.size() > most_slowdowns) {
+        place.fail(fmt::format("at most {} different slowdowns", most_slowdowns),
+                   std::to_string(slowdowns.size()));
+    }
+    return stragglers;
+}
+
+void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario& scenario) {
+    const JsonObject object(place, {"ranks", "ranks_per_node", "link", "stragglers"});
+    RankGroup& group = scenario.group;
+    group.ranks = group.ranks_per_node = read_integer(object.at("ranks"), 1, most_ranks);
+    if (const auto per_node = object.find("ranks_per_node")) {
+        group.ranks_per_node = read_integer(*per_node, 1, group.ranks);
+        if (group.ranks % group.ranks_per_node != 0) {
+            per_node->fail(fmt::format("a number that divides ranks ({})", group.ranks));
+        }
+    }
+    scenario.stragglers.clear();
+    object.read_optional("stragglers", scenario.stragglers, read_stragglers, group.ranks);
+    scenario.link = read_link(object.at("link"), read_file);
+    if (scenario.link.topology) {
+        place_on_topology(object, scenario);
+    } else if (scenario.link.algorithm == Algorithm::hierarchical) {
+        static_cast<void>(object.at("ranks_per_node"));  // required: the link asks for it
+    }
+}
+
+// "2.4" or "2.4.1": whether an explicit cap is also the first bucket's, as from PyTorch 2.4 on.
+bool read_explicit_cap_sets_first(const JsonPlace& place) {
+    if (!place.value->is_string()) {
+        place.fail("a PyTorch version as a string, such as \"2.4\"");
+    }
+    const std::string text = read_string(place);
+    unsigned major = 0;
+    unsigned minor = 0;
+    const char* const end = text.data() + text.size();
+    const auto [dot, error] = std::from_chars(text.data(), end, major);
+    const bool has_minor = error == std::errc{} && dot != end && *dot == '.';
+    const auto [rest, minor_error] = std::from_chars(has_minor ? dot + 1 : end, end, minor);
+    if (minor_error != std::errc{} || (rest != end && *rest != '.' && *rest != '+') || major == 0) {
+        place.fail("a PyTorch version such as \"1.13\" or \"2.4\"");
+    }
+    return major > 2 || (major == 2 && minor >= 4);
+}
+
+void read_policy(const JsonObject& object, SyncRequest& sync) {
+    object.read_optional_choice("closing", sync.closing, all_closings);
+    object.read_optional_choice("order", sync.order, all_orders);
+    object.read_optional_choice("launch", sync.launch, all_launch_rules);
+}
+
+void read_caps(const JsonObject& object, SyncRequest& sync) {
+    object.exclusive("bucket_cap_mib", "bucket_cap_mib_list");
+    object.exclusive("first_bucket_mib", "bucket_cap_mib_list");
+    object.read_optional("bucket_cap_mib", sync.bucket_cap, read_cap_mib);
+    object.read_optional("first_bucket_mib", sync.first_bucket, read_cap_mib);
+    if (const auto list = object.find("bucket_cap_mib_list")) {
+        for (const JsonPlace& element : read_array(*list, most_gradients)) {
+            sync.bucket_cap_list.push_back(read_cap_mib(element));
+        }
+    }
+}
+
+SyncRequest read_sync(const JsonPlace& place) {
+    const JsonObject object(
+        place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
+                "fused_copies", "comm_hook", "pytorch_version", "find_unused_parameters",
+                "broadcast_buffers", "batch_norm", "closing", "order", "launch"});
+    SyncRequest sync;
+    sync.strategy = read_choice(object.at("strategy"), all_strategies);
+    read_caps(object, sync);
+    read_policy(object, sync);
+    object.read_optional("views", sync.views, read_boolean);
+    object.read_optional("fused_copies", sync.fused_copies, read_boolean);
+    object.read_optional_choice("comm_hook", sync.comm_hook, all_hooks);
+    object.read_optional("pytorch_version", sync.explicit_cap_sets_first,
+                         read_explicit_cap_sets_first);
+    object.read_optional("find_unused_parameters", sync.find_unused_parameters, read_boolean);
+    object.read_optional("broadcast_buffers", sync.broadcast_buffers, read_boolean);
+    object.read_optional_choice("batch_norm", sync.batch_norm, all_batch_norm_syncs);
+    return sync;
+}
+
+StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
+    const JsonObject object(
+        place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_launch_ms", "cuda_graph"});
+    object.exclusive("optimizer_ms", "optimizer");
+    StepRequest step;
+    object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
+    object.read_optional("optimizer_ms", step.optimizer, read_duration_ms);
+    if (const auto optimizer = object.find("optimizer")) {
+        step.optimizer = read_choice(*optimizer, all_optimizers);
+        if (device_of(scenario) == nullptr) {
+            optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
+        }
+    }
+    const Device* device = device_of(scenario);
+    if (const auto launch = object.find("optimizer_launch_ms")) {
+        step.optimizer_launch = read_duration_ms(*launch);
+        if (device != nullptr && device->host_is_device) {
+            launch->fail("no launches with a device that is its own host (host_is_device)",
+                         "a time for them");
+        }
+    }
+    if (const auto graph = object.find("cuda_graph")) {
+        step.cuda_graph = read_boolean(*graph);
+        if (step.cuda_graph && device != nullptr && device->host_is_device) {
+            graph->fail("no CUDA graph with a device that is its own host (host_is_device)",
+                        "true");
+        }
+    }
+    return step;
+}
+
+Variation read_variation(const JsonPlace& place) {
+    const JsonObject object(place, {"seed", "compute_spread", "operation_spread",
+                                    "collective_spread", "compute_standard_error", "rank_spread",
+                                    "straggler_probability", "straggler_slowdown"});
+    Variation variation;
+    if (const auto seed = object.find("seed")) {
+        variation.seed = static_cast<std::uint64_t>(read_integer(*seed, 0, std::int64_t{1} << 50));
+    }
+    const auto share = [&](std::string_view key, double& target) {
+        object.read_optional(key, target, read_number, NumberRange{0, 1});
+    };
+    share("compute_spread", variation.compute_spread);
+    share("operation_spread", variation.operation_spread);
+    share("collective_spread", variation.collective_spread);
+    share("compute_standard_error", variation.compute_standard_error);
+    share("rank_spread", variation.rank_spread);
+    if (object.has("straggler_probability") || object.has("straggler_slowdown")) {
+        variation.straggler_probability = read_number(object.at("straggler_probability"), {0, 1});
+        variation.straggler_slowdown =
+            read_number(object.at("straggler_slowdown"), {1, largest_slowdown_read});
+    }
+    return variation;
+}
+
+}  // namespace
+
+std::string_view name_of(Optimizer optimizer) {
+    switch (optimizer) {
+        case Optimizer::sgd:
+            return "sgd";
+        case Optimizer::sgd_momentum:
+            return "sgd_momentum";
+        case Optimizer::adam:
+            return "adam";
+    }
+    return {};
+}
+
+void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
+                     const ScenarioSections& sections, Scenario& scenario) {
+    const JsonObject object({&document, file, ""},
+                            {"name", "workload", "cluster", "sync", "step", "variation"});
+    if (sections.name) {
+        scenario.name = read_string(object.at("name"));
+    }
+    if (sections.workload) {
+        scenario.workload = read_workload(object.at("workload"));
+    }
+    if (sections.cluster) {
+        read_cluster(object.at("cluster"), read_file, scenario);
+    }
+    if (sections.sync) {
+        scenario.sync = read_sync(object.at("sync"));
+    }
+    const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
+    if (model != nullptr && (sections.workload || sections.sync)) {
+        check_operation_counts(object.at("workload"), *model, scenario.sync.batch_norm);
+    }
+    if (sections.step || sections.workload) {
+        const auto step = object.find("step");
+        scenario.step = step ? read_step(*step, scenario) : StepRequest{};
+    }
+    if (sections.variation) {
+        const auto variation = object.find("variation");
+        scenario.variation =
+            variation ? std::optional(read_variation(*variation)) : std::optional<Variation>{};
+    }
+}
+
+Scenario parse_scenario(const Json& document, const std::string& file,
+                        const FileReader& read_file) {
+    Scenario scenario;
+    reread_scenario(document, file, read_file,
+                    {.name = true,
+                     .workload = true,
+                     .cluster = true,
+                     .sync = true,
+                     .step = true,
+                     .variation = true},
+                    scenario);
+    return scenario;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,146 @@
+// From a scenario to what the simulator runs.
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/workload_input.h"
+
+namespace bucketwise {
+namespace {
+
+// Elements the optimizer reads and writes per parameter. SGD reads parameter and gradient and
+// writes the parameter; momentum and Adam's two moments are each read and written besides.
+std::int64_t elements_per_parameter(Optimizer optimizer) {
+    switch (optimizer) {
+        case Optimizer::sgd:
+            return 3;
+        case Optimizer::sgd_momentum:
+            return 5;
+        case Optimizer::adam:
+            return 7;
+    }
+    return 0;
+}
+
+// Memory-bound: every element passes once between memory and the device (a fused or foreach step).
+Duration optimizer_time(const StepRequest& step, const Workload& workload, const Device* device) {
+    if (const auto* time = std::get_if<Duration>(&step.optimizer)) {
+        return *time;
+    }
+    constexpr std::int64_t directions_of_a_copy = 2;
+    return (step.cuda_graph ? Duration{0} : device->launch) +
+           transfer_time(
+               workload.gradient_bytes(), copy_bandwidth(*device),
+               {elements_per_parameter(std::get<Optimizer>(step.optimizer)), directions_of_a_copy});
+}
+
+// One class for each distinct slowdown, the slowest first, and one of all other ranks.
+std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std::int64_t ranks) {
+    std::map<double, std::int64_t, std::greater<>> slower;
+    for (const Straggler& straggler : stragglers) {
+        if (straggler.compute_slowdown > 1) {
+            ++slower[straggler.compute_slowdown];
+            --ranks;
+        }
+    }
+    std::vector<RankClass> classes;
+    for (const auto& [slowdown, count] : slower) {
+        classes.push_back({count, slowdown});
+    }
+    if (!classes.empty() && ranks > 0) {
+        classes.push_back({ranks, 1});
+    }
+    return classes;
+}
+
+Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm) {
+    const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
+                             .arithmetic = workload.arithmetic,
+                             .measured_forward = workload.forward,
+                             .measured_backward = workload.backward,
+                             .measured_forward_operations = workload.forward_operations,
+                             .measured_backward_operations = workload.backward_operations,
+                             .batch_norm = batch_norm};
+    return workload_from_model(model_of(workload), workload.dtype, timing);
+}
+
+Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_norm*/) {
+    Workload result =
+        workload_from_readiness(workload.gradients, workload.forward, workload.backward);
+    if (workload.operations) {
+        result.forward = workload.operations->forward;
+        result.backward = workload.operations->backward;
+        result.readiness = workload.operations->readiness;
+    }
+    result.buffer_groups = workload.buffers;
+    if (workload.device) {
+        result.copy_launch = workload.device->time_to_launch_copy();
+        result.host_is_device = workload.device->host_is_device;
+    }
+    result.copy_launch = workload.copy_launch.value_or(result.copy_launch);
+    result.host_is_device = workload.host_is_device.value_or(result.host_is_device);
+    return result;
+}
+
+}  // namespace
+
+Model model_of(const ModelWorkload& workload) {
+    if (const auto* shape = std::get_if<TransformerShape>(&workload.model)) {
+        return make_transformer(std::string(name_of(shape->family)), *shape, workload.input);
+    }
+    if (const auto* shape = std::get_if<MlpShape>(&workload.model)) {
+        return make_mlp(*shape, workload.input);
+    }
+    return make_model(std::get<std::string>(workload.model), workload.input);
+}
+
+const Device* device_of(const Scenario& scenario) {
+    return std::visit(
+        [](const auto& workload) { return workload.device ? &*workload.device : nullptr; },
+        scenario.workload);
+}
+
+void set_cluster(const Scenario& scenario, StepInput& input) {
+    input.group = scenario.group;
+    input.classes = classes_of(scenario.stragglers, scenario.group.ranks);
+    input.link = scenario.link;
+    const Device* device = device_of(scenario);
+    input.copy_bandwidth = scenario.link.copy_bandwidth;
+    if (const auto* listed = std::get_if<GradientWorkload>(&scenario.workload)) {
+        if (!input.copy_bandwidth) {
+            input.copy_bandwidth = listed->copy_bandwidth;
+        }
+        if (input.link.host_issue == Duration{0}) {
+            input.link.host_issue = listed->collective_issue.value_or(Duration{0});
+        }
+    }
+    if (!input.copy_bandwidth && device != nullptr) {
+        input.copy_bandwidth = copy_bandwidth(*device);
+    }
+}
+
+StepInput step_input(const Scenario& scenario) {
+    return step_input(scenario, std::visit(
+                                    [&](const auto& workload) {
+                                        return timed_workload(workload, scenario.sync.batch_norm);
+                                    },
+                                    scenario.workload));
+}
+
+StepInput step_input(const Scenario& scenario, Workload workload) {
+    StepInput input;
+    input.workload = std::move(workload);
+    set_cluster(scenario, input);
+    const Device* device = device_of(scenario);
+    input.variation = scenario.variation;
+    input.step.accumulation = scenario.step.accumulation;
+    input.step.optimizer_launch = scenario.step.optimizer_launch;
+    input.step.optimizer = optimizer_time(scenario.step, input.workload, device);
+    if (scenario.step.cuda_graph) {
+        input.step.graph_launch = device != nullptr ? device->graph_launch : Duration{0};
+    }
+    return input;
+}
+
+}  // namespace bucketwise

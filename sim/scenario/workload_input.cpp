@@ -1,0 +1,434 @@
+#include "sim/scenario/workload_input.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/workload/device_input.h"
+
+namespace bucketwise {
+namespace {
+
+// Generous for anything that exists, and small enough that no product of them overflows.
+constexpr std::int64_t most_elements = std::int64_t{1} << 40;
+constexpr std::int64_t most_layers = 4096;
+constexpr std::int64_t most_width = 1 << 18;
+constexpr std::int64_t most_hidden = 1 << 15;
+constexpr std::int64_t most_feed_forward = 1 << 18;
+constexpr std::int64_t most_heads = 1 << 10;
+constexpr std::int64_t most_vocabulary = 1 << 20;
+constexpr std::int64_t most_tokens = 1 << 26;
+constexpr std::int64_t most_sequence = 1 << 20;
+constexpr std::int64_t most_images = 1 << 16;
+constexpr std::int64_t most_pixels = 1 << 12;
+constexpr std::size_t most_operations = 1'000'000;
+
+// A name of a family of shapes: the transformers', and that of a multilayer perceptron.
+struct ShapeFamily {
+    std::optional<TransformerFamily> transformer = {};  // none: a multilayer perceptron
+};
+std::string_view name_of(const ShapeFamily& family) {
+    return family.transformer ? name_of(*family.transformer) : "mlp";
+}
+constexpr std::array<ShapeFamily, 5> all_families{{{TransformerFamily::gpt2},
+                                                   {TransformerFamily::bert},
+                                                   {TransformerFamily::llama},
+                                                   {TransformerFamily::cs336},
+                                                   {}}};
+constexpr std::array<BertHead, 3> all_bert_heads{BertHead::none, BertHead::masked_lm,
+                                                 BertHead::pretraining};
+
+using ModelChoice = std::variant<std::string, TransformerShape, MlpShape>;
+
+bool is_mlp(const JsonPlace& place) {
+    const auto family = place.value->find("family");
+    return family != place.value->end() && *family == "mlp";
+}
+
+MlpShape read_mlp_shape(const JsonPlace& place) {
+    const JsonObject object(place, {"family", "layers"});
+    static_cast<void>(read_choice(object.at("family"), all_families));
+    MlpShape shape;
+    const JsonPlace layers = object.at("layers");
+    for (const JsonPlace& width : read_array(layers, static_cast<std::size_t>(most_layers))) {
+        shape.layers.push_back(read_integer(width, 1, most_width));
+    }
+    if (shape.layers.size() < 2) {
+        layers.fail("the width of a sample, of each hidden layer, and the number of classes",
+                    "one number");
+    }
+    return shape;
+}
+
+void refuse(const JsonObject& object, std::string_view key, std::string_view why) {
+    if (const auto found = object.find(key)) {
+        found->fail(fmt::format("no {} {}", key, why), found->value->dump());
+    }
+}
+
+// What only Llama's layers vary in.
+void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
+    const bool is_llama = shape.family == TransformerFamily::llama;
+    if (!is_llama) {
+        for (const char* key :
+             {"key_value_heads", "head_width", "attention_bias", "feed_forward_bias"}) {
+            refuse(object, key, "but for llama");
+        }
+    }
+    if (const auto width = object.find("head_width")) {
+        shape.head_width = read_integer(*width, 1, most_hidden);
+        if (shape.query_width() > most_hidden) {
+            width->fail(fmt::format("a width of which heads ({}) together have at most {}",
+                                    shape.heads, most_hidden));
+        }
+    } else if (shape.hidden % shape.heads != 0) {
+        object.at("heads").fail(
+            fmt::format("a number of heads that divides hidden ({})", shape.hidden));
+    }
+    if (const auto heads = object.find("key_value_heads")) {
+        shape.key_value_heads = read_integer(*heads, 1, most_heads);
+        if (shape.heads % shape.key_value_heads != 0) {
+            heads->fail(fmt::format("a number that divides heads ({})", shape.heads));
+        }
+    }
+    object.read_optional("attention_bias", shape.attention_bias, read_boolean);
+    object.read_optional("feed_forward_bias", shape.feed_forward_bias, read_boolean);
+}
+
+// What is before and behind the layers.
+void read_ends(const JsonObject& object, TransformerShape& shape) {
+    const bool has_head =
+        shape.family == TransformerFamily::gpt2 || shape.family == TransformerFamily::llama;
+    if (!has_head) {
+        refuse(object, "tied_embeddings", "but for gpt2 and llama");
+    }
+    if (shape.family != TransformerFamily::bert) {
+        refuse(object, "token_types", "but for bert");
+        refuse(object, "bert_head", "but for bert");
+    }
+    object.read_optional("tied_embeddings", shape.tied_embeddings, read_boolean);
+    object.read_optional("token_types", shape.token_types, read_integer, 1, most_vocabulary);
+    object.read_optional_choice("bert_head", shape.bert_head, all_bert_heads);
+}
+
+TransformerShape read_transformer_shape(const JsonPlace& place) {
+    const JsonObject object(
+        place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context",
+                "key_value_heads", "head_width", "attention_bias", "feed_forward_bias",
+                "tied_embeddings", "token_types", "bert_head"});
+    TransformerShape shape;
+    shape.family = *read_choice(object.at("family"), all_families).transformer;
+    shape.layers = read_integer(object.at("layers"), 1, most_layers);
+    shape.hidden = read_integer(object.at("hidden"), 1, most_hidden);
+    shape.feed_forward = read_integer(object.at("feed_forward"), 1, most_feed_forward);
+    shape.heads = read_integer(object.at("heads"), 1, most_heads);
+    shape.vocabulary = read_integer(object.at("vocabulary"), 1, most_vocabulary);
+    shape.context = read_integer(object.at("context"), 1, most_sequence);
+    read_llama_shape(object, shape);
+    read_ends(object, shape);
+    return shape;
+}
+
+ModelChoice read_model(const JsonPlace& place) {
+    if (place.value->is_object()) {
+        return is_mlp(place) ? ModelChoice(read_mlp_shape(place)) : read_transformer_shape(place);
+    }
+    const std::vector<std::string_view>& names = model_names();
+    if (!place.value->is_string() ||
+        std::find(names.begin(), names.end(), place.value->get_ref<const std::string&>()) ==
+            names.end()) {
+        place.fail(
+            fmt::format("a model ({}) or an object with the shape of one", fmt::join(names, ", ")));
+    }
+    return place.value->get<std::string>();
+}
+
+std::optional<TransformerShape> shape_of(const ModelChoice& model) {
+    if (const auto* shape = std::get_if<TransformerShape>(&model)) {
+        return *shape;
+    }
+    const auto* name = std::get_if<std::string>(&model);
+    return name == nullptr ? std::nullopt : transformer_shape(*name);
+}
+
+ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) {
+    ModelInput input;
+    const std::optional<TransformerShape> shape = shape_of(model);
+    if (std::holds_alternative<MlpShape>(model)) {
+        refuse(object, "sequence_length", "for a multilayer perceptron");
+        refuse(object, "image_size", "for a multilayer perceptron");
+        input.batch = read_integer(object.at("batch"), 1, most_images);
+    } else if (shape) {
+        refuse(object, "image_size", "for a transformer");
+        const JsonPlace length = object.at("sequence_length");
+        input.sequence_length = read_integer(length, 1, most_sequence);
+        if (input.sequence_length > shape->context) {
+            length.fail(fmt::format("at most the model's context of {}", shape->context));
+        }
+        input.batch = read_integer(object.at("batch"), 1, most_tokens / input.sequence_length);
+    } else {
+        refuse(object, "sequence_length", "for a vision model");
+        constexpr std::int64_t smallest_image = 32;
+        object.read_optional("image_size", input.image_size, read_integer, smallest_image,
+                             most_pixels);
+        input.batch = read_integer(object.at("batch"), 1, most_images);
+    }
+    return input;
+}
+
+Arithmetic arithmetic_of(DType dtype) {
+    switch (dtype) {
+        case DType::float32:
+            return Arithmetic::float32;
+        case DType::float16:
+            return Arithmetic::float16;
+        case DType::bfloat16:
+            return Arithmetic::bfloat16;
+        case DType::float64:
+            return Arithmetic::float64;
+    }
+    return Arithmetic::float32;
+}
+
+void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
+    if (!workload.device || workload.device->peak(workload.arithmetic) > 0) {
+        return;
+    }
+    std::string supported;
+    for (const Arithmetic arithmetic : all_arithmetics) {
+        if (workload.device->peak(arithmetic) > 0) {
+            supported += (supported.empty() ? "" : ", ") + std::string(name_of(arithmetic));
+        }
+    }
+    const JsonPlace place = object.has("arithmetic") ? object.at("arithmetic")
+                            : object.has("dtype")    ? object.at("dtype")
+                                                     : object.at("device");
+    place.fail(
+        fmt::format("arithmetic that {} has a peak for ({})", workload.device->name, supported),
+        std::string(name_of(workload.arithmetic)));
+}
+
+std::vector<Duration> read_operation_times(const JsonPlace& place) {
+    std::vector<Duration> times;
+    for (const JsonPlace& element : read_array(place, most_operations)) {
+        times.push_back(duration_from_us(read_number(element, {0, 1e10})));
+    }
+    return times;
+}
+
+void read_times(const JsonObject& object, ModelWorkload& workload) {
+    if (object.has("device")) {
+        workload.device = read_device(object.at("device"));
+    }
+    if (object.has("forward_operations_us") || object.has("backward_operations_us")) {
+        object.exclusive("forward_ms", "forward_operations_us");
+        object.exclusive("backward_ms", "backward_operations_us");
+        workload.forward_operations = read_operation_times(object.at("forward_operations_us"));
+        workload.backward_operations = read_operation_times(object.at("backward_operations_us"));
+    } else if (object.has("forward_ms") || object.has("backward_ms")) {
+        workload.forward = read_duration_ms(object.at("forward_ms"));
+        workload.backward = read_duration_ms(object.at("backward_ms"));
+    } else if (!workload.device) {
+        throw InputError(object.place().file, object.place().pointer,
+                         "measured totals (forward_ms and backward_ms) or a device", "neither");
+    }
+}
+
+ModelWorkload read_model_workload(const JsonPlace& place) {
+    const JsonObject object(
+        place, {"model", "batch", "sequence_length", "image_size", "dtype", "arithmetic", "device",
+                "forward_ms", "backward_ms", "forward_operations_us", "backward_operations_us"});
+    ModelWorkload workload;
+    workload.model = read_model(object.at("model"));
+    workload.input = read_model_input(object, workload.model);
+    object.read_optional_choice("dtype", workload.dtype, all_dtypes);
+    const auto arithmetic = object.find("arithmetic");
+    workload.arithmetic =
+        arithmetic ? read_choice(*arithmetic, all_arithmetics) : arithmetic_of(workload.dtype);
+    read_times(object, workload);
+    check_arithmetic(object, workload);
+    return workload;
+}
+
+Gradient read_gradient(const JsonObject& object) {
+    Gradient gradient;
+    gradient.name = read_string(object.at("name"));
+    gradient.numel = read_integer(object.at("numel"), 1, most_elements);
+    gradient.dtype = read_choice(object.at("dtype"), all_dtypes);
+    object.read_optional("sparse", gradient.sparse, read_boolean);
+    return gradient;
+}
+
+GradientReadiness read_gradient_readiness(const JsonPlace& place, Duration backward) {
+    const JsonObject object(place, {"name", "numel", "dtype", "ready_ms", "sparse"});
+    GradientReadiness entry{read_gradient(object)};
+    const JsonPlace ready = object.at("ready_ms");
+    entry.ready = read_duration_ms(ready);
+    if (entry.ready > backward) {
+        ready.fail(fmt::format("at most backward_ms ({} ms)", to_ms(backward)));
+    }
+    return entry;
+}
+
+GradientReadiness read_listed_gradient(const JsonPlace& place) {
+    const JsonObject object(place, {"name", "numel", "dtype", "sparse"});
+    return {read_gradient(object)};
+}
+
+using IndexByName = std::map<std::string, std::int32_t, std::less<>>;
+
+IndexByName index_by_name(const JsonPlace& place, const std::vector<GradientReadiness>& gradients) {
+    IndexByName indices;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const std::string& name = gradients[i].gradient.name;
+        if (!indices.emplace(name, static_cast<std::int32_t>(i)).second) {
+            JsonPlace{&place.value->at(i), place.file, fmt::format("{}/{}", place.pointer, i)}.fail(
+                "a name that no other gradient has", name);
+        }
+    }
+    return indices;
+}
+
+TimedOperation read_operation(const JsonObject& object) {
+    return {.name = read_string(object.at("name")),
+            .device = duration_from_us(read_number(object.at("device_us"), {0, 1e10})),
+            .host = duration_from_us(read_number(object.at("host_us"), {0, 1e10}))};
+}
+
+// `indices` are of the gradients that are not ready yet.
+std::int32_t read_ready(const JsonPlace& place, IndexByName& indices,
+                        std::vector<std::int32_t>& readiness) {
+    std::int32_t count = 0;
+    for (const JsonPlace& name : read_array(place, most_gradients)) {
+        const auto found = indices.find(read_string(name));
+        if (found == indices.end()) {
+            name.fail("the name of a gradient that no earlier operation makes ready");
+        }
+        readiness.push_back(found->second);
+        indices.erase(found);
+        ++count;
+    }
+    return count;
+}
+
+ListedOperations read_operations(const JsonObject& object, IndexByName indices) {
+    ListedOperations operations;
+    for (const JsonPlace& element : read_array(object.at("forward_operations"), most_operations)) {
+        operations.forward.push_back(read_operation({element, {"name", "host_us", "device_us"}}));
+    }
+    const JsonPlace backward = object.at("backward_operations");
+    for (const JsonPlace& element : read_array(backward, most_operations)) {
+        const JsonObject listed(element, {"name", "host_us", "device_us", "ready"});
+        operations.backward.push_back(read_operation(listed));
+        if (const auto ready = listed.find("ready")) {
+            operations.backward.back().ready_count =
+                read_ready(*ready, indices, operations.readiness);
+        }
+    }
+    if (!indices.empty()) {
+        backward.fail(fmt::format("an operation that makes {} ready", indices.begin()->first),
+                      "none");
+    }
+    return operations;
+}
+
+std::vector<BufferGroup> read_buffers(const JsonPlace& place) {
+    constexpr std::size_t most_groups = 16;  // one per element size
+    std::vector<BufferGroup> groups;
+    for (const JsonPlace& element : read_array(place, most_groups)) {
+        const JsonObject object(element, {"bytes", "tensors"});
+        groups.push_back({read_bytes(object.at("bytes")),
+                          read_integer(object.at("tensors"), 1, std::int64_t{most_gradients})});
+    }
+    return groups;
+}
+
+// What both kinds of lists have in common.
+void read_rest(const JsonObject& object, GradientWorkload& workload) {
+    object.read_optional("buffers", workload.buffers, read_buffers);
+    object.read_optional("copy_launch_us", workload.copy_launch, read_duration_us);
+    object.read_optional("collective_issue_us", workload.collective_issue, read_duration_us);
+    object.read_optional("copy_gb_per_s", workload.copy_bandwidth, read_bandwidth_gb_per_s);
+    object.read_optional("host_is_device", workload.host_is_device, read_boolean);
+    object.read_optional("device", workload.device, read_device);
+}
+
+GradientWorkload read_gradient_workload(const JsonPlace& place) {
+    const JsonObject object(place,
+                            {"gradients", "forward_ms", "backward_ms", "buffers", "copy_launch_us",
+                             "collective_issue_us", "copy_gb_per_s", "host_is_device", "device"});
+    GradientWorkload workload;
+    workload.forward = read_duration_ms(object.at("forward_ms"));
+    workload.backward = read_duration_ms(object.at("backward_ms"));
+    const JsonPlace gradients = object.at("gradients");
+    for (const JsonPlace& element : read_array(gradients, most_gradients)) {
+        workload.gradients.push_back(read_gradient_readiness(element, workload.backward));
+    }
+    static_cast<void>(index_by_name(gradients, workload.gradients));
+    read_rest(object, workload);
+    return workload;
+}
+
+GradientWorkload read_operation_workload(const JsonPlace& place) {
+    const JsonObject object(place, {"gradients", "forward_operations", "backward_operations",
+                                    "buffers", "copy_launch_us", "collective_issue_us",
+                                    "copy_gb_per_s", "host_is_device", "device"});
+    GradientWorkload workload;
+    const JsonPlace gradients = object.at("gradients");
+    for (const JsonPlace& element : read_array(gradients, most_gradients)) {
+        workload.gradients.push_back(read_listed_gradient(element));
+    }
+    workload.operations = read_operations(object, index_by_name(gradients, workload.gradients));
+    read_rest(object, workload);
+    return workload;
+}
+
+}  // namespace
+
+std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& place) {
+    const bool lists_gradients = place.value->is_object() && place.value->contains("gradients") &&
+                                 !place.value->contains("model");
+    if (lists_gradients) {
+        const bool lists_operations = place.value->contains("forward_operations") ||
+                                      place.value->contains("backward_operations");
+        return lists_operations ? read_operation_workload(place) : read_gradient_workload(place);
+    }
+    if (place.value->is_object() && place.value->contains("gradients")) {
+        throw InputError(place.file, place.pointer, "either a model or gradients", "both");
+    }
+    if (place.value->is_object() && !place.value->contains("model")) {
+        throw InputError(place.file, place.pointer, "the key model or the key gradients",
+                         "neither");
+    }
+    return read_model_workload(place);
+}
+
+void check_operation_counts(const JsonPlace& place, const ModelWorkload& workload,
+                            BatchNormSync batch_norm) {
+    if (workload.forward_operations.empty()) {
+        return;
+    }
+    const Workload untimed =
+        workload_from_model(model_of(workload), workload.dtype,
+                            {.device = device_for_spreading(), .batch_norm = batch_norm});
+    const auto check = [&](const char* key, std::size_t given, std::size_t operations) {
+        if (given != operations) {
+            JsonPlace{&place.value->at(key), place.file, fmt::format("{}/{}", place.pointer, key)}
+                .fail(fmt::format("{} times, one per operation of the model's pass", operations),
+                      std::to_string(given));
+        }
+    };
+    check("forward_operations_us", workload.forward_operations.size(), untimed.forward.size());
+    check("backward_operations_us", workload.backward_operations.size(), untimed.backward.size());
+}
+
+Device device_for_spreading() {
+    Device device = device_preset("A100").value();
+    device.launch = device.graph_launch = Duration{0};
+    return device;
+}
+
+}  // namespace bucketwise
