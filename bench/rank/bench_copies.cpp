@@ -29,7 +29,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view copies_explanation = R"(
 examples:
   bucketwise bench copies
   bucketwise bench copies --backend nccl --bytes 64MiB,256MiB --tensor-elements 1024,16384,1048576
@@ -40,7 +40,7 @@ share is that of the plain copy measured in the same rounds. Half of the plain c
 copy_gb_per_s, which counts payload.
 )";
 
-po::options_description described_options() {
+po::options_description copies_options() {
     po::options_description options("options", 100);
     add_options(
         options,
@@ -162,8 +162,8 @@ std::vector<CopyCase> requested_cases(const po::variables_map& values) {
 
 CommandHelp bench_copies_help() {
     return {.usage = {"bucketwise bench copies [OPTIONS]"},
-            .options = described_options(),
-            .text = explanation,
+            .options = copies_options(),
+            .text = copies_explanation,
             .arguments = {.files = false},
             .values = {{"bucket-dtype", one_of(all_dtypes)}}};
 }
