@@ -6,7 +6,7 @@
 
 namespace bucketwise {
 
-// Of an even number of values the larger one in the middle. Precondition: values.
+// The middle value; where two are, the larger one. Precondition: values.
 template <typename T>
 T upper_median(std::vector<T> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;

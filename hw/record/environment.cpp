@@ -50,7 +50,7 @@ std::string compiler_name() {
 Environment read_environment() {
     return {cpu_model(),     std::thread::hardware_concurrency(),
             kernel_name(),   compiler_name(),
-            gpu_libraries(), scheduling_of_threads()};
+            gpu_libraries(), affinity_of_threads()};
 }
 
 // Not ru_maxrss: a process that a large launcher forked inherits the launcher's.
