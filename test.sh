@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
-# Every check of this project: formatting, tests optimised and under sanitizers, static analysis, fuzzing.
-# Each stage is quiet unless it fails; its output stays in build/test_logs.
+# Checks this project. Each stage is quiet unless it fails; its output stays in build/test_logs.
 #
-# usage: ./test.sh
+# usage: ./test.sh [all]
+#   (nothing)   what is correctness: formatting, every test optimised, and under AddressSanitizer and
+#               UndefinedBehaviorSanitizer the tests of what parses input and what runs threads
+#   all         the rest too: every test under these sanitizers, what runs threads under ThreadSanitizer, clang-tidy,
+#               fuzzing
 #   FUZZ_SECONDS   how long each fuzzer runs (default 60; 0: only the seeds)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-fuzz_seconds=${FUZZ_SECONDS:-60}
-if [[ ! "$fuzz_seconds" =~ ^[0-9]+$ ]]; then
-    echo "test.sh: FUZZ_SECONDS: expected a whole number of seconds, got $fuzz_seconds" >&2
+fail_usage() {
+    echo "test.sh: $*" >&2
     exit 2
-fi
+}
+
+case "$*" in
+    "" | all) scope=${1:-} ;;
+    *) fail_usage "expected nothing or all, got $*" ;;
+esac
+fuzz_seconds=${FUZZ_SECONDS:-60}
+[[ "$fuzz_seconds" =~ ^[0-9]+$ ]] || fail_usage "FUZZ_SECONDS: expected a whole number of seconds, got $fuzz_seconds"
 
 logs=build/test_logs
 mkdir -p "$logs"
@@ -40,6 +49,12 @@ release() {
     ctest --preset release --parallel "$jobs"
 }
 
+asan_first() {
+    configure asan -D BUCKETWISE_BUILD_TESTS=ON
+    cmake --build --preset asan --target bucketwise_parsing_tests bucketwise_threading_tests
+    ctest --preset asan --parallel "$jobs" --label-regex 'parsing|threading'
+}
+
 asan() {
     configure asan -D BUCKETWISE_BUILD_TESTS=ON
     cmake --build --preset asan
@@ -49,8 +64,8 @@ asan() {
 # Only what runs threads, but for what takes minutes there. The emulated GPUs are there where the CUDA Toolkit is.
 tsan() {
     configure tsan -D BUCKETWISE_BUILD_TESTS=ON
-    cmake --build --preset tsan --target bucketwise_hw_tests
-    build/tsan/tests/bucketwise_hw_tests
+    cmake --build --preset tsan --target bucketwise_threading_tests
+    ctest --preset tsan --label-regex threading
     if ninja -C build/tsan -t query bucketwise_emulated_gpu_tests > /dev/null 2>&1; then
         ninja -C build/tsan tests/hw/nccl/bucketwise_emulated_gpu_tests
         build/tsan/tests/hw/nccl/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[slow]~[.]'
@@ -108,11 +123,12 @@ finish() {
     echo
     printf '%s\n' "${report[@]}"
     printf '%-18s %4d s\n' total "$SECONDS"
+    # The cases of every test of the optimised build.
+    tools/count_tests.py build/release || failed+=(count)
     if ((${#failed[@]} > 0)); then
-        echo "${#failed[@]} of ${#report[@]} stages failed: ${failed[*]}"
+        echo "failed: ${failed[*]}" >&2
         exit 1
     fi
-    echo "all ${#report[@]} stages passed"
 }
 
 run setup
@@ -121,12 +137,18 @@ if ((${#failed[@]} > 0)); then
 fi
 run format
 run release
+if [[ "$scope" != all ]]; then
+    run asan_first
+    finish
+    exit
+fi
 run asan
 run tsan
 run fuzz_build
 if [[ "${failed[*]-}" == *fuzz_build* ]]; then
     run tidy
     finish
+    exit
 fi
 
 # The fuzzers take one processor for a fixed time, and tidy what it leaves.

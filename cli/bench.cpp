@@ -30,7 +30,7 @@ constexpr std::array<CommandEntry, 8> benches{{
      bench_training_help},
 }};
 
-constexpr std::string_view text = R"(
+constexpr std::string_view bench_text = R"(
   bucketwise bench WHAT --help   its options and examples
 
 examples:
@@ -45,7 +45,7 @@ const CommandGroup& bench_commands() {
                                     .wants = "what to measure",
                                     .usage = "bench WHAT [OPTIONS]",
                                     .explanation = "Measures on real ranks; most simulate too.",
-                                    .text = text,
+                                    .text = bench_text,
                                     .commands = benches};
     return group;
 }

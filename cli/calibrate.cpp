@@ -31,8 +31,8 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view examples = R"(
-examples:
+constexpr std::string_view calibrate_examples = R"(
+calibrate_examples:
   bucketwise calibrate measurements.jsonl -o link.json
   bucketwise calibrate on_2_ranks.jsonl on_4_ranks.jsonl -o link.json
   bucketwise calibrate measurements.jsonl -o link.json --scenario-output calibrated.json
@@ -42,7 +42,7 @@ A steps file holds two columns: bucket_cap_mib, and step_ms or backward_ms. Seve
 --scenario, are fitted together: the same machine with other strategies.
 )";
 
-po::options_description described_options() {
+po::options_description calibrate_options() {
     po::options_description options("options", 100);
     options.add_options()                                                         //
         ("output,o", po::value<std::string>(), "link file to write, for --link")  //
@@ -198,12 +198,12 @@ Outputs from_steps(const po::variables_map& values) {
 CommandHelp calibrate_help() {
     return {.usage = {"bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]",
                       "bucketwise calibrate --steps FILE --scenario FILE -o FILE"},
-            .options = described_options(),
-            .text = examples};
+            .options = calibrate_options(),
+            .text = calibrate_examples};
 }
 
 int run_calibrate(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
+    const po::options_description options = calibrate_options();
     const po::variables_map values = parse(arguments, options);
     if (values.count("help") != 0) {
         return print_help(calibrate_help());

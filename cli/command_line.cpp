@@ -39,7 +39,7 @@ constexpr std::array<CommandEntry, 11> commands{{
     {"man", "the manual page", run_man, man_help},
 }};
 
-constexpr std::string_view text = R"(
+constexpr std::string_view program_text = R"(
   bucketwise COMMAND --help   its options and examples
   bucketwise --version        versions, for a bug report
 
@@ -80,7 +80,7 @@ const CommandGroup& all_commands() {
         .explanation =
             "Predicts the best gradient-bucket size and the step time of data-parallel "
             "training.",
-        .text = text,
+        .text = program_text,
         .commands = commands};
     return group;
 }

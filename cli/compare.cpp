@@ -23,8 +23,8 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view examples = R"(
-examples:
+constexpr std::string_view compare_examples = R"(
+compare_examples:
   bucketwise compare scenarios/transformer_small.json --link link.json --measurements measurements.jsonl
   bucketwise compare calibrated.json --measurements measurements.jsonl -o comparison.json
 
@@ -32,7 +32,7 @@ A scenario that knows its computing only from a device takes the times of its op
 compute records of the measurements. Measured steps are only ever compared with.
 )";
 
-po::options_description described_options() {
+po::options_description compare_options() {
     po::options_description options("options", 100);
     options.add_options()                                                                   //
         ("measurements", po::value<std::string>(), "file that bucketwise measure wrote")    //
@@ -83,12 +83,12 @@ std::string comparison_trace(const Scenario& scenario, const Comparison& compari
 
 CommandHelp compare_help() {
     return {.usage = {"bucketwise compare SCENARIO --measurements FILE [OPTIONS]"},
-            .options = described_options(),
-            .text = examples};
+            .options = compare_options(),
+            .text = compare_examples};
 }
 
 int run_compare(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
+    const po::options_description options = compare_options();
     const po::variables_map values = parse_arguments(arguments, options);
     if (values.count("help") != 0) {
         return print_help(compare_help());

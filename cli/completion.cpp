@@ -16,7 +16,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view text = R"(
+constexpr std::string_view completion_text = R"(
 examples:
   source <(bucketwise completion bash)
   bucketwise completion bash > ~/.local/share/bash-completion/completions/bucketwise
@@ -40,7 +40,7 @@ std::string_view name_of(const Shell& shell) {
     return shell.name;
 }
 
-po::options_description described_options() {
+po::options_description completion_options() {
     po::options_description options("options", 100);
     options.add_options()("help,h", "show this");
     return options;
@@ -50,8 +50,8 @@ po::options_description described_options() {
 
 CommandHelp completion_help() {
     return {.usage = {"bucketwise completion bash|zsh|fish"},
-            .options = described_options(),
-            .text = text,
+            .options = completion_options(),
+            .text = completion_text,
             .arguments = one_of(shells)};
 }
 

@@ -19,7 +19,7 @@ constexpr std::array<CommandEntry, 3> importers{{
      run_import_nccl_tests, import_nccl_tests_help},
 }};
 
-constexpr std::string_view text = R"(
+constexpr std::string_view import_text = R"(
   bucketwise import WHAT --help   its options and examples
 
 examples:
@@ -34,7 +34,7 @@ const CommandGroup& import_commands() {
                                     .wants = "what to import",
                                     .usage = "import WHAT FILE... -o FILE [OPTIONS]",
                                     .explanation = "Reads what other tools have written.",
-                                    .text = text,
+                                    .text = import_text,
                                     .commands = importers};
     return group;
 }

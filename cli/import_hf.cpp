@@ -33,8 +33,8 @@ constexpr std::int64_t default_batch = 8;
 constexpr std::int64_t longest_default_sequence = 1024;
 constexpr std::int64_t default_ranks = 8;
 
-constexpr std::string_view examples = R"(
-examples:
+constexpr std::string_view import_hf_examples = R"(
+import_hf_examples:
   bucketwise import hf config.json -o scenario.json
   bucketwise import hf config.json -o scenario.json --batch 4 --sequence-length 2048 --device A100
   bucketwise import hf config.json -o scenario.json --ranks 32 --link link.json --set /step/accumulation=4
@@ -44,7 +44,7 @@ gpt2, llama, mistral and bert. What the configuration does not say, which is all
 option says it, and printed.
 )";
 
-po::options_description described_options() {
+po::options_description import_hf_options() {
     po::options_description options("options", 100);
     options.add_options()                                                                        //
         ("output,o", po::value<std::string>(), "scenario file to write, - for standard output")  //
@@ -179,14 +179,14 @@ std::string name_of_model(const std::string& file, const HfModel& model) {
 CommandHelp import_hf_help() {
     const std::vector<std::string_view>& names = device_preset_names();
     return {.usage = {"bucketwise import hf CONFIG.json -o FILE [OPTIONS]"},
-            .options = described_options(),
-            .text = examples,
+            .options = import_hf_options(),
+            .text = import_hf_examples,
             .values = {{"arithmetic", one_of(all_arithmetics)},
                        {"device", {.names = {names.begin(), names.end()}, .files = false}}}};
 }
 
 int run_import_hf(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
+    const po::options_description options = import_hf_options();
     po::options_description all;
     all.add(options).add_options()("config", po::value<std::string>());
     const po::variables_map values = parse_with_positional(arguments, all, {"config", 1});

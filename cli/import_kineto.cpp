@@ -38,8 +38,8 @@ using Texts = std::vector<std::string>;
 
 constexpr std::int64_t most_ranks = 1'000'000;
 
-constexpr std::string_view examples = R"(
-examples:
+constexpr std::string_view import_kineto_examples = R"(
+import_kineto_examples:
   bucketwise import kineto rank0.json.gz -o scenario.json
   bucketwise import kineto rank0.json.gz rank1.json.gz --model resnet50 -o scenario.json
   bucketwise predict scenario.json
@@ -48,7 +48,7 @@ A trace is what torch.profiler writes with export_chrome_trace() or tensorboard_
 with gzip, of some steps of DistributedDataParallel on CPUs or GPUs. With record_shapes=True it tells the most.
 )";
 
-po::options_description described_options() {
+po::options_description import_kineto_options() {
     po::options_description options("options", 100);
     options.add_options()                                                                        //
         ("output,o", po::value<std::string>(), "scenario file to write, - for standard output")  //
@@ -205,13 +205,13 @@ std::string report(const KinetoImport& imported) {
 CommandHelp import_kineto_help() {
     const std::vector<std::string_view>& names = model_names();
     return {.usage = {"bucketwise import kineto TRACE... -o FILE [OPTIONS]"},
-            .options = described_options(),
-            .text = examples,
+            .options = import_kineto_options(),
+            .text = import_kineto_examples,
             .values = {{"model", {.names = {names.begin(), names.end()}}}}};
 }
 
 int run_import_kineto(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
+    const po::options_description options = import_kineto_options();
     po::options_description all;
     all.add(options).add_options()("traces", po::value<Texts>());
     const po::variables_map values = parse_with_positional(arguments, all, {"traces", -1});

@@ -27,8 +27,8 @@ using Texts = std::vector<std::string>;
 
 constexpr std::int64_t most_ranks = 1'000'000;
 
-constexpr std::string_view examples = R"(
-examples:
+constexpr std::string_view import_nccl_tests_examples = R"(
+import_nccl_tests_examples:
   bucketwise import nccl-tests all_reduce.log -o measurements.jsonl
   bucketwise import nccl-tests all_reduce.json -o measurements.jsonl
   bucketwise import nccl-tests one_node.log two_nodes.log --ranks 8,16 --ranks-per-node 8 -o measurements.jsonl
@@ -38,7 +38,7 @@ A log is text as it stands, of nccl-tests or rccl-tests, whatever a launcher put
 Only all-reduces of one element type are taken; what is not taken is counted.
 )";
 
-po::options_description described_options() {
+po::options_description import_nccl_tests_options() {
     po::options_description options("options", 100);
     options.add_options()  //
         ("output,o", po::value<std::string>(),
@@ -90,12 +90,12 @@ std::string lines_of(const ImportedAllReduces& imported) {
 
 CommandHelp import_nccl_tests_help() {
     return {.usage = {"bucketwise import nccl-tests LOG... -o FILE [OPTIONS]"},
-            .options = described_options(),
-            .text = examples};
+            .options = import_nccl_tests_options(),
+            .text = import_nccl_tests_examples};
 }
 
 int run_import_nccl_tests(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
+    const po::options_description options = import_nccl_tests_options();
     po::options_description all;
     all.add(options).add_options()("log", po::value<Texts>());
     const po::variables_map values = parse_with_positional(arguments, all, {"log", -1});

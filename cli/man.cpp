@@ -19,13 +19,13 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view text = R"(
+constexpr std::string_view man_text = R"(
 examples:
   bucketwise man > bucketwise.1
   bucketwise man | man -l -
 )";
 
-po::options_description described_options() {
+po::options_description man_options() {
     po::options_description options("options", 100);
     options.add_options()("help,h", "show this");
     return options;
@@ -113,9 +113,9 @@ std::string head() {
            "training\n";
 }
 
-std::string synopsis(const std::vector<DescribedCommand>& commands) {
+std::string synopsis(const std::vector<DescribedCommand>& described) {
     std::string section = ".SH SYNOPSIS\n.nf\n";
-    for (const DescribedCommand& command : commands) {
+    for (const DescribedCommand& command : described) {
         for (const std::string& usage : command.help.usage) {
             section += troff(usage) + "\n";
         }
@@ -136,9 +136,9 @@ is standard output, and then nothing else goes there.
 Progress goes to standard error, and only to a terminal.
 )";
 
-std::string commands_section(const std::vector<DescribedCommand>& commands) {
+std::string commands_section(const std::vector<DescribedCommand>& described) {
     std::string section = ".SH COMMANDS\n";
-    for (const DescribedCommand& command : commands) {
+    for (const DescribedCommand& command : described) {
         section += fmt::format(".SS {}\n", argument("bucketwise " + command.words));
         section += troff(command.summary) + ".\n";
         for (const DescribedOption& option : described_options_of(command.help)) {
@@ -153,9 +153,9 @@ std::string commands_section(const std::vector<DescribedCommand>& commands) {
     return section;
 }
 
-std::string examples_section(const std::vector<DescribedCommand>& commands) {
+std::string examples_section(const std::vector<DescribedCommand>& described) {
     std::string section = ".SH EXAMPLES\n";
-    for (const DescribedCommand& command : commands) {
+    for (const DescribedCommand& command : described) {
         for (const TextBlock& block : blocks_of_text(command.help.text)) {
             if (block.is_examples) {
                 section += typed(block.lines);
@@ -202,9 +202,9 @@ std::string environment_section() {
                "Set by bucketwise for the ranks that it starts; nothing to set by hand.");
 }
 
-std::string manual_page(const std::vector<DescribedCommand>& commands) {
-    return head() + synopsis(commands) + std::string(description) + commands_section(commands) +
-           files_section() + exit_section() + environment_section() + examples_section(commands) +
+std::string manual_page(const std::vector<DescribedCommand>& described) {
+    return head() + synopsis(described) + std::string(description) + commands_section(described) +
+           files_section() + exit_section() + environment_section() + examples_section(described) +
            ".SH SEE ALSO\n.BR python3 (1),\n.BR tc (8)\n.PP\n" +
            troff("bucketwise COMMAND --help, and PREFIX/share/doc/bucketwise.") + "\n";
 }
@@ -213,8 +213,8 @@ std::string manual_page(const std::vector<DescribedCommand>& commands) {
 
 CommandHelp man_help() {
     return {.usage = {"bucketwise man"},
-            .options = described_options(),
-            .text = text,
+            .options = man_options(),
+            .text = man_text,
             .arguments = {.files = false}};
 }
 

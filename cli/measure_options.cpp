@@ -32,8 +32,8 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view examples = R"(
-examples:
+constexpr std::string_view measure_examples = R"(
+measure_examples:
   bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
   bucketwise measure scenarios/transformer_small.json --ranks 2 --link-rate 1gbit -o measurements.jsonl
   bucketwise measure scenarios/transformer_small.json --ranks 2 --rounds 30 --resume -o measurements.jsonl
@@ -51,7 +51,7 @@ constexpr std::array all_implementations{AllReduceImplementation::library,
                                          AllReduceImplementation::ring,
                                          AllReduceImplementation::direct};
 
-po::options_description described_options(const char* output_text) {
+po::options_description measuring_options(const char* output_text) {
     po::options_description options("options", 100);
     options.add_options()                                                               //
         ("output,o", po::value<std::string>(), output_text)                             //
@@ -320,7 +320,7 @@ std::vector<std::string> measure_command(const std::vector<std::string>& argumen
 CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
                               std::string_view text) {
     return {.usage = {usage},
-            .options = described_options(output_text),
+            .options = measuring_options(output_text),
             .text = text,
             .values = {{"all-reduce", one_of(all_implementations)},
                        {"bucket-cap", {.names = {"auto"}, .files = false}},
@@ -330,7 +330,8 @@ CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
 
 CommandHelp measure_help() {
     return help_of_measuring("bucketwise measure SCENARIO -o FILE [OPTIONS]",
-                             "file to append measurements to, one JSON object per line", examples);
+                             "file to append measurements to, one JSON object per line",
+                             measure_examples);
 }
 
 std::optional<MeasureOptions> measure_options(const std::vector<std::string>& arguments,

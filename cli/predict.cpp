@@ -28,15 +28,15 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view examples = R"(
-examples:
+constexpr std::string_view predict_examples = R"(
+predict_examples:
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/compare_ddp_async.json --bucket-cap 12MiB,24MiB --json -
   bucketwise predict scenarios/cs336_xl.json --set /cluster/ranks=8 --trace step.json
   bucketwise predict scenarios/resnet50_8xh100.json --plan optimal
 )";
 
-po::options_description described_options() {
+po::options_description predict_options() {
     po::options_description options("options");
     options.add_options()  //
         ("bucket-cap", po::value<std::string>()->default_value("auto"),
@@ -104,14 +104,14 @@ bool wants_optimal_plan(const po::variables_map& values) {
 
 CommandHelp predict_help() {
     return {.usage = {"bucketwise predict SCENARIO [OPTIONS]"},
-            .options = described_options(),
-            .text = examples,
+            .options = predict_options(),
+            .text = predict_examples,
             .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
                        {"plan", {.names = {"optimal"}, .files = false}}}};
 }
 
 int run_predict(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
+    const po::options_description options = predict_options();
     const po::variables_map values = parse_arguments(arguments, options);
     if (values.count("help") != 0) {
         return print_help(predict_help());

@@ -37,7 +37,7 @@ constexpr std::int64_t most_rows = 2'000'000;
 constexpr std::int64_t most_jobs = 1024;
 constexpr std::int64_t most_shards = 1'000'000;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view sweep_text = R"(
 VALUES: a list a,b,c (numbers, true, false, strings), or a range: 8..65536:x2 (geometric),
 0..1:+0.1 or 100..0:-5 (arithmetic), both ends included where they are hit. A pointer may lead into
 the link: /cluster/link/segments/0/latency_us. The last --vary changes fastest. A row has its index,
@@ -57,7 +57,7 @@ On many machines; the files of the shards, one after another, are the file of on
   cat rows.*.jsonl > rows.jsonl
 )";
 
-po::options_description described_options() {
+po::options_description sweep_options() {
     po::options_description options("options");
     options.add_options()  //
         ("vary", po::value<std::vector<std::string>>(),
@@ -304,14 +304,14 @@ std::int64_t requested_jobs(const po::variables_map& values) {
 
 CommandHelp sweep_help() {
     return {.usage = {"bucketwise sweep SCENARIO --vary /json/pointer=VALUES [OPTIONS]"},
-            .options = described_options(),
-            .text = explanation,
+            .options = sweep_options(),
+            .text = sweep_text,
             .values = {{"bucket-cap", {.names = {"best"}, .files = false}},
                        {"format", {.names = {"jsonl", "csv"}, .files = false}}}};
 }
 
 int run_sweep(const std::vector<std::string>& arguments) {
-    const po::options_description options = described_options();
+    const po::options_description options = sweep_options();
     const po::variables_map values = parse_arguments(arguments, options);
     if (values.count("help") != 0) {
         return print_help(sweep_help());

@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view validate_text = R"(
 Runs the scenario on real ranks, fits link and computing to what was measured in isolation, predicts
 the step at every cap that was measured, and says how far off it was and why. Steps are only ever
 compared with, never fitted to. The folder holds afterwards
@@ -193,7 +193,7 @@ CommandHelp validate_help() {
     return help_of_measuring("bucketwise validate SCENARIO -o FOLDER [OPTIONS]",
                              "folder where everything goes; made if it is missing, and empty "
                              "unless --resume",
-                             explanation);
+                             validate_text);
 }
 
 int run_validate(const std::vector<std::string>& arguments) {

@@ -8,7 +8,7 @@ namespace bucketwise {
 namespace {
 
 // Readline may take a word apart at = (COMP_WORDBREAKS), which the first lines mend.
-constexpr std::string_view head =
+constexpr std::string_view bash_head =
     R"(# bash completion of bucketwise, made by `bucketwise completion bash`.
 
 # Names that begin as the current word does.
@@ -43,7 +43,7 @@ _bucketwise() {
     fi
 )";
 
-constexpr std::string_view tail = R"(
+constexpr std::string_view bash_tail = R"(
     if [[ $current == -* ]]; then
         COMPREPLY=()
         _bucketwise_names "$options"
@@ -54,7 +54,7 @@ complete -F _bucketwise bucketwise
 )";
 
 // The calls that offer them, or ":" where there is nothing to offer.
-std::string offer(const Completions& values) {
+std::string bash_offer(const Completions& values) {
     std::string calls;
     if (!values.names.empty()) {
         calls = fmt::format("{} '{}'", values.several ? "_bucketwise_several" : "_bucketwise_names",
@@ -74,7 +74,7 @@ std::string case_of(const DescribedCommand& command) {
         names += fmt::format("{}--{}{}{}", names.empty() ? "" : " ", option.name,
                              letter.empty() ? "" : " ", letter);
         if (option.takes_value) {
-            std::string& options = options_by_offer[offer(option.values)];
+            std::string& options = options_by_offer[bash_offer(option.values)];
             options += fmt::format("{}--{}{}{}", options.empty() ? "" : " | ", option.name,
                                    letter.empty() ? "" : " | ", letter);
         }
@@ -91,7 +91,7 @@ std::string case_of(const DescribedCommand& command) {
         }
         text += "            esac\n";
     }
-    return text + fmt::format("            {} ;;\n", offer(command.help.arguments));
+    return text + fmt::format("            {} ;;\n", bash_offer(command.help.arguments));
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ std::string bash_completion(const CommandGroup& /*all*/,
         }
         cases += case_of(command);
     }
-    std::string text(head);
+    std::string text(bash_head);
     text += fmt::format(
         "    if ((position == 1)); then\n"
         "        _bucketwise_names '{}--help --version'\n        return\n    fi\n",
@@ -125,7 +125,7 @@ std::string bash_completion(const CommandGroup& /*all*/,
             "        command+=\" ${{COMP_WORDS[2]}}\"\n    fi\n",
             word, words);
     }
-    return text + "    case $command in\n" + cases + "    esac" + std::string(tail);
+    return text + "    case $command in\n" + cases + "    esac" + std::string(bash_tail);
 }
 
 }  // namespace bucketwise

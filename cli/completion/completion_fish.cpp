@@ -7,7 +7,7 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::string_view head =
+constexpr std::string_view fish_head =
     R"(# fish completion of bucketwise, made by `bucketwise completion fish`.
 
 # Whether the words before the current one begin with these.
@@ -45,7 +45,7 @@ std::string quoted(const std::string& text) {
 }
 
 // The options of `complete` that offer them.
-std::string offer(const Completions& values) {
+std::string fish_offer(const Completions& values) {
     const std::string names = fmt::format("{}", fmt::join(values.names, " "));
     std::string text = values.files ? " -F" : " -f";
     if (values.several) {
@@ -63,11 +63,11 @@ std::string word(const std::string& condition, const std::string& name, std::str
 
 std::string lines_of(const DescribedCommand& command) {
     const std::string condition = quoted("__bucketwise_has " + command.words);
-    std::string text =
-        fmt::format("complete -c bucketwise -n {}{}\n", condition, offer(command.help.arguments));
+    std::string text = fmt::format("complete -c bucketwise -n {}{}\n", condition,
+                                   fish_offer(command.help.arguments));
     for (const DescribedOption& option : described_options_of(command.help)) {
         const std::string letter = option.letter.empty() ? "" : " -s " + option.letter;
-        const std::string value = option.takes_value ? " -r" + offer(option.values) : "";
+        const std::string value = option.takes_value ? " -r" + fish_offer(option.values) : "";
         text += fmt::format("complete -c bucketwise -n {}{} -l {}{} -d {}\n", condition, letter,
                             option.name, value, quoted(option.description));
     }
@@ -78,7 +78,7 @@ std::string lines_of(const DescribedCommand& command) {
 
 std::string fish_completion(const CommandGroup& all,
                             const std::vector<DescribedCommand>& commands) {
-    std::string text(head);
+    std::string text(fish_head);
     text +=
         "complete -c bucketwise -n '__bucketwise_is' -l help -d 'what there is'\n"
         "complete -c bucketwise -n '__bucketwise_is' -l version -d versions\n";

@@ -79,7 +79,7 @@ std::string list_of(const std::string& name, const std::string& words) {
     return fmt::format("    local -a {0}=(\n{1}    )\n", name, words);
 }
 
-constexpr std::string_view tail = R"(    esac
+constexpr std::string_view zsh_tail = R"(    esac
 }
 
 if [[ $funcstack[1] == _bucketwise ]]; then
@@ -123,7 +123,7 @@ std::string zsh_completion(const CommandGroup& all, const std::vector<DescribedC
                     word);
     }
     return text + "    shift words\n    ((CURRENT--))\n    case $command in\n" + cases +
-           std::string(tail);
+           std::string(zsh_tail);
 }
 
 }  // namespace bucketwise

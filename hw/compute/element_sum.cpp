@@ -19,7 +19,7 @@ constexpr std::uint32_t either(bool condition, std::uint32_t first, std::uint32_
     return (first & mask) | (second & ~mask);
 }
 
-struct BFloat16 {
+struct BFloat16Bits {
     static float widened(std::uint16_t bits) {
         return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
     }
@@ -89,7 +89,7 @@ ElementSum element_sum(DType dtype) {
         case DType::float16:
             return sum_of_16_bits<Float16>;
         case DType::bfloat16:
-            return sum_of_16_bits<BFloat16>;
+            return sum_of_16_bits<BFloat16Bits>;
         case DType::float64:
             return sum_of<double>;
     }

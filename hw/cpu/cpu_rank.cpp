@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t float_bytes = 4;
+constexpr std::int64_t map_entry_bytes = 4;
 
 Duration between(Clock::time_point begin, Clock::time_point end) {
     return std::chrono::duration_cast<Duration>(end - begin);
@@ -36,7 +36,7 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
     }
-    unused_map_ = Arena(float_bytes * static_cast<std::int64_t>(workload.gradients.size()));
+    unused_map_ = Arena(map_entry_bytes * static_cast<std::int64_t>(workload.gradients.size()));
     CpuRank::lay_out();
 }
 

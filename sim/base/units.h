@@ -44,6 +44,10 @@ struct Bytes {
 };
 
 constexpr std::int64_t bytes_per_mib = std::int64_t{1} << 20;
+// One of so many equal parts, rounded up to whole bytes.
+constexpr Bytes divided(Bytes whole, std::int64_t parts) {
+    return {(whole.count + parts - 1) / parts};
+}
 constexpr double to_mib(Bytes b) {
     return static_cast<double>(b.count) / static_cast<double>(bytes_per_mib);
 }

@@ -130,10 +130,6 @@ Duration flat_time(CollectiveKind kind, Bytes n, std::int64_t ranks, const LinkP
     return link.launch + link.meeting + stretched(moving, turns_ppm(link, ranks));
 }
 
-Bytes divided(Bytes n, std::int64_t parts) {
-    return {(n.count + parts - 1) / parts};
-}
-
 // Hierarchical (Horovod's hierarchical all-reduce; NCCL's intra-node and rail rings). With g ranks
 // on each of m nodes: reduce-scatter within the node, all-reduce of n/g among the m ranks of equal
 // place on their nodes (one rail each), all-gather within the node.

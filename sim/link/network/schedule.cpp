@@ -6,10 +6,6 @@
 namespace bucketwise {
 namespace {
 
-Bytes divided(Bytes whole, std::int64_t parts) {
-    return {(whole.count + parts - 1) / parts};
-}
-
 // In-order binary tree of 1 to ranks - 1 below the root 0: a rank with lowest bit b is at height
 // log2 b, its parent has that bit cleared and the next one set, unless there is no such rank.
 std::int64_t tree_parent(std::int64_t rank, std::int64_t ranks) {

@@ -73,10 +73,6 @@ Duration ring_time(std::int64_t rounds, Bytes bytes, Share wire, std::int64_t ra
     return sum(repeated(rounds, latency - cheapest), transfer_time(bytes, narrowest, wire));
 }
 
-Bytes divided(Bytes whole, std::int64_t parts) {
-    return {(whole.count + parts - 1) / parts};
-}
-
 // Reduce-scatter up the levels and all-gather down, or one of them, each level a ring among groups
 // of the level below with all ranks of a group taking part at once.
 Duration hierarchical_time(std::int64_t passes, Bytes bytes, std::int64_t ranks,

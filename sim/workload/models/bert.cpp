@@ -33,8 +33,8 @@ void add_embeddings(ModelBuilder& builder, const TransformerShape& shape, const 
 }
 
 // Query, key, value and the shortcut read the same tensor: three sums of gradients.
-void add_attention(ModelBuilder& builder, const std::string& name, const TransformerShape& shape,
-                   const ModelInput& input) {
+void add_bert_attention(ModelBuilder& builder, const std::string& name,
+                        const TransformerShape& shape, const ModelInput& input) {
     const std::int64_t tokens = input.batch * input.sequence_length;
     const std::int64_t elements = tokens * shape.hidden;
     const Linear projection{.rows = tokens, .in = shape.hidden, .out = shape.hidden};
@@ -50,8 +50,8 @@ void add_attention(ModelBuilder& builder, const std::string& name, const Transfo
     builder.layer_norm(name + ".output.LayerNorm", tokens, shape.hidden);
 }
 
-void add_feed_forward(ModelBuilder& builder, const std::string& name, const TransformerShape& shape,
-                      std::int64_t tokens) {
+void add_bert_feed_forward(ModelBuilder& builder, const std::string& name,
+                           const TransformerShape& shape, std::int64_t tokens) {
     const std::int64_t elements = tokens * shape.hidden;
     builder.linear(name + ".intermediate.dense",
                    {.rows = tokens, .in = shape.hidden, .out = shape.feed_forward});
@@ -95,8 +95,8 @@ Model make_bert(std::string name, const TransformerShape& shape, const ModelInpu
     add_embeddings(builder, shape, input);
     for (std::int64_t i = 0; i < shape.layers; ++i) {
         const std::string layer = encoder_prefix(shape) + "encoder.layer." + std::to_string(i);
-        add_attention(builder, layer + ".attention", shape, input);
-        add_feed_forward(builder, layer, shape, tokens);
+        add_bert_attention(builder, layer + ".attention", shape, input);
+        add_bert_feed_forward(builder, layer, shape, tokens);
     }
     if (shape.bert_head != BertHead::masked_lm) {
         add_pooler(builder, shape, input);

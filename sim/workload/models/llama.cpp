@@ -37,8 +37,9 @@ void register_layer(ModelBuilder& builder, const std::string& layer, const Trans
 }
 
 // Query, key and value read the same tensor: two sums of gradients.
-void add_attention(ModelBuilder& builder, const std::string& layer, const TransformerShape& shape,
-                   const ModelInput& input, const LlamaNames& names) {
+void add_llama_attention(ModelBuilder& builder, const std::string& layer,
+                         const TransformerShape& shape, const ModelInput& input,
+                         const LlamaNames& names) {
     const std::int64_t tokens = input.batch * input.sequence_length;
     const std::int64_t elements = tokens * shape.hidden;
     const auto project = [&](const std::string& name, std::int64_t in, std::int64_t out) {
@@ -62,8 +63,9 @@ void add_attention(ModelBuilder& builder, const std::string& layer, const Transf
 }
 
 // down(silu(gate(x)) * up(x)); gate and up read the same tensor.
-void add_feed_forward(ModelBuilder& builder, const std::string& layer,
-                      const TransformerShape& shape, std::int64_t tokens, const LlamaNames& names) {
+void add_llama_feed_forward(ModelBuilder& builder, const std::string& layer,
+                            const TransformerShape& shape, std::int64_t tokens,
+                            const LlamaNames& names) {
     const std::int64_t elements = tokens * shape.hidden;
     const std::int64_t inner = tokens * shape.feed_forward;
     const Linear expansion{.rows = tokens,
@@ -96,8 +98,8 @@ Model make_llama_like(std::string name, const TransformerShape& shape, const Mod
     for (std::int64_t i = 0; i < shape.layers; ++i) {
         const std::string layer = names.layer + "." + std::to_string(i) + ".";
         register_layer(builder, layer, shape, names);
-        add_attention(builder, layer, shape, input, names);
-        add_feed_forward(builder, layer, shape, tokens, names);
+        add_llama_attention(builder, layer, shape, input, names);
+        add_llama_feed_forward(builder, layer, shape, tokens, names);
     }
     builder.rms_norm(names.final_norm, tokens, shape.hidden);
     builder.linear(names.head, {.rows = tokens,
