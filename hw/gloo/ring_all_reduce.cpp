@@ -8,8 +8,6 @@
 namespace bucketwise {
 namespace {
 
-using Buffer = gloo::transport::UnboundBuffer;
-
 // One all-reduce. Chunk c starts at rank c, goes round once while every rank adds its part,
 // ends complete at rank c-1, and goes round again to replace everybody's own.
 class Ring {
@@ -119,8 +117,8 @@ class Ring {
     char* data_;
     std::int64_t received_size_;  // of one half: the largest chunk
     char* received_;
-    std::unique_ptr<Buffer> data_buffer_;
-    std::unique_ptr<Buffer> received_buffer_;
+    std::unique_ptr<gloo::transport::UnboundBuffer> data_buffer_;
+    std::unique_ptr<gloo::transport::UnboundBuffer> received_buffer_;
 };
 
 }  // namespace

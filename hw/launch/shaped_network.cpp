@@ -22,6 +22,7 @@
 
 #include <fmt/format.h>
 
+#include "hw/launch/launcher_descriptor.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 
@@ -115,27 +116,6 @@ std::string reason(int error) {
 
 constexpr const char* needs_privileges = "needs CAP_NET_ADMIN and CAP_SYS_ADMIN (run as root)";
 
-class Descriptor {
-  public:
-    explicit Descriptor(int number) : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(number_, other.number_);
-        return *this;
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    ~Descriptor() {
-        if (number_ >= 0) {
-            ::close(number_);
-        }
-    }
-    [[nodiscard]] int number() const { return number_; }
-
-  private:
-    int number_;
-};
-
 std::string find_program(const std::string& name) {
     const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nothing sets it
     // Where they are on most systems, and where the PATH of a plain user does not look.
@@ -155,8 +135,7 @@ std::string find_program(const std::string& name) {
 // A file without a name: a program's input and output without pipes, which could fill up.
 Descriptor memory_file(const std::string& text) {
     Descriptor file(::memfd_create("batch", MFD_CLOEXEC));
-    if (file.number() < 0 ||
-        ::pwrite(file.number(), text.data(), text.size(), 0) != std::ssize(text)) {
+    if (file.get() < 0 || ::pwrite(file.get(), text.data(), text.size(), 0) != std::ssize(text)) {
         fail("cannot hold the input of a program: " + reason(errno));
     }
     return file;
@@ -164,7 +143,7 @@ Descriptor memory_file(const std::string& text) {
 
 std::string first_line(const Descriptor& file) {
     std::string text(512, '\0');
-    const ::ssize_t count = ::pread(file.number(), text.data(), text.size(), 0);
+    const ::ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);
     text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
     return text.substr(0, text.find('\n'));
 }
@@ -192,8 +171,8 @@ ProgramResult run_batch(const std::string& program, const std::string& commands)
     std::array<char*, 4> arguments{words[0].data(), words[1].data(), words[2].data(), nullptr};
     ::posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, input.number(), STDIN_FILENO);
-    ::posix_spawn_file_actions_adddup2(&actions, errors.number(), STDERR_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, input.get(), STDIN_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, errors.get(), STDERR_FILENO);
     ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     ::pid_t child = -1;
     const int error =
@@ -234,8 +213,8 @@ void require_batch(const std::string& program, const std::string& commands) {
 // Best effort: /proc/sys is read-only in some containers, and the network works without.
 void write_setting(const char* path, std::string_view value) {
     const Descriptor file(::open(path, O_WRONLY | O_CLOEXEC));
-    if (file.number() >= 0) {
-        [[maybe_unused]] const ::ssize_t count = ::write(file.number(), value.data(), value.size());
+    if (file.get() >= 0) {
+        [[maybe_unused]] const ::ssize_t count = ::write(file.get(), value.data(), value.size());
     }
 }
 
@@ -247,7 +226,7 @@ Descriptor new_namespace() {
                             : "cannot make a network namespace: " + why);
     }
     Descriptor holder(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
-    if (holder.number() < 0) {
+    if (holder.get() < 0) {
         fail("cannot open a network namespace: " + reason(errno));
     }
     // No traffic but the ranks' own.
@@ -260,7 +239,7 @@ Descriptor new_namespace() {
 }
 
 bool enter_namespace(const Descriptor& holder) noexcept {
-    return ::setns(holder.number(), CLONE_NEWNET) == 0;
+    return ::setns(holder.get(), CLONE_NEWNET) == 0;
 }
 
 }  // namespace
@@ -294,7 +273,7 @@ std::string switch_commands(const std::vector<Descriptor>& namespaces) {
     std::string commands =
         "link add name switch0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n";
     for (int rank = 0; rank < std::ssize(namespaces); ++rank) {
-        const int holder = namespaces[static_cast<std::size_t>(rank)].number();
+        const int holder = namespaces[static_cast<std::size_t>(rank)].get();
         commands += fmt::format(
             "link add name port{0} mtu {1} type veth "
             "peer name eth0 mtu {1} address {2} netns /proc/{3}/fd/{4}\n"
