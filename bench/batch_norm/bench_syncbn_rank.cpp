@@ -20,9 +20,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredLayers, hardware, libraries, layers)
 namespace {
 
 // Seeded by the rank, spread evenly over -1 to 1.
-class Numbers {
+class SeededNumbers {
   public:
-    explicit Numbers(std::uint64_t seed) : state_(seed * 2 + 1) {}
+    explicit SeededNumbers(std::uint64_t seed) : state_(seed * 2 + 1) {}
     float operator()() {
         state_ = state_ * 6364136223846793005U + 1442695040888963407U;
         return static_cast<float>(static_cast<double>(state_ >> 11U) * 0x1p-52 - 1);
@@ -38,7 +38,7 @@ BatchNormValues values_of(const BatchNormLayer& layer, int rank) {
     values.shape = {layer.rows, layer.channels};
     const auto elements = static_cast<std::size_t>(values.shape.elements());
     const auto channels = static_cast<std::size_t>(layer.channels);
-    Numbers numbers(static_cast<std::uint64_t>(rank) + 1);
+    SeededNumbers numbers(static_cast<std::uint64_t>(rank) + 1);
     values.input.resize(elements);
     for (float& value : values.input) {
         value = static_cast<float>(rank) + numbers();
