@@ -55,5 +55,6 @@ where to go next:
   less noise          $build/cli/bucketwise validate $validated --rounds 10 -o another_folder
   a slower link       the same with --link-rate 1gbit, as root
   your own model      copy a file of scenarios/ and change it; scenarios/README.md explains every key
-  check everything    ./test.sh
+  read on             docs/README.md, a guide for each question
+  check it            ./test.sh; ./test.sh all for everything
 TEXT

@@ -44,6 +44,7 @@ setup() { tools/install_dependencies.sh; }
 format() { tools/check_format.sh; }
 
 release() {
+    rm -f build/release/Testing/tests.xml  # of the run before
     configure release -D BUCKETWISE_BUILD_TESTS=ON -D BUCKETWISE_BUILD_BENCHMARKS=ON
     cmake --build --preset release
     ctest --preset release --parallel "$jobs"

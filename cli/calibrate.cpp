@@ -32,7 +32,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::string_view calibrate_examples = R"(
-calibrate_examples:
+examples:
   bucketwise calibrate measurements.jsonl -o link.json
   bucketwise calibrate on_2_ranks.jsonl on_4_ranks.jsonl -o link.json
   bucketwise calibrate measurements.jsonl -o link.json --scenario-output calibrated.json

@@ -12,6 +12,7 @@
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/version.h"
+#include "hw/nccl/nccl_backend.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
 
@@ -52,8 +53,8 @@ examples:
 std::string version() {
     const Environment environment = read_environment();
     return fmt::format("bucketwise {}\n{}\n{}\n{}, {} cores\n{}\n", program_version(),
-                       environment.compiler, environment.gpu_libraries, environment.cpu,
-                       environment.cores, environment.kernel);
+                       environment.compiler, gpu_libraries(), environment.cpu, environment.cores,
+                       environment.kernel);
 }
 
 int dispatch(const std::vector<std::string>& arguments) {

@@ -24,7 +24,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::string_view compare_examples = R"(
-compare_examples:
+examples:
   bucketwise compare scenarios/transformer_small.json --link link.json --measurements measurements.jsonl
   bucketwise compare calibrated.json --measurements measurements.jsonl -o comparison.json
 

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/import_command.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
@@ -34,7 +35,7 @@ constexpr std::int64_t longest_default_sequence = 1024;
 constexpr std::int64_t default_ranks = 8;
 
 constexpr std::string_view import_hf_examples = R"(
-import_hf_examples:
+examples:
   bucketwise import hf config.json -o scenario.json
   bucketwise import hf config.json -o scenario.json --batch 4 --sequence-length 2048 --device A100
   bucketwise import hf config.json -o scenario.json --ranks 32 --link link.json --set /step/accumulation=4
@@ -186,33 +187,21 @@ CommandHelp import_hf_help() {
 }
 
 int run_import_hf(const std::vector<std::string>& arguments) {
-    const po::options_description options = import_hf_options();
-    po::options_description all;
-    all.add(options).add_options()("config", po::value<std::string>());
-    const po::variables_map values = parse_with_positional(arguments, all, {"config", 1});
-    if (values.count("help") != 0) {
-        return print_help(import_hf_help());
+    const auto line = read_import_arguments(arguments, {"hf", "config", "a config.json", false},
+                                            import_hf_help());
+    if (!line) {
+        return exit_done;
     }
-    if (values.count("config") == 0 || values.count("output") == 0) {
-        throw UsageError{
-            "import hf: expected a config.json, and -o with a file to write; see bucketwise import "
-            "hf --help"};
-    }
-    const std::string file = values["config"].as<std::string>();
-    const std::string output = values["output"].as<std::string>();
-    check_outputs({{"config", file}, {"link", text_or_empty(values, "link")}},
-                  {{"output", output}});
+    const po::variables_map& values = line->values;
+    const std::string& file = line->files.front();
+    check_import_files(*line, "config", {{"link", text_or_empty(values, "link")}});
     const HfModel model = read_hf_config(parse_json(read_text_file(file), file), file);
     Choices choices(values);
     Json document = scenario_of(model, name_of_model(file, model), choices, values);
     change_document(values, file, document);
     inline_link(document, file, read_text_file);
     const Scenario scenario = parse_scenario(document, file, read_text_file);
-    const std::string report = report_of(model, scenario, choices);
-    write_output(output, json_text(document));
-    if (output != "-") {
-        write_output("-", report);
-    }
+    write_import({{line->output, json_text(document)}}, report_of(model, scenario, choices));
     return exit_done;
 }
 

@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/import_command.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
-#include "cli/shell/scenario_document.h"
 #include "cli/shell/version.h"
 #include "hw/record/environment.h"
 #include "import/nccl_tests/nccl_tests.h"
@@ -23,12 +23,9 @@ namespace bucketwise {
 namespace {
 
 namespace po = boost::program_options;
-using Texts = std::vector<std::string>;
-
-constexpr std::int64_t most_ranks = 1'000'000;
 
 constexpr std::string_view import_nccl_tests_examples = R"(
-import_nccl_tests_examples:
+examples:
   bucketwise import nccl-tests all_reduce.log -o measurements.jsonl
   bucketwise import nccl-tests all_reduce.json -o measurements.jsonl
   bucketwise import nccl-tests one_node.log two_nodes.log --ranks 8,16 --ranks-per-node 8 -o measurements.jsonl
@@ -57,7 +54,7 @@ NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
     NcclTestsOptions options;
     if (values.count("ranks") != 0) {
         for (const std::string& part : split_at_commas(values["ranks"].as<std::string>())) {
-            options.ranks.push_back(whole_number(part, "--ranks", {2, most_ranks}));
+            options.ranks.push_back(whole_number(part, "--ranks", {2, most_imported_ranks}));
         }
         if (options.ranks.size() != 1 && options.ranks.size() != logs) {
             throw UsageError{fmt::format(
@@ -67,7 +64,7 @@ NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
         }
     }
     if (values.count("ranks-per-node") != 0) {
-        options.ranks_per_node = whole_number(values, "ranks-per-node", {1, most_ranks});
+        options.ranks_per_node = whole_number(values, "ranks-per-node", {1, most_imported_ranks});
     }
     if (values.count("dtype") != 0) {
         options.dtype = choice_named(values["dtype"].as<std::string>(), all_dtypes, "--dtype");
@@ -95,28 +92,15 @@ CommandHelp import_nccl_tests_help() {
 }
 
 int run_import_nccl_tests(const std::vector<std::string>& arguments) {
-    const po::options_description options = import_nccl_tests_options();
-    po::options_description all;
-    all.add(options).add_options()("log", po::value<Texts>());
-    const po::variables_map values = parse_with_positional(arguments, all, {"log", -1});
-    if (values.count("help") != 0) {
-        return print_help(import_nccl_tests_help());
+    const auto line =
+        read_import_arguments(arguments, {"nccl-tests", "log", "logs"}, import_nccl_tests_help());
+    if (!line) {
+        return exit_done;
     }
-    if (values.count("log") == 0 || values.count("output") == 0) {
-        throw UsageError{
-            "import nccl-tests: expected logs, and -o with a file to write; see bucketwise import "
-            "nccl-tests --help"};
-    }
-    const Texts files = values["log"].as<Texts>();
-    const std::string output = values["output"].as<std::string>();
-    std::vector<NamedFile> inputs;
-    for (const std::string& file : files) {
-        inputs.push_back({"log", file});
-    }
-    check_outputs(inputs, {{"output", output}});
-    const NcclTestsOptions wanted = requested(values, files.size());
+    check_import_files(*line, "log", {});
+    const NcclTestsOptions wanted = requested(line->values, line->files.size());
     std::vector<NcclTestsLog> logs;
-    for (const std::string& file : files) {
+    for (const std::string& file : line->files) {
         logs.push_back(read_nccl_tests_log(blocks_of_file(file), file));
     }
     ImportedAllReduces imported = import_nccl_tests(std::move(logs), wanted);
@@ -128,10 +112,7 @@ int run_import_nccl_tests(const std::vector<std::string>& arguments) {
         environment.date = utc_now();
         imported.report += "Note: no log has a date; the file's is today's.\n";
     }
-    write_output(output, lines_of(imported));
-    if (output != "-") {
-        write_output("-", imported.report);
-    }
+    write_import({{line->output, lines_of(imported)}}, imported.report);
     return exit_done;
 }
 

@@ -24,7 +24,7 @@
 #include "hw/measure/measurer.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
-#include "sim/predict/prediction.h"
+#include "sim/plan/cap.h"
 #include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
@@ -33,7 +33,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::string_view measure_examples = R"(
-measure_examples:
+examples:
   bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
   bucketwise measure scenarios/transformer_small.json --ranks 2 --link-rate 1gbit -o measurements.jsonl
   bucketwise measure scenarios/transformer_small.json --ranks 2 --rounds 30 --resume -o measurements.jsonl
@@ -137,20 +137,14 @@ std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& 
     constexpr double least_growth = 1.02;
     std::vector<CapRange> plans;
     std::vector<Bucket> last_buckets;
-    std::optional<Bytes> cap = Bytes{std::max<std::int64_t>(all / 256, 1)};
-    while (cap) {
-        BucketPlan plan = make_plan(input.workload.gradients, input.workload.readiness,
-                                    settings_for(request_with_cap(sync, cap)).policy);
+    walk_plans(Bytes{std::max<std::int64_t>(all / 256, 1)}, least_growth, [&](Bytes cap) {
+        BucketPlan plan = make_plan(input.workload, settings_for(with_cap(sync, cap)).policy);
         if (plan.buckets != last_buckets) {
             plans.push_back(plan.same_plan);
         }
-        const auto grown =
-            static_cast<std::int64_t>(static_cast<double>(cap->count) * least_growth);
-        cap = plan.same_plan.highest
-                  ? std::optional(Bytes{std::max(plan.same_plan.highest->count + 1, grown)})
-                  : std::nullopt;
         last_buckets = std::move(plan.buckets);
-    }
+        return CapRange{cap, plan.same_plan.highest};
+    });
     return plans;
 }
 
@@ -196,8 +190,8 @@ std::vector<std::optional<Bytes>> requested_caps(const po::variables_map& values
             caps.emplace_back(cap);
         }
     }
-    if (has_cap(sync) && sync.bucket_cap) {
-        caps.emplace_back(*sync.bucket_cap);
+    if (const std::optional<Bytes> named = cap_of(sync).named()) {
+        caps.emplace_back(*named);
     }
     std::sort(caps.begin(), caps.end());
     caps.erase(std::unique(caps.begin(), caps.end()), caps.end());

@@ -29,7 +29,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::string_view predict_examples = R"(
-predict_examples:
+examples:
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/compare_ddp_async.json --bucket-cap 12MiB,24MiB --json -
   bucketwise predict scenarios/cs336_xl.json --set /cluster/ranks=8 --trace step.json
@@ -62,7 +62,7 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
         return {};
     }
     std::vector<Bytes> caps = parse_sizes(text, "--bucket-cap");
-    scenario.sync.bucket_cap_list.clear();
+    scenario.sync = without_list(scenario.sync);
     if (!has_cap(scenario.sync)) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
                                      name_of(scenario.sync.strategy))};
@@ -111,16 +111,12 @@ CommandHelp predict_help() {
 }
 
 int run_predict(const std::vector<std::string>& arguments) {
-    const po::options_description options = predict_options();
-    const po::variables_map values = parse_arguments(arguments, options);
-    if (values.count("help") != 0) {
-        return print_help(predict_help());
+    const auto parsed = parse_or_help(arguments, predict_help());
+    if (!parsed) {
+        return exit_done;
     }
-    if (values.count("scenario") == 0) {
-        throw UsageError{
-            "predict: expected a scenario file, got none; see bucketwise predict --help"};
-    }
-    const std::string file = values["scenario"].as<std::string>();
+    const po::variables_map& values = *parsed;
+    const std::string file = scenario_file(values, "predict");
     const bool with_optimum = wants_optimal_plan(values);
     const bool json_to_stdout =
         values.count("json") != 0 && values["json"].as<std::string>() == "-";
@@ -137,7 +133,7 @@ int run_predict(const std::vector<std::string>& arguments) {
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);
-    const Prediction prediction = predict_with_progress(scenario, input, caps);
+    const auto [prediction, settings, link_ends] = predict_with_progress(scenario, input, caps);
     std::optional<PercentileTable> percentiles;
     if (draws) {
         percentiles = percentile_table(input, scenario.sync, prediction, *draws);
@@ -148,7 +144,7 @@ int run_predict(const std::vector<std::string>& arguments) {
     }
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
-        Json json = to_json(scenario, prediction);
+        Json json = to_json(scenario, prediction, settings, link_ends);
         if (percentiles) {
             json["percentiles"] = to_json(*percentiles);
         }
@@ -167,7 +163,7 @@ int run_predict(const std::vector<std::string>& arguments) {
     }
     write_outputs(outputs);
     if (!json_to_stdout && !trace_to_stdout) {
-        write_output("-", text_report(scenario, prediction) +
+        write_output("-", text_report(scenario, prediction, settings, link_ends) +
                               (percentiles ? text_of(*percentiles) : "") +
                               (optimum ? optimal_text(scenario, *optimum) : ""));
     }

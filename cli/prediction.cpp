@@ -1,15 +1,12 @@
 #include "cli/prediction.h"
 
 #include <cstdint>
-#include <optional>
-#include <utility>
 
 #include "cli/shell/progress.h"
 #include "sim/base/invariant.h"
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/link/link_presets.h"
-#include "sim/predict/link_ends.h"
 
 namespace bucketwise {
 namespace {
@@ -22,27 +19,25 @@ std::int64_t operations_of(const StepInput& input) {
 }
 
 std::string trace_of(const std::string& name, const Scenario& scenario, const StepInput& input,
-                     std::optional<Bytes> cap, const std::vector<TraceProcess>& beside) {
+                     Cap cap, const std::vector<TraceProcess>& beside) {
     const Program program = Evaluator(input, scenario.sync).program(cap);
     return perfetto_trace(name, input, program, simulate({&program, 1}, Record::timeline), beside);
 }
 
 }  // namespace
 
-Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
-                                 const std::vector<Bytes>& caps) {
+AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
+                                        const std::vector<Bytes>& caps) {
     PercentLine line("simulating bucket plans");
-    Prediction prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
-    for (std::string& note : caveats(scenario)) {
-        prediction.notes.push_back(std::move(note));
-    }
+    AdvisedPrediction advised;
+    advised.prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        prediction.link_ends = link_ends(input, scenario.sync, caps, *preset, prediction);
+        advised.link_ends = link_ends(input, scenario.sync, caps, *preset, advised.prediction);
     }
-    if (prediction.fastest().cap) {
-        prediction.settings = framework_settings(input, scenario.sync, prediction);
+    if (!advised.prediction.fastest().cap.is_none()) {
+        advised.settings = framework_settings(input, scenario.sync, advised.prediction);
     }
-    return prediction;
+    return advised;
 }
 
 OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input) {
@@ -57,13 +52,11 @@ bool can_be_traced(const StepInput& input) {
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction) {
     invariant(can_be_traced(input), "a trace of as many operations as it can hold");
-    const std::optional<Bytes> cap =
-        prediction.default_is_fastest ? std::nullopt : prediction.fastest().cap;
-    return trace_of(scenario.name, scenario, input, cap, {});
+    return trace_of(scenario.name, scenario, input, prediction.fastest().cap, {});
 }
 
-std::string step_trace_beside(const Scenario& scenario, const StepInput& input,
-                              std::optional<Bytes> cap, const TraceProcess& real) {
+std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
+                              const TraceProcess& real) {
     invariant(can_be_traced(input), "a trace of as many operations as it can hold");
     return trace_of("predicted: " + scenario.name, scenario, input, cap, {real});
 }

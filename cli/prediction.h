@@ -1,12 +1,13 @@
-// Predicting for a user: with progress, notes and a trace.
+// Predicting for a user: with progress, advice and a trace.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/frameworks/framework.h"
 #include "sim/optimum/optimal_plan.h"
+#include "sim/predict/link_ends.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
 #include "sim/report/perfetto.h"
@@ -14,13 +15,19 @@
 
 namespace bucketwise {
 
-// At `caps`, or, if empty, one cap for every plan; what the scenario should warn of is noted, and
-// what to type into each framework where there is a cap. Where it takes long, a line on the
-// terminal says how far it is.
-Prediction predict_with_progress(const Scenario& scenario, const StepInput& input,
-                                 const std::vector<Bytes>& caps);
+// A prediction, and what a user is told beside it.
+struct AdvisedPrediction {
+    Prediction prediction;
+    std::vector<FrameworkSetting> settings;  // where there is a cap
+    std::vector<LinkEnd> link_ends;          // where the link is a preset
+};
 
-// Likewise.
+// At `caps`, or, if empty, one cap for every plan. Where it takes long, a line on the terminal says
+// how far it is.
+AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
+                                        const std::vector<Bytes>& caps);
+
+// With such a line too.
 OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input);
 
 // Whether the step has few enough operations for a trace to be of use.
@@ -30,8 +37,8 @@ bool can_be_traced(const StepInput& input);
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction);
 
-// The step with this cap, none: the framework's default, beside a real one. Precondition as above.
-std::string step_trace_beside(const Scenario& scenario, const StepInput& input,
-                              std::optional<Bytes> cap, const TraceProcess& real);
+// The step with this cap beside a real one. Precondition as above.
+std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
+                              const TraceProcess& real);
 
 }  // namespace bucketwise

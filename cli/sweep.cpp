@@ -22,8 +22,8 @@
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "cli/varied_values.h"
+#include "sim/plan/cap.h"
 #include "sim/plan/strategy.h"
-#include "sim/predict/prediction.h"
 #include "sim/predict/what_if.h"
 #include "sim/scenario/document_edit.h"
 
@@ -164,8 +164,8 @@ class RowFormat {
                 fmt::format_to(out, FMT_STRING(",\"{}\":{}"), key, value);
             }
         };
-        if (row.cap) {
-            add("bucket_cap_mib", typed_mib(*row.cap));
+        if (const std::optional<Bytes> cap = row.cap.size()) {
+            add("bucket_cap_mib", typed_mib(*cap));
         } else {
             add("bucket_cap_mib", is_csv_ ? "" : "null");
         }
@@ -234,11 +234,9 @@ void check_values(const SweepTask& task) {
     };
     const bool sync_varies =
         std::any_of(task.grid.keys().begin(), task.grid.keys().end(), varies_sync);
-    SyncRequest request = first.sync;
-    request.bucket_cap_list.clear();
-    if (task.cap.cap && !has_cap(request) && !sync_varies) {
+    if (task.cap.cap && !has_cap(without_list(first.sync)) && !sync_varies) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
-                                     name_of(request.strategy))};
+                                     name_of(first.sync.strategy))};
     }
     for (const VariedKey& key : task.grid.keys()) {
         stride /= std::ssize(key.values);
@@ -311,17 +309,14 @@ CommandHelp sweep_help() {
 }
 
 int run_sweep(const std::vector<std::string>& arguments) {
-    const po::options_description options = sweep_options();
-    const po::variables_map values = parse_arguments(arguments, options);
-    if (values.count("help") != 0) {
-        return print_help(sweep_help());
+    const auto parsed = parse_or_help(arguments, sweep_help());
+    if (!parsed) {
+        return exit_done;
     }
-    if (values.count("scenario") == 0) {
-        throw UsageError{"sweep: expected a scenario file, got none; see bucketwise sweep --help"};
-    }
-    const std::string file = values["scenario"].as<std::string>();
-    const std::string output = values["output"].as<std::string>();
-    const std::string format = values["format"].as<std::string>();
+    const po::variables_map& values = *parsed;
+    const std::string file = scenario_file(values, "sweep");
+    const std::string& output = text_value(values, "output");
+    const std::string& format = text_value(values, "format");
     if (format != "jsonl" && format != "csv") {
         throw InputError("--format", "", "jsonl or csv", "\"" + format + "\"");
     }

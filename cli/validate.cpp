@@ -155,9 +155,9 @@ int conclude(const std::string& folder) {
 
     const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
     const StepInput input = step_input(scenario);
-    const Prediction prediction = predict_with_progress(scenario, input, {});
-    report.prediction = text_report(scenario, prediction);
-    write("prediction.json", json_text(to_json(scenario, prediction)));
+    const auto [prediction, settings, link_ends] = predict_with_progress(scenario, input, {});
+    report.prediction = text_report(scenario, prediction, settings, link_ends);
+    write("prediction.json", json_text(to_json(scenario, prediction, settings, link_ends)));
 
     report.comparison = compare_steps(scenario, run);
     write("comparison.json", json_text(to_json(report.comparison)));

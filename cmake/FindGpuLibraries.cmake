@@ -1,8 +1,10 @@
-# The CUDA Toolkit with cuBLAS, NCCL, and a CUDA compiler; sets BUCKETWISE_HAS_CUDA, and where it is false
-# BUCKETWISE_NCCL_LACKS to what was not found.
+# The CUDA Toolkit, the headers of cuBLAS and NCCL, and a CUDA compiler; sets BUCKETWISE_HAS_CUDA, and where it is false
+# BUCKETWISE_NCCL_LACKS to what was not found. The libraries themselves are opened at run time, so that a program built
+# here starts where they are not. The CUDA runtime is linked, statically: kernels are launched through it, it starts in
+# no time, and opens the driver itself when it is first called.
 #
-# Code that calls them is linked with the library bucketwise_gpu, which each executable may choose: the real libraries,
-# or, if its property BUCKETWISE_EMULATED_GPU is set, those of tests/emulated_gpu, which need no GPU.
+# Code that calls them is linked with the library bucketwise_gpu, which each executable may choose: what opens the real
+# libraries, or, if its property BUCKETWISE_EMULATED_GPU is set, those of tests/emulated_gpu, which need no GPU.
 set(BUCKETWISE_HAS_CUDA FALSE)
 set(bucketwise_lacks "")
 
@@ -13,12 +15,12 @@ else()
     if(NOT CUDAToolkit_FOUND)
         list(APPEND bucketwise_lacks "the CUDA Toolkit (12 or newer)")
     else()
-        if(NOT TARGET CUDA::cublas)
+        find_path(CUBLAS_INCLUDE_DIR cublas_v2.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+        if(NOT CUBLAS_INCLUDE_DIR)
             list(APPEND bucketwise_lacks "cuBLAS")
         endif()
         find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-        find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
-        if(NOT NCCL_INCLUDE_DIR OR NOT NCCL_LIBRARY)
+        if(NOT NCCL_INCLUDE_DIR)
             list(APPEND bucketwise_lacks "NCCL")
         endif()
         include(CheckLanguage)
@@ -47,10 +49,11 @@ endif()
 
 enable_language(CUDA)
 set(BUCKETWISE_HAS_CUDA TRUE)
-message(STATUS "With the NCCL backend: CUDA ${CUDAToolkit_VERSION}, ${NCCL_LIBRARY}")
+message(STATUS "With the NCCL backend: CUDA ${CUDAToolkit_VERSION}, ${NCCL_INCLUDE_DIR}/nccl.h")
 
 add_library(bucketwise_gpu_headers INTERFACE)
-target_include_directories(bucketwise_gpu_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+target_include_directories(bucketwise_gpu_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${CUBLAS_INCLUDE_DIR}
+                           ${NCCL_INCLUDE_DIR})
 
 add_library(bucketwise_gpu INTERFACE)
 target_link_libraries(bucketwise_gpu INTERFACE

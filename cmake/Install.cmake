@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the program with its manual page, completions, scenarios and plots, and the simulator
-# as a library for find_package(bucketwise).
+# What `cmake --install` puts where: the program with its manual page, completions, scenarios, plots and guides, and the
+# simulator as a library for find_package(bucketwise).
 include(CMakePackageConfigHelpers)
 
 # --- the program ----------------------------------------------------------------------------------
@@ -7,6 +7,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS bucketwise RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY scenarios plots DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise PATTERN __pycache__ EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Printed by the program itself, so that they say what it can.
 set(bucketwise_printed ${PROJECT_BINARY_DIR}/printed)

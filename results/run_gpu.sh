@@ -34,7 +34,7 @@ limit=${SECONDS_IN_ALL:-470}
 scenarios=$root/scenarios
 bucketwise=$programs/bucketwise
 
-# NCCL and cuBLAS may be in Python's nvidia-* packages only.
+# The program opens NCCL and cuBLAS where the loader looks; they may be in Python's nvidia-* packages only.
 python_libraries() {
     python3 - <<'PYTHON' 2> /dev/null
 import pathlib, sysconfig, site

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds bucketwise with CUDA and NCCL into a folder that can be carried to another x86-64 Linux with an NVIDIA driver:
-# the program, its GPU tests, and every shared library they need but those of the system (glibc), the driver, cuBLAS
-# and NCCL. The last two are found there through LD_LIBRARY_PATH, as results/run_gpu.sh does.
+# Builds bucketwise with CUDA and NCCL into a folder that can be carried to another x86-64 Linux: the program, its GPU
+# tests, and every shared library they are linked with but the system's (glibc). The driver, cuBLAS and NCCL are not among
+# them: the program opens those where it finds them, and starts without. results/run_gpu.sh looks for the last two in
+# more places than the system does, through LD_LIBRARY_PATH.
 #
 # The C++ runtime is carried beside the program, not linked into it: Gloo, which Debian has as a shared library only,
 # throws exceptions that the program catches, and both must use one runtime.
@@ -18,11 +19,10 @@ programs=("$build/cli/bucketwise" "$build/tests/hw/nccl/bucketwise_gpu_tests")
 cmake --preset portable
 cmake --build --preset portable --target bucketwise bucketwise_gpu_tests
 
-# Of the system, the driver, the CUDA Toolkit or NCCL.
+# The system's own libraries.
 stays_behind() {
     case "$1" in
         linux-vdso.so.* | ld-linux* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.*) return 0 ;;
-        libcuda.so.* | libcudart.so.* | libcublas.so.* | libcublasLt.so.* | libnccl.so.*) return 0 ;;
     esac
     return 1
 }
@@ -42,4 +42,4 @@ for program in "${programs[@]}"; do
 done
 
 newest_glibc=$(objdump -T "$folder"/bucketwise* "$folder"/lib/* 2> /dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
-echo "$folder: $(du -sh "$folder" | cut -f 1), needs ${newest_glibc/_/ } or newer, cuBLAS and NCCL"
+echo "$folder: $(du -sh "$folder" | cut -f 1), needs ${newest_glibc/_/ } or newer; on GPUs cuBLAS and NCCL"

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/bench_allreduce_options.h"
 #include "bench/all_reduce/bench_allreduce_rank.h"
-#include "bench/all_reduce/bench_allreduce_result.h"
+#include "bench/all_reduce/options.h"
+#include "bench/all_reduce/result.h"
 #include "bench/benches.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/ranks/rank_job.h"

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/bench_allreduce_result.h"
+#include "bench/all_reduce/result.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
@@ -175,12 +175,7 @@ std::vector<Measurement> run_all(const BenchAllReduceOptions& options, const Ran
 
 RankJob job_of(const BenchAllReduceOptions& options, int ranks,
                AllReduceImplementation implementation) {
-    RankJob job{.command = options.command,
-                .ranks = ranks,
-                .backend = options.backend,
-                .request = options.request,
-                .network = options.network,
-                .order = {.rounds = options.rounds, .seed = options.seed}};
+    RankJob job = job_of(options, ranks);
     job.request.implementation = implementation;
     return job;
 }

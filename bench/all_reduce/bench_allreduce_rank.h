@@ -1,7 +1,7 @@
 // One rank of `bucketwise bench allreduce`.
 #pragma once
 
-#include "bench/all_reduce/bench_allreduce_options.h"
+#include "bench/all_reduce/options.h"
 #include "hw/launch/rank_identity.h"
 
 namespace bucketwise {

@@ -4,15 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "bench/batch_norm/bench_syncbn_options.h"
 #include "bench/batch_norm/bench_syncbn_rank.h"
-#include "bench/batch_norm/bench_syncbn_report.h"
+#include "bench/batch_norm/options.h"
+#include "bench/batch_norm/report.h"
 #include "bench/benches.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "hw/launch/rank_identity.h"
 
 namespace bucketwise {
+
 int run_bench_syncbn(const std::vector<std::string>& arguments) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
     const std::optional<BenchSyncBnOptions> options = bench_syncbn_options(arguments, identity);
@@ -20,9 +21,7 @@ int run_bench_syncbn(const std::vector<std::string>& arguments) {
         return exit_done;
     }
     if (options->backend != nullptr) {
-        std::vector<std::string> command{"bucketwise", "bench", "syncbn"};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        return run_bench_syncbn_ranks(*options, command, identity);
+        return run_bench_syncbn_ranks(*options, identity);
     }
     if (!identity || identity->rank == 0) {  // nothing is measured, and one of them prints
         write_output("-", bench_syncbn_report(*options, {}));

@@ -171,14 +171,8 @@ class SyncBnRank {
 }  // namespace
 
 int run_bench_syncbn_ranks(const BenchSyncBnOptions& options,
-                           const std::vector<std::string>& command,
                            const std::optional<RankIdentity>& identity) {
-    const RankJob job{.command = command,
-                      .ranks = options.ranks,
-                      .backend = options.backend,
-                      .request = options.request,
-                      .network = options.network,
-                      .order = {.rounds = options.rounds, .seed = options.seed}};
+    const RankJob job = job_of(options, options.ranks);
     return run_rank_bench<MeasuredLayers>(
         job, identity,
         [&](RankSession& session) {

@@ -13,6 +13,7 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
+#include "bench/bench_options.h"
 #include "bench/benches.h"
 #include "calibrate/comparison/compute_comparison.h"
 #include "cli/ranks/backends.h"
@@ -34,7 +35,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view compute_explanation = R"(
 examples:
   bucketwise bench compute scenarios/transformer_small.json
   bucketwise bench compute scenarios/transformer_small.json --backend nccl --set /workload/batch=64
@@ -44,7 +45,7 @@ Each operation is measured by itself, and so is what the host takes to launch it
 compared with steps that ran freely. The fitted device is the roofline that explains all operations best.
 )";
 
-po::options_description described_options() {
+po::options_description compute_options() {
     po::options_description options("options", 100);
     options.add_options()  //
         ("backend", po::value<std::string>()->default_value("gloo"),
@@ -210,16 +211,16 @@ std::string json_report(const ComputeComparison& comparison, Arithmetic arithmet
 
 CommandHelp bench_compute_help() {
     return {.usage = {"bucketwise bench compute SCENARIO [OPTIONS]"},
-            .options = described_options(),
-            .text = explanation};
+            .options = compute_options(),
+            .text = compute_explanation};
 }
 
 int run_bench_compute(const std::vector<std::string>& arguments) {
-    const po::options_description described = described_options();
-    const po::variables_map values = parse_arguments(arguments, described);
-    if (values.count("help") != 0) {
-        return print_help(bench_compute_help());
+    const auto parsed = parse_or_help(arguments, bench_compute_help());
+    if (!parsed) {
+        return exit_done;
     }
+    const po::variables_map& values = *parsed;
     if (values.count("scenario") == 0) {
         throw UsageError{
             "bench compute: expected a scenario file, got none; see bucketwise bench compute "

@@ -41,20 +41,17 @@ copy_gb_per_s, which counts payload.
 )";
 
 po::options_description described_options() {
-    const auto text = [](const char* standard) {
-        return po::value<std::string>()->default_value(standard);
-    };
     po::options_description options("options", 100);
-    options.add_options()                                                                    //
-        ("backend", text("gloo"), "gloo: on one thread of the CPU; nccl: on the first GPU")  //
-        ("bytes", text("64MiB"), "sizes of the bucket")                                      //
-        ("tensor-elements", text("1024,16384,262144,4194304"), "elements of each gradient")  //
-        ("dtype", text("float32"), "of the gradients")                                       //
-        ("bucket-dtype", po::value<std::string>(),
-         "of the bucket, as a compression hook has it; default: the gradients'")  //
-        ("rounds", text("20"), "how often to measure everything")                 //
-        ("format", text("text"), "text, csv or json")                             //
-        ("help,h", "show this");
+    add_options(
+        options,
+        {{"backend", "gloo: on one thread of the CPU; nccl: on the first GPU", "gloo"},
+         {"bytes", "sizes of the bucket", "64MiB"},
+         {"tensor-elements", "elements of each gradient", "1024,16384,262144,4194304"},
+         {"dtype", "of the gradients", "float32"},
+         {"bucket-dtype", "of the bucket, as a compression hook has it; default: the gradients'"},
+         {"rounds", "how often to measure everything", "20"},
+         {"format", "text, csv or json", "text"},
+         {"help,h", "show this", no_value}});
     return options;
 }
 
@@ -134,26 +131,26 @@ std::string json_report(const std::vector<Row>& rows, const std::string& hardwar
 
 std::vector<CopyCase> requested_cases(const po::variables_map& values) {
     CopyCase copy_case;
-    copy_case.tensor_dtype = choice_named(values["dtype"].as<std::string>(), all_dtypes, "--dtype");
-    copy_case.place_dtype =
-        values.count("bucket-dtype") == 0
-            ? copy_case.tensor_dtype
-            : choice_named(values["bucket-dtype"].as<std::string>(), all_dtypes, "--bucket-dtype");
+    copy_case.tensor_dtype = choice_value(values, "dtype", all_dtypes);
+    copy_case.place_dtype = values.count("bucket-dtype") == 0
+                                ? copy_case.tensor_dtype
+                                : choice_value(values, "bucket-dtype", all_dtypes);
     constexpr Bytes most{std::int64_t{4} << 30U};
     constexpr std::int64_t most_elements = std::int64_t{1} << 30U;
     std::vector<CopyCase> cases;
-    for (const Bytes size : parse_sizes(values["bytes"].as<std::string>(), "--bytes")) {
+    for (const Bytes size : parse_sizes(text_value(values, "bytes"), "--bytes")) {
         if (size > most) {
             throw InputError("--bytes", "", "at most 4 GiB", text_of(size));
         }
-        for (const std::string& text :
-             split_at_commas(values["tensor-elements"].as<std::string>())) {
-            copy_case.numel = whole_number(text, "--tensor-elements", {1, most_elements});
+        for (const std::int64_t elements :
+             whole_numbers(values, "tensor-elements", {1, most_elements})) {
+            copy_case.numel = elements;
             copy_case.tensors =
                 size.count / (copy_case.numel * element_size(copy_case.place_dtype).count);
             if (copy_case.tensors == 0) {
                 throw InputError("--tensor-elements", "",
-                                 fmt::format("gradients that fit into {}", text_of(size)), text);
+                                 fmt::format("gradients that fit into {}", text_of(size)),
+                                 fmt::format("{}", elements));
             }
             cases.push_back(copy_case);
         }
@@ -172,22 +169,17 @@ CommandHelp bench_copies_help() {
 }
 
 int run_bench_copies(const std::vector<std::string>& arguments) {
-    const po::options_description described = described_options();
-    const po::variables_map values = parse_arguments(arguments, described);
-    if (values.count("help") != 0) {
-        return print_help(bench_copies_help());
+    const auto parsed = parse_or_help(arguments, bench_copies_help());
+    if (!parsed) {
+        return exit_done;
     }
-    if (values.count("scenario") != 0) {
-        throw UsageError{fmt::format(
-            "bench copies: expected options, got \"{}\"; see bucketwise bench copies --help",
-            values["scenario"].as<std::string>())};
-    }
+    const po::variables_map& values = *parsed;
+    refuse_scenario(values, "bench copies");
     const Backend& backend = requested_backend(values);
     backend.check({});
     const std::vector<CopyCase> cases = requested_cases(values);
     const std::int64_t rounds = whole_number(values, "rounds", {1, 100'000});
-    const auto format =
-        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+    const auto format = choice_value(values, "format", all_table_formats);
     const std::unique_ptr<CopyBench> bench = backend.copies();
     std::vector<Row> rows;
     for (const CopyCase& copy_case : cases) {

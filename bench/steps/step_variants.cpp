@@ -161,15 +161,9 @@ StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
 }
 
 int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                 const std::vector<std::string>& command,
                  const std::optional<RankIdentity>& identity,
                  const std::function<void(const MeasuredVariants&)>& print) {
-    const RankJob job{.command = command,
-                      .ranks = static_cast<int>(variants.front().scenario.group.ranks),
-                      .backend = run.backend,
-                      .request = run.request,
-                      .network = run.network,
-                      .order = {.rounds = run.rounds, .seed = run.seed}};
+    const RankJob job = job_of(run, variants.front().scenario.group.ranks);
     return run_rank_bench<MeasuredVariants>(
         job, identity,
         [&](RankSession& session) {

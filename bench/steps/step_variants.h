@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/ranks/rank_job.h"
+#include "bench/bench_options.h"
 #include "hw/backend/backend.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/record/measurement.h"
@@ -41,13 +41,8 @@ using StepSamples = std::vector<StepSample>;
 // Throws InputError for steps that are too long.
 StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps);
 
-struct VariantRun {
-    const Backend* backend = nullptr;
-    BackendRequest request;
-    JobNetwork network;
-    std::int64_t rounds = 1;
+struct VariantRun : BenchOptions {
     std::int64_t steps_per_round = 1;  // after one that warms up
-    std::uint64_t seed = 1;            // of the order of variants within each round
 };
 
 struct MeasuredVariants {
@@ -56,10 +51,9 @@ struct MeasuredVariants {
 };
 
 // Measures on real ranks; `print` gets it in the process that launches them or on rank 0 of another
-// launcher. Returns the exit code. `command`: as typed. Throws std::runtime_error when a rank fails
+// launcher. Returns the exit code. Throws std::runtime_error when a rank fails
 // that it launched.
 int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                 const std::vector<std::string>& command,
                  const std::optional<RankIdentity>& identity,
                  const std::function<void(const MeasuredVariants&)>& print);
 

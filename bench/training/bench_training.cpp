@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/benches.h"
-#include "bench/training/bench_training_options.h"
 #include "bench/training/bench_training_rank.h"
-#include "bench/training/bench_training_report.h"
-#include "bench/training/training_prediction.h"
+#include "bench/training/options.h"
+#include "bench/training/prediction.h"
+#include "bench/training/report.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "hw/launch/rank_identity.h"

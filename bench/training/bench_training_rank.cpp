@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "bench/training/bench_training_report.h"
-#include "bench/training/training_prediction.h"
+#include "bench/training/prediction.h"
+#include "bench/training/report.h"
 #include "cli/ranks/rank_bench.h"
 #include "cli/shell/files.h"
 #include "hw/measure/measurer.h"
@@ -438,11 +438,7 @@ int run_bench_training_ranks(const BenchTrainingOptions& options,
     if (!identity) {
         check_published(options.published);  // fails now rather than at the end
     }
-    const RankJob job{.command = options.command,
-                      .ranks = static_cast<int>(options.scenario.group.ranks),
-                      .backend = options.backend,
-                      .request = options.request,
-                      .network = options.network};
+    const RankJob job = job_of(options, options.scenario.group.ranks);
     return run_rank_bench<TrainingRun>(
         job, identity,
         [&](RankSession& session) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "bench/training/bench_training_options.h"
+#include "bench/training/options.h"
 #include "hw/launch/rank_identity.h"
 
 namespace bucketwise {

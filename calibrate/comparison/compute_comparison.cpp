@@ -1,9 +1,9 @@
 #include "calibrate/comparison/compute_comparison.h"
 
 #include <algorithm>
-#include <functional>
 #include <variant>
 
+#include "calibrate/comparison/record_medians.h"
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
 #include "sim/engine/engine.h"
@@ -13,25 +13,14 @@
 namespace bucketwise {
 namespace {
 
-using Records = std::vector<ComputeRecord>;
-
-double median_of(const Records& records, const std::function<double(const ComputeRecord&)>& value) {
-    std::vector<double> values;
-    for (const ComputeRecord& record : records) {
-        values.push_back(value(record));
-    }
-    return median(std::move(values));
-}
+using ComputeRecords = std::vector<ComputeRecord>;
 
 // By operation, over rounds.
-std::vector<double> medians_of(const Records& records,
-                               std::vector<double> ComputeRecord::*operations) {
-    std::vector<double> medians;
-    for (std::size_t i = 0; i < (records.front().*operations).size(); ++i) {
-        medians.push_back(median_of(
-            records, [&](const ComputeRecord& record) { return (record.*operations)[i]; }));
-    }
-    return medians;
+std::vector<double> operation_medians(const ComputeRecords& records,
+                                      std::vector<double> ComputeRecord::*operations) {
+    return medians_of(records, [&](const ComputeRecord& record) -> const std::vector<double>& {
+        return record.*operations;
+    });
 }
 
 std::vector<Duration> durations(const std::vector<double>& us) {
@@ -42,7 +31,7 @@ std::vector<Duration> durations(const std::vector<double>& us) {
     return result;
 }
 
-std::vector<const ComputeRecord*> pointers_to(const Records& records) {
+std::vector<const ComputeRecord*> pointers_to(const ComputeRecords& records) {
     std::vector<const ComputeRecord*> pointers;
     for (const ComputeRecord& record : records) {
         pointers.push_back(&record);
@@ -51,15 +40,15 @@ std::vector<const ComputeRecord*> pointers_to(const Records& records) {
 }
 
 // The scenario with the operations as they were measured one by one, and with what launching took.
-Scenario with_operations(Scenario scenario, const Records& records,
+Scenario with_operations(Scenario scenario, const ComputeRecords& records,
                          const ComputeComparison& comparison) {
     auto& workload = std::get<ModelWorkload>(scenario.workload);
     workload.forward.reset();
     workload.backward.reset();
     workload.forward_operations =
-        durations(medians_of(records, &ComputeRecord::forward_operations_us));
+        durations(operation_medians(records, &ComputeRecord::forward_operations_us));
     workload.backward_operations =
-        durations(medians_of(records, &ComputeRecord::backward_operations_us));
+        durations(operation_medians(records, &ComputeRecord::backward_operations_us));
     if (!workload.device) {
         workload.device = Device{};
     }
@@ -146,11 +135,11 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
         fitted_backward = fitted_us(fitted, true);
     }
     add_operations(input.workload.forward, false,
-                   medians_of(records, &ComputeRecord::forward_launches_us), fitted_forward,
+                   operation_medians(records, &ComputeRecord::forward_launches_us), fitted_forward,
                    comparison);
     add_operations(input.workload.backward, true,
-                   medians_of(records, &ComputeRecord::backward_launches_us), fitted_backward,
-                   comparison);
+                   operation_medians(records, &ComputeRecord::backward_launches_us),
+                   fitted_backward, comparison);
     return comparison;
 }
 

@@ -18,7 +18,7 @@ struct ComparedOperation {
     std::string name;
     bool in_backward = false;
     double measured_us = 0;  // median over rounds, by itself
-    // Of the roofline fitted to the others and it; 0: no device was fitted.
+    // By the roofline fitted to it and all others; 0: no device was fitted.
     double fitted_us = 0;
     double launch_us = 0;  // median host time; 0: the host is the device
     bool operator==(const ComparedOperation&) const = default;

@@ -6,38 +6,19 @@
 
 #include <fmt/format.h>
 
+#include "calibrate/comparison/record_medians.h"
 #include "sim/base/error.h"
-#include "sim/base/statistics.h"
 
 namespace bucketwise {
 namespace {
 
-using Records = std::vector<const StepRecord*>;
-
-template <typename Value>
-double median_of(const Records& records, Value value) {
-    std::vector<double> values;
-    for (const StepRecord* record : records) {
-        values.push_back(value(*record));
-    }
-    return median(std::move(values));
-}
-
-std::vector<double> medians_of(const Records& records,
-                               std::vector<double> StepRecord::*by_collective) {
-    std::vector<double> medians;
-    for (std::size_t i = 0; i < (records.front()->*by_collective).size(); ++i) {
-        medians.push_back(
-            median_of(records, [&](const StepRecord& r) { return (r.*by_collective)[i]; }));
-    }
-    return medians;
-}
+using StepRecords = std::vector<const StepRecord*>;
 
 void append(std::vector<double>& all, const std::vector<double>& more) {
     all.insert(all.end(), more.begin(), more.end());
 }
 
-MeasuredCap summary_of(const Records& records) {
+MeasuredCap summary_of(const StepRecords& records) {
     const StepRecord& first = *records.front();
     MeasuredCap summary;
     summary.cap = first.cap;
@@ -48,28 +29,32 @@ MeasuredCap summary_of(const Records& records) {
         append(summary.free_communication_us, record->free_communication_us);
     }
     summary.exposed_us =
-        median_of(records, [](const StepRecord& r) { return r.exposed_communication_us; });
+        median_of(records, [](const StepRecord* r) { return r->exposed_communication_us; });
     const auto of_first_rank = [&](double RankStep::*part) {
-        return median_of(records, [&](const StepRecord& r) { return r.by_rank.front().*part; });
+        return median_of(records, [&](const StepRecord* r) { return r->by_rank.front().*part; });
     };
-    summary.computing_us = median_of(records, [](const StepRecord& r) {
-        return r.by_rank.front().step_us - r.by_rank.front().waiting_us;
+    summary.computing_us = median_of(records, [](const StepRecord* r) {
+        return r->by_rank.front().step_us - r->by_rank.front().waiting_us;
     });
     summary.forward_us = of_first_rank(&RankStep::forward_us);
     summary.backward_us = of_first_rank(&RankStep::backward_us);
     summary.optimizer_us = of_first_rank(&RankStep::optimizer_us);
-    summary.begin_us = medians_of(records, &StepRecord::collective_begin_us);
-    summary.end_us = medians_of(records, &StepRecord::collective_end_us);
-    summary.last_begin_us = medians_of(records, &StepRecord::collective_last_begin_us);
+    const auto by_collective = [&](std::vector<double> StepRecord::*us) {
+        return medians_of(
+            records, [us](const StepRecord* r) -> const auto& { return r->*us; });
+    };
+    summary.begin_us = by_collective(&StepRecord::collective_begin_us);
+    summary.end_us = by_collective(&StepRecord::collective_end_us);
+    summary.last_begin_us = by_collective(&StepRecord::collective_last_begin_us);
     return summary;
 }
 
 }  // namespace
 
 std::vector<MeasuredCap> measured_caps(const MeasuredRun& run) {
-    std::map<std::pair<std::optional<Bytes>, bool>, Records> by_cap;
+    std::map<std::pair<std::optional<Bytes>, bool>, StepRecords> by_cap;
     for (const StepRecord& record : run.steps) {
-        Records& records = by_cap[{record.cap, !record.is_default}];
+        StepRecords& records = by_cap[{record.cap, !record.is_default}];
         if (!records.empty() &&
             (records.front()->bucket_bytes != record.bucket_bytes ||
              records.front()->strategy != record.strategy ||

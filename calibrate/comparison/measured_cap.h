@@ -7,6 +7,7 @@
 
 #include "calibrate/fit/measured_run.h"
 #include "sim/base/units.h"
+#include "sim/plan/cap.h"
 
 namespace bucketwise {
 
@@ -27,8 +28,8 @@ struct MeasuredCap {
     std::vector<double> last_begin_us;  // of the last rank
     bool operator==(const MeasuredCap&) const = default;
 
-    // What to ask an Evaluator for; none: the framework's default.
-    [[nodiscard]] std::optional<Bytes> asked_cap() const { return is_default ? std::nullopt : cap; }
+    // What to ask an Evaluator for.
+    [[nodiscard]] Cap asked_cap() const { return is_default ? Cap() : Cap(cap); }
 };
 
 // By rising cap, the default before a named cap of the same size. Throws InputError where rounds of

@@ -15,14 +15,6 @@
 namespace bucketwise {
 namespace {
 
-SyncSettings settings_of(const Scenario& scenario, const MeasuredCap& measured) {
-    SyncRequest request = scenario.sync;
-    if (has_cap(request)) {
-        request.bucket_cap = measured.asked_cap();
-    }
-    return settings_for(request);
-}
-
 // Attribution simulates whole steps many times.
 void check_unrolled(const StepInput& input) {
     constexpr std::int64_t most = 100'000;
@@ -108,7 +100,7 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     for (MeasuredCap& measured : measured_caps(run)) {
         CapComparison point;
         point.measured = std::move(measured);
-        choices.push_back(settings_of(scenario, point.measured));
+        choices.push_back(settings_for(with_cap(scenario.sync, point.measured.asked_cap())));
         point.predicted = evaluator.evaluate(point.measured.asked_cap());
         check_collectives(run, point, evaluator.program(point.measured.asked_cap()));
         point.predicted_ms = to_ms(point.predicted.times.step());
@@ -120,9 +112,9 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     const IsolatedMeasurements isolated{.compute_step_us = compute_step_us(run),
                                         .all_reduces = all_reduce_samples({run})};
     for (std::size_t i = 0; i < points.size(); ++i) {
-        const BucketPlan plan =
-            make_plan(input.workload.gradients, input.workload.readiness, choices[i].policy);
-        points[i].attribution = attribute(input, choices[i], plan, points[i].measured, isolated);
+        points[i].attribution =
+            attribute(input, choices[i], make_plan(input.workload, choices[i].policy),
+                      points[i].measured, isolated);
     }
     if (is_uncertain(input)) {
         const auto confidences = confidence_of(input, choices, plateau_tolerance);
@@ -292,7 +284,8 @@ StepPicture predicted_picture(const Program& program) {
     return picture;
 }
 
-// Of medians: forward, then backward as far as rank 0 computed, then the optimizer at the end.
+// The step of medians: forward, then backward as far as rank 0 computed, then the optimizer at the
+// end.
 StepPicture measured_picture(const MeasuredCap& measured, const Program& program) {
     StepPicture picture;
     const double step_us = measured.forward_us + measured.backward_us + measured.optimizer_us;

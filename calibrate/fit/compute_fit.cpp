@@ -210,14 +210,6 @@ double operation_spread(const std::vector<Round>& rounds) {
     return spreads.empty() ? 0 : median(spreads);
 }
 
-// As the copying step of a compute record is run.
-SyncSettings default_cap_settings(SyncRequest request) {
-    if (has_cap(request)) {
-        request.bucket_cap.reset();
-    }
-    return settings_for(request);
-}
-
 void check_operations(const MeasuredRun& run, const ComputeRecord& record,
                       const Workload& workload) {
     const auto check = [&](std::size_t measured, std::size_t expected, std::string_view what) {
@@ -308,7 +300,8 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     set_readiness(input.workload, fit);
     fit.optimizer =
         duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
-    set_copy_bandwidth(rounds, input, default_cap_settings(scenario.sync), fit);
+    // As the copying step of a compute record is run.
+    set_copy_bandwidth(rounds, input, settings_for(with_cap(scenario.sync, Cap())), fit);
     set_variation(rounds, fit);
     fit.variation.collective_spread = collective_spread(all_reduce_samples({run}));
     return fit;

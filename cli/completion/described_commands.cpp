@@ -13,7 +13,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-// Of options that mean the same wherever they are.
+// What shells offer for options that mean the same wherever they are.
 const std::map<std::string, Completions>& common_values() {
     static const std::map<std::string, Completions> values{
         {"backend", {.names = backend_names(), .files = false}},

@@ -13,6 +13,7 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/version.h"
+#include "hw/nccl/nccl_backend.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -198,6 +199,7 @@ EnvironmentRecord environment_of(const RankJob& job, const RankIdentity& identit
     record.date = utc_now();
     record.libraries = job.backend->libraries();
     record.machine = read_environment();
+    record.machine.gpu_libraries = gpu_libraries();
     record.gpu = session.connection().gpu();
     record.transport = transport_of(job);
     record.hosts = (identity.ranks + identity.local_ranks - 1) / identity.local_ranks;

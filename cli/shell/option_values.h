@@ -1,7 +1,10 @@
-// Values of options that several subcommands read alike.
+// Options as commands describe and read them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +13,26 @@
 #include "sim/base/error.h"
 
 namespace bucketwise {
+
+// An option with a value, as --help shows it.
+struct OptionText {
+    const char* name;
+    const char* text;
+    const char* standard = nullptr;  // its value where it is left out; `no_value`: it takes none
+};
+inline constexpr const char* no_value = "";
+
+void add_options(boost::program_options::options_description& options,
+                 const std::vector<OptionText>& texts);
+
+// --- reading ---
+
+// It was typed, and does not merely stand for what is left out.
+bool is_typed(const boost::program_options::variables_map& values, const char* option);
+
+// The first of them that was typed.
+std::optional<std::string> first_typed(const boost::program_options::variables_map& values,
+                                       std::initializer_list<const char*> options);
 
 // The parts between commas; empty ones too.
 std::vector<std::string> split_at_commas(const std::string& text);
@@ -27,6 +50,18 @@ auto choice_named(const std::string& text, const Choices& choices, const std::st
     throw InputError(option, "", "one of " + listed, "\"" + text + "\"");
 }
 
+// In their order.
+template <typename Value>
+std::vector<Value> each_once(const std::vector<Value>& values) {
+    std::vector<Value> once;
+    for (const Value& value : values) {
+        if (std::find(once.begin(), once.end(), value) == once.end()) {
+            once.push_back(value);
+        }
+    }
+    return once;
+}
+
 struct WholeNumbers {
     std::int64_t lowest = 0;
     std::int64_t highest = 0;
@@ -37,7 +72,27 @@ std::int64_t whole_number(const boost::program_options::variables_map& values, c
                           WholeNumbers range);
 std::int64_t whole_number(const std::string& text, const std::string& option, WholeNumbers range);
 
+// The values of --`option` between commas.
+std::vector<std::int64_t> whole_numbers(const boost::program_options::variables_map& values,
+                                        const char* option, WholeNumbers range);
+
+// The value of --seed.
+std::uint64_t seed_value(const boost::program_options::variables_map& values);
+
 // The value of --`option`, empty when it was not given.
 std::string text_or_empty(const boost::program_options::variables_map& values, const char* option);
+
+// The value of --`option`, which has one, and its parts between commas.
+const std::string& text_value(const boost::program_options::variables_map& values,
+                              const char* option);
+std::vector<std::string> list_value(const boost::program_options::variables_map& values,
+                                    const char* option);
+
+// What --`option` names of `choices`, as choice_named() does.
+template <typename Choices>
+auto choice_value(const boost::program_options::variables_map& values, const char* option,
+                  const Choices& choices) {
+    return choice_named(text_value(values, option), choices, std::string("--") + option);
+}
 
 }  // namespace bucketwise

@@ -187,6 +187,29 @@ std::string_view name_of(TableFormat format) {
     return {};
 }
 
+std::optional<double> error_of(const std::optional<double>& value,
+                               const std::optional<double>& truth) {
+    return value && truth && *truth > 0 ? std::optional(*value / *truth - 1) : std::nullopt;
+}
+
+std::optional<std::size_t> find_row(const CsvFile& file, const TableKeys& keys) {
+    for (std::size_t row = 0; row < file.rows(); ++row) {
+        const auto has = [&](const auto& key) {
+            const auto& [column, value] = key;
+            if (const auto* text = std::get_if<std::string>(&value)) {
+                return file.text(row, column) == *text;
+            }
+            const auto* whole = std::get_if<std::int64_t>(&value);
+            return file.number(row, column) ==
+                   (whole ? static_cast<double>(*whole) : std::get<double>(value));
+        };
+        if (std::all_of(keys.begin(), keys.end(), has)) {
+            return row;
+        }
+    }
+    return std::nullopt;
+}
+
 std::string render(const ResultTable& table, TableFormat format, const Json& head) {
     for (const auto& row : table.rows) {
         invariant(row.size() == table.columns.size(), "a cell per column");

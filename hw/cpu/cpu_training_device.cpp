@@ -9,6 +9,8 @@
 #include "hw/compute/arena.h"
 #include "hw/compute/elements.h"
 #include "hw/cpu/blas.h"
+#include "hw/rank/communication_thread.h"
+#include "hw/rank/isolated_all_reduce.h"
 
 namespace bucketwise {
 namespace {
@@ -23,172 +25,177 @@ Duration since(Clock::time_point begin) {
     return std::chrono::duration_cast<Duration>(Clock::now() - begin);
 }
 
+class CpuTrainingDevice : public TrainingDevice {
+  public:
+    explicit CpuTrainingDevice(Communicator& communicator)
+        : communicator_(communicator),
+          messages_(communicator, thread_),
+          thread_(communicator.rank()) {
+        compute_on_one_blas_thread();
+    }
+
+    [[nodiscard]] int rank() const override { return communicator_.rank(); }
+    [[nodiscard]] int ranks() const override { return communicator_.ranks(); }
+    [[nodiscard]] bool host_is_device() const override { return true; }
+    [[nodiscard]] std::int64_t alignment_bytes() const override { return Arena::alignment_bytes; }
+    [[nodiscard]] std::int64_t workspace_bytes() const override { return 0; }
+
+    void upload(void* to, const void* from, std::int64_t bytes) override {
+        if (bytes > 0) {
+            std::memcpy(to, from, static_cast<std::size_t>(bytes));
+        }
+    }
+
+    void download(void* to, const void* from, std::int64_t bytes) override {
+        upload(to, from, bytes);
+    }
+
+    // --- computing ---
+
+    void gather(const GatherCall& call) override { gather_share(call, 0, 1); }
+
+    void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
+                float* c) override {
+        if (p.m > 0) {
+            Out(c, p.m, p.n).noalias() = In(a, p.m, p.k) * In(b, p.k, p.n);
+            add_bias_share(c, bias, p.m, p.n, 0, 1);
+        }
+    }
+
+    void linear_input_gradient(const MatrixProduct& p, const float* c, const float* b,
+                               float* a) override {
+        if (p.m > 0) {
+            Out(a, p.m, p.k).noalias() = In(c, p.m, p.n) * In(b, p.k, p.n).transpose();
+        }
+    }
+
+    void linear_weight_gradient(const MatrixProduct& p, const float* a, const float* c, float* b,
+                                float* bias, bool accumulate) override {
+        Out weight(b, p.k, p.n);
+        OutRow sums(bias, p.n);
+        if (!accumulate) {
+            sums.setZero();
+        }
+        if (p.m == 0) {
+            if (!accumulate) {
+                weight.setZero();
+            }
+            return;
+        }
+        const In in(a, p.m, p.k);
+        const In out(c, p.m, p.n);
+        sums += out.colwise().sum();
+        if (accumulate) {
+            weight.noalias() += in.transpose() * out;
+        } else {
+            weight.noalias() = in.transpose() * out;
+        }
+    }
+
+    void relu(float* x, std::int64_t count) override { relu_share(x, count, 0, 1); }
+
+    void relu_gradient(float* gradient, const float* activation, std::int64_t count) override {
+        relu_gradient_share(gradient, activation, count, 0, 1);
+    }
+
+    void cross_entropy(const CrossEntropyCall& call) override { cross_entropy_share(call, 0, 1); }
+
+    void sgd(const SgdCall& call) override { sgd_share(call, 0, 1); }
+
+    void copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
+                     std::int64_t count, double factor) override {
+        if (to_dtype == from_dtype) {
+            bucketwise::copy_scaled(to, from, count, to_dtype, factor);
+        } else {
+            cast_scaled(to, to_dtype, from, from_dtype, count, factor);
+        }
+    }
+
+    // --- communicating ---
+
+    void meet() override {
+        thread_.wait(thread_.launch([this] { messages_.meet(); }));
+        tickets_.clear();
+        thread_.restart();
+    }
+
+    Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
+                      Reduction reduction) override {
+        tickets_.push_back(thread_.launch([this, data, elements, dtype, reduction] {
+            communicator_.all_reduce_sum(data, elements, dtype);
+            if (reduction == Reduction::mean) {
+                bucketwise::copy_scaled(data, data, elements, dtype, 1.0 / communicator_.ranks());
+            }
+        }));
+        return tickets_.back();
+    }
+
+    void wait_for(Ticket ticket) override { thread_.wait(ticket); }
+
+    void finish() override {
+        for (const Ticket ticket : tickets_) {
+            thread_.wait(ticket);
+        }
+        tickets_.clear();
+        thread_.restart();
+    }
+
+    // --- measuring ---
+
+    std::vector<OperationTime> time_each(const std::vector<Act>& acts) override {
+        std::vector<OperationTime> times;
+        times.reserve(acts.size());
+        for (const Act& act : acts) {
+            const Clock::time_point begin = Clock::now();
+            act();
+            times.push_back({.device = since(begin)});
+        }
+        return times;
+    }
+
+    ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+                            const Act& pass) override {
+        meet();
+        std::vector<Ticket> tickets;
+        for (std::int64_t i = 0; i < iterations; ++i) {
+            tickets.push_back(all_reduce(data, elements, DType::float32, Reduction::sum));
+        }
+        ContentionTimes result;
+        while (!thread_.has_ended(tickets.back())) {
+            const Clock::time_point begin = Clock::now();
+            pass();
+            const Duration time = since(begin);
+            if (!thread_.has_ended(tickets.back())) {
+                result.passes.push_back(time);
+            }
+        }
+        for (const Ticket ticket : tickets) {
+            thread_.wait(ticket);
+            const CommunicationThread::Times times = thread_.times(ticket);
+            result.all_reduces.push_back(
+                std::chrono::duration_cast<Duration>(times.end - times.begin));
+        }
+        finish();
+        return result;
+    }
+
+  protected:
+    [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
+        const auto arena = std::make_shared<Arena>(bytes);
+        return {arena, arena->at(0)};
+    }
+
+  private:
+    Communicator& communicator_;
+    std::vector<Ticket> tickets_;
+    IsolatedAllReduce messages_;  // uses thread_
+    CommunicationThread thread_;  // last, so that it ends first
+};
+
 }  // namespace
 
-CpuTrainingDevice::CpuTrainingDevice(Communicator& communicator)
-    : communicator_(communicator), messages_(communicator, thread_), thread_(communicator.rank()) {
-    compute_on_one_blas_thread();
-}
-
-// --- memory ---
-
-std::int64_t CpuTrainingDevice::alignment_bytes() const {
-    return Arena::alignment_bytes;
-}
-
-std::shared_ptr<std::byte> CpuTrainingDevice::raw_memory(std::int64_t bytes) {
-    const auto arena = std::make_shared<Arena>(bytes);
-    return {arena, arena->at(0)};
-}
-
-void CpuTrainingDevice::upload(void* to, const void* from, std::int64_t bytes) {
-    if (bytes > 0) {
-        std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    }
-}
-
-void CpuTrainingDevice::download(void* to, const void* from, std::int64_t bytes) {
-    upload(to, from, bytes);
-}
-
-// --- computing ---
-
-void CpuTrainingDevice::gather(const GatherCall& call) {
-    gather_share(call, 0, 1);
-}
-
-void CpuTrainingDevice::linear(const MatrixProduct& p, const float* a, const float* b,
-                               const float* bias, float* c) {
-    if (p.m > 0) {
-        Out(c, p.m, p.n).noalias() = In(a, p.m, p.k) * In(b, p.k, p.n);
-        add_bias_share(c, bias, p.m, p.n, 0, 1);
-    }
-}
-
-void CpuTrainingDevice::linear_input_gradient(const MatrixProduct& p, const float* c,
-                                              const float* b, float* a) {
-    if (p.m > 0) {
-        Out(a, p.m, p.k).noalias() = In(c, p.m, p.n) * In(b, p.k, p.n).transpose();
-    }
-}
-
-void CpuTrainingDevice::linear_weight_gradient(const MatrixProduct& p, const float* a,
-                                               const float* c, float* b, float* bias,
-                                               bool accumulate) {
-    Out weight(b, p.k, p.n);
-    OutRow sums(bias, p.n);
-    if (!accumulate) {
-        sums.setZero();
-    }
-    if (p.m == 0) {
-        if (!accumulate) {
-            weight.setZero();
-        }
-        return;
-    }
-    const In in(a, p.m, p.k);
-    const In out(c, p.m, p.n);
-    sums += out.colwise().sum();
-    if (accumulate) {
-        weight.noalias() += in.transpose() * out;
-    } else {
-        weight.noalias() = in.transpose() * out;
-    }
-}
-
-void CpuTrainingDevice::relu(float* x, std::int64_t count) {
-    relu_share(x, count, 0, 1);
-}
-
-void CpuTrainingDevice::relu_gradient(float* gradient, const float* activation,
-                                      std::int64_t count) {
-    relu_gradient_share(gradient, activation, count, 0, 1);
-}
-
-void CpuTrainingDevice::cross_entropy(const CrossEntropyCall& call) {
-    cross_entropy_share(call, 0, 1);
-}
-
-void CpuTrainingDevice::sgd(const SgdCall& call) {
-    sgd_share(call, 0, 1);
-}
-
-void CpuTrainingDevice::copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
-                                    std::int64_t count, double factor) {
-    if (to_dtype == from_dtype) {
-        bucketwise::copy_scaled(to, from, count, to_dtype, factor);
-    } else {
-        cast_scaled(to, to_dtype, from, from_dtype, count, factor);
-    }
-}
-
-// --- communicating ---
-
-void CpuTrainingDevice::meet() {
-    thread_.wait(thread_.launch([this] { messages_.meet(); }));
-    tickets_.clear();
-    thread_.restart();
-}
-
-TrainingDevice::Ticket CpuTrainingDevice::all_reduce(void* data, std::int64_t elements, DType dtype,
-                                                     Reduction reduction) {
-    tickets_.push_back(thread_.launch([this, data, elements, dtype, reduction] {
-        communicator_.all_reduce_sum(data, elements, dtype);
-        if (reduction == Reduction::mean) {
-            bucketwise::copy_scaled(data, data, elements, dtype, 1.0 / communicator_.ranks());
-        }
-    }));
-    return tickets_.back();
-}
-
-void CpuTrainingDevice::wait_for(Ticket ticket) {
-    thread_.wait(ticket);
-}
-
-void CpuTrainingDevice::finish() {
-    for (const Ticket ticket : tickets_) {
-        thread_.wait(ticket);
-    }
-    tickets_.clear();
-    thread_.restart();
-}
-
-// --- measuring ---
-
-std::vector<OperationTime> CpuTrainingDevice::time_each(const std::vector<Act>& acts) {
-    std::vector<OperationTime> times;
-    times.reserve(acts.size());
-    for (const Act& act : acts) {
-        const Clock::time_point begin = Clock::now();
-        act();
-        times.push_back({.device = since(begin)});
-    }
-    return times;
-}
-
-ContentionTimes CpuTrainingDevice::contend(float* data, std::int64_t elements,
-                                           std::int64_t iterations, const Act& pass) {
-    meet();
-    std::vector<Ticket> tickets;
-    for (std::int64_t i = 0; i < iterations; ++i) {
-        tickets.push_back(all_reduce(data, elements, DType::float32, Reduction::sum));
-    }
-    ContentionTimes result;
-    while (!thread_.has_ended(tickets.back())) {
-        const Clock::time_point begin = Clock::now();
-        pass();
-        const Duration time = since(begin);
-        if (!thread_.has_ended(tickets.back())) {
-            result.passes.push_back(time);
-        }
-    }
-    for (const Ticket ticket : tickets) {
-        thread_.wait(ticket);
-        const CommunicationThread::Times times = thread_.times(ticket);
-        result.all_reduces.push_back(std::chrono::duration_cast<Duration>(times.end - times.begin));
-    }
-    finish();
-    return result;
+std::unique_ptr<TrainingDevice> cpu_training_device(Communicator& communicator) {
+    return std::make_unique<CpuTrainingDevice>(communicator);
 }
 
 }  // namespace bucketwise

@@ -8,6 +8,8 @@
 namespace bucketwise {
 namespace {
 
+using gloo::transport::UnboundBuffer;
+
 // One all-reduce. Peers are taken in the order rank+1, rank+2, ..., so that not all ranks send to
 // the same one first.
 class Direct {
@@ -101,8 +103,8 @@ class Direct {
     MessageChunk own_;
     std::int64_t own_size_;  // bytes
     char* received_;         // the own chunk of each peer
-    std::unique_ptr<gloo::transport::UnboundBuffer> data_buffer_;
-    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> from_peers_;
+    std::unique_ptr<UnboundBuffer> data_buffer_;
+    std::vector<std::unique_ptr<UnboundBuffer>> from_peers_;
 };
 
 }  // namespace

@@ -32,11 +32,11 @@ class GlooRank : public RankConnection {
     }
 
     std::unique_ptr<TrainingDevice> training() override {
-        return std::make_unique<CpuTrainingDevice>(connection_.communicator(implementation_));
+        return cpu_training_device(connection_.communicator(implementation_));
     }
 
     std::unique_ptr<BatchNormDevice> batch_norm() override {
-        return std::make_unique<CpuBatchNorm>(connection_.communicator(implementation_));
+        return cpu_batch_norm(connection_.communicator(implementation_));
     }
 
   private:

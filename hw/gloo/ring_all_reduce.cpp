@@ -8,6 +8,8 @@
 namespace bucketwise {
 namespace {
 
+using gloo::transport::UnboundBuffer;
+
 // One all-reduce. Chunk c starts at rank c, goes round once while every rank adds its part,
 // ends complete at rank c-1, and goes round again to replace everybody's own.
 class Ring {
@@ -57,7 +59,7 @@ class Ring {
     [[nodiscard]] int next() const { return (rank_ + 1) % ranks_; }
     [[nodiscard]] int previous() const { return (rank_ + ranks_ - 1) % ranks_; }
 
-    // Of index modulo ranks, for index >= -ranks.
+    // The chunk of number `index` modulo ranks, for index >= -ranks.
     [[nodiscard]] MessageChunk chunk(int index) const {
         return chunk_of(elements_, ranks_, (index + ranks_) % ranks_);
     }
@@ -117,8 +119,8 @@ class Ring {
     char* data_;
     std::int64_t received_size_;  // of one half: the largest chunk
     char* received_;
-    std::unique_ptr<gloo::transport::UnboundBuffer> data_buffer_;
-    std::unique_ptr<gloo::transport::UnboundBuffer> received_buffer_;
+    std::unique_ptr<UnboundBuffer> data_buffer_;
+    std::unique_ptr<UnboundBuffer> received_buffer_;
 };
 
 }  // namespace

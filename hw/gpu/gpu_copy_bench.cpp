@@ -69,7 +69,7 @@ class BucketOnGpu {
         }
     }
 
-    // Of the last tensor, which is wrong if anything before it was misplaced.
+    // Looks at the last tensor, which is wrong if anything before it was misplaced.
     void check_packed() const {
         std::vector<std::byte> packed(static_cast<std::size_t>(place_bytes()));
         bucket_.copy_out(packed.data(), (case_.tensors - 1) * place_bytes(), place_bytes());

@@ -53,9 +53,9 @@ std::string cublas_version() {
     int major = 0;
     int minor = 0;
     int patch = 0;
-    if (cublasGetProperty(MAJOR_VERSION, &major) != CUBLAS_STATUS_SUCCESS ||
-        cublasGetProperty(MINOR_VERSION, &minor) != CUBLAS_STATUS_SUCCESS ||
-        cublasGetProperty(PATCH_LEVEL, &patch) != CUBLAS_STATUS_SUCCESS) {
+    if (cublas().cublasGetProperty(MAJOR_VERSION, &major) != CUBLAS_STATUS_SUCCESS ||
+        cublas().cublasGetProperty(MINOR_VERSION, &minor) != CUBLAS_STATUS_SUCCESS ||
+        cublas().cublasGetProperty(PATCH_LEVEL, &patch) != CUBLAS_STATUS_SUCCESS) {
         return "cuBLAS of unknown version";
     }
     return fmt::format("cuBLAS {}.{}.{}", major, minor, patch);
@@ -84,12 +84,12 @@ bool can_write(Arithmetic arithmetic, DType dtype) {
 MatrixProducts::MatrixProducts(const GpuStream& stream, Arithmetic arithmetic)
     : arithmetic_(arithmetic), workspace_(workspace_bytes) {
     cublasHandle_t handle = nullptr;
-    check_gpu(cublasCreate(&handle), "cublasCreate");
+    check_gpu(cublas().cublasCreate(&handle), "cublasCreate");
     handle_.reset(handle);
-    check_gpu(cublasSetStream(handle, stream.get()), "cublasSetStream");
+    check_gpu(cublas().cublasSetStream(handle, stream.get()), "cublasSetStream");
     // After the stream, which resets it.
-    check_gpu(cublasSetWorkspace(handle, workspace_.at(0),
-                                 static_cast<std::size_t>(workspace_.size_bytes())),
+    check_gpu(cublas().cublasSetWorkspace(handle, workspace_.at(0),
+                                          static_cast<std::size_t>(workspace_.size_bytes())),
               "cublasSetWorkspace");
 }
 
@@ -122,7 +122,7 @@ void MatrixProducts::multiply(std::int64_t rows, std::int64_t columns, std::int6
     const void* beta = is_64 ? static_cast<const void*>(&keep) : &keep_32;
     const cudaDataType_t type = data_type(operand_dtype(arithmetic_));
     check_gpu(
-        cublasGemmStridedBatchedEx(
+        cublas().cublasGemmStridedBatchedEx(
             handle_.get(), a.operation, b.operation, as_int(rows, "rows"),
             as_int(columns, "columns"), as_int(depth, "terms"), alpha, a.data, type,
             as_int(a.leading, "columns"), a.stride, b.data, type, as_int(b.leading, "columns"),

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include "hw/gpu/runtime/cublas_library.h"
 #include "hw/gpu/runtime/device_memory.h"
 #include "hw/gpu/runtime/gpu_stream.h"
 #include "sim/base/dtype.h"
@@ -55,7 +56,7 @@ class MatrixProducts {
                   double keep);
 
     struct Deleter {
-        void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
+        void operator()(cublasHandle_t handle) const { cublas().cublasDestroy(handle); }
     };
     Arithmetic arithmetic_;
     DeviceMemory workspace_;

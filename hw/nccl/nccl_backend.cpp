@@ -12,18 +12,38 @@
 #include "hw/gloo/connection.h"
 #include "hw/gpu/gpu_copy_bench.h"
 #include "hw/gpu/matrix_products.h"
+#include "hw/gpu/runtime/cublas_library.h"
 #include "hw/gpu/runtime/gpu_check.h"
 #include "hw/gpu/runtime/gpu_choice.h"
+#include "hw/gpu/runtime/opened_library.h"
 #include "hw/gpu/runtime/share_gpu.h"
 #include "hw/nccl/gpu_batch_norm.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_rank.h"
 #include "hw/nccl/gpu_training_device.h"
 #include "hw/nccl/nccl_communicator.h"
+#include "hw/nccl/nccl_library.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {
+
+// CUDA counts 1000 major + 10 minor.
+std::string cuda_version() {
+    int version = 0;
+    return cudaRuntimeGetVersion(&version) != cudaSuccess
+               ? "CUDA runtime of unknown version"
+               : fmt::format("CUDA runtime {}.{}", version / 1000, version % 1000 / 10);
+}
+
+// NCCL counts 10000 major + 100 minor + patch. Throws LibraryError if there is none.
+std::string nccl_version() {
+    int version = 0;
+    return nccl().ncclGetVersion(&version) != ncclSuccess
+               ? "NCCL of unknown version"
+               : fmt::format("NCCL {}.{}.{}", version / 10000, version % 10000 / 100,
+                             version % 100);
+}
 
 // Sets what NCCL reads from the environment, then takes the GPU: NCCL and CUDA look once.
 int prepared_gpu(const MeetingPoint& meeting, const RankIdentity& identity,
@@ -70,11 +90,11 @@ class NcclRank : public RankConnection {
     }
 
     std::unique_ptr<TrainingDevice> training() override {
-        return std::make_unique<GpuTrainingDevice>(communicators_);
+        return gpu_training_device(communicators_);
     }
 
     std::unique_ptr<BatchNormDevice> batch_norm() override {
-        return std::make_unique<GpuBatchNorm>(communicators_);
+        return gpu_batch_norm(communicators_);
     }
 
   private:
@@ -123,6 +143,12 @@ class NcclBackend : public Backend {
                 throw InputError("environment", "/" + std::string(name), why, *value);
             }
         }
+        try {
+            nccl();
+            cublas();
+        } catch (const LibraryError& error) {
+            throw InputError("--backend", "", fmt::format("gloo, as {}", error.what()), "\"nccl\"");
+        }
     }
 
     void check_scenario(const Scenario& /*scenario*/, const std::string& /*file*/) const override {}
@@ -139,10 +165,7 @@ class NcclBackend : public Backend {
     }
 
     [[nodiscard]] std::string libraries() const override {
-        int version = 0;
-        const bool known = cudaRuntimeGetVersion(&version) == cudaSuccess;
-        return fmt::format("{}, {}, CUDA runtime {}.{}, {}", nccl_version(), cublas_version(),
-                           known ? version / 1000 : 0, known ? version % 1000 / 10 : 0,
+        return fmt::format("{}, {}, {}, {}", nccl_version(), cublas_version(), cuda_version(),
                            gloo_version());
     }
 
@@ -161,6 +184,13 @@ class NcclBackend : public Backend {
 };
 
 }  // namespace
+
+// Not cuBLAS, which takes a hundred times longer to open than NCCL.
+std::string gpu_libraries() try {
+    return fmt::format("{}, {}", cuda_version(), nccl_version());
+} catch (const LibraryError& error) {
+    return fmt::format("{}, {}", cuda_version(), error.what());
+}
 
 const Backend& nccl_backend() {
     static const NcclBackend backend;

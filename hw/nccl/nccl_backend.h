@@ -2,9 +2,15 @@
 // through Gloo.
 #pragma once
 
+#include <string>
+
 #include "hw/backend/backend.h"
 
 namespace bucketwise {
+
+// What a machine has of the GPU libraries, in one line such as "CUDA runtime 13.0, NCCL 2.28.9"; or
+// that the program was built without. Needs no GPU.
+std::string gpu_libraries();
 
 // One that refuses every request and says why, if this program was built without.
 const Backend& nccl_backend();

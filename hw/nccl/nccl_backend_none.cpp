@@ -46,6 +46,10 @@ class NoNcclBackend : public Backend {
 
 }  // namespace
 
+std::string gpu_libraries() {
+    return "built without CUDA and NCCL (preset cuda builds with them)";
+}
+
 const Backend& nccl_backend() {
     static const NoNcclBackend backend;
     return backend;

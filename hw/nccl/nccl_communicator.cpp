@@ -10,7 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "hw/gpu/runtime/gpu_check.h"
+#include "hw/nccl/nccl_check.h"
+#include "hw/nccl/nccl_library.h"
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
@@ -36,7 +37,7 @@ ncclDataType_t nccl_type(DType dtype) {
 ncclUniqueId exchanged_id(ControlGroup& control) {
     ncclUniqueId id{};
     if (control.rank() == 0) {
-        check_gpu(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
+        check_nccl(nccl().ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
     }
     std::array<std::int64_t, NCCL_UNIQUE_ID_BYTES / sizeof(std::int64_t)> words{};
     static_assert(sizeof(words) == sizeof(id));
@@ -51,14 +52,6 @@ double seconds_of(std::chrono::milliseconds time) {
 }
 
 }  // namespace
-
-std::string nccl_version() {
-    int version = 0;
-    if (ncclGetVersion(&version) != ncclSuccess) {
-        return "NCCL of unknown version";
-    }
-    return fmt::format("NCCL {}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-}
 
 // A thread that aborts the communicator when a call into NCCL has not returned by the deadline.
 class NcclCommunicator::Watch {
@@ -118,48 +111,29 @@ NcclCommunicator::NcclCommunicator(ControlGroup& control, std::chrono::milliseco
 // Until it has returned there is no communicator to abort, so it runs on a thread that is left
 // behind when it takes too long.
 void NcclCommunicator::connect(const ncclUniqueId& id, std::optional<std::int64_t> ctas) {
-    struct Connected {
-        ncclResult_t result = ncclSuccess;
-        ncclComm_t communicator = nullptr;
-        std::string error;
-    };
     check_gpu(cudaGetDevice(&device_), "cudaGetDevice");
-    std::promise<Connected> promise;
-    std::future<Connected> future = promise.get_future();
-    std::thread([promise = std::move(promise), id, ctas, device = device_, rank = rank_,
-                 ranks = ranks_]() mutable {
-        Connected connected;
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        // As PyTorch has it: what a launch costs is then what it costs there.
-        config.blocking = 1;
-        if (ctas) {
-            config.minCTAs = 1;
-            config.maxCTAs = static_cast<int>(*ctas);
-        }
-        cudaSetDevice(device);  // of a thread; NCCL reports it if that failed
-        connected.result =
-            ncclCommInitRankConfig(&connected.communicator, ranks, id, rank, &config);
-        if (connected.result != ncclSuccess) {
-            const char* error = ncclGetLastError(nullptr);
-            connected.error = error == nullptr ? "" : error;
-        }
-        promise.set_value(connected);
-    }).detach();
-    if (future.wait_for(deadline_) != std::future_status::ready) {
+    std::packaged_task<ncclComm_t()> connecting(
+        [id, ctas, device = device_, rank = rank_, ranks = ranks_] {
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            // As PyTorch has it: what a launch costs is then what it costs there.
+            config.blocking = 1;
+            if (ctas) {
+                config.minCTAs = 1;
+                config.maxCTAs = static_cast<int>(*ctas);
+            }
+            cudaSetDevice(device);  // of a thread; NCCL reports it if that failed
+            ncclComm_t communicator = nullptr;
+            check_nccl(nccl().ncclCommInitRankConfig(&communicator, ranks, id, rank, &config),
+                       "ncclCommInitRankConfig", nullptr);
+            return communicator;
+        });
+    std::future<ncclComm_t> connected = connecting.get_future();
+    std::thread(std::move(connecting)).detach();
+    if (connected.wait_for(deadline_) != std::future_status::ready) {
         throw PeerFailure(fmt::format("NCCL had not connected rank {} to all {} after {} s", rank_,
                                       ranks_, seconds_of(deadline_)));
     }
-    const Connected connected = future.get();
-    if (connected.result != ncclSuccess) {
-        const std::string text =
-            fmt::format("ncclCommInitRankConfig: {} ({})", ncclGetErrorString(connected.result),
-                        connected.error.empty() ? "NCCL_DEBUG=WARN tells more" : connected.error);
-        if (connected.result == ncclRemoteError || connected.result == ncclSystemError) {
-            throw PeerFailure(text);
-        }
-        throw GpuError(text);
-    }
-    communicator_ = connected.communicator;
+    communicator_ = connected.get();
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -177,7 +151,7 @@ void NcclCommunicator::abort() noexcept {
     }
     const auto act = [communicator = communicator_, device = device_] {
         cudaSetDevice(device);  // of this thread
-        ncclCommAbort(communicator);
+        nccl().ncclCommAbort(communicator);
     };
     try {
         aborting_ = std::thread(act);
@@ -211,7 +185,7 @@ void NcclCommunicator::call(const char* what, const Act& act) {
 void NcclCommunicator::fail(ncclResult_t result, const char* what) {
     // Its last words are gone once it is aborted.
     try {
-        check_gpu(result, doing(what).c_str(), communicator_);
+        check_nccl(result, doing(what).c_str(), communicator_);
     } catch (...) {
         abort();
         throw;
@@ -223,23 +197,23 @@ void NcclCommunicator::fail(ncclResult_t result, const char* what) {
 void NcclCommunicator::all_reduce(void* data, std::int64_t elements, DType dtype,
                                   Reduction reduction, const GpuStream& stream) {
     call("all-reduce", [&] {
-        return ncclAllReduce(data, data, static_cast<std::size_t>(elements), nccl_type(dtype),
-                             reduction == Reduction::sum ? ncclSum : ncclAvg, communicator_,
-                             stream.get());
+        return nccl().ncclAllReduce(
+            data, data, static_cast<std::size_t>(elements), nccl_type(dtype),
+            reduction == Reduction::sum ? ncclSum : ncclAvg, communicator_, stream.get());
     });
 }
 
 void NcclCommunicator::all_gather(const void* own, void* all, Bytes size, const GpuStream& stream) {
     call("all-gather", [&] {
-        return ncclAllGather(own, all, static_cast<std::size_t>(size.count), ncclUint8,
-                             communicator_, stream.get());
+        return nccl().ncclAllGather(own, all, static_cast<std::size_t>(size.count), ncclUint8,
+                                    communicator_, stream.get());
     });
 }
 
 void NcclCommunicator::broadcast_from_first(void* data, Bytes size, const GpuStream& stream) {
     call("broadcast", [&] {
-        return ncclBroadcast(data, data, static_cast<std::size_t>(size.count), ncclUint8, 0,
-                             communicator_, stream.get());
+        return nccl().ncclBroadcast(data, data, static_cast<std::size_t>(size.count), ncclUint8, 0,
+                                    communicator_, stream.get());
     });
 }
 
@@ -248,7 +222,7 @@ void NcclCommunicator::check() {
         throw PeerFailure(doing("waiting") + ": an earlier collective failed");
     }
     ncclResult_t asynchronous = ncclSuccess;
-    const ncclResult_t result = ncclCommGetAsyncError(communicator_, &asynchronous);
+    const ncclResult_t result = nccl().ncclCommGetAsyncError(communicator_, &asynchronous);
     if (result != ncclSuccess || asynchronous != ncclSuccess) {
         fail(result != ncclSuccess ? result : asynchronous, "a collective");
     }

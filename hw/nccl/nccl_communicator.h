@@ -25,9 +25,6 @@
 
 namespace bucketwise {
 
-// Such as "NCCL 2.28.9".
-std::string nccl_version();
-
 enum class Reduction : std::uint8_t {
     sum,
     mean  // NCCL divides by the number of ranks

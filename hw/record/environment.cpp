@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "hw/launch/processor_affinity.h"
-#include "hw/record/gpu_libraries.h"
 
 namespace bucketwise {
 namespace {
@@ -48,9 +47,12 @@ std::string compiler_name() {
 }  // namespace
 
 Environment read_environment() {
-    return {cpu_model(),     std::thread::hardware_concurrency(),
-            kernel_name(),   compiler_name(),
-            gpu_libraries(), affinity_of_threads()};
+    return {.cpu = cpu_model(),
+            .cores = std::thread::hardware_concurrency(),
+            .kernel = kernel_name(),
+            .compiler = compiler_name(),
+            .gpu_libraries = {},  // known to the backend for GPUs only
+            .scheduling = affinity_of_threads()};
 }
 
 // Not ru_maxrss: a process that a large launcher forked inherits the launcher's.

@@ -19,7 +19,7 @@ struct HfModel {
     bool operator==(const HfModel&) const = default;
 };
 
-// Of model_type gpt2, llama, mistral (whose parameters follow the same rules) or bert. Throws
+// Takes model_type gpt2, llama, mistral (whose parameters follow the same rules) or bert. Throws
 // InputError, which names `file` and the key, for others, for values that no such model has, and
 // for keys that change the parameters in a way that is not known here.
 HfModel read_hf_config(const Json& document, const std::string& file);

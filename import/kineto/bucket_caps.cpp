@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
-#include "sim/predict/prediction.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
@@ -45,37 +45,27 @@ class CapFinder {
                     "readiness, as DistributedDataParallel's do after its first iteration; "
                     "simulated with its default caps instead"};
         }
-        if (const auto cap = common_cap(0)) {
+        // One cap for all buckets, then one for all but the first.
+        for (const std::size_t first : {0U, 1U}) {
+            const auto cap = common_cap(first);
             SyncRequest request;
-            request.bucket_cap = *cap;
-            if (gives(request)) {
+            request.bucket_cap = cap;
+            if (cap && first == 0 && gives(request)) {
                 return {request, true,
                         fmt::format("as bucket_cap_mb={} forms them", typed_mib(*cap))};
             }
             request.explicit_cap_sets_first = false;
-            if (gives(request)) {
-                return old_first_bucket(request);
-            }
-        }
-        if (const auto cap = common_cap(1)) {
-            SyncRequest request;
-            request.bucket_cap = *cap;
-            request.explicit_cap_sets_first = false;
-            if (gives(request)) {
-                return old_first_bucket(request);
+            if (cap && gives(request)) {
+                return {request, true,
+                        fmt::format("as bucket_cap_mb={} forms them with a first bucket of 1 MiB "
+                                    "(PyTorch before 2.4)",
+                                    typed_mib(*cap))};
             }
         }
         return listed();
     }
 
   private:
-    static TracedCaps old_first_bucket(const SyncRequest& request) {
-        return {request, true,
-                fmt::format("as bucket_cap_mb={} forms them with a first bucket of 1 MiB (PyTorch "
-                            "before 2.4)",
-                            typed_mib(*request.bucket_cap))};
-    }
-
     // A bucket closes once it has reached its cap: the cap is above what it held before its last
     // gradient, and at most what it holds.
     void find_ranges(const std::vector<std::int64_t>& closing) {

@@ -8,66 +8,31 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/steps.h"
-#include "import/source/byte_source.h"
+#include "import/kineto/all_reduces.h"
+#include "import/kineto/traced_gradients.h"
+#include "import/kineto/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
 
-// A trace without its events.
-struct TracedRank {
-    std::string file;
-    std::optional<std::int64_t> rank;
-    std::optional<std::int64_t> world_size;
-    std::string backend;
-    std::string nccl_version;
-    std::string device;
-    std::int64_t events_read = 0;
-    bool has_device = false;
-    std::vector<TracedStep> steps;
-    bool operator==(const TracedRank&) const = default;
-};
-
-// Throws InputError as read_kineto_trace() and traced_steps() do.
-TracedRank read_traced_rank(const ByteSource& source, const std::string& file);
-
-// A gradient as the user knows it, to name those of a trace.
-struct NamedGradient {
-    std::string name;
-    std::int64_t numel = 0;
-    bool operator==(const NamedGradient&) const = default;
-};
-
 struct KinetoImportRequest {
-    // In parameter order, and the order in which backward makes them ready (indices); empty: the
-    // trace has to tell the sizes.
-    std::vector<NamedGradient> parameters;
-    std::vector<std::int32_t> readiness;
-    std::optional<std::int64_t> ranks;  // where no trace tells
+    NamedGradients gradients = {};
+    std::optional<std::int64_t> ranks = {};  // where no trace tells
 };
 
-// One all-reduce of gradients, alike in every step.
-struct TracedAllReduce {
-    Bytes bytes;
-    Duration start{0};                 // median over the steps, from the start of the step
-    std::vector<double> wire_us = {};  // estimates of what it takes once every rank is there
-    bool operator==(const TracedAllReduce&) const = default;
-};
-
+// The scenario is a document, as that is what is written, read and changed by people; what connects
+// it (trace_link.h) reads it as it stands.
 struct KinetoImport {
     Json scenario;  // but for /cluster/link
     std::int64_t ranks = 1;
     Duration step{0};                          // median
     Duration device_busy{0};                   // likewise
     std::vector<TracedAllReduce> all_reduces;  // in the order they were issued
-    std::string element;                       // what travels: "float32", ...
-    std::optional<Duration> host_issue;        // host time to issue one; none: nothing tells
-    std::optional<double> copy_gb_per_s;       // of gradients into and out of buckets
     TracedStep typical;                        // the step of about median length
     std::string file;                          // that it is of
-    std::vector<Finding> findings;
+    Findings findings;
 };
 
 // `ranks` are traces of one run. Throws InputError for traces that do not belong together, for

@@ -25,11 +25,11 @@ struct Replay {
     std::vector<ReplayedAllReduce> all_reduces = {};  // as many as both have
     bool same_buckets = false;
 
-    // Of the step, as a share of the traced one.
+    // How far the step is off, as a share of the traced one.
     [[nodiscard]] double error() const {
         return static_cast<double>(step.count()) / static_cast<double>(traced_step.count()) - 1;
     }
-    // Of all-reduces' starts.
+    // How far the start of an all-reduce is off at most.
     [[nodiscard]] Duration largest_difference() const;
     bool operator==(const Replay&) const = default;
 };

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "import/kineto/trace.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -31,8 +30,8 @@ struct StepMark {
     // stream.
     Duration at{0};
     Duration device_begin{0};
-    std::int64_t elements = -1;  // of a copy: -1: not said
-    std::int64_t bytes = -1;     // of a copy; -1: not said
+    std::int64_t elements = -1;  // that are copied; -1: not said
+    std::int64_t bytes = -1;     // likewise
     bool operator==(const StepMark&) const = default;
 };
 
@@ -73,10 +72,5 @@ struct TracedStep {
     bool is_ddp = false;        // DDP's reducer was at work
     bool operator==(const TracedStep&) const = default;
 };
-
-// Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
-// gradient became ready are left out. Throws InputError where there are none, saying what was found
-// instead.
-std::vector<TracedStep> traced_steps(const KinetoTrace& trace);
 
 }  // namespace bucketwise

@@ -1,91 +1,25 @@
 #include "import/kineto/trace.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <istream>
 #include <map>
-#include <streambuf>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "import/kineto/event_kind.h"
+#include "import/source/guarded_buffer.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {
 
 constexpr std::size_t deepest = 100;
-// A name is some hundred bytes long; a list of a collective's sizes may have thousands of numbers.
-constexpr std::size_t longest_token = std::size_t{4} << 20;
-
-bool starts_with(std::string_view text, std::string_view start) {
-    return text.substr(0, start.size()) == start;
-}
-
-bool contains(std::string_view text, std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-}
-
-// Blocks of a ByteSource as a stream, watching that no single token needs unbounded memory, as the
-// JSON library holds a whole one.
-class GuardedBuffer : public std::streambuf {
-  public:
-    GuardedBuffer(const ByteSource& source, const std::string& file)
-        : source_(source), file_(file) {}
-
-  protected:
-    int_type underflow() override {
-        const std::size_t count = source_(block_.data(), block_.size());
-        if (count == 0) {
-            return traits_type::eof();
-        }
-        for (std::size_t i = 0; i < count; ++i) {
-            watch(block_[i]);
-        }
-        setg(block_.data(), block_.data(), block_.data() + count);
-        return traits_type::to_int_type(block_[0]);
-    }
-
-  private:
-    void watch(char c) {
-        ++run_;
-        if (in_string_) {
-            if (escaped_) {
-                escaped_ = false;
-            } else if (c == '\\') {
-                escaped_ = true;
-            } else if (c == '"') {
-                in_string_ = false;
-                run_ = 0;
-            }
-        } else if (c == '"') {
-            in_string_ = true;
-            run_ = 0;
-        } else if (c == ',' || c == ':' || c == '[' || c == ']' || c == '{' || c == '}' ||
-                   std::isspace(static_cast<unsigned char>(c)) != 0) {
-            run_ = 0;
-        }
-        if (run_ > longest_token) {
-            throw InputError(file_, "",
-                             fmt::format("names and numbers of at most {} bytes", longest_token),
-                             "a longer one");
-        }
-    }
-
-    const ByteSource& source_;
-    const std::string& file_;
-    std::array<char, std::size_t{1} << 16> block_{};
-    std::size_t run_ = 0;  // bytes of the token so far
-    bool in_string_ = false;
-    bool escaped_ = false;
-};
-
 // One event as the file has it.
 struct RawEvent {
     std::string phase;
@@ -106,106 +40,10 @@ struct RawEvent {
     bool has_call = false;
 };
 
-enum class Category : std::uint8_t { other, operation, annotation, runtime, kernel, copy, fill };
-
 std::string lower(std::string text) {
     std::transform(text.begin(), text.end(), text.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return text;
-}
-
-// Kineto's names of today, and those before PyTorch 1.12 ("Operator", "Kernel", "Runtime").
-Category category_of(const std::string& text) {
-    static const std::map<std::string, Category, std::less<>> categories{
-        {"cpu_op", Category::operation},
-        {"operator", Category::operation},
-        {"user_annotation", Category::annotation},
-        {"cuda_runtime", Category::runtime},
-        {"cuda_driver", Category::runtime},
-        {"hip_runtime", Category::runtime},
-        {"runtime", Category::runtime},
-        {"kernel", Category::kernel},
-        {"gpu_memcpy", Category::copy},
-        {"memcpy", Category::copy},
-        {"gpu_memset", Category::fill},
-        {"memset", Category::fill}};
-    const auto found = categories.find(lower(text));
-    return found == categories.end() ? Category::other : found->second;
-}
-
-std::optional<TraceEventKind> kind_of_runtime(std::string_view name) {
-    if (contains(name, "Synchronize")) {
-        return TraceEventKind::synchronise;
-    }
-    for (const std::string_view launch : {"Launch", "Memcpy", "Memset", "memcpy", "memset"}) {
-        if (contains(name, launch)) {
-            return TraceEventKind::launch;
-        }
-    }
-    return std::nullopt;
-}
-
-std::optional<TraceEventKind> kind_on_host(Category category, std::string_view name) {
-    constexpr std::string_view node = "autograd::engine::evaluate_function";
-    if (starts_with(name, "ProfilerStep")) {
-        return TraceEventKind::step;
-    }
-    if (starts_with(name, node)) {
-        return TraceEventKind::backward_node;
-    }
-    if (starts_with(name, "torch::autograd::AccumulateGrad")) {
-        return TraceEventKind::accumulate_grad;
-    }
-    if (contains(name, "reducer::copy_bucket_to_grad")) {
-        return TraceEventKind::bucket_to_grad;
-    }
-    if (starts_with(name, "torch::distributed::reducer::")) {
-        return TraceEventKind::reducer_copy;
-    }
-    if (name == "record_param_comms") {
-        return TraceEventKind::collective_call;
-    }
-    if (starts_with(name, "c10d::")) {
-        return TraceEventKind::collective_op;
-    }
-    for (const std::string_view backend : {"nccl:", "gloo:", "mpi:", "ucc:"}) {
-        if (starts_with(name, backend)) {
-            return TraceEventKind::annotation;
-        }
-    }
-    if (name == "aten::div_") {
-        return TraceEventKind::division;
-    }
-    if (starts_with(name, "Optimizer.step")) {
-        return TraceEventKind::optimizer;
-    }
-    if (starts_with(name, "DistributedDataParallel.forward")) {
-        return TraceEventKind::ddp_forward;
-    }
-    return category == Category::operation ? std::optional(TraceEventKind::operation)
-                                           : std::nullopt;
-}
-
-std::optional<TraceEventKind> kind_of(Category category, std::string_view name) {
-    switch (category) {
-        case Category::operation:
-        case Category::annotation:
-            return kind_on_host(category, name);
-        case Category::runtime:
-            return kind_of_runtime(name);
-        case Category::kernel:
-            return starts_with(name, "nccl") || contains(name, "ncclKernel") ||
-                           contains(name, "ncclDevKernel")
-                       ? TraceEventKind::collective_kernel
-                       : TraceEventKind::kernel;
-        case Category::copy:
-            return TraceEventKind::copy;
-        case Category::fill:
-            return TraceEventKind::fill;
-        case Category::other:
-            break;
-    }
-    return std::nullopt;
 }
 
 // Elements of the first shape of a text such as "[[64, 3, 7, 7], [64]]"; -1: it has none.
@@ -324,7 +162,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         const std::string_view what = error.what();
         throw InputError(
             trace_.file, "", "a JSON trace",
-            contains(what, "unexpected end of input")
+            what.find("unexpected end of input") != std::string_view::npos
                 ? fmt::format("one that ends within byte {}, as if it was cut off", position)
                 : fmt::format("something else at byte {}", position));
     }
@@ -403,46 +241,44 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
             raw_.has_time = true;
         } else if (event_key_ == "dur") {
             raw_.duration_us = value;
-        } else if (event_key_ == "pid") {
-            raw_.process = std::to_string(integer);
-        } else if (event_key_ == "tid") {
-            raw_.thread = std::to_string(integer);
+        } else if (event_key_ == "pid" || event_key_ == "tid") {
+            event_text(std::to_string(integer));
         }
     }
 
     void argument_number(std::int64_t integer) {
         const std::string& key = argument_key_;
-        if (key == "correlation") {
-            raw_.correlation = integer;
-        } else if (key == "external id") {
-            raw_.external_id = integer;
+        std::int64_t* const number = key == "correlation"      ? &raw_.correlation
+                                     : key == "external id"    ? &raw_.external_id
+                                     : key == "bytes"          ? &raw_.bytes
+                                     : key == "in msg nelems"  ? &raw_.call.elements_in
+                                     : key == "out msg nelems" ? &raw_.call.elements_out
+                                     : key == "group size"     ? &raw_.call.group_size
+                                                               : nullptr;
+        if (number != nullptr) {
+            *number = integer;
+            raw_.has_call = raw_.has_call || number == &raw_.call.elements_in;
         } else if (key == "stream") {
             raw_.stream = std::to_string(integer);
-        } else if (key == "bytes") {
-            raw_.bytes = integer;
-        } else if (key == "in msg nelems") {
-            raw_.call.elements_in = integer;
-            raw_.has_call = true;
-        } else if (key == "out msg nelems") {
-            raw_.call.elements_out = integer;
-        } else if (key == "group size") {
-            raw_.call.group_size = integer;
+        }
+    }
+
+    void event_text(const std::string& value) {
+        const std::string& key = event_key_;
+        std::string* const text = key == "ph"     ? &raw_.phase
+                                  : key == "cat"  ? &raw_.category
+                                  : key == "name" ? &raw_.name
+                                  : key == "pid"  ? &raw_.process
+                                  : key == "tid"  ? &raw_.thread
+                                                  : nullptr;
+        if (text != nullptr) {
+            *text = value;
         }
     }
 
     void text(const std::string& value) {
         if (in_event()) {
-            if (event_key_ == "ph") {
-                raw_.phase = value;
-            } else if (event_key_ == "cat") {
-                raw_.category = value;
-            } else if (event_key_ == "name") {
-                raw_.name = value;
-            } else if (event_key_ == "pid") {
-                raw_.process = value;
-            } else if (event_key_ == "tid") {
-                raw_.thread = value;
-            }
+            event_text(value);
         } else if (in_argument()) {
             argument_text(value);
         } else if (in_events_ && in_args_ && depth_ == event_depth_ + 2 &&
@@ -486,7 +322,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         // Without Kineto, PyTorch writes its profile with no categories.
         const Category category = raw_.category.empty() && raw_.process == "CPU functions"
                                       ? Category::operation
-                                      : category_of(raw_.category);
+                                      : category_of(lower(raw_.category));
         const std::optional<TraceEventKind> kind = kind_of(category, raw_.name);
         if (!kind || !raw_.has_time) {
             return;
@@ -531,7 +367,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         trace_.events.push_back(event);
     }
 
-    // Of some seconds; so much that no sum of picoseconds overflows.
+    // A run lasts seconds: so little that no sum of picoseconds overflows.
     void check_times() {
         constexpr double most_us = 1e12;
         const double origin_us = origin_us_.value_or(raw_.begin_us);

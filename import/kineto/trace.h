@@ -9,36 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "import/kineto/event_kind.h"
 #include "import/source/byte_source.h"
 
 namespace bucketwise {
-
-enum class TraceEventKind : std::uint8_t {
-    // On the host:
-    step,             // ProfilerStep#N
-    optimizer,        // Optimizer.step#...
-    ddp_forward,      // DistributedDataParallel.forward
-    backward_node,    // what the autograd engine evaluates, AccumulateGrad and its hooks included
-    accumulate_grad,  // in such a node; what follows in the node are hooks
-    reducer_copy,     // DDP's copy or division of a gradient into its bucket, in a hook
-    division,         // in place: DDP's of a gradient that is a view of its bucket, if in a hook
-    bucket_to_grad,   // DDP's copy of a gradient out of its bucket
-    collective_op,    // c10d::allreduce_ and its like
-    collective_call,  // record_param_comms, in such an operation: it carries sizes
-    annotation,       // nccl:all_reduce, gloo:all_reduce and their like
-    operation,        // another one, kept only where nothing runs on a device
-    launch,           // a runtime call that gives the device work
-    synchronise,      // a runtime call that waits for the device
-    // On the device:
-    kernel,
-    collective_kernel,
-    copy,
-    fill
-};
-
-constexpr bool is_on_device(TraceEventKind kind) {
-    return kind >= TraceEventKind::kernel;
-}
 
 struct TraceEvent {
     TraceEventKind kind = TraceEventKind::operation;
@@ -67,21 +41,26 @@ struct CollectiveCall {
     bool operator==(const CollectiveCall&) const = default;
 };
 
-struct KinetoTrace {
+// What a trace says of its rank.
+struct TraceHead {
     std::string file;
     std::optional<std::int64_t> rank;
     std::optional<std::int64_t> world_size;
     std::string backend;  // "nccl"
     std::string nccl_version;
-    std::string device;  // the first one's name
-    std::vector<TraceEvent>
-        events;  // by rising begin, of equal ones the longer first; the first at 0
-    std::vector<std::string> names;
-    std::vector<CollectiveCall> calls;
-    // Of the operations of the host by their External id: what to call what they launched.
-    std::unordered_map<std::int64_t, std::int32_t> operation_names;
+    std::string device;            // the first one's name
     std::int64_t events_read = 0;  // all of them
     bool has_device = false;       // whether anything ran on one
+    bool operator==(const TraceHead&) const = default;
+};
+
+struct KinetoTrace : TraceHead {
+    // By rising begin, of equal ones the longer first; the first at 0.
+    std::vector<TraceEvent> events;
+    std::vector<std::string> names;
+    std::vector<CollectiveCall> calls;
+    // What to call what operations of the host launched, by their External id.
+    std::unordered_map<std::int64_t, std::int32_t> operation_names;
 
     [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
         return names[static_cast<std::size_t>(event.name)];

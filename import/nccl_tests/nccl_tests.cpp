@@ -21,22 +21,6 @@ namespace {
 constexpr std::size_t most_sizes = 64;  // that a link is fitted to
 constexpr std::int64_t gpus_of_a_node = 8;
 
-struct NamedDType {
-    std::string_view name;
-    DType dtype;
-};
-// What gradients can be; nccl-tests has whole numbers and 8 bits beside.
-constexpr std::array<NamedDType, 4> dtypes{{{"float", DType::float32},
-                                            {"half", DType::float16},
-                                            {"bfloat16", DType::bfloat16},
-                                            {"double", DType::float64}}};
-
-std::optional<DType> dtype_named(std::string_view name) {
-    const auto* const found = std::find_if(dtypes.begin(), dtypes.end(),
-                                           [&](const NamedDType& d) { return d.name == name; });
-    return found == dtypes.end() ? std::nullopt : std::optional(found->dtype);
-}
-
 // --- which rows are all-reduces ---
 
 // Other collectives differ in the program's name; where it is not told, in a root, in no reduction,
@@ -68,14 +52,15 @@ void drop_rows(NcclTestsLog& log, const Why& why) {
     std::erase_if(log.runs, [](const NcclTestsRun& run) { return run.rows.empty(); });
 }
 
-void drop_wrong_results(NcclTestsLog& log) {
+// Drops the times of which `is_bad` says so, and rows without any.
+template <typename IsBad>
+void drop_halves(NcclTestsLog& log, const char* what, const IsBad& is_bad) {
     for (NcclTestsRun& run : log.runs) {
         for (NcclTestsRow& row : run.rows) {
-            const auto wrong =
-                std::erase_if(row.halves, [](const NcclTestsHalf& half) { return half.wrong; });
-            if (wrong > 0) {
-                add_skipped(log.skipped, "times of wrong results (#wrong above 0, or *)", row.line,
-                            static_cast<std::int64_t>(wrong));
+            const auto dropped = std::erase_if(
+                row.halves, [&](const NcclTestsHalf& half) { return is_bad(run, row, half); });
+            if (dropped > 0) {
+                add_skipped(log.skipped, what, row.line, static_cast<std::int64_t>(dropped));
             }
         }
         std::erase_if(run.rows, [](const NcclTestsRow& row) { return row.halves.empty(); });
@@ -95,26 +80,6 @@ std::optional<double> whole_time_us(const NcclTestsHalf& half, std::int64_t byte
     constexpr double shortest_us = 1e-3;
     const double us = static_cast<double>(bytes) / 1e3 / half.algbw.value;
     return us < shortest_us || us > longest_us ? std::nullopt : std::optional(us);
-}
-
-void replace_cpu_times(NcclTestsLog& log) {
-    for (NcclTestsRun& run : log.runs) {
-        if (!run.columns.cpu_time) {
-            continue;
-        }
-        for (NcclTestsRow& row : run.rows) {
-            const auto imprecise = std::erase_if(row.halves, [&](const NcclTestsHalf& half) {
-                return !whole_time_us(half, row.bytes);
-            });
-            if (imprecise > 0) {
-                add_skipped(log.skipped,
-                            "times of launching only (cputime, -C) whose algbw has too few digits "
-                            "to tell the whole",
-                            row.line, static_cast<std::int64_t>(imprecise));
-            }
-        }
-        std::erase_if(run.rows, [](const NcclTestsRow& row) { return row.halves.empty(); });
-    }
 }
 
 AllReduceRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
@@ -243,18 +208,23 @@ ToldNodes nodes_of(const NcclTestsLog& log, const NcclTestsRun& run,
 
 // --- what is taken of all logs together ---
 
-// Of float32, as most gradients are, where there is any of it; else of what there is most of.
-std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
-    std::map<DType, std::size_t> rows;
+template <typename Visit>
+void for_each_row(const std::vector<NcclTestsLog>& logs, const Visit& visit) {
     for (const NcclTestsLog& log : logs) {
         for (const NcclTestsRun& run : log.runs) {
-            for (const NcclTestsRow& row : run.rows) {
-                if (const auto dtype = dtype_named(row.dtype)) {
-                    ++rows[*dtype];
-                }
-            }
+            std::for_each(run.rows.begin(), run.rows.end(), visit);
         }
     }
+}
+
+// Float32, as most gradients are, where there is any of it; else of what there is most of.
+std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
+    std::map<DType, std::size_t> rows;
+    for_each_row(logs, [&](const NcclTestsRow& row) {
+        if (const auto dtype = nccl_gradient_dtype(row.dtype)) {
+            ++rows[*dtype];
+        }
+    });
     if (rows.empty()) {
         return std::nullopt;
     }
@@ -265,31 +235,18 @@ std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
 
 // Sums, as gradients are, where there are any; else what stands first.
 std::string chosen_reduction(const std::vector<NcclTestsLog>& logs) {
-    std::string first;
-    for (const NcclTestsLog& log : logs) {
-        for (const NcclTestsRun& run : log.runs) {
-            for (const NcclTestsRow& row : run.rows) {
-                if (row.redop == "sum") {
-                    return row.redop;
-                }
-                first = first.empty() ? row.redop : first;
-            }
-        }
-    }
-    return first;
+    std::string chosen;
+    for_each_row(logs, [&](const NcclTestsRow& row) {
+        chosen = chosen.empty() || row.redop == "sum" ? row.redop : chosen;
+    });
+    return chosen;
 }
 
 // A link is fitted to so many sizes at most: of more, those that lie most evenly over their
 // logarithms.
 std::set<std::int64_t> chosen_sizes(const std::vector<NcclTestsLog>& logs) {
     std::set<std::int64_t> sizes;
-    for (const NcclTestsLog& log : logs) {
-        for (const NcclTestsRun& run : log.runs) {
-            for (const NcclTestsRow& row : run.rows) {
-                sizes.insert(row.bytes);
-            }
-        }
-    }
+    for_each_row(logs, [&](const NcclTestsRow& row) { sizes.insert(row.bytes); });
     if (sizes.size() <= most_sizes) {
         return sizes;
     }
@@ -466,10 +423,17 @@ ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
                                      const NcclTestsOptions& options) {
     for (NcclTestsLog& log : logs) {
         drop_rows(log, not_an_all_reduce);
-        drop_wrong_results(log);
-        replace_cpu_times(log);
+        drop_halves(log, "times of wrong results (#wrong above 0, or *)",
+                    [](const auto&, const auto&, const NcclTestsHalf& half) { return half.wrong; });
+        drop_halves(
+            log,
+            "times of launching only (cputime, -C) whose algbw has too few digits to tell "
+            "the whole",
+            [](const NcclTestsRun& run, const NcclTestsRow& row, const NcclTestsHalf& half) {
+                return run.columns.cpu_time && !whole_time_us(half, row.bytes);
+            });
         drop_rows(log, [](const NcclTestsRun&, const NcclTestsRow& row) {
-            return dtype_named(row.dtype)
+            return nccl_gradient_dtype(row.dtype)
                        ? ""
                        : "all-reduces of " + row.dtype + ", which no gradient is";
         });
@@ -480,10 +444,10 @@ ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
     }
     for (NcclTestsLog& log : logs) {
         drop_rows(log, [&](const NcclTestsRun&, const NcclTestsRow& row) {
-            return dtype_named(row.dtype) == dtype
+            return nccl_gradient_dtype(row.dtype) == dtype
                        ? ""
                        : fmt::format("all-reduces of {} (--dtype chooses)",
-                                     name_of(*dtype_named(row.dtype)));
+                                     name_of(*nccl_gradient_dtype(row.dtype)));
         });
     }
     const std::string reduction = chosen_reduction(logs);

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "import/source/plain_text.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 

@@ -13,6 +13,7 @@
 
 #include "import/nccl_tests/nccl_tests_json.h"
 #include "import/source/line_reader.h"
+#include "import/source/plain_text.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {

@@ -9,7 +9,7 @@ namespace bucketwise {
 namespace {
 
 constexpr std::int64_t most_ranks = 1'000'000;
-// Of the times that tell: a damaged digit must not decide.
+// So many of the times that tell must agree: a damaged digit must not decide.
 constexpr double nearly_all = 0.8;
 
 struct RankRange {

@@ -12,34 +12,27 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-struct ElementType {
-    std::string_view name;
-    std::int64_t bytes;
-};
-constexpr std::array<ElementType, 18> element_types{{{"int8", 1},
-                                                     {"uint8", 1},
-                                                     {"char", 1},
-                                                     {"int32", 4},
-                                                     {"int", 4},
-                                                     {"uint32", 4},
-                                                     {"int64", 8},
-                                                     {"uint64", 8},
-                                                     {"half", 2},
-                                                     {"float", 4},
-                                                     {"double", 8},
-                                                     {"bfloat16", 2},
-                                                     {"f8e4m3", 1},
-                                                     {"f8e5m2", 1},
-                                                     {"fp8_e4m3", 1},
-                                                     {"fp8_e5m2", 1},
-                                                     {"fp8e4m3", 1},
-                                                     {"fp8e5m2", 1}}};
+constexpr std::array<std::string_view, 9> types_of_1_byte{
+    "int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2", "fp8e4m3", "fp8e5m2"};
+constexpr std::array<std::string_view, 2> types_of_2_bytes{"half", "bfloat16"};
+constexpr std::array<std::string_view, 4> types_of_4_bytes{"int32", "int", "uint32", "float"};
+constexpr std::array<std::string_view, 3> types_of_8_bytes{"int64", "uint64", "double"};
+constexpr std::array<std::pair<std::string_view, DType>, 4> gradient_dtypes{
+    {{"float", DType::float32},
+     {"half", DType::float16},
+     {"bfloat16", DType::bfloat16},
+     {"double", DType::float64}}};
 constexpr std::array<std::string_view, 7> reductions{"sum", "prod", "max",   "min",
                                                      "avg", "none", "mulsum"};
 // Larger ones are no messages, and would not fit a measurement.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr double longest_us = 8e11;
 constexpr double shortest_us = 1e-3;
+
+template <typename Texts>
+bool is_among(const Texts& texts, std::string_view word) {
+    return std::find(texts.begin(), texts.end(), word) != texts.end();
+}
 
 bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -90,7 +83,7 @@ std::optional<Cell> read_cell(std::string_view word) {
         word.remove_suffix(1);
     }
     constexpr std::array<std::string_view, 6> nothing{"N/A", "nan", "-nan", "inf", "-inf", "n/a"};
-    if (std::find(nothing.begin(), nothing.end(), word) != nothing.end()) {
+    if (is_among(nothing, word)) {
         return cell;
     }
     cell.number = printed_number(word);
@@ -101,7 +94,7 @@ std::optional<Cell> read_cell(std::string_view word) {
 // --- halves ---
 
 bool says_wrong(const Cell& cell) {
-    // Of new versions the number of wrong elements (nan: it was not counted, as N/A); of old ones
+    // New versions print the number of wrong elements (nan: it was not counted, as N/A), old ones
     // the largest error, marked where it is too large.
     return cell.starred || (cell.number && cell.number->value >= 1);
 }
@@ -335,15 +328,6 @@ std::vector<std::string_view> words_of(std::string_view line) {
     return words;
 }
 
-std::string plain_text(std::string_view text) {
-    constexpr std::size_t longest = 100;
-    std::string kept;
-    for (const char c : text.substr(0, longest)) {
-        kept += c >= ' ' && c <= '~' ? c : '?';
-    }
-    return kept;
-}
-
 std::optional<std::int64_t> whole_number_in(std::string_view text) {
     std::int64_t number = 0;
     const char* const end = text.data() + text.size();
@@ -353,9 +337,17 @@ std::optional<std::int64_t> whole_number_in(std::string_view text) {
 }
 
 std::int64_t nccl_element_bytes(std::string_view dtype) {
-    const auto found = std::find_if(element_types.begin(), element_types.end(),
-                                    [&](const ElementType& type) { return type.name == dtype; });
-    return found == element_types.end() ? 0 : found->bytes;
+    return is_among(types_of_4_bytes, dtype)   ? 4
+           : is_among(types_of_2_bytes, dtype) ? 2
+           : is_among(types_of_8_bytes, dtype) ? 8
+           : is_among(types_of_1_byte, dtype)  ? 1
+                                               : 0;
+}
+
+std::optional<DType> nccl_gradient_dtype(std::string_view dtype) {
+    const auto* const found = std::find_if(gradient_dtypes.begin(), gradient_dtypes.end(),
+                                           [&](const auto& named) { return named.first == dtype; });
+    return found == gradient_dtypes.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
@@ -381,9 +373,7 @@ bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
 
 std::optional<NcclTestsColumns> read_nccl_tests_heading(std::string_view line) {
     const Words words = words_of(line);
-    const auto has = [&](std::string_view word) {
-        return std::find(words.begin(), words.end(), word) != words.end();
-    };
+    const auto has = [&](std::string_view word) { return is_among(words, word); };
     if (!has("type") || !has("algbw") || !has("busbw") || !(has("time") || has("cputime"))) {
         return std::nullopt;
     }
@@ -406,8 +396,7 @@ std::optional<NcclTestsRow> read_nccl_tests_row(std::string_view line,
     }
     NcclTestsRow row{.bytes = size->bytes, .count = size->count, .dtype = std::string(*type)};
     auto next = type + 1;
-    if (next != words.end() &&
-        std::find(reductions.begin(), reductions.end(), *next) != reductions.end()) {
+    if (next != words.end() && is_among(reductions, *next)) {
         row.redop = *next++;
     }
     read_numbers(row, {next, words.end()}, columns);

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/dtype.h"
+
 namespace bucketwise {
 
 // A printed number, exact to half a unit of its last digit.
@@ -63,15 +65,15 @@ std::optional<NcclTestsRow> read_nccl_tests_row(std::string_view line,
 // 0 for names that are no element types of nccl-tests.
 std::int64_t nccl_element_bytes(std::string_view dtype);
 
+// Nothing for what gradients cannot be: nccl-tests has whole numbers and 8 bits beside.
+std::optional<DType> nccl_gradient_dtype(std::string_view dtype);
+
 // Whether algbw is bytes over time, to what was printed of them. With -C, whether launching took no
 // longer than all.
 bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time);
 
 // The words of a line; bars and commas part them as spaces do.
 std::vector<std::string_view> words_of(std::string_view line);
-
-// As it can be shown to people: no control characters, and no longer than names are.
-std::string plain_text(std::string_view text);
 
 // A whole number, all of the text.
 std::optional<std::int64_t> whole_number_in(std::string_view text);

@@ -1,6 +1,8 @@
 // Order statistics of samples.
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <vector>
 
 namespace bucketwise {
@@ -10,7 +12,7 @@ namespace bucketwise {
 double quantile(std::vector<double> samples, double q);
 double mean(const std::vector<double>& samples);  // precondition (asserted): samples
 
-// Of the samples, as numpy's std(ddof=1); 0 of a single one.
+// As numpy's std(ddof=1); 0 of a single sample.
 double standard_deviation(const std::vector<double>& samples);
 
 double median(std::vector<double> samples);
@@ -24,6 +26,12 @@ double robust_deviation(const std::vector<double>& samples);
 // Standard error of the median of normal samples: sqrt(pi / 2) deviations over the root of their
 // number. Of one sample: unknown, zero.
 double standard_error_of_median(const std::vector<double>& samples);
+
+// The one of sorted samples at rank q (n - 1), rounded. Preconditions as quantile()'s.
+template <typename Sample>
+Sample sample_at(const std::vector<Sample>& sorted, double q) {
+    return sorted[static_cast<std::size_t>(std::round(q * static_cast<double>(sorted.size() - 1)))];
+}
 
 struct MedianInterval {
     double low = 0;

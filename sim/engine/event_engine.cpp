@@ -262,12 +262,12 @@ class Engine {
         schedule_end(activity, kind, rank);
     }
 
-    // Of whatever computes now.
+    // By how much the collective in flight slows whatever computes now.
     [[nodiscard]] std::int64_t compute_slowdown_ppm() const {
         return collective_.active ? in_flight().interference.compute_slowdown_ppm : undisturbed_ppm;
     }
 
-    // Of the collective in flight.
+    // By how much whatever computes slows the collective in flight.
     [[nodiscard]] std::int64_t communication_slowdown_ppm() const {
         return computing_ > 0 ? in_flight().interference.communication_slowdown_ppm
                               : undisturbed_ppm;

@@ -118,4 +118,9 @@ StepTimes close_step(const Program& closing, const std::vector<RankClass>& class
     return slowest_of(progress);
 }
 
+StepTimes StepToClose::closed_by(const Program& closing) const {
+    check_length(longest_seconds_ + largest_slowdown(classes_) * longest_possible_seconds(closing));
+    return close_step(closing, classes_, progress_);
+}
+
 }  // namespace bucketwise

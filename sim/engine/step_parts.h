@@ -35,10 +35,12 @@ class StepBeforeClosing {
     [[nodiscard]] std::vector<RankProgress> simulate(const ProgramChange& change,
                                                      const std::vector<RankClass>& classes) const;
 
+    [[nodiscard]] const std::vector<RankClass>& classes() const { return classes_; }
+
     // No execution of it can take longer.
     [[nodiscard]] double longest_possible_seconds() const;
 
-    // Of all its collectives, each as long as it takes alone.
+    // What all its collectives take, each as long as alone.
     [[nodiscard]] Duration communication() const;
 
   private:
@@ -54,12 +56,33 @@ class StepBeforeClosing {
     std::vector<RankClass> classes_;
 };
 
-// Of the collectives of one program, each as long as it takes alone.
+// What the collectives of one program take, each as long as alone.
 Duration time_on_wire(const Program& program);
 
 // From where StepBeforeClosing ended, the step that ends with `closing`, which build_closing()
 // gave, as the slowest rank sees it.
 StepTimes close_step(const Program& closing, const std::vector<RankClass>& classes,
                      std::vector<RankProgress> progress);
+
+// Steps that differ in their closing part only: all before it is simulated once.
+class StepToClose {
+  public:
+    explicit StepToClose(const StepBeforeClosing& before)
+        : longest_seconds_(before.longest_possible_seconds()),
+          classes_(before.classes()),
+          progress_(before.simulate()) {}
+
+    // The step that ends with `closing`, as the slowest rank sees it. Throws InputError when it
+    // could last longer than longest_duration.
+    [[nodiscard]] StepTimes closed_by(const Program& closing) const;
+
+    // Where each class of ranks stands when the closing part begins.
+    [[nodiscard]] const std::vector<RankProgress>& progress() const { return progress_; }
+
+  private:
+    double longest_seconds_;  // of what comes before
+    std::vector<RankClass> classes_;
+    std::vector<RankProgress> progress_;
+};
 
 }  // namespace bucketwise

@@ -13,8 +13,8 @@ struct StepTimes {
     Duration forward{0};
     Duration backward{0};
     Duration optimizer{0};
-    // Of backward: in the call that finishes synchronisation. On the compute stream, from the end
-    // of what backward and its hooks left there; and on the host, which may run ahead of it.
+    // What of backward the call takes that finishes synchronisation: on the compute stream, from
+    // the end of what backward and its hooks left there; and on the host, which may run ahead.
     Duration finishing{0};
     Duration finishing_host{0};
     bool operator==(const StepTimes&) const = default;

@@ -1,6 +1,7 @@
 #include "sim/frameworks/framework.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <limits>
 #include <utility>
@@ -17,7 +18,7 @@ constexpr FrameworkRule pytorch_rule{
     .unit = SettingUnit::mib,
     .closing = Closing::overshoot,
     .order = Order::readiness,
-    .departure = Departure::in_order,
+    .launch = LaunchRule::in_order,
     .copies_back = true,
     .assumes = "from the second iteration on; copies, views and hooks as the scenario says"};
 
@@ -32,7 +33,7 @@ constexpr FrameworkRule megatron_rule{
     .unit = SettingUnit::elements,
     .closing = Closing::overshoot,
     .order = Order::reverse,
-    .departure = Departure::as_filled,
+    .launch = LaunchRule::as_filled,
     .copies_back = false,
     .assumes =
         "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added "
@@ -49,7 +50,7 @@ constexpr FrameworkRule deepspeed_rule{
     .unit = SettingUnit::elements,
     .closing = Closing::strict,
     .order = Order::readiness,
-    .departure = Departure::next_gradient,
+    .launch = LaunchRule::next_gradient,
     .copies_back = false,
     .assumes =
         "ZeRO stage 1 or 2 with overlap_comm and contiguous_gradients, gradients "
@@ -61,7 +62,7 @@ constexpr FrameworkRule horovod_rule{
     .unit = SettingUnit::bytes,
     .closing = Closing::strict,
     .order = Order::readiness,
-    .departure = Departure::cycle,
+    .launch = LaunchRule::cycle,
     .copies_back = true,
     .assumes =
         "cycles count from the step's beginning, and agreeing on what is ready is free; "
@@ -118,17 +119,8 @@ Duration waking_from(Duration now, Duration time, Duration cycle) {
 }  // namespace
 
 const FrameworkRule& rule_of(Framework framework) {
-    switch (framework) {
-        case Framework::pytorch_ddp:
-            return pytorch_rule;
-        case Framework::megatron_lm:
-            return megatron_rule;
-        case Framework::deepspeed:
-            return deepspeed_rule;
-        case Framework::horovod:
-            break;
-    }
-    return horovod_rule;
+    return *std::array{&pytorch_rule, &megatron_rule, &deepspeed_rule,
+                       &horovod_rule}[static_cast<std::size_t>(framework)];
 }
 
 Bytes default_limit(Framework framework, std::int64_t ranks) {

@@ -1,8 +1,8 @@
 // Frameworks: by which rule each groups gradients into buckets, and when a bucket goes out.
 //
-// A framework is a few values (FrameworkRule). Three of the rules are those of sim/plan/plan.h;
-// what is new is when a bucket goes out: DeepSpeed's with the gradient that no longer fits,
-// Horovod's when its background thread next looks (FusionCycles).
+// A framework is a few values (FrameworkRule), each a rule of sim/plan/plan.h. Only Horovod, whose
+// background thread decides both what is in a bucket and when it goes out, has a planner of its own
+// (fuse_in_cycles).
 #pragma once
 
 #include <array>
@@ -24,14 +24,6 @@ enum class Framework : std::uint8_t { pytorch_ddp, megatron_lm, deepspeed, horov
 constexpr std::array<Framework, 4> all_frameworks{Framework::pytorch_ddp, Framework::megatron_lm,
                                                   Framework::deepspeed, Framework::horovod};
 
-// When a bucket's all-reduce is issued.
-enum class Departure : std::uint8_t {
-    in_order,       // once it is full and all before it have gone
-    as_filled,      // once it is full
-    next_gradient,  // with the gradient of its dtype that no longer fits; the last ones at the end
-    cycle           // when a thread that looks at fixed intervals finds it
-};
-
 // What the setting counts.
 enum class SettingUnit : std::uint8_t { mib, elements, bytes };
 
@@ -41,7 +33,7 @@ struct FrameworkRule {
     SettingUnit unit = SettingUnit::mib;
     Closing closing = Closing::overshoot;
     Order order = Order::readiness;
-    Departure departure = Departure::in_order;
+    LaunchRule launch = LaunchRule::in_order;
     bool copies_back = false;  // out of the bucket; all copy in
     std::string_view assumes;  // what is simulated, for the user to know
 };

@@ -58,7 +58,7 @@ Tried tried(FrameworkStep& step, std::optional<Bytes> limit, Duration cycle) {
 Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) {
     const double growth = growth_of_caps(gradients);
     Tried best = tried(step, std::nullopt, cycle);
-    for (std::optional<Bytes> limit = Bytes{1}; limit;) {
+    walk_plans(Bytes{1}, growth, [&](Bytes limit) {
         FusedPlan fused = step.plan(limit, cycle);
         const CapRange same = fused.plan.same_plan;
         if (best.limit && fused.plan.buckets == best.fused.plan.buckets) {
@@ -71,8 +71,8 @@ Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) 
                 best = {limit, std::move(fused), duration};
             }
         }
-        limit = next_cap(same, growth);
-    }
+        return same;
+    });
     return best;
 }
 
@@ -113,12 +113,7 @@ TriedCycle best_cycle(FrameworkStep& step, std::size_t gradients) {
 bool predicts_ddp(const SyncRequest& request, const Prediction& prediction) {
     return request.strategy == Strategy::ddp && !request.closing && !request.order &&
            !request.launch && request.bucket_cap_list.empty() &&
-           prediction.sweep[prediction.best].cap.has_value();
-}
-
-Tried advised(FrameworkStep& step, const Prediction& prediction) {
-    const bool leave = prediction.keep_default || prediction.default_is_fastest;
-    return tried(step, leave ? std::nullopt : prediction.sweep[prediction.best].cap, default_cycle);
+           !prediction.sweep[prediction.best].cap.is_none();
 }
 
 // Leaves the cap at the default where that is as good, as predict() advises.
@@ -275,7 +270,7 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
     FrameworkSetting setting = setting_of(step, default_bucket_cap);
     setting.framework_default.value = typed_mib(default_bucket_cap);
     const Tried best = predicts_ddp(request, prediction)
-                           ? advised(step, prediction)
+                           ? tried(step, prediction.advised().cap.named(), default_cycle)
                            : best_ddp(step, input.workload.gradients.size());
     setting.best =
         choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
@@ -326,7 +321,7 @@ std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest) {
 std::vector<FrameworkSetting> framework_settings(const StepInput& input, const SyncRequest& request,
                                                  const Prediction& prediction) {
     const BucketPlan simulated = FrameworkStep(input, request, Framework::pytorch_ddp)
-                                     .plan(prediction.sweep[prediction.best].cap)
+                                     .plan(prediction.sweep[prediction.best].cap.named())
                                      .plan;
     Ideals ideals;
     std::vector<FrameworkSetting> settings;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/step_parts.h"
 #include "sim/frameworks/framework.h"
 #include "sim/optimum/max_plus_plan.h"
 #include "sim/plan/gradient_line.h"
@@ -16,8 +17,9 @@ namespace bucketwise {
 
 class FrameworkStep {
   public:
-    // Of `request` counts what is not the rule's: the hook, BatchNorm's statistics, and for PyTorch
-    // views, buffers, the first bucket and the version, but not its caps. `input` must outlive it.
+    // What is not the rule's is as `request` has it: the hook, BatchNorm's statistics, and for
+    // PyTorch views, buffers, the first bucket and the version, but not its caps. `input` must
+    // outlive it.
     // Throws InputError when the step could last longer than longest_duration.
     FrameworkStep(const StepInput& input, const SyncRequest& request, Framework framework);
 
@@ -29,9 +31,6 @@ class FrameworkStep {
 
     // The buckets with PyTorch's list of caps.
     [[nodiscard]] FusedPlan plan_of_list(const std::vector<Bytes>& list) const;
-
-    // The closing part of the step with these buckets. `program` is overwritten.
-    void build(const FusedPlan& fused, Program& program) const;
 
     // The step with them. Throws InputError likewise.
     Duration step(const FusedPlan& fused);
@@ -67,10 +66,8 @@ class FrameworkStep {
 
   private:
     void find_moments();
-    void build_late(const BucketPlan& plan, Program& program) const;
-    void build_in_cycles(const FusedPlan& fused, Program& program) const;
+    [[nodiscard]] std::vector<BackwardPlace> places_of(const std::vector<Duration>& times) const;
     Duration step_with(const SyncSettings& sync, const BucketPlan& plan);
-    Duration closed();
 
     const StepInput& input_;
     Framework framework_;
@@ -78,9 +75,8 @@ class FrameworkStep {
     SyncRequest request_;
     SyncSettings sync_;  // but for the limits
     GradientLine line_;
-    double seconds_before_closing_ = 0;  // at most
-    RankProgress start_;                 // of a rank that no class slows down
-    std::vector<RankProgress> before_closing_;
+    RankProgress start_;  // of the closing part, on a rank that no class slows down
+    StepToClose before_;
     // Had there been no bucket:
     std::vector<GradientMoments> moments_;  // by gradient
     std::vector<Duration> starts_;          // of each operation of backward, on the device

@@ -60,10 +60,13 @@ WireCost direct(CollectiveKind kind, std::int64_t p) {
 // communication operations in MPICH"). With q the largest power of two up to p, ranks beyond q fold
 // their vector into a partner before and receive the result after. The all-gather is Bruck's, which
 // needs no folding; the broadcast is a binomial tree.
-//   steps: all-reduce 2 log2 q, + 2 if q < p; reduce-scatter log2 q, + 2 if q < p; others ceil(log2
-//   p) bytes on the wire: 2(q-1)/q n, + 2n if q < p; (q-1)/q n, + n + n/p if q < p;
+// clang-format off
+//   steps: all-reduce 2 log2 q, + 2 if q < p; reduce-scatter log2 q, + 2 if q < p;
+//          others ceil(log2 p)
+//   bytes on the wire: 2(q-1)/q n, + 2n if q < p; (q-1)/q n, + n + n/p if q < p;
 //                      all-gather (p-1)/p n; broadcast ceil(log2 p) n
 //   messages: one in each step
+// clang-format on
 WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
     const std::int64_t q = floor_power_of_two(p);
     const std::int64_t folds = q < p ? 1 : 0;
@@ -85,11 +88,13 @@ WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
 // broadcast, reduction and scan"; NCCL's Tree). Each of two complementary trees reduces and
 // broadcasts half of the buffer, pipelined; a rank is an inner node of at most one of them. NCCL
 // has no tree for all-gather and reduce-scatter and runs its ring there; so do we.
+// clang-format off
 //   steps: all-reduce 2 ceil(log2 p); broadcast ceil(log2 p); others as the ring
-//   bytes on the wire: all-reduce 2n (up n/2 twice, down n/2 to two children); broadcast n; as the
-//   ring
+//   bytes on the wire: all-reduce 2n (up n/2 twice, down n/2 to two children); broadcast n;
+//                      others as the ring
 //   messages: one in each step up, two in each step down, of which the second reaches the deeper
-//   child; as the ring
+//             child; others as the ring
+// clang-format on
 WireCost double_binary_tree(CollectiveKind kind, std::int64_t p) {
     switch (kind) {
         case CollectiveKind::all_reduce:

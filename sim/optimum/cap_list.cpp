@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "sim/base/invariant.h"
-#include "sim/predict/prediction.h"
+#include "sim/plan/cap.h"
 
 namespace bucketwise {
 namespace {
@@ -67,15 +67,11 @@ bool can_be_listed(const GradientLine& line, Closing closing) {
 }
 
 std::size_t next_cut(const Joining& joining, std::size_t begin, Bytes cap, Closing closing) {
+    const bool strict = closing == Closing::strict;
     std::size_t end = begin + 1;
-    if (closing == Closing::strict) {
-        while (end < joining.size() && joining.bytes(begin, end + 1) <= cap) {
-            ++end;
-        }
-    } else {
-        while (end < joining.size() && joining.bytes(begin, end) < cap) {
-            ++end;
-        }
+    while (end < joining.size() &&
+           (strict ? joining.bytes(begin, end + 1) <= cap : joining.bytes(begin, end) < cap)) {
+        ++end;
     }
     return end;
 }
@@ -133,22 +129,20 @@ void visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps, Cl
     const Joining joining(line);
     const std::size_t given = first_caps.size();
     std::vector<Bytes>& list = first_caps;
-    list.push_back(Bytes{1});
-    for (;;) {
+    list.emplace_back();
+    walk_plans(Bytes{1}, 1.0, [&](Bytes last) {
+        list.back() = last;
         const Cuts cuts = joined(joining, list, closing);
-        if (!visit(joining.turned(cuts))) {
-            return;
-        }
         CapRange same;
+        if (!visit(joining.turned(cuts))) {
+            return same;
+        }
         for (std::size_t i = given; i < cuts.size(); ++i) {
             const std::size_t begin = i == 0 ? 0 : cuts[i - 1];
             same = both(same, caps_for(joining, begin, cuts[i], closing));
         }
-        if (!same.highest) {
-            return;
-        }
-        list.back() = *same.highest + Bytes{1};
-    }
+        return same;
+    });
 }
 
 }  // namespace bucketwise

@@ -16,8 +16,8 @@ using max_plus::never;
 using max_plus::sum;
 using max_plus::Vector;
 
-// Rows and columns of what is launched. Of what finishes it, the third
-// is always 0: what a moment is no earlier than, whatever went before.
+// Rows and columns of what is launched. In what finishes it, the third is always 0: what a moment
+// is no earlier than, whatever went before.
 constexpr std::size_t host = 0;
 constexpr std::size_t device = 1;
 constexpr std::size_t network = 2;
@@ -28,8 +28,8 @@ constexpr std::int64_t whenever = std::numeric_limits<std::int64_t>::max() / 4;
 // More edges than these are computed again whenever they are wanted.
 constexpr std::size_t most_gradients_to_keep_edges = 700;
 
-// Of one cut; steps as users describe them have a few. The more cuts there are, the fewer, so that
-// the time stays within seconds.
+// The labels that a cut may have; steps as users describe them have a few. The more cuts there are,
+// the fewer, so that the time stays within seconds.
 std::size_t most_labels(std::size_t cuts) {
     constexpr std::size_t of_all_cuts = 60'000;
     return std::clamp<std::size_t>(of_all_cuts / cuts, 12, 300);
@@ -103,9 +103,7 @@ Matrix MaxPlusPlanner::emitted() {
 
 void MaxPlusPlanner::walk_backward(const RankProgress& start) {
     const Workload& workload = input_.workload;
-    if (first_part(input_, sync_) == StepPart::closing) {
-        builder_.begin_step();
-    }
+    builder_.begin(StepPart::closing);
     to_point_.push_back(max_plus::identity);
     for (std::size_t i = 0; i < workload.backward.size(); ++i) {
         builder_.backward_operation(i);
@@ -134,8 +132,8 @@ std::size_t MaxPlusPlanner::point_of(std::size_t cut) const {
                                                                : line_.ready_count(cut);
 }
 
-// Of all buckets that begin there, by length. A gradient joins at the end of the bucket, or at its
-// beginning where gradients join backwards.
+// The edges of all buckets that begin there, by length. A gradient joins at the end of the bucket,
+// or at its beginning where gradients join backwards.
 void MaxPlusPlanner::compute_edges(std::size_t begin, std::vector<Edge>& edges) {
     edges.clear();
     Matrix gathering = max_plus::identity;
@@ -211,7 +209,7 @@ void MaxPlusPlanner::set_latest(std::int64_t latest) {
     }
 }
 
-// Of the all-reduce.
+// When the all-reduce of a bucket that ends at `end` must be over.
 std::int64_t MaxPlusPlanner::latest_end(const Edge& edge, std::size_t end) const {
     return std::min(deadlines_[end], latest_ - edge.end_to_device - tails_[end]);
 }

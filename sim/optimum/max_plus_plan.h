@@ -73,7 +73,7 @@ class MaxPlusPlanner {
     // are ready. Precondition: cut > 0.
     [[nodiscard]] Duration earliest_launch(std::size_t cut) const;
 
-    // Of a bucket's all-reduce, alone.
+    // How long a bucket's all-reduce takes alone.
     Duration collective_time(std::size_t begin, std::size_t end);
 
     // No plan that begins with these buckets is faster; at least the limit where none is faster

@@ -1,6 +1,7 @@
 #include "sim/optimum/optimal_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -111,13 +112,6 @@ Duration work_bound(const ClosingWork& work, Duration least_communication, Inter
            std::max(least_communication - Duration{std::llround(hidden)}, Duration{0});
 }
 
-SyncRequest without_caps(SyncRequest request) {
-    request.bucket_cap.reset();
-    request.first_bucket.reset();
-    request.bucket_cap_list.clear();
-    return request;
-}
-
 bool closes_at_caps(Closing closing) {
     return closing == Closing::overshoot || closing == Closing::strict;
 }
@@ -140,8 +134,8 @@ class Planning {
         progress_(0.7);
         Evaluator evaluator(input_, without_caps(request_));
         result_.plan = line_.plan(best_->cuts);
-        result_.evaluation = evaluator.evaluate(std::nullopt, result_.plan);
-        result_.evaluation.cap.reset();
+        result_.evaluation = evaluator.evaluate(Cap::none(), result_.plan);
+        result_.evaluation.cap = Cap::none();
         invariant(result_.evaluation.times.step() == best_->step,
                   "the engine takes as long for the optimal plan as was reckoned");
         add_lists();
@@ -173,8 +167,7 @@ class Planning {
     // --- plans that can be asked for ---
 
     [[nodiscard]] BucketPlan plan_of(const SyncRequest& request) const {
-        return make_plan(input_.workload.gradients, input_.workload.readiness,
-                         settings_for(request).policy);
+        return make_plan(input_.workload, settings_for(request).policy);
     }
 
     // Notes the plan if it is one of cuts and the fastest so far.
@@ -194,11 +187,9 @@ class Planning {
 
     void add_expressible() {
         add(PlanKind::framework_default, {}, plan_of(without_caps(request_)));
-        if (request_.bucket_cap || request_.first_bucket || !request_.bucket_cap_list.empty()) {
-            std::vector<Bytes> caps = request_.bucket_cap_list;
-            if (request_.bucket_cap) {
-                caps = {*request_.bucket_cap};
-            }
+        const std::optional<Bytes> named = request_.bucket_cap.named();
+        if (named || request_.first_bucket || !request_.bucket_cap_list.empty()) {
+            std::vector<Bytes> caps = named ? std::vector{*named} : request_.bucket_cap_list;
             add(PlanKind::configured, std::move(caps), plan_of(request_));
         }
         if (closes_at_caps(sync_.policy.closing)) {
@@ -217,7 +208,7 @@ class Planning {
         SyncRequest request = without_caps(request_);
         request.first_bucket = request_.first_bucket;
         std::optional<ExpressiblePlan> best;
-        for (std::optional<Bytes> cap = Bytes{1}; cap;) {
+        walk_plans(Bytes{1}, 1.0, [&](Bytes cap) {
             request.bucket_cap = cap;
             const BucketPlan plan = plan_of(request);
             const Duration step = steps_.step(plan);
@@ -229,9 +220,8 @@ class Planning {
                 const std::optional<Cuts> cuts = line_.cuts_of(plan);
                 uniform_ = cuts ? std::optional(CutStep{*cuts, step}) : std::nullopt;
             }
-            cap = plan.same_plan.highest ? std::optional(Bytes{plan.same_plan.highest->count + 1})
-                                         : std::nullopt;
-        }
+            return plan.same_plan;
+        });
         result_.others.push_back(std::move(*best));
     }
 
@@ -313,11 +303,7 @@ class Planning {
         }
         SyncRequest request = without_caps(request_);
         request.bucket_cap_list = *list;
-        const SyncSettings sync = settings_for(request);
-        const bool same =
-            make_plan(input_.workload.gradients, input_.workload.readiness, sync.policy).buckets ==
-            line_.plan(cuts).buckets;
-        return same ? *list : std::vector<Bytes>{};
+        return plan_of(request).buckets == line_.plan(cuts).buckets ? *list : std::vector<Bytes>{};
     }
 
     void add_list(PlanKind kind, const CutStep& found) {
@@ -437,21 +423,9 @@ class Planning {
 }  // namespace
 
 std::string_view name_of(PlanKind kind) {
-    switch (kind) {
-        case PlanKind::framework_default:
-            return "default";
-        case PlanKind::configured:
-            return "configured";
-        case PlanKind::uniform:
-            return "uniform";
-        case PlanKind::greedy_merge:
-            return "greedy_merge";
-        case PlanKind::list_of_two:
-            return "list_of_two";
-        case PlanKind::cap_list:
-            return "cap_list";
-    }
-    return {};
+    constexpr std::array<std::string_view, 6> names{"default",      "configured",  "uniform",
+                                                    "greedy_merge", "list_of_two", "cap_list"};
+    return names[static_cast<std::size_t>(kind)];
 }
 
 double gap_to(const OptimalPlan& optimum, Duration step) {

@@ -2,70 +2,14 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "sim/base/invariant.h"
 #include "sim/engine/engine.h"
-#include "sim/engine/step_parts.h"
-#include "sim/program/program_builder.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
-
-// Backward with the buckets of a few first cuts, and nothing after the last of them has gone out.
-class FirstBuckets {
-  public:
-    FirstBuckets(const StepInput& input, const SyncSettings& sync, const GradientLine& line,
-                 const Cuts& cuts, Program& program)
-        : workload_(input.workload),
-          after_backward_(sync.policy.launch == LaunchRule::after_backward),
-          line_(line),
-          cuts_(cuts),
-          builder_(input, sync, no_buckets_, program) {
-        program.instructions.clear();
-        program.collectives.clear();
-        if (first_part(input, sync) == StepPart::closing) {
-            builder_.begin_step();
-        }
-    }
-
-    void build() {
-        std::size_t ready = 0;
-        for (std::size_t i = 0; i < workload_.backward.size() && more(); ++i) {
-            builder_.backward_operation(i);
-            for (std::int32_t k = 0; k < workload_.backward[i].ready_count && more(); ++k) {
-                builder_.collect(workload_.readiness[ready++]);
-                while (!after_backward_ && more() && line_.ready_count(cuts_[next_]) <= ready) {
-                    launch();
-                }
-            }
-        }
-        while (more()) {
-            launch();
-        }
-    }
-
-  private:
-    [[nodiscard]] bool more() const { return next_ < cuts_.size(); }
-
-    void launch() {
-        const std::size_t begin = next_ == 0 ? 0 : cuts_[next_ - 1];
-        const std::size_t end = cuts_[next_];
-        for (std::size_t i = 0; i < end - begin; ++i) {
-            builder_.gather(line_.gradient(line_.joins_backwards() ? end - 1 - i : begin + i));
-        }
-        const auto gradient = static_cast<std::size_t>(line_.gradient(begin));
-        builder_.send({{}, workload_.gradients[gradient].dtype, line_.bytes(begin, end)}, next_++);
-    }
-
-    const Workload& workload_;
-    bool after_backward_;
-    const GradientLine& line_;
-    const Cuts& cuts_;
-    const BucketPlan no_buckets_;
-    ProgramBuilder builder_;
-    std::size_t next_ = 0;  // bucket
-};
 
 // The positions at which `cuts` may be changed by one more cut: between two of them.
 std::size_t begin_of(const Cuts& cuts, std::size_t bucket) {
@@ -229,24 +173,29 @@ class BranchAndBound {
 
 SimulatedCuts::SimulatedCuts(const StepInput& input, const SyncSettings& sync,
                              const GradientLine& line)
-    : input_(input), sync_(sync), line_(line) {
+    : input_(input), sync_(sync), line_(line), before_(StepBeforeClosing(input, sync)) {
     invariant(input.classes.empty(), "one rank stands for all");
-    const StepBeforeClosing before(input, sync);
-    seconds_before_closing_ = before.longest_possible_seconds();
-    start_ = before.simulate().front();
 }
 
 Duration SimulatedCuts::step(const BucketPlan& plan) {
     build_closing(input_, sync_, plan, program_);
     simulated_ += std::ssize(program_.instructions);
-    check_length(seconds_before_closing_ + longest_possible_seconds(program_));
-    return close_step(program_, {}, {start_}).step();
+    return before_.closed_by(program_).step();
 }
 
 LaunchedBuckets SimulatedCuts::launched(const Cuts& cuts) {
-    FirstBuckets(input_, sync_, line_, cuts, program_).build();
+    build_closing(input_, sync_, line_.plan(cuts), program_);
+    // Nothing after the last of them has gone out.
+    std::vector<Instruction>& issued = program_.instructions;
+    const auto last = std::find_if(issued.rbegin(), issued.rend(), [&](const Instruction& i) {
+        return i.kind == InstructionKind::launch &&
+               program_.collectives[static_cast<std::size_t>(i.subject)].bucket;
+    });
+    invariant(last != issued.rend(), "a bucket is launched");
+    program_.collectives.resize(static_cast<std::size_t>(last->subject) + 1);
+    issued.erase(last.base(), issued.end());
     simulated_ += std::ssize(program_.instructions);
-    const Simulation simulation = simulate({&program_, 1}, Record::timeline, start_);
+    const Simulation simulation = simulate({&program_, 1}, Record::timeline, start());
     LaunchedBuckets result{
         cuts, simulation.progress.front().host, simulation.progress.front().device, {}};
     for (const Span& span : simulation.timeline.spans) {

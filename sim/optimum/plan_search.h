@@ -9,6 +9,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_parts.h"
 #include "sim/optimum/max_plus_plan.h"
 #include "sim/plan/gradient_line.h"
 #include "sim/plan/strategy.h"
@@ -29,15 +30,15 @@ class SimulatedCuts {
     // of them here, the rest of their all-reduces is undisturbed. Precondition: cuts keep order.
     LaunchedBuckets launched(const Cuts& cuts);
 
-    [[nodiscard]] const RankProgress& start() const { return start_; }
+    // Where the closing part begins.
+    [[nodiscard]] const RankProgress& start() const { return before_.progress().front(); }
     [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
   private:
     const StepInput& input_;
     const SyncSettings& sync_;
     const GradientLine& line_;
-    double seconds_before_closing_;  // at most
-    RankProgress start_;             // where the closing part begins
+    StepToClose before_;
     Program program_;
     std::int64_t simulated_ = 0;  // instructions
 };

@@ -59,7 +59,8 @@ class GradientLine {
     // Whether gradients join their buckets from the end of the line to its beginning.
     [[nodiscard]] bool joins_backwards() const { return joins_backwards_; }
 
-    // Precondition (asserted): no bucket is longer than it may be, and the last one ends the line.
+    // Where the last cut does not end the line, the plan's first buckets. Precondition (asserted):
+    // no bucket is longer than it may be.
     [[nodiscard]] BucketPlan plan(const Cuts& cuts) const;
 
     // The cuts that give the plan's buckets; none where no cuts do.

@@ -143,41 +143,20 @@ void sort_and_reverse(std::vector<Bucket>& buckets) {
 }  // namespace
 
 std::string_view name_of(Closing closing) {
-    switch (closing) {
-        case Closing::overshoot:
-            return "overshoot";
-        case Closing::strict:
-            return "strict";
-        case Closing::per_gradient:
-            return "per_gradient";
-        case Closing::single:
-            return "single";
-    }
-    return {};
+    constexpr std::array<std::string_view, 4> names{"overshoot", "strict", "per_gradient",
+                                                    "single"};
+    return names[static_cast<std::size_t>(closing)];
 }
 
 std::string_view name_of(Order order) {
-    switch (order) {
-        case Order::forward:
-            return "forward";
-        case Order::reverse:
-            return "reverse";
-        case Order::readiness:
-            return "readiness";
-    }
-    return {};
+    constexpr std::array<std::string_view, 3> names{"forward", "reverse", "readiness"};
+    return names[static_cast<std::size_t>(order)];
 }
 
 std::string_view name_of(LaunchRule rule) {
-    switch (rule) {
-        case LaunchRule::in_order:
-            return "in_order";
-        case LaunchRule::as_filled:
-            return "as_filled";
-        case LaunchRule::after_backward:
-            return "after_backward";
-    }
-    return {};
+    constexpr std::array<std::string_view, 5> names{"in_order", "as_filled", "after_backward",
+                                                    "next_gradient", "cycle"};
+    return names[static_cast<std::size_t>(rule)];
 }
 
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
@@ -203,6 +182,10 @@ BucketPlan make_plan(const std::vector<Gradient>& gradients,
         sort_and_reverse(plan.buckets);
     }
     return plan;
+}
+
+BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy) {
+    return make_plan(workload.gradients, workload.readiness, policy);
 }
 
 }  // namespace bucketwise

@@ -5,12 +5,14 @@
 // compute_bucket_assignment_by_size (torch/csrc/distributed/c10d/reducer.cpp).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/plan/cap.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
@@ -24,10 +26,14 @@ enum class Closing : std::uint8_t {
 
 enum class Order : std::uint8_t { forward, reverse, readiness };
 
+// When a bucket's all-reduce is issued. A scenario asks for one of the first three; the others are
+// DeepSpeed's and Horovod's (sim/frameworks/framework.h).
 enum class LaunchRule : std::uint8_t {
-    in_order,       // as soon as it is full and every earlier bucket has launched
-    as_filled,      // in the order in which buckets become full
-    after_backward  // in bucket order, once backward has finished
+    in_order,        // as soon as it is full and every earlier bucket has launched
+    as_filled,       // in the order in which buckets become full
+    after_backward,  // in bucket order, once backward has finished
+    next_gradient,   // with the gradient of its dtype that no longer fits; the last ones at the end
+    cycle            // where a thread that looks at fixed intervals finds it
 };
 
 std::string_view name_of(Closing closing);
@@ -64,16 +70,19 @@ struct Bucket {
     bool operator==(const Bucket&) const = default;
 };
 
-// The caps for which the plan stays the same, both ends included; no highest = every larger cap.
-struct CapRange {
-    Bytes lowest{1};
-    std::optional<Bytes> highest;
-    bool operator==(const CapRange&) const = default;
+// A place in the last backward: so far into one of its operations, on the device, or so long after
+// the last, whose index is then the number of operations.
+struct BackwardPlace {
+    std::size_t operation = 0;
+    Duration done{0};
+    bool operator==(const BackwardPlace&) const = default;
 };
 
 struct BucketPlan {
     std::vector<Bucket> buckets;  // bucket order: the launch order of LaunchRule::in_order
     CapRange same_plan;           // of BucketLimits::cap; meaningless where no bucket depends on it
+    // With LaunchRule::cycle, where each bucket goes out, later ones no earlier.
+    std::vector<BackwardPlace> departures = {};
     bool operator==(const BucketPlan&) const = default;
 };
 
@@ -81,5 +90,6 @@ struct BucketPlan {
 // gradient is alone. `readiness` lists all gradient indices once.
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy);
+BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy);
 
 }  // namespace bucketwise

@@ -1,5 +1,8 @@
 #include "sim/plan/strategy.h"
 
+#include <array>
+#include <utility>
+
 namespace bucketwise {
 namespace {
 
@@ -44,10 +47,10 @@ bool buckets_of_construction(const SyncRequest& request) {
 
 BucketLimits limits_for(const SyncRequest& request) {
     BucketLimits limits;
-    limits.cap = request.bucket_cap.value_or(default_bucket_cap);
+    limits.cap = request.bucket_cap.size().value_or(default_bucket_cap);
     limits.first = request.first_bucket;
     limits.list = request.bucket_cap_list;
-    const bool cap_is_first = request.bucket_cap && request.explicit_cap_sets_first;
+    const bool cap_is_first = request.bucket_cap.named() && request.explicit_cap_sets_first;
     if (!limits.first && is_ddp(request.strategy) && !cap_is_first) {
         limits.first = default_first_bucket;
     }
@@ -57,39 +60,15 @@ BucketLimits limits_for(const SyncRequest& request) {
 }  // namespace
 
 std::string_view name_of(Strategy strategy) {
-    switch (strategy) {
-        case Strategy::none:
-            return "none";
-        case Strategy::naive:
-            return "naive";
-        case Strategy::flat:
-            return "flat";
-        case Strategy::overlap:
-            return "overlap";
-        case Strategy::bucketed:
-            return "bucketed";
-        case Strategy::ddp:
-            return "ddp";
-        case Strategy::ddp_first_iteration:
-            return "ddp_first_iteration";
-        case Strategy::python_sync:
-            return "python_sync";
-        case Strategy::python_async:
-            return "python_async";
-    }
-    return {};
+    constexpr std::array<std::string_view, 9> names{
+        "none",        "naive",       "flat", "overlap", "bucketed", "ddp", "ddp_first_iteration",
+        "python_sync", "python_async"};
+    return names[static_cast<std::size_t>(strategy)];
 }
 
 std::string_view name_of(CommHook hook) {
-    switch (hook) {
-        case CommHook::none:
-            return "none";
-        case CommHook::fp16:
-            return "fp16";
-        case CommHook::bf16:
-            return "bf16";
-    }
-    return {};
+    constexpr std::array<std::string_view, 3> names{"none", "fp16", "bf16"};
+    return names[static_cast<std::size_t>(hook)];
 }
 
 SyncSettings settings_for(const SyncRequest& request) {
@@ -121,6 +100,28 @@ bool has_cap(const SyncRequest& request) {
     const Closing closing = settings_for(request).policy.closing;
     return request.strategy != Strategy::none && request.bucket_cap_list.empty() &&
            (closing == Closing::overshoot || closing == Closing::strict);
+}
+
+Cap cap_of(const SyncRequest& request) {
+    return has_cap(request) ? request.bucket_cap : Cap::none();
+}
+
+SyncRequest with_cap(SyncRequest request, Cap cap) {
+    if (has_cap(request)) {
+        request.bucket_cap = cap;
+    }
+    return request;
+}
+
+SyncRequest without_list(SyncRequest request) {
+    request.bucket_cap_list.clear();
+    return request;
+}
+
+SyncRequest without_caps(SyncRequest request) {
+    request.bucket_cap = {};
+    request.first_bucket.reset();
+    return without_list(std::move(request));
 }
 
 }  // namespace bucketwise

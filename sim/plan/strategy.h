@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/workload/batch_norm.h"
 
@@ -48,14 +49,10 @@ enum class CommHook : std::uint8_t { none, fp16, bf16 };
 
 std::string_view name_of(CommHook hook);
 
-// PyTorch DDP's caps: 25 MiB, and 1 MiB for the first bucket (dist._DEFAULT_FIRST_BUCKET_BYTES).
-constexpr Bytes default_bucket_cap{25 * bytes_per_mib};
-constexpr Bytes default_first_bucket{1 * bytes_per_mib};
-
 // What a user says about synchronisation. Where a field is left out, the strategy decides.
 struct SyncRequest {
     Strategy strategy = Strategy::ddp;
-    std::optional<Bytes> bucket_cap;  // left out: the framework's default
+    Cap bucket_cap;
     std::optional<Bytes> first_bucket;
     std::vector<Bytes> bucket_cap_list;   // PyTorch's bucket_cap_mb_list (2025-11)
     bool explicit_cap_sets_first = true;  // PyTorch since pull request 121640 (2024)
@@ -91,5 +88,18 @@ SyncSettings settings_for(const SyncRequest& request);
 
 // Whether the strategy's buckets depend on a cap that a sweep can vary.
 bool has_cap(const SyncRequest& request);
+
+// That cap; none where they do not.
+Cap cap_of(const SyncRequest& request);
+
+// The request with this cap, where it has one; else as it is.
+SyncRequest with_cap(SyncRequest request, Cap cap);
+
+// The request with one cap, the framework's default, in the place of a list of caps, if it names
+// one.
+SyncRequest without_list(SyncRequest request);
+
+// The request to a framework that is left at its default: no cap, no first bucket, no list.
+SyncRequest without_caps(SyncRequest request);
 
 }  // namespace bucketwise

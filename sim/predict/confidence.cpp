@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/invariant.h"
+#include "sim/base/statistics.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
 #include "sim/program/step_programs.h"
@@ -67,29 +68,6 @@ struct Draws {
     std::vector<std::vector<Duration>> single;    // and varied
 };
 
-// A step up to its closing part.
-class PartlySimulated {
-  public:
-    PartlySimulated(const StepInput& input, const SyncSettings& sync)
-        : PartlySimulated(input, StepBeforeClosing(input, sync)) {}
-
-    [[nodiscard]] Duration step_with(const Program& closing) const {
-        check_length(longest_seconds_ +
-                     largest_slowdown(classes_) * longest_possible_seconds(closing));
-        return close_step(closing, classes_, progress_).step();
-    }
-
-  private:
-    PartlySimulated(const StepInput& input, const StepBeforeClosing& before)
-        : longest_seconds_(before.longest_possible_seconds()),
-          classes_(input.classes),
-          progress_(before.simulate()) {}
-
-    double longest_seconds_;
-    std::vector<RankClass> classes_;
-    std::vector<RankProgress> progress_;
-};
-
 Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choices) {
     const Variation variation = input.variation.value_or(Variation{});
     Draws result;
@@ -97,8 +75,7 @@ Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choice
     result.single.resize(choices.size());
     std::vector<BucketPlan> plans;
     for (const SyncSettings& choice : choices) {
-        plans.push_back(
-            make_plan(input.workload.gradients, input.workload.readiness, choice.policy));
+        plans.push_back(make_plan(input.workload, choice.policy));
     }
     Normal normal(variation.seed);
     Program program;
@@ -108,24 +85,17 @@ Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choice
         scale_computing(drawn, 1 + variation.compute_standard_error * normal());
         StepInput varied = drawn;
         vary_operations(varied, variation, normal);
-        const PartlySimulated expected(drawn, choices.front());
-        const PartlySimulated single(varied, choices.front());
+        const StepToClose expected(StepBeforeClosing(drawn, choices.front()));
+        const StepToClose single(StepBeforeClosing(varied, choices.front()));
         for (std::size_t i = 0; i < choices.size(); ++i) {
             build_closing(drawn, choices[i], plans[i], program);
-            result.expected[i].push_back(expected.step_with(program));
+            result.expected[i].push_back(expected.closed_by(program).step());
             build_closing(varied, choices[i], plans[i], program);
             vary_collectives(program, variation, normal);
-            result.single[i].push_back(single.step_with(program));
+            result.single[i].push_back(single.closed_by(program).step());
         }
     }
     return result;
-}
-
-template <typename Value>
-Value sorted_at(std::vector<Value> values, double q) {
-    std::sort(values.begin(), values.end());
-    const double at = std::round(q * static_cast<double>(values.size() - 1));
-    return values[static_cast<std::size_t>(at)];
 }
 
 bool has_errors(const LinkParameters& link) {
@@ -145,7 +115,7 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
                                           const std::vector<SyncSettings>& choices,
                                           double tolerance) {
     invariant(!choices.empty(), "there is a choice to be sure of");
-    const Draws steps = draw_steps(input, choices);
+    Draws steps = draw_steps(input, choices);
     std::vector<std::vector<double>> regrets(choices.size());
     for (std::size_t draw = 0; draw < draws; ++draw) {
         Duration best = steps.expected.front()[draw];
@@ -159,14 +129,13 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
     }
     std::vector<StepConfidence> result;
     for (std::size_t i = 0; i < choices.size(); ++i) {
-        double sum = 0;
-        for (const double regret : regrets[i]) {
-            sum += regret;
-        }
-        result.push_back({.low = sorted_at(steps.single[i], tail),
-                          .high = sorted_at(steps.single[i], 1 - tail),
-                          .expected_regret = sum / static_cast<double>(draws),
-                          .told_from_best = sorted_at(regrets[i], seldom) > tolerance});
+        const double expected = mean(regrets[i]);
+        std::sort(steps.single[i].begin(), steps.single[i].end());
+        std::sort(regrets[i].begin(), regrets[i].end());
+        result.push_back({.low = sample_at(steps.single[i], tail),
+                          .high = sample_at(steps.single[i], 1 - tail),
+                          .expected_regret = expected,
+                          .told_from_best = sample_at(regrets[i], seldom) > tolerance});
     }
     return result;
 }

@@ -13,7 +13,7 @@ namespace bucketwise {
 struct StepConfidence {
     Duration low{0};  // 95 % of single steps lie between these: parameters and variation drawn
     Duration high{0};
-    // Of this choice over the best of all choices, parameters drawn, as a share.
+    // How much this choice costs over the best of all choices, parameters drawn, as a share.
     double expected_regret = 0;
     // In 19 of 20 draws of the parameters this choice is slower than the best by more than the
     // tolerance asked for.

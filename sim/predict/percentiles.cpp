@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/invariant.h"
+#include "sim/base/statistics.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
 #include "sim/program/step_programs.h"
@@ -30,8 +31,7 @@ class DrawnSteps {
           normal_(variation_.seed),
           before_(input, choices.front()) {
         for (const SyncSettings& choice : choices) {
-            const BucketPlan plan =
-                make_plan(input.workload.gradients, input.workload.readiness, choice.policy);
+            const BucketPlan plan = make_plan(input.workload, choice.policy);
             closings_.emplace_back();
             build_closing(input, choice, plan, closings_.back());
             most_collectives_ = std::max(most_collectives_, closings_.back().collectives.size());
@@ -114,11 +114,6 @@ class DrawnSteps {
     Program program_;
 };
 
-Duration sorted_at(const std::vector<Duration>& sorted, double q) {
-    const double at = std::round(q * static_cast<double>(sorted.size() - 1));
-    return sorted[static_cast<std::size_t>(at)];
-}
-
 // The least, of those alike the one at `preferred`.
 std::size_t least(const std::vector<PercentileRow>& rows, Duration StepPercentiles::*percentile,
                   std::size_t preferred) {
@@ -149,10 +144,10 @@ std::vector<StepPercentiles> percentiles_of(const StepInput& input,
     std::vector<StepPercentiles> result;
     for (std::vector<Duration>& sorted : by_choice) {
         std::sort(sorted.begin(), sorted.end());
-        result.push_back({.p50 = sorted_at(sorted, 0.50),
-                          .p90 = sorted_at(sorted, 0.90),
-                          .p95 = sorted_at(sorted, 0.95),
-                          .p99 = sorted_at(sorted, 0.99)});
+        result.push_back({.p50 = sample_at(sorted, 0.50),
+                          .p90 = sample_at(sorted, 0.90),
+                          .p95 = sample_at(sorted, 0.95),
+                          .p99 = sample_at(sorted, 0.99)});
     }
     return result;
 }
@@ -168,10 +163,10 @@ PercentileTable percentile_table(const StepInput& input, const SyncRequest& requ
             table.fastest = table.rows.size();
         }
         table.rows.push_back({.cap = evaluation.cap});
-        choices.push_back(settings_with_cap(request, evaluation.cap));
+        choices.push_back(settings_for(with_cap(request, evaluation.cap)));
     }
     table.rows.push_back({.cap = prediction.default_cap.cap});
-    choices.push_back(settings_with_cap(default_request_of(request), std::nullopt));
+    choices.push_back(settings_for(without_caps(request)));
     if (prediction.default_is_fastest) {
         table.fastest = table.default_row();
     }

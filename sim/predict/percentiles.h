@@ -32,12 +32,12 @@ std::vector<StepPercentiles> percentiles_of(const StepInput& input,
                                             std::int64_t draws);
 
 struct PercentileRow {
-    std::optional<Bytes> cap = {};  // none: the strategy has no cap
+    Cap cap = Cap::none();
     StepPercentiles steps = {};
     bool operator==(const PercentileRow&) const = default;
 };
 
-// Of a prediction: its caps that matter, thinned out if they are many, and the framework's default.
+// A prediction's caps that matter, thinned out if they are many, and the framework's default.
 struct PercentileTable {
     std::int64_t draws = 0;
     std::vector<PercentileRow> rows;  // by rising cap; the default last

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -44,20 +43,18 @@ std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth,
     std::vector<Evaluation> sweep;
     std::vector<Bucket> last_buckets;
     const double full = std::log(static_cast<double>(total.count) + 1);
-    std::optional<Bytes> cap = Bytes{1};
-    while (cap) {
+    walk_plans(Bytes{1}, growth, [&](Bytes cap) {
         BucketPlan plan = evaluator.plan(cap);
-        progress(std::min(std::log(static_cast<double>(cap->count)) / full, 1.0));
-        const Bytes here = *cap;
-        cap = next_cap(plan.same_plan, growth);
+        progress(std::min(std::log(static_cast<double>(cap.count)) / full, 1.0));
         // A bucket that fills with the last gradient is no other plan than one left open.
         if (plan.buckets == last_buckets) {
             sweep.back().same_plan.highest = plan.same_plan.highest;
         } else {
-            sweep.push_back(evaluator.evaluate(here, plan));
+            sweep.push_back(evaluator.evaluate(cap, plan));
             last_buckets = std::move(plan.buckets);
         }
-    }
+        return plan.same_plan;
+    });
     for (Evaluation& evaluation : sweep) {
         evaluation.cap = roundest_cap(evaluation.same_plan);
     }
@@ -82,7 +79,7 @@ struct Run {
 };
 
 double cap_of(const Evaluation& e) {
-    return static_cast<double>(e.cap.value_or(default_bucket_cap).count);
+    return static_cast<double>(e.cap.size().value_or(default_bucket_cap).count);
 }
 
 double width_of(const std::vector<Evaluation>& sweep, const Run& run) {
@@ -129,7 +126,7 @@ std::vector<Run> runs_within_plateau(const std::vector<Evaluation>& sweep, Durat
 
 // How long a cap is to type: the number of its digits.
 std::size_t digits_of(const Evaluation& e) {
-    return fmt::format("{}", typed_mib(e.cap.value_or(default_bucket_cap))).size();
+    return fmt::format("{}", typed_mib(e.cap.size().value_or(default_bucket_cap))).size();
 }
 
 // Among the caps of a run whose step is exactly the fastest, the one that is shortest to type in
@@ -186,18 +183,17 @@ Duration fastest_step(const std::vector<Evaluation>& sweep) {
         ->times.step();
 }
 
-// Of the rows that matter, and of the default.
-void add_confidence(const StepInput& input, const SyncRequest& request,
-                    const SyncRequest& default_request, Prediction& prediction) {
+// Sets the confidence of the rows that matter, and of the default.
+void add_confidence(const StepInput& input, const SyncRequest& request, Prediction& prediction) {
     std::vector<Evaluation*> rows;
     std::vector<SyncSettings> choices;
     for (const std::size_t row :
          rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep))) {
         rows.push_back(&prediction.sweep[row]);
-        choices.push_back(settings_with_cap(request, rows.back()->cap));
+        choices.push_back(settings_for(with_cap(request, rows.back()->cap)));
     }
     rows.push_back(&prediction.default_cap);
-    choices.push_back(settings_with_cap(default_request, std::nullopt));
+    choices.push_back(settings_for(without_caps(request)));
     const std::vector<StepConfidence> confidences =
         confidence_of(input, choices, plateau_tolerance);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -269,17 +265,6 @@ void note_extrapolation(const StepInput& input, Prediction& prediction) {
 
 }  // namespace
 
-SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap) {
-    request.bucket_cap = cap;
-    return settings_for(request);
-}
-
-SyncRequest default_request_of(SyncRequest request) {
-    request.bucket_cap_list.clear();
-    request.first_bucket.reset();
-    return request;
-}
-
 std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
     const std::vector<std::size_t> close =
         rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep));
@@ -290,7 +275,7 @@ std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
 
 Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     : input_(input), request_(std::move(request)) {
-    const SyncSettings sync = settings(std::nullopt);
+    const SyncSettings sync = settings_for(request_);
     const StepBeforeClosing before(input, sync);
     seconds_before_closing_ = before.longest_possible_seconds();
     communication_before_closing_ = before.communication();
@@ -302,27 +287,21 @@ Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     before_closing_unlaunched_ = before.simulate(unlaunched);
 }
 
-SyncSettings Evaluator::settings(std::optional<Bytes> cap) const {
-    return settings_with_cap(request_, cap);
+BucketPlan Evaluator::plan(Cap cap) const {
+    return make_plan(input_.workload, settings(cap).policy);
 }
 
-BucketPlan Evaluator::plan(std::optional<Bytes> cap) const {
-    return make_plan(input_.workload.gradients, input_.workload.readiness, settings(cap).policy);
-}
-
-Program Evaluator::program(std::optional<Bytes> cap) const {
+Program Evaluator::program(Cap cap) const {
     return on_slowest_rank(build_program(input_, settings(cap), plan(cap)), input_.classes);
 }
 
-Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan) {
+Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {
     build_closing(input_, settings(cap), plan, program_);
     check_length(seconds_before_closing_ +
                  largest_slowdown(input_.classes) * longest_possible_seconds(program_));
 
     Evaluation evaluation;
-    if (has_cap(request_)) {
-        evaluation.cap = cap.value_or(default_bucket_cap);
-    }
+    evaluation.cap = cap_of(with_cap(request_, cap));
     evaluation.same_plan = plan.same_plan;
     evaluation.bucket_bytes = launched_bytes(program_, plan);
     evaluation.communication = communication_before_closing_ + time_on_wire(program_);
@@ -333,7 +312,7 @@ Evaluation Evaluator::evaluate(std::optional<Bytes> cap, const BucketPlan& plan)
     return evaluation;
 }
 
-Binding Evaluator::binding(std::optional<Bytes> cap) const {
+Binding Evaluator::binding(Cap cap) const {
     Program program;
     build_closing(input_, settings(cap), plan(cap), program);
     const auto step_from = [&](const std::vector<RankProgress>& before) {
@@ -352,7 +331,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     Evaluator evaluator(input, request);
     Prediction prediction;
     if (!has_cap(request)) {
-        prediction.sweep.push_back(evaluator.evaluate(std::nullopt));
+        prediction.sweep.push_back(evaluator.evaluate(Cap::none()));
         prediction.every_plan = true;
     } else if (!caps.empty()) {
         prediction.sweep = evaluate_listed(evaluator, caps, progress);
@@ -367,14 +346,13 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
                 "are left out");
         }
     }
-    const SyncRequest default_request = default_request_of(request);
-    Evaluator defaults(input, default_request);
-    prediction.default_cap = defaults.evaluate(std::nullopt);
-    if (has_cap(request) && request.bucket_cap) {
+    Evaluator defaults(input, without_caps(request));
+    prediction.default_cap = defaults.evaluate(Cap());
+    if (cap_of(request).named()) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
     if (is_uncertain(input)) {
-        add_confidence(input, request, default_request, prediction);
+        add_confidence(input, request, prediction);
     }
     choose_best(prediction);
     note_extrapolation(input, prediction);
@@ -382,63 +360,9 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     prediction.default_is_fastest =
         caps.empty() && has_cap(request) && default_step < fastest_step(prediction.sweep);
     prediction.keep_default = within_plateau(default_step, prediction.fastest().times.step());
-    prediction.binding = prediction.default_is_fastest
-                             ? defaults.binding(std::nullopt)
-                             : evaluator.binding(prediction.sweep[prediction.best].cap);
+    prediction.binding =
+        (prediction.default_is_fastest ? defaults : evaluator).binding(prediction.fastest().cap);
     return prediction;
-}
-
-double growth_of_caps(std::size_t gradients) {
-    constexpr std::size_t most_for_every_plan = 2000;
-    constexpr double growth_beyond = 1.01;
-    return gradients <= most_for_every_plan ? 1.0 : growth_beyond;
-}
-
-std::optional<Bytes> next_cap(const CapRange& range, double growth) {
-    if (!range.highest) {
-        return std::nullopt;
-    }
-    const auto grown = static_cast<std::int64_t>(static_cast<double>(range.lowest.count) * growth);
-    return Bytes{std::max(range.highest->count + 1, grown)};
-}
-
-double typed_mib(Bytes cap) {
-    double scale = 1;
-    for (int decimals = 0; decimals <= 9; ++decimals, scale *= 10) {
-        const double candidate = std::ceil(to_mib(cap) * scale) / scale;
-        if (static_cast<std::int64_t>(candidate * static_cast<double>(bytes_per_mib)) ==
-            cap.count) {
-            return candidate;
-        }
-    }
-    return to_mib(cap);
-}
-
-Bytes roundest_cap(const CapRange& range) {
-    const std::int64_t highest =
-        range.highest ? range.highest->count : std::numeric_limits<std::int64_t>::max();
-    const auto within = [&](std::int64_t bytes) {
-        return range.lowest.count <= bytes && bytes <= highest;
-    };
-    if (within(default_bucket_cap.count)) {
-        return default_bucket_cap;
-    }
-    // A cap is typed in MiB and truncated to bytes; fractions below a thousandth of a MiB are typed
-    // nowhere, so finer ranges keep their exact lowest byte.
-    for (const std::int64_t thousandths : {1'000'000, 500'000, 100'000, 50'000, 10'000, 5'000,
-                                           1'000, 500, 250, 100, 50, 25, 10, 5, 1}) {
-        const double step_mib = static_cast<double>(thousandths) / 1000;
-        const double first = std::ceil(to_mib(range.lowest) / step_mib);
-        for (const double multiple : {first, first + 1}) {
-            const auto bytes =
-                static_cast<std::int64_t>(multiple * static_cast<double>(thousandths) / 1000 *
-                                          static_cast<double>(bytes_per_mib));
-            if (within(bytes)) {
-                return {bytes};
-            }
-        }
-    }
-    return range.lowest;
 }
 
 }  // namespace bucketwise

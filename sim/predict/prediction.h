@@ -1,4 +1,6 @@
-// The sweep: the step at every cap that matters, the best of them, and what binds it.
+// predict(): the step at every cap that matters, the best of them, and what binds it. What to type
+// into a framework (sim/frameworks/framework_advice.h), both ends of a preset link
+// (sim/predict/link_ends.h) and percentiles (sim/predict/percentiles.h) are asked for on their own.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +12,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
-#include "sim/frameworks/framework.h"
-#include "sim/link/link_presets.h"
+#include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/confidence.h"
@@ -21,7 +22,7 @@ namespace bucketwise {
 
 // One plan, simulated.
 struct Evaluation {
-    std::optional<Bytes> cap;  // none: the strategy has no cap to vary
+    Cap cap = Cap::none();
     CapRange same_plan;  // every cap in this range gives the same plan; meaningless without a cap
     std::vector<Bytes> bucket_bytes;  // in launch order
     StepTimes times;
@@ -38,20 +39,6 @@ struct Binding {
     Duration launch{0};
     Duration compute{0};
     bool operator==(const Binding&) const = default;
-};
-
-// The same step at one end of what a preset link leaves open.
-struct LinkEnd {
-    PresetEnd end = PresetEnd::slow;
-    Evaluation best;          // the fastest there
-    Duration with_choice{0};  // the step with what is advised for the typical link
-    bool operator==(const LinkEnd&) const = default;
-
-    // What that costs over the fastest, as a share.
-    [[nodiscard]] double regret() const {
-        const double least = std::max(static_cast<double>(best.times.step().count()), 1.0);
-        return static_cast<double>((with_choice - best.times.step()).count()) / least;
-    }
 };
 
 struct Prediction {
@@ -71,15 +58,12 @@ struct Prediction {
     Binding binding;               // of the fastest step
     bool every_plan = false;       // whether the sweep holds every plan that any cap can give
     std::vector<std::string> notes;
-    // What to type into each framework: framework_settings() (sim/frameworks/framework_advice.h)
-    // fills it, not predict(), as many predictions have no use for it.
-    std::vector<FrameworkSetting> settings = {};
-    // Where the link is a preset, both ends of its range: link_ends() (sim/predict/link_ends.h),
-    // likewise.
-    std::vector<LinkEnd> link_ends = {};
 
     [[nodiscard]] const Evaluation& fastest() const {
         return default_is_fastest ? default_cap : sweep[best];
+    }
+    [[nodiscard]] const Evaluation& advised() const {
+        return keep_default ? default_cap : fastest();
     }
 };
 
@@ -94,21 +78,23 @@ class Evaluator {
     // Throws InputError when the step could last longer than longest_duration whatever the plan.
     Evaluator(const StepInput& input, SyncRequest request);
 
-    // The plan with this cap; none: the framework's default.
-    [[nodiscard]] BucketPlan plan(std::optional<Bytes> cap) const;
+    // The plan with this cap, where the request has one; else as it is.
+    [[nodiscard]] BucketPlan plan(Cap cap) const;
 
     // The step with this cap. Throws InputError when it could last longer than longest_duration.
-    Evaluation evaluate(std::optional<Bytes> cap) { return evaluate(cap, plan(cap)); }
-    Evaluation evaluate(std::optional<Bytes> cap, const BucketPlan& plan);
+    Evaluation evaluate(Cap cap) { return evaluate(cap, plan(cap)); }
+    Evaluation evaluate(Cap cap, const BucketPlan& plan);
 
     // What the step with this cap is bound by.
-    [[nodiscard]] Binding binding(std::optional<Bytes> cap) const;
+    [[nodiscard]] Binding binding(Cap cap) const;
 
     // The program of the whole step on the slowest rank, for a closer look.
-    [[nodiscard]] Program program(std::optional<Bytes> cap) const;
+    [[nodiscard]] Program program(Cap cap) const;
 
   private:
-    [[nodiscard]] SyncSettings settings(std::optional<Bytes> cap) const;
+    [[nodiscard]] SyncSettings settings(Cap cap) const {
+        return settings_for(with_cap(request_, cap));
+    }
 
     const StepInput& input_;
     SyncRequest request_;
@@ -120,12 +106,6 @@ class Evaluator {
     std::vector<RankProgress> before_closing_unlaunched_;  // and launches too
     Program program_;
 };
-
-// The request with this cap and no other; none: the framework's default.
-SyncSettings settings_with_cap(SyncRequest request, std::optional<Bytes> cap);
-
-// The framework's default knows neither of the user's own caps.
-SyncRequest default_request_of(SyncRequest request);
 
 // Rows of the sweep that are worth a closer look, rising: those near the fastest, thinned out
 // evenly if they are many, the ends and the best.
@@ -139,23 +119,7 @@ using Progress = std::function<void(double done)>;  // from 0 to 1
 Prediction predict(const StepInput& input, const SyncRequest& request,
                    const std::vector<Bytes>& caps, const Progress& progress);
 
-// By how much caps rise at least from plan to plan of so many gradients; 1: every plan is looked
-// at.
-double growth_of_caps(std::size_t gradients);
-
-// The first cap beyond the range, or the first that is `growth` times its lowest; none when the
-// plan is the same for every larger cap.
-std::optional<Bytes> next_cap(const CapRange& range, double growth);
-
 // Expected regrets that differ by less are a draw of lots, as shares.
 constexpr double noticeable_regret = 1e-4;
-
-// The shortest decimal number of MiB that means exactly this cap when typed, as caps are truncated
-// to whole bytes.
-double typed_mib(Bytes cap);
-
-// The roundest number of MiB in the range: the default cap if it lies within, else the one with the
-// fewest digits.
-Bytes roundest_cap(const CapRange& range);
 
 }  // namespace bucketwise

@@ -40,7 +40,7 @@ struct TrainingMemory {
     }
 };
 
-// Of `rank`, whose samples are those of the schedule.
+// What `rank` takes, whose samples are those of the schedule.
 TrainingMemory training_memory(const TrainingMemoryInput& input, std::int64_t rank);
 
 }  // namespace bucketwise

@@ -52,24 +52,16 @@ std::int64_t read_link_value(const LinkCost& cost, const JsonPlace& place) {
 }
 
 void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t value) {
+    using Kind = LinkCost::Kind;
     LinkParameters& link = cost.tier ? whole.tiers[*cost.tier] : whole;
-    switch (cost.kind) {
-        case LinkCost::Kind::latency:
-            link.segments[cost.segment].latency = Duration{value};
-            return;
-        case LinkCost::Kind::bandwidth:
-            link.segments[cost.segment].bandwidth = {value};
-            return;
-        case LinkCost::Kind::launch:
-            link.launch = Duration{value};
-            return;
-        case LinkCost::Kind::meeting:
-            link.meeting = Duration{value};
-            return;
-        case LinkCost::Kind::message:
-            link.message = Duration{value};
-            return;
+    if (cost.kind == Kind::bandwidth) {
+        link.segments[cost.segment].bandwidth = {value};
+        return;
     }
+    (cost.kind == Kind::latency   ? link.segments[cost.segment].latency
+     : cost.kind == Kind::launch  ? link.launch
+     : cost.kind == Kind::meeting ? link.meeting
+                                  : link.message) = Duration{value};
 }
 
 bool names_link_file(const Json& document) {
@@ -159,22 +151,17 @@ std::string Grid::text_of(std::int64_t point) const {
     return text;
 }
 
-PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request,
-                         std::optional<Bytes> cap)
-    : before_(input, settings_with_cap(request, cap)),
+PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
+    : cap_(cap_of(request)),
+      before_(input, settings_for(request)),
       classes_(input.classes),
       copy_bandwidth_(input.copy_bandwidth),
       host_issue_(input.link.host_issue),
       host_wait_(input.link.host_wait),
       ranks_(input.group.ranks),
       exchanges_statistics_(request.batch_norm != BatchNormSync::local) {
-    const SyncSettings sync = settings_with_cap(request, cap);
-    if (has_cap(request)) {
-        cap_ = cap.value_or(default_bucket_cap);
-    }
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
-    build_closing(input, sync, plan, closing_);
+    const SyncSettings sync = settings_for(request);
+    build_closing(input, sync, make_plan(input.workload, sync.policy), closing_);
     buckets_ = std::count_if(closing_.collectives.begin(), closing_.collectives.end(),
                              [](const Collective& c) { return c.bucket.has_value(); });
     const Program free = with_free_communication(closing_);
@@ -341,7 +328,7 @@ void WhatIfs::set_input(const ScenarioSections& changed) {
 }
 
 WhatIf WhatIfs::evaluate_here() {
-    SyncRequest request = scenario_.sync;
+    const SyncRequest& request = scenario_.sync;
     if (cap_.best) {
         const Prediction prediction = predict(input_, request, {}, [](double) {});
         const Evaluation& best = prediction.fastest();
@@ -352,11 +339,7 @@ WhatIf WhatIfs::evaluate_here() {
                 .default_step = prediction.default_cap.times.step()};
     }
     if (!plan_) {
-        if (cap_.cap) {
-            request.bucket_cap_list.clear();
-        }
-        const bool given = cap_.cap && has_cap(request);
-        plan_.emplace(input_, request, given ? cap_.cap : request.bucket_cap);
+        plan_.emplace(input_, cap_.cap ? with_cap(without_list(request), *cap_.cap) : request);
     }
     return plan_->simulate();
 }

@@ -59,7 +59,7 @@ struct CapChoice {
 };
 
 struct WhatIf {
-    std::optional<Bytes> cap = {};  // none: the strategy has no cap
+    Cap cap = Cap::none();
     std::int64_t buckets = 0;
     StepTimes times = {};
     Duration exposed{0};                        // what free communication would save
@@ -70,7 +70,7 @@ struct WhatIf {
 // One plan of one step, of which link and ranks may change.
 class PlannedStep {
   public:
-    PlannedStep(const StepInput& input, const SyncRequest& request, std::optional<Bytes> cap);
+    PlannedStep(const StepInput& input, const SyncRequest& request);
 
     // Whether `input` differs from the one it was built of in the costs of collectives only, as far
     // as its section cluster goes. Everything else is the same.
@@ -84,7 +84,7 @@ class PlannedStep {
   private:
     void check_length() const;
 
-    std::optional<Bytes> cap_;
+    Cap cap_;
     StepBeforeClosing before_;
     Program closing_;
     std::vector<RankClass> classes_;

@@ -6,24 +6,12 @@
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
+
 bool is_copy(InstructionKind kind) {
-    switch (kind) {
-        case InstructionKind::copy_buffers:
-        case InstructionKind::copy_in:
-        case InstructionKind::pack:
-        case InstructionKind::cast_down:
-        case InstructionKind::cast_up:
-        case InstructionKind::unpack:
-        case InstructionKind::copy_back:
-            return true;
-        case InstructionKind::forward:
-        case InstructionKind::backward:
-        case InstructionKind::launch:
-        case InstructionKind::wait:
-        case InstructionKind::optimizer:
-            break;
-    }
-    return false;
+    using Kind = InstructionKind;
+    return kind == Kind::copy_buffers || kind == Kind::copy_in || kind == Kind::pack ||
+           kind == Kind::cast_down || kind == Kind::cast_up || kind == Kind::unpack ||
+           kind == Kind::copy_back;
 }
 
 Program with_free_communication(Program program) {

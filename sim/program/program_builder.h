@@ -1,9 +1,11 @@
-// What a host issues, instruction by instruction: the rules behind sim/program/program.h, for it
-// and for the search of bucket plans (sim/optimum/max_plus_plan.h), which asks for the pieces of a
-// step one by one. Not for others.
+// What a host issues, instruction by instruction: the only place where a step is put together.
+// sim/program/step_programs.h asks it for whole parts of a step. The searches of bucket plans in
+// sim/optimum (max_plus_plan, optimal_plan) ask for the pieces of the closing part one by one, as
+// they have no plan yet.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -54,6 +56,12 @@ class ProgramBuilder {
 
     // What is added next begins the step.
     void begin_step() { launches_graph_ = input_.step.graph_launch.has_value(); }
+    // What is added next begins this part, and perhaps the step.
+    void begin(StepPart part) {
+        if (first_part(input_, sync_) == part) {
+            begin_step();
+        }
+    }
 
     void forward() {
         for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
@@ -82,9 +90,7 @@ class ProgramBuilder {
         backward();
         finishing_ = true;
         if (sync_.communicates) {
-            if (sync_.policy.launch == LaunchRule::after_backward) {
-                launch_all_buckets();
-            }
+            launch_what_is_left();
             finish_buckets();
         }
         finishing_ = false;
@@ -123,6 +129,15 @@ class ProgramBuilder {
         }
         launch(CollectiveKind::all_reduce, Phase::backward, bytes_on_wire(sync_, bucket),
                static_cast<std::int32_t>(index));
+        if (sync_.policy.launch == LaunchRule::cycle) {
+            // The framework's own thread issues it and copies into its buffer and back, on the
+            // communication stream; a gradient that goes alone is not copied.
+            program_.instructions.back().host = Duration{0};
+            if (bucket.gradients.size() > 1 && input_.copy_bandwidth) {
+                program_.collectives.back().time +=
+                    2 * transfer_time(bucket.size, *input_.copy_bandwidth);
+            }
+        }
     }
 
     // DDP's map of unused parameters, after the last bucket; nothing where there is none.
@@ -200,21 +215,56 @@ class ProgramBuilder {
         count_missing_gradients();
         std::size_t ready = 0;
         for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
+            const Duration done = launch_on_the_way(i);
+            const std::size_t at = program_.instructions.size();
             backward_operation(i);
+            if (done > Duration{0}) {
+                program_.instructions[at].device -= done;
+                if (!input_.step.graph_launch) {
+                    program_.instructions[at].host = Duration{0};  // issued with its first part
+                }
+            }
             for (std::int32_t k = 0; k < workload_.backward[i].ready_count; ++k) {
                 gradient_is_ready(workload_.readiness[ready++]);
             }
         }
+        launch_on_the_way(workload_.backward.size());
     }
 
-    void launch_all_buckets() {
+    // The buckets whose place is in this operation, which is then several instructions, or after
+    // the last one, where the device waits, which counts as computing. How much of the operation is
+    // then done.
+    Duration launch_on_the_way(std::size_t operation) {
+        Duration done{0};
+        for (; next_departure_ < plan_.departures.size() &&
+               plan_.departures[next_departure_].operation == operation;
+             launch_bucket(next_departure_++)) {
+            const Duration part = plan_.departures[next_departure_].done - done;
+            if (part <= Duration{0}) {
+                continue;
+            }
+            const bool over = operation == workload_.backward.size();
+            const bool issues = done == Duration{0} && !over && !input_.step.graph_launch;
+            const std::size_t subject = over ? std::max<std::size_t>(operation, 1) - 1 : operation;
+            program_.instructions.push_back(
+                {InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(subject),
+                 issues ? workload_.backward[operation].host : Duration{0}, part});
+            done += part;
+        }
+        return done;
+    }
+
+    void launch_what_is_left() {
         for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
-            launch_bucket(bucket);
+            if (!gone_[bucket]) {
+                launch_bucket(bucket);
+            }
         }
     }
 
     void count_missing_gradients() {
-        bucket_of_.assign(workload_.gradients.size(), 0);
+        bucket_of_.assign(workload_.gradients.size(), plan_.buckets.size());
+        gone_.assign(plan_.buckets.size(), false);
         missing_.clear();
         for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
             missing_.push_back(plan_.buckets[bucket].gradients.size());
@@ -228,14 +278,24 @@ class ProgramBuilder {
         if (!sync_.communicates) {
             return;
         }
-        collect(gradient);
+        const LaunchRule rule = sync_.policy.launch;
         const std::size_t bucket = bucket_of_[static_cast<std::size_t>(gradient)];
-        if (--missing_[bucket] > 0) {
+        const Gradient& ready = workload_.gradients[static_cast<std::size_t>(gradient)];
+        if (rule == LaunchRule::next_gradient && !ready.sparse) {
+            auto& open = open_[static_cast<std::size_t>(ready.dtype)];
+            if (open && *open != bucket) {
+                launch_bucket(*open);
+            }
+            open = bucket;
+        }
+        collect(gradient);
+        if (bucket == plan_.buckets.size() || --missing_[bucket] > 0) {
             return;
         }
-        if (sync_.policy.launch == LaunchRule::as_filled) {
+        // A sparse gradient, alone in its bucket, waits for no other.
+        if (rule == LaunchRule::as_filled || (rule == LaunchRule::next_gradient && ready.sparse)) {
             launch_bucket(bucket);
-        } else if (sync_.policy.launch == LaunchRule::in_order) {
+        } else if (rule == LaunchRule::in_order) {
             while (next_in_order_ < missing_.size() && missing_[next_in_order_] == 0) {
                 launch_bucket(next_in_order_++);
             }
@@ -265,6 +325,7 @@ class ProgramBuilder {
 
     void launch_bucket(std::size_t index) {
         const Bucket& bucket = plan_.buckets[index];
+        gone_[index] = true;
         for (const std::int32_t gradient : bucket.gradients) {
             gather(gradient);
         }
@@ -323,9 +384,14 @@ class ProgramBuilder {
     const SyncSettings& sync_;
     const BucketPlan& plan_;
     Program& program_;
-    std::vector<std::size_t> bucket_of_;  // by gradient
-    std::vector<std::size_t> missing_;    // by bucket: gradients not yet ready
+    // By gradient; one more than the last for those beyond a plan's first buckets.
+    std::vector<std::size_t> bucket_of_;
+    std::vector<std::size_t> missing_;  // by bucket: gradients not yet ready
+    std::vector<bool> gone_;            // by bucket
     std::size_t next_in_order_ = 0;
+    std::size_t next_departure_ = 0;
+    // By dtype, with LaunchRule::next_gradient: the bucket that gradients last joined.
+    std::array<std::optional<std::size_t>, all_dtypes.size()> open_;
     bool launches_graph_ = false;  // with the next instruction
     bool finishing_ = false;
 };

@@ -8,12 +8,13 @@
 namespace bucketwise {
 namespace {
 
-// Of gradients: what BatchNorm exchanges, it exchanges in every micro-step (no_sync() does not
-// reach it).
+// Gradients stay where they are. What BatchNorm exchanges, it exchanges in every micro-step, as
+// no_sync() does not reach it.
 SyncSettings no_synchronisation(const SyncSettings& sync) {
     SyncSettings settings;
     settings.communicates = false;
     settings.exchanges_statistics = sync.exchanges_statistics;
+    settings.broadcasts_buffers = sync.broadcasts_buffers;  // where the step begins
     return settings;
 }
 
@@ -23,7 +24,7 @@ Program build_opening(const StepInput& input, const SyncSettings& sync) {
     Program program;
     const BucketPlan no_buckets;
     ProgramBuilder builder(input, sync, no_buckets, program);
-    builder.begin_step();
+    builder.begin(StepPart::opening);
     builder.opening();
     return program;
 }
@@ -33,8 +34,8 @@ Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::
     const SyncSettings none = no_synchronisation(sync);
     const BucketPlan no_buckets;
     ProgramBuilder builder(input, none, no_buckets, program);
-    if (number == 0 && first_part(input, sync) == StepPart::micro_step) {
-        builder.begin_step();
+    if (number == 0) {
+        builder.begin(StepPart::micro_step);
     }
     builder.forward();
     builder.backward_without_synchronisation();
@@ -46,9 +47,7 @@ Program build_last_forward(const StepInput& input, const SyncSettings& sync) {
     const SyncSettings none = no_synchronisation(sync);
     const BucketPlan no_buckets;
     ProgramBuilder builder(input, none, no_buckets, program);
-    if (first_part(input, sync) == StepPart::last_forward) {
-        builder.begin_step();
-    }
+    builder.begin(StepPart::last_forward);
     builder.forward();
     return program;
 }
@@ -58,9 +57,7 @@ void build_closing(const StepInput& input, const SyncSettings& sync, const Bucke
     program.instructions.clear();
     program.collectives.clear();
     ProgramBuilder builder(input, sync, plan, program);
-    if (first_part(input, sync) == StepPart::closing) {
-        builder.begin_step();
-    }
+    builder.begin(StepPart::closing);
     builder.closing();
 }
 

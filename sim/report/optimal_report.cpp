@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/plan/strategy.h"
+#include "sim/report/prediction_json.h"
 
 namespace bucketwise {
 namespace {
@@ -22,7 +23,7 @@ std::string typed_list(const std::vector<Bytes>& caps) {
     return fmt::format("{}", fmt::join(typed, ", "));
 }
 
-// Of sizes, rounded; what is left out at the end is counted.
+// The sizes, rounded; what is left out at the end is counted.
 std::string rounded_list(const std::vector<Bytes>& sizes) {
     std::vector<std::string> rounded;
     for (const Bytes size : sizes) {
@@ -113,10 +114,6 @@ std::string optimal_text(const Scenario& scenario, const OptimalPlan& optimum) {
 }
 
 Json to_json(const OptimalPlan& optimum) {
-    Json sizes = Json::array();
-    for (const Bytes size : optimum.evaluation.bucket_bytes) {
-        sizes.push_back(size.count);
-    }
     Json gaps = Json::array();
     for (const ExpressiblePlan& other : optimum.others) {
         gaps.push_back(gap(optimum, other));
@@ -125,7 +122,7 @@ Json to_json(const OptimalPlan& optimum) {
     return {{"step_ms", to_ms(times.step())},
             {"forward_ms", to_ms(times.forward)},
             {"backward_ms", to_ms(times.backward)},
-            {"bucket_bytes", std::move(sizes)},
+            {"bucket_bytes", bytes_json(optimum.evaluation.bucket_bytes)},
             {"bound_ms", to_ms(optimum.bound)},
             {"proved", optimum.proved},
             {"bucket_cap_mib_list",

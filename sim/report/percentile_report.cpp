@@ -10,7 +10,7 @@ namespace bucketwise {
 namespace {
 
 // What a row is besides a row.
-std::string marks(const PercentileTable& table, std::size_t row) {
+std::string percentile_marks(const PercentileTable& table, std::size_t row) {
     std::string text;
     const auto add = [&](bool is, const char* mark) {
         text += !is ? "" : (text.empty() ? "" : ", ") + std::string(mark);
@@ -23,7 +23,7 @@ std::string marks(const PercentileTable& table, std::size_t row) {
 }
 
 Json json_of(const PercentileRow& row) {
-    return {{"bucket_cap_mib", mib_or_null(row.cap)},
+    return {{"bucket_cap_mib", mib_or_null(row.cap.size())},
             {"p50_ms", to_ms(row.steps.p50)},
             {"p90_ms", to_ms(row.steps.p90)},
             {"p95_ms", to_ms(row.steps.p95)},
@@ -38,14 +38,14 @@ std::string text_of(const PercentileTable& table) {
         "{:>12} {:>12} {:>12}\n",
         table.draws, "bucket cap", "p50 (ms)", "p90 (ms)", "p95 (ms)", "p99 (ms)");
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
-        const std::string mark = marks(table, i);
+        const std::string mark = percentile_marks(table, i);
         if (mark.empty()) {
             continue;
         }
         const PercentileRow& row = table.rows[i];
         text += fmt::format("  {:>17} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}  {}\n",
-                            bucket_cap_text(row.cap), to_ms(row.steps.p50), to_ms(row.steps.p90),
-                            to_ms(row.steps.p95), to_ms(row.steps.p99), mark);
+                            bucket_cap_text(row.cap.size()), to_ms(row.steps.p50),
+                            to_ms(row.steps.p90), to_ms(row.steps.p95), to_ms(row.steps.p99), mark);
     }
     return text;
 }

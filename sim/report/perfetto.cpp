@@ -65,22 +65,17 @@ class TraceWriter {
         return event_of(phase, name, process_id(rank), track_id(track));
     }
 
-    void name_process(const std::string& name, std::int64_t process) {
-        Json named = event_of("M", "process_name", process, 0);
-        named["args"] = {{"name", name}};
-        events_.push_back(std::move(named));
-        Json order = event_of("M", "process_sort_index", process, 0);
-        order["args"] = {{"sort_index", process}};
-        events_.push_back(std::move(order));
+    void describe(const char* what, std::int64_t process, std::int64_t track, const Json& text) {
+        events_.push_back(event_of("M", what, process, track));
+        events_.back()["args"] = text;
     }
-
+    void name_process(const std::string& name, std::int64_t process) {
+        describe("process_name", process, 0, {{"name", name}});
+        describe("process_sort_index", process, 0, {{"sort_index", process}});
+    }
     void name_track(const std::string& name, std::int64_t process, std::int64_t track) {
-        Json thread = event_of("M", "thread_name", process, track);
-        thread["args"] = {{"name", name}};
-        events_.push_back(std::move(thread));
-        Json order = event_of("M", "thread_sort_index", process, track);
-        order["args"] = {{"sort_index", track}};
-        events_.push_back(std::move(order));
+        describe("thread_name", process, track, {{"name", name}});
+        describe("thread_sort_index", process, track, {{"sort_index", track}});
     }
 
     void add_names(const std::string& name, std::int32_t rank) {

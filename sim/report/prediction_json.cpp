@@ -4,19 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/frameworks/framework.h"
+#include "sim/report/report.h"
 
 namespace bucketwise {
 namespace {
 
-Json row(const Evaluation& evaluation) {
-    Json sizes = Json::array();
-    for (const Bytes size : evaluation.bucket_bytes) {
-        sizes.push_back(size.count);
-    }
-    Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap)},
+Json row_json(const Evaluation& evaluation) {
+    Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap.size())},
               {"buckets", evaluation.bucket_bytes.size()},
-              {"bucket_bytes", std::move(sizes)},
+              {"bucket_bytes", bytes_json(evaluation.bucket_bytes)},
               {"step_ms", to_ms(evaluation.times.step())},
               {"forward_ms", to_ms(evaluation.times.forward)},
               {"backward_ms", to_ms(evaluation.times.backward)},
@@ -28,7 +24,7 @@ Json row(const Evaluation& evaluation) {
                                     to_ms(evaluation.confidence->high)};
         json["expected_regret"] = evaluation.confidence->expected_regret;
     }
-    if (evaluation.cap) {
+    if (!evaluation.cap.is_none()) {
         json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),
                                  evaluation.same_plan.highest
                                      ? Json(to_mib(*evaluation.same_plan.highest))
@@ -42,12 +38,8 @@ Json number(double value) {
 }
 
 Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
-    Json sizes = Json::array();
-    for (const Bytes size : choice.bucket_bytes) {
-        sizes.push_back(size.count);
-    }
     return {{"buckets", choice.bucket_bytes.size()},
-            {"bucket_bytes", std::move(sizes)},
+            {"bucket_bytes", bytes_json(choice.bucket_bytes)},
             {"step_ms", to_ms(choice.step)},
             {"loss", setting.loss_of(choice.step)}};
 }
@@ -78,9 +70,9 @@ Json setting_json(const FrameworkSetting& setting) {
     return json;
 }
 
-Json settings(const Prediction& prediction) {
+Json settings_json(const std::vector<FrameworkSetting>& settings) {
     Json json = Json::object();
-    for (const FrameworkSetting& setting : prediction.settings) {
+    for (const FrameworkSetting& setting : settings) {
         json[std::string(setting.framework)] = setting_json(setting);
     }
     return json;
@@ -90,7 +82,7 @@ Json link_ends_json(const std::vector<LinkEnd>& ends) {
     Json json = Json::array();
     for (const LinkEnd& end : ends) {
         json.push_back({{"end", name_of(end.end)},
-                        {"best", row(end.best)},
+                        {"best", row_json(end.best)},
                         {"advised_step_ms", to_ms(end.with_choice)},
                         {"regret", end.regret()}});
     }
@@ -99,40 +91,48 @@ Json link_ends_json(const std::vector<LinkEnd>& ends) {
 
 }  // namespace
 
+Json bytes_json(const std::vector<Bytes>& sizes) {
+    Json json = Json::array();
+    for (const Bytes size : sizes) {
+        json.push_back(size.count);
+    }
+    return json;
+}
+
 Json mib_or_null(const std::optional<Bytes>& cap) {
     return cap ? Json(typed_mib(*cap)) : Json(nullptr);
 }
 
-Json to_json(const Scenario& scenario, const Prediction& prediction) {
+Json to_json(const Scenario& scenario, const Prediction& prediction,
+             const std::vector<FrameworkSetting>& settings, const std::vector<LinkEnd>& link_ends) {
     const Evaluation& best = prediction.fastest();
     Json sweep = Json::array();
     for (const Evaluation& evaluation : prediction.sweep) {
-        sweep.push_back(row(evaluation));
+        sweep.push_back(row_json(evaluation));
     }
     Json json{{"scenario", scenario.name},
               {"strategy", name_of(scenario.sync.strategy)},
               {"ranks", scenario.group.ranks},
               {"link", scenario.link.name},
-              {"best", row(best)},
-              {"default", row(prediction.default_cap)},
+              {"best", row_json(best)},
+              {"default", row_json(prediction.default_cap)},
               {"keep_default", prediction.keep_default},
               {"plateau_mib",
-               {mib_or_null(prediction.sweep[prediction.plateau_low].cap),
-                mib_or_null(prediction.sweep[prediction.plateau_high].cap)}},
+               {mib_or_null(prediction.sweep[prediction.plateau_low].cap.size()),
+                mib_or_null(prediction.sweep[prediction.plateau_high].cap.size())}},
               {"binding",
                {{"compute_ms", to_ms(prediction.binding.compute)},
                 {"communication_ms", to_ms(prediction.binding.communication)},
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
               {"sweep", std::move(sweep)},
-              {"settings", settings(prediction)},
-              {"notes", prediction.notes}};
-    if (!prediction.link_ends.empty()) {
-        json["link_preset"] = {{"name", scenario.link.preset},
-                               {"ends", link_ends_json(prediction.link_ends)}};
+              {"settings", settings_json(settings)},
+              {"notes", notes_of(scenario, prediction)}};
+    if (!link_ends.empty()) {
+        json["link_preset"] = {{"name", scenario.link.preset}, {"ends", link_ends_json(link_ends)}};
     }
     if (prediction.configured) {
-        json["configured"] = row(*prediction.configured);
+        json["configured"] = row_json(*prediction.configured);
     }
     return json;
 }

@@ -1,7 +1,12 @@
 // A prediction as a program reads it: the contract of `predict --json`.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "sim/base/json.h"
+#include "sim/frameworks/framework.h"
+#include "sim/predict/link_ends.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 
@@ -11,8 +16,15 @@ namespace bucketwise {
 // scenario names a cap), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
 // bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, times
 // in ms, and, where there is something to draw (confidence.h), step_interval_ms, which holds 95 %
-// of steps, and expected_regret. With --plan optimal the program adds `optimal` (optimal_report.h).
-Json to_json(const Scenario& scenario, const Prediction& prediction);
+// of steps, and expected_regret. `settings` and link_preset (only where there are ends) hold what
+// was asked for beside the prediction; notes are its own and the scenario's caveats. With --plan
+// optimal the program adds `optimal` (optimal_report.h).
+Json to_json(const Scenario& scenario, const Prediction& prediction,
+             const std::vector<FrameworkSetting>& settings = {},
+             const std::vector<LinkEnd>& link_ends = {});
+
+// The numbers of bytes.
+Json bytes_json(const std::vector<Bytes>& sizes);
 
 // The number of MiB to type for a cap; null without one.
 Json mib_or_null(const std::optional<Bytes>& cap);

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
-
-#include "sim/frameworks/framework.h"
 
 namespace bucketwise {
 namespace {
@@ -22,11 +21,11 @@ double step_ms(const Evaluation& e) {
 }
 
 double log_cap(const Evaluation& e) {
-    return std::log(static_cast<double>(e.cap.value_or(Bytes{1}).count));
+    return std::log(static_cast<double>(e.cap.size().value_or(Bytes{1}).count));
 }
 
 std::string cap_text(const Evaluation& e) {
-    return bucket_cap_text(e.cap);
+    return bucket_cap_text(e.cap.size());
 }
 
 double percent_of(Duration part, Duration whole) {
@@ -131,7 +130,7 @@ std::string headline(const Scenario& scenario, const Prediction& prediction) {
                                    name_of(scenario.sync.strategy), scenario.group.ranks,
                                    scenario.group.ranks == 1 ? "" : "s",
                                    name_of(scenario.link.algorithm), scenario.link.name);
-    if (!prediction.sweep[prediction.best].cap) {
+    if (prediction.sweep[prediction.best].cap.is_none()) {
         return text + headline_without_cap(scenario, prediction);
     }
     text += prediction.default_is_fastest ? default_headline(prediction)
@@ -238,7 +237,7 @@ std::string launch_text(const Prediction& prediction) {
                (1 + little) * static_cast<double>(step.count());
     };
     std::string text;
-    if (fastest.cap && sweep.size() > 1 && !matters(sweep.back()) &&
+    if (!fastest.cap.is_none() && sweep.size() > 1 && !matters(sweep.back()) &&
         !matters(prediction.default_cap) &&
         !(prediction.configured && matters(*prediction.configured)) &&
         !all_within_plateau(prediction)) {
@@ -391,19 +390,20 @@ std::string link_ends_text(const LinkParameters& link, const std::vector<LinkEnd
     for (const LinkEnd& end : ends) {
         text += fmt::format("    at its {} end: {:.3f} ms per step", name_of(end.end),
                             to_ms(end.best.times.step()));
-        text += end.best.cap ? fmt::format(", best cap {}; with the advice above {:.3f} ms\n",
-                                           cap_text(end.best), to_ms(end.with_choice))
-                             : "\n";
+        text += end.best.cap.is_none()
+                    ? "\n"
+                    : fmt::format(", best cap {}; with the advice above {:.3f} ms\n",
+                                  cap_text(end.best), to_ms(end.with_choice));
         most = std::max(most, end.regret());
     }
     if (text.empty()) {
         return "";
     }
     text = fmt::format("  {} is a preset, a prior and no measurement:\n", link.preset) + text;
-    return ends.front().best.cap
-               ? text +
-                     fmt::format("    at its ends the advice costs at most {:.2f} %.\n", 100 * most)
-               : text;
+    return ends.front().best.cap.is_none()
+               ? text
+               : text + fmt::format("    at its ends the advice costs at most {:.2f} %.\n",
+                                    100 * most);
 }
 
 std::string provenance_text(const LinkParameters& link) {
@@ -430,9 +430,7 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
     if (sweep.size() <= most_telling_rows) {
         std::vector<std::size_t> all(sweep.size());
-        for (std::size_t i = 0; i < all.size(); ++i) {
-            all[i] = i;
-        }
+        std::iota(all.begin(), all.end(), 0);
         return all;
     }
     std::set<std::size_t> chosen{0, prediction.plateau_low, prediction.best,
@@ -455,16 +453,25 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
     return {chosen.begin(), chosen.end()};
 }
 
-std::string text_report(const Scenario& scenario, const Prediction& prediction) {
+std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& prediction) {
+    std::vector<std::string> notes = prediction.notes;
+    const std::vector<std::string> more = caveats(scenario);
+    notes.insert(notes.end(), more.begin(), more.end());
+    return notes;
+}
+
+std::string text_report(const Scenario& scenario, const Prediction& prediction,
+                        const std::vector<FrameworkSetting>& settings,
+                        const std::vector<LinkEnd>& link_ends) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = headline(scenario, prediction) + confidence_text(prediction) +
                        plateau_text(prediction) + binding_text(prediction) +
                        launch_text(prediction);
-    if (best.cap) {
-        text += table(prediction) + curve(prediction) + settings_text(prediction.settings);
+    if (!best.cap.is_none()) {
+        text += table(prediction) + curve(prediction) + settings_text(settings);
     }
-    text += provenance_text(scenario.link) + link_ends_text(scenario.link, prediction.link_ends);
-    for (const std::string& note : prediction.notes) {
+    text += provenance_text(scenario.link) + link_ends_text(scenario.link, link_ends);
+    for (const std::string& note : notes_of(scenario, prediction)) {
         text += fmt::format("  Note: {}.\n", note);
     }
     return text;

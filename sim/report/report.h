@@ -5,13 +5,21 @@
 #include <string>
 #include <vector>
 
+#include "sim/frameworks/framework.h"
+#include "sim/predict/link_ends.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-// The verdict, a table of the caps that tell something, a small curve, and what to type where.
-std::string text_report(const Scenario& scenario, const Prediction& prediction);
+// The verdict, a table of the caps that tell something, a small curve, and, where they were asked
+// for, what to type where and what the ends of a preset link would change.
+std::string text_report(const Scenario& scenario, const Prediction& prediction,
+                        const std::vector<FrameworkSetting>& settings = {},
+                        const std::vector<LinkEnd>& link_ends = {});
+
+// What to know beside the numbers: the prediction's notes, then the scenario's caveats.
+std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& prediction);
 
 // "25 MiB", "1 B"; "-" where the strategy has no cap.
 std::string bucket_cap_text(const std::optional<Bytes>& cap);

@@ -947,7 +947,7 @@ std::vector<std::string> caveats(const Scenario& scenario) {
                                         name_of(sync.strategy)));
         }
     };
-    note(sync.bucket_cap.has_value(), caps_matter, "bucket_cap_mib");
+    note(!sync.bucket_cap.is_default(), caps_matter, "bucket_cap_mib");
     note(sync.first_bucket.has_value(), caps_matter, "first_bucket_mib");
     note(!sync.bucket_cap_list.empty(), caps_matter, "bucket_cap_mib_list");
     note(sync.views, settings.copies_in, "views");

@@ -38,7 +38,7 @@ TEST_CASE("link show prints the time and the bus bandwidth of each size") {
         rows_of({shipped_link("gloo_compare_ddp.json"), "--ranks", "2", "--bytes", "1MiB,16MiB"});
     REQUIRE(rows.size() == 2);
     CHECK(rows[0]["bytes"] == 1 << 20);
-    // Of two ranks the bus bandwidth is bytes over time.
+    // With two ranks the bus bandwidth is bytes over time.
     const double time_us = rows[1]["time_us"];
     CHECK(rows[1]["bus_gb_per_s"].get<double>() == Approx((1 << 24) / time_us / 1e3));
     CHECK(show({shipped_link("gloo_compare_ddp.json"), "--ranks", "2"}).output.find("bus") !=

@@ -20,8 +20,6 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 using Json = nlohmann::json;
 
-const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
-
 Words measure(const std::string& file, const Words& options) {
     return Words{BUCKETWISE_BINARY, "measure", two_buckets, "-o", file} + options;
 }
@@ -277,7 +275,7 @@ class SmallDisk {
 TEST_CASE("a full disk ends the run with the file's name, and whole lines stay") {
     const SmallDisk disk("16k");
     if (!disk.is_mounted()) {
-        WARN("needs root: skipped");
+        WARN("skipped: needs root");
         return;
     }
     const std::string file = disk.file("measured.jsonl");

@@ -15,17 +15,17 @@
 namespace bucketwise {
 namespace {
 
-struct Outcome {
+struct Printed {
     int exit_code = -1;
     std::string output;
 };
 
 // Runs `bucketwise ARGUMENTS` in a shell; `redirect` chooses what is captured.
-Outcome run(const std::string& arguments, const std::string& redirect = "2>/dev/null") {
+Printed run_predict(const std::string& arguments, const std::string& redirect = "2>/dev/null") {
     const std::string command = std::string(BUCKETWISE_BINARY) + " " + arguments + " " + redirect;
     std::FILE* pipe = ::popen(command.c_str(), "r");
     REQUIRE(pipe != nullptr);
-    Outcome outcome;
+    Printed outcome;
     char block[4096];
     while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
         outcome.output.append(block, count);
@@ -40,8 +40,8 @@ std::string scenario(const std::string& name) {
 }
 
 TEST_CASE("predict answers for the smallest scenario as a hand computes it") {
-    const Outcome outcome =
-        run("predict " + scenario("two_buckets.json") + " --bucket-cap 25MiB --json -");
+    const Printed outcome =
+        run_predict("predict " + scenario("two_buckets.json") + " --bucket-cap 25MiB --json -");
     REQUIRE(outcome.exit_code == 0);
     const nlohmann::json json =
         nlohmann::json::parse(outcome.output);  // nothing else on standard output
@@ -57,8 +57,8 @@ TEST_CASE("predict answers for the smallest scenario as a hand computes it") {
 
 TEST_CASE("asked caps come back in rising order, one row each") {
     const nlohmann::json json =
-        nlohmann::json::parse(run("predict " + scenario("compare_ddp_async.json") +
-                                  " --bucket-cap 24MiB,12MiB,100MiB --json -")
+        nlohmann::json::parse(run_predict("predict " + scenario("compare_ddp_async.json") +
+                                          " --bucket-cap 24MiB,12MiB,100MiB --json -")
                                   .output);
     REQUIRE(json["sweep"].size() == 3);
     CHECK(json["sweep"][0]["bucket_cap_mib"] == 12.0);
@@ -68,7 +68,8 @@ TEST_CASE("asked caps come back in rising order, one row each") {
 
 TEST_CASE("the optimal plan comes with a bound and with what can be asked for", "[optimal]") {
     const std::string two = "predict " + scenario("two_buckets.json");
-    const nlohmann::json json = nlohmann::json::parse(run(two + " --plan optimal --json -").output);
+    const nlohmann::json json =
+        nlohmann::json::parse(run_predict(two + " --plan optimal --json -").output);
     const nlohmann::json& optimal = json["optimal"];
     // The 2 MiB are ready at 1 ms and take 2.197152, the 1 MiB at 3 ms and 1.148576 if alone, so it
     // starts at 3.197152 and ends 4.345728 ms into backward. Both together would start at 3 ms.
@@ -78,13 +79,13 @@ TEST_CASE("the optimal plan comes with a bound and with what can be asked for", 
     CHECK(optimal["bucket_bytes"] == nlohmann::json{2097152, 1048576});
     CHECK(optimal["gaps"][0]["plan"] == "default");
     CHECK(optimal["gaps"][0]["gap"] == 0.0);
-    CHECK(run(two + " --plan optimal").output.find("Optimal plan, proved: 5.346 ms") !=
+    CHECK(run_predict(two + " --plan optimal").output.find("Optimal plan, proved: 5.346 ms") !=
           std::string::npos);
     // Nothing changes unless asked for.
-    CHECK(!nlohmann::json::parse(run(two + " --json -").output).contains("optimal"));
+    CHECK(!nlohmann::json::parse(run_predict(two + " --json -").output).contains("optimal"));
     for (const char* wrong :
          {"--plan best", "--plan ''", "--plan", "--plan optimal --strategy none"}) {
-        const Outcome outcome = run(two + " " + wrong, "2>&1 >/dev/null");
+        const Printed outcome = run_predict(two + " " + wrong, "2>&1 >/dev/null");
         CHECK(outcome.exit_code == 2);
         CHECK(std::count(outcome.output.begin(), outcome.output.end(), '\n') == 1);
     }
@@ -93,12 +94,12 @@ TEST_CASE("the optimal plan comes with a bound and with what can be asked for", 
 TEST_CASE("the list of the optimal plan, typed into the scenario, gives its step", "[optimal]") {
     const std::string gpt2 = "predict " + scenario("gpt2_h200.json") + " --json - ";
     const nlohmann::json optimal =
-        nlohmann::json::parse(run(gpt2 + "--plan optimal").output)["optimal"];
+        nlohmann::json::parse(run_predict(gpt2 + "--plan optimal").output)["optimal"];
     REQUIRE(optimal["bucket_cap_mib_list"].is_array());
-    const nlohmann::json typed = nlohmann::json::parse(
-        run(gpt2 + "--set '/sync/bucket_cap_mib_list=" + optimal["bucket_cap_mib_list"].dump() +
-            "'")
-            .output);
+    const nlohmann::json typed =
+        nlohmann::json::parse(run_predict(gpt2 + "--set '/sync/bucket_cap_mib_list=" +
+                                          optimal["bucket_cap_mib_list"].dump() + "'")
+                                  .output);
     CHECK(typed["best"]["step_ms"] == optimal["step_ms"]);
     CHECK(typed["best"]["bucket_bytes"] == optimal["bucket_bytes"]);
 }
@@ -106,7 +107,8 @@ TEST_CASE("the list of the optimal plan, typed into the scenario, gives its step
 TEST_CASE("options change the scenario") {
     const std::string two = "predict " + scenario("two_buckets.json") + " --json - ";
     const auto step_ms = [&](const std::string& options) {
-        return nlohmann::json::parse(run(two + options).output)["best"]["step_ms"].get<double>();
+        return nlohmann::json::parse(run_predict(two + options).output)["best"]["step_ms"]
+            .get<double>();
     };
     // No communication: 4 ms. Naive: 4 + two all-reduces of 2.197152 and 1.148576 ms.
     CHECK(step_ms("--strategy none") == 4.0);
@@ -115,35 +117,37 @@ TEST_CASE("options change the scenario") {
     CHECK(step_ms("--strategy none --set /workload/forward_ms=2 --set /step/accumulation=2") ==
           10.0);
     const std::string link = scenario("links/gloo_compare_ddp.json");
-    CHECK(nlohmann::json::parse(run(two + "--link " + link).output)["link"] ==
+    CHECK(nlohmann::json::parse(run_predict(two + "--link " + link).output)["link"] ==
           "gloo of the compare_ddp table");
 }
 
 TEST_CASE("a list of caps is one plan, the same in text, JSON and trace") {
     const std::string command = "predict " + scenario("compare_ddp_core.json") +
                                 " --set '/sync/bucket_cap_mib_list=[1,1000]'";
-    const nlohmann::json json = nlohmann::json::parse(run(command + " --json -").output);
+    const nlohmann::json json = nlohmann::json::parse(run_predict(command + " --json -").output);
     CHECK(json["sweep"].size() == 1);
     CHECK(json["best"] == json["sweep"][0]);
     CHECK(json["default"]["step_ms"] < json["best"]["step_ms"]);
-    CHECK(run(command).output.find("with the caps of bucket_cap_mib_list") != std::string::npos);
-    const std::string trace = run(command + " --trace -").output;
+    CHECK(run_predict(command).output.find("with the caps of bucket_cap_mib_list") !=
+          std::string::npos);
+    const std::string trace = run_predict(command + " --trace -").output;
     CHECK(trace.find("all-reduce bucket 1 ") != std::string::npos);
     CHECK(trace.find("all-reduce bucket 2 ") == std::string::npos);
 }
 
 TEST_CASE("the default is the framework's, whatever caps the scenario sets") {
     const std::string command = "predict " + scenario("compare_ddp_core.json") + " --json - ";
-    const nlohmann::json plain = nlohmann::json::parse(run(command).output);
+    const nlohmann::json plain = nlohmann::json::parse(run_predict(command).output);
     for (const char* option : {"--set /sync/first_bucket_mib=500", "--set /sync/bucket_cap_mib=3",
                                "--set '/sync/bucket_cap_mib_list=[7]'"}) {
-        CHECK(nlohmann::json::parse(run(command + option).output)["default"] == plain["default"]);
+        CHECK(nlohmann::json::parse(run_predict(command + option).output)["default"] ==
+              plain["default"]);
     }
 }
 
 TEST_CASE("every cap in the table gives its own row when it is typed") {
     for (const char* name : {"compare_ddp_core.json", "cs336_xl.json", "gpt2_xl_32xh100.json"}) {
-        const std::string report = run("predict " + scenario(name)).output;
+        const std::string report = run_predict("predict " + scenario(name)).output;
         std::istringstream lines(report.substr(report.find("over best")));
         std::string line;
         std::getline(lines, line);
@@ -159,7 +163,7 @@ TEST_CASE("every cap in the table gives its own row when it is typed") {
                 continue;  // left out, not typed
             }
             const nlohmann::json row = nlohmann::json::parse(
-                run("predict " + scenario(name) + " --json - --bucket-cap " + number + unit)
+                run_predict("predict " + scenario(name) + " --json - --bucket-cap " + number + unit)
                     .output)["best"];
             INFO(name << ": " << line);
             CHECK(row["buckets"] == buckets);
@@ -174,7 +178,7 @@ TEST_CASE("a value in a link file can be set from the command line") {
     const std::string command =
         "predict " + scenario("gpt2_xl_32xh100.json") + " --json - --bucket-cap 25MiB ";
     const auto step_ms = [&](const std::string& options) {
-        return nlohmann::json::parse(run(command + options).output)["best"]["step_ms"]
+        return nlohmann::json::parse(run_predict(command + options).output)["best"]["step_ms"]
             .get<double>();
     };
     CHECK(step_ms("--set /cluster/link/launch_us=5000") > step_ms(""));
@@ -186,9 +190,9 @@ TEST_CASE("a value in a link file can be set from the command line") {
 TEST_CASE("many micro-steps take no more time to predict than a few") {
     const std::string command =
         "predict " + scenario("cs336_xl.json") + " --json - --bucket-cap 25MiB";
-    const nlohmann::json one = nlohmann::json::parse(run(command).output)["best"];
-    const nlohmann::json many =
-        nlohmann::json::parse(run(command + " --set /step/accumulation=10000").output)["best"];
+    const nlohmann::json one = nlohmann::json::parse(run_predict(command).output)["best"];
+    const nlohmann::json many = nlohmann::json::parse(
+        run_predict(command + " --set /step/accumulation=10000").output)["best"];
     // The shipped totals are measured, so nothing but the last micro-step communicates or is
     // launch-bound.
     CHECK(many["forward_ms"].get<double>() == Approx(10'000 * one["forward_ms"].get<double>()));
@@ -197,17 +201,17 @@ TEST_CASE("many micro-steps take no more time to predict than a few") {
 
 TEST_CASE("outputs never take the place of inputs or of each other") {
     const std::string two = scenario("two_buckets.json");
-    CHECK(run("predict " + two + " --json " + two).exit_code == 2);
-    CHECK(run("predict " + two + " --link " + two + " --trace " + two).exit_code == 2);
-    CHECK(run("predict " + two +
-              " --json /tmp/bucketwise_same.json --trace /tmp/../tmp/bucketwise_same.json")
+    CHECK(run_predict("predict " + two + " --json " + two).exit_code == 2);
+    CHECK(run_predict("predict " + two + " --link " + two + " --trace " + two).exit_code == 2);
+    CHECK(run_predict("predict " + two +
+                      " --json /tmp/bucketwise_same.json --trace /tmp/../tmp/bucketwise_same.json")
               .exit_code == 2);
-    CHECK(run("predict " + two + " --json /dev/null --trace /dev/null").exit_code == 0);
+    CHECK(run_predict("predict " + two + " --json /dev/null --trace /dev/null").exit_code == 0);
 }
 
 TEST_CASE("the same command prints the same bytes") {
     const std::string command = "predict " + scenario("compare_ddp_core.json") + " --json -";
-    CHECK(run(command).output == run(command).output);
+    CHECK(run_predict(command).output == run_predict(command).output);
 }
 
 TEST_CASE(
@@ -228,26 +232,27 @@ TEST_CASE(
                  " --trace - --set /step/accumulation=10000 --set /workload/gradients/x=1",
              "predict " + two + " --json"}) {
         INFO(arguments);
-        const Outcome errors = run(arguments, "2>&1 >/dev/null");
+        const Printed errors = run_predict(arguments, "2>&1 >/dev/null");
         CHECK(errors.exit_code == 2);
         CHECK(errors.output.rfind("bucketwise: ", 0) == 0);
         CHECK(std::count(errors.output.begin(), errors.output.end(), '\n') == 1);
-        CHECK(run(arguments).output.empty());
+        CHECK(run_predict(arguments).output.empty());
     }
 }
 
 TEST_CASE("what cannot be written ends with 1 and leaves what was there") {
-    const Outcome outcome =
-        run("predict " + scenario("two_buckets.json") + " --json /no/such/folder/out.json",
-            "2>&1 >/dev/null");
+    const Printed outcome =
+        run_predict("predict " + scenario("two_buckets.json") + " --json /no/such/folder/out.json",
+                    "2>&1 >/dev/null");
     CHECK(outcome.exit_code == 1);
     CHECK(outcome.output.find("bucketwise: /no/such/folder/out.json: cannot write") == 0);
-    CHECK(run("predict " + scenario("two_buckets.json"), "2>/dev/null >/dev/full").exit_code == 1);
+    CHECK(run_predict("predict " + scenario("two_buckets.json"), "2>/dev/null >/dev/full")
+              .exit_code == 1);
 }
 
 TEST_CASE("help and version go to standard output") {
     for (const char* arguments : {"--help", "predict --help", "--version"}) {
-        const Outcome outcome = run(arguments);
+        const Printed outcome = run_predict(arguments);
         CHECK(outcome.exit_code == 0);
         CHECK_FALSE(outcome.output.empty());
     }

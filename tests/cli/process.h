@@ -28,6 +28,9 @@
 
 namespace bucketwise {
 
+// The smallest scenario that ships.
+const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
+
 // Nothing in these tests takes as long, on a busy machine and under sanitizers: it hangs.
 constexpr std::chrono::seconds hang_limit{60};
 
@@ -123,7 +126,7 @@ inline std::vector<ProcessId> children_of(::pid_t process) {
     return children;
 }
 
-// Of a process that has been started with it.
+// What the process was started with, not what it has set since; empty: nothing.
 inline std::string variable_of(const ProcessId& process, const std::string& name) {
     const std::string text =
         '\0' + text_of_file("/proc/" + std::to_string(process.number) + "/environ");

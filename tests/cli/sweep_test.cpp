@@ -13,7 +13,6 @@
 namespace bucketwise {
 namespace {
 
-const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
 const std::string resnet50 = std::string(BUCKETWISE_SCENARIO_DIR) + "/resnet50_8xh100.json";
 
 Outcome sweep(const Words& more) {

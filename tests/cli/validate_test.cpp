@@ -12,8 +12,6 @@ namespace {
 using Catch::Matchers::Contains;
 using Json = nlohmann::json;
 
-const std::string two_buckets = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
-
 Words bucketwise_words(const std::string& command, const Words& words) {
     return Words{BUCKETWISE_BINARY, command} + words;
 }

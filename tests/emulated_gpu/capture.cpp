@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tests/emulated_gpu/errors.h"
-#include "tests/emulated_gpu/stream.h"
+#include "tests/emulated_gpu/stream_handle.h"
 
 namespace bucketwise::emulated {
 namespace {

@@ -18,7 +18,7 @@ struct CUevent_st {
 
     int device;
     bool timing;
-    // Of the most recent record; null where there was none.
+    // When the most recent record is done; null where there was none.
     bucketwise::emulated::Completion* latest = nullptr;
     // Where that record was captured; then latest is null.
     bucketwise::emulated::Capture* capture = nullptr;

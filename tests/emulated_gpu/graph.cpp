@@ -22,8 +22,8 @@ struct CUgraph_st {
 // Under issuing(), but for the workers.
 struct CUgraphExec_st {
     const bucketwise::emulated::GraphBody* body;
-    // Of all lanes but the first, which runs on the stream of the launch: lanes that ran one after
-    // the other would hide that an event is missing between them.
+    // One for each lane but the first, which runs on the stream of the launch: lanes that ran one
+    // after the other would hide that an event is missing between them.
     std::deque<bucketwise::emulated::Worker> workers;
     const bucketwise::emulated::Completion* previous_end = nullptr;
 

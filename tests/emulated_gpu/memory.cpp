@@ -202,7 +202,7 @@ class Memory {
         return owner != devices_.end() ? owner->second.bytes : 0;
     }
 
-    // Of what begins there; none if nothing does.
+    // The device of the allocation that begins there; none if none does.
     [[nodiscard]] std::optional<int> device_of(const void* pointer) const {
         const std::shared_lock lock(mutex_);
         for (const auto& [device, owner] : devices_) {

@@ -16,10 +16,6 @@ namespace {
 constexpr int least_priority = 0;
 constexpr int greatest_priority = -5;
 
-bool is_default(cudaStream_t stream) {
-    return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-}
-
 cudaError_t issue_locked(cudaStream_t stream, std::function<void()> work) {
     if (const cudaError_t error = check_stream(stream); error != cudaSuccess) {
         return error;
@@ -32,23 +28,6 @@ cudaError_t issue_locked(cudaStream_t stream, std::function<void()> work) {
 }
 
 }  // namespace
-
-std::mutex& issuing() {
-    static auto& only = *new std::mutex;
-    return only;
-}
-
-Handles<CUstream_st>& streams() {
-    static auto& all = *new Handles<CUstream_st>;
-    return all;
-}
-
-cudaError_t check_stream(cudaStream_t stream) {
-    if (is_default(stream)) {
-        return cudaErrorInvalidValue;
-    }
-    return streams().is_live(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle;
-}
 
 cudaError_t issue(cudaStream_t stream, std::function<void()> work) {
     const std::lock_guard lock(issuing());

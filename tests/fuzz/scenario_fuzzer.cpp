@@ -74,17 +74,18 @@ void predict_and_report(const Scenario& scenario) {
     if (has_cap(scenario.sync) && input.workload.gradients.size() > most_gradients_for_every_plan) {
         caps = {Bytes{1}, Bytes{bytes_per_mib}, default_bucket_cap};
     }
-    Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
-    prediction.notes = caveats(scenario);
-    if (prediction.fastest().cap &&
+    const Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
+    std::vector<FrameworkSetting> settings;
+    std::vector<LinkEnd> ends;
+    if (!prediction.fastest().cap.is_none() &&
         input.workload.gradients.size() <= most_gradients_for_every_plan) {
-        prediction.settings = framework_settings(input, scenario.sync, prediction);
+        settings = framework_settings(input, scenario.sync, prediction);
     }
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        prediction.link_ends = link_ends(input, scenario.sync, caps, *preset, prediction);
+        ends = link_ends(input, scenario.sync, caps, *preset, prediction);
     }
-    static_cast<void>(text_report(scenario, prediction));
-    static_cast<void>(to_json(scenario, prediction).dump());
+    static_cast<void>(text_report(scenario, prediction, settings, ends));
+    static_cast<void>(to_json(scenario, prediction, settings, ends).dump());
     if (input.variation && steps_vary(*input.variation)) {
         constexpr std::int64_t draws = 5;
         static_cast<void>(text_of(percentile_table(input, scenario.sync, prediction, draws)));

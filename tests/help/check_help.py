@@ -218,7 +218,7 @@ def needs_more(example, words):
 
 
 def nccl_tests_log(ranks):
-    """Of a nccl-tests that prints neither hosts nor ranks; busbw is algbw 2(p-1)/p."""
+    """As from a nccl-tests that prints neither hosts nor ranks; busbw is algbw 2(p-1)/p."""
     text = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
     for size, us in ((1024, 20.0), (1 << 20, 40.0), (1 << 26, 700.0)):
         algorithm = size / us / 1e3

@@ -51,6 +51,8 @@ def check_files(prefix, root, program):
             if file.is_file() and "__pycache__" not in file.parts:
                 installed = prefix / "share" / "bucketwise" / file.relative_to(root)
                 check(installed.is_file() and installed.read_bytes() == file.read_bytes(), f"{installed}: missing or other")
+    for file in (root / "docs").rglob("*.md"):
+        check((prefix / "share" / "doc" / "bucketwise" / file.relative_to(root)).is_file(), f"{file}: not installed")
     for file in (root / "sim").rglob("*.h"):
         check((prefix / "include" / "bucketwise" / file.relative_to(root)).is_file(), f"{file}: not installed")
     check(not list(prefix.rglob("*.cpp")), "sources are installed")

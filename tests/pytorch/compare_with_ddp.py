@@ -110,7 +110,7 @@ class Rank:
         return torch.nn.functional.cross_entropy(model(self.inputs), self.targets)
 
     def backward_ms(self, model):
-        """Of the slowest rank, all starting at once."""
+        """The slowest rank's time, all starting at once."""
         loss = self.loss(model)
         dist.barrier()
         begin = time.perf_counter()

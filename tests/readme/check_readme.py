@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Runs every command that README.md and scenarios/seeds.md show and compares what it prints.
+"""Runs every command that the documents show and compares what it prints.
 
 usage: check_readme.py BUCKETWISE REPOSITORY
 
-A command is a line "$ ..." in a ```console block; the lines up to the next command are its exact output, a line
-"..." standing for any number of lines. `bucketwise` is the given binary. A block whose first command is a script of
-the repository (./demo.sh, ./test.sh) is only checked for the script's existence: the tests are run by one of them.
+The documents are README.md, all of docs/, and scenarios/seeds.md. A command is a line "$ ..." in a ```console block,
+with the lines after it for as long as they end in a backslash. The lines up to the next command are its exact output,
+a line "..." standing for any number of lines. `bucketwise` is the given binary. A script of the repository (./demo.sh,
+./test.sh) is only checked for its existence: the tests are run by one of them.
+
+README.md stays short, prose within 110 columns, and links between the repository's Markdown files lead somewhere.
+First the check shows itself that it finds what is wrong in documents made for it.
 """
 
 import os
@@ -15,7 +19,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-DOCUMENTS = ("README.md", "scenarios/seeds.md")
+COLUMNS = 110
+README_LINES = 150
+FEWEST_COMMANDS = 20  # as many as there were when the README was one page
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def documents(repository):
+    return [repository / "README.md", *sorted((repository / "docs").rglob("*.md")), repository / "scenarios/seeds.md"]
+
+
+# --- commands and what they print ---------------------------------------------------------------------------
 
 
 def console_blocks(text):
@@ -25,11 +39,15 @@ def console_blocks(text):
 def commands_of(block):
     """Pairs of a command and the lines it must print."""
     pairs = []
+    continues = False
     for line in block.splitlines():
-        if line.startswith("$ "):
+        if continues:
+            pairs[-1] = (f"{pairs[-1][0]}\n{line}", [])
+        elif line.startswith("$ "):
             pairs.append((line[2:], []))
         elif pairs:
             pairs[-1][1].append(line.rstrip())
+        continues = line.endswith("\\") and not (pairs and pairs[-1][1])
     return pairs
 
 
@@ -41,7 +59,8 @@ def matches(expected, actual):
     return bool(actual) and expected[0] == actual[0] and matches(expected[1:], actual[1:])
 
 
-def check(command, expected, binary, repository, folder):
+def check(command, expected, repository, folder):
+    """What is wrong, or None. `folder` comes first on PATH."""
     if command.startswith("./"):
         script = repository / command.split()[0]
         return None if os.access(script, os.X_OK) else f"{script} is not a script that can be run"
@@ -61,21 +80,126 @@ def check(command, expected, binary, repository, folder):
     return None
 
 
+def command_complaints(text, repository, folder):
+    """A complaint, or None, for each command of a document."""
+    for block in console_blocks(text):
+        for command, expected in commands_of(block):
+            complaint = check(command, expected, repository, folder)
+            yield f"$ {command}\n{complaint}\n" if complaint else None
+
+
+# --- lines and links ----------------------------------------------------------------------------------------
+
+
+def line_complaints(text):
+    """Prose that is too wide. Printed lines and rows of tables cannot be broken."""
+    without_output = FENCED.sub(lambda match: "\n" * match.group().count("\n"), text)
+    for number, line in enumerate(without_output.splitlines(), 1):
+        if len(line) > COLUMNS and not line.startswith("|"):
+            yield f"line {number}: expected at most {COLUMNS} columns, got {len(line)}"
+
+
+def readme_complaints(text):
+    lines = text.splitlines()
+    if len(lines) > README_LINES:
+        yield f"expected at most {README_LINES} lines, got {len(lines)}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > COLUMNS:
+            yield f"line {number}: expected at most {COLUMNS} columns, got {len(line)}"
+
+
+def anchors_of(text):
+    """What GitHub makes of headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def link_complaints(document, text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = document.parent / path if path else document
+        if path and not file.exists():
+            yield f"{target}: no such file"
+        elif anchor and anchor not in anchors_of(text if file == document else file.read_text()):
+            yield f"{target}: no such heading"
+
+
+def markdown_files(repository):
+    """All but what lies in build folders, and the reports that the program wrote."""
+    return [file for file in sorted(repository.rglob("*.md"))
+            if file.relative_to(repository).parts[0] != "build" and file.name != "report.md"]
+
+
+# --- the check of the check ---------------------------------------------------------------------------------
+
+# A console block and whether it must be complained about.
+BLOCKS = [
+    ("$ echo one; echo two\none\ntwo\n", False),
+    ("$ echo one; echo two\none\n", True),
+    ("$ echo one; echo two\none\ntwo\nthree\n", True),
+    ("$ echo one; echo two\ntwo\none\n", True),
+    ("$ echo one; echo two\none\ntwp\n", True),
+    ("$ seq 9\n1\n...\n9\n", False),
+    ("$ seq 9\n1\n...\n10\n", True),
+    ("$ seq 9\n...\n3\n", True),
+    ("$ seq 9\n...\n", False),
+    ("$ echo one \\\n    two\none two\n", False),
+    ("$ echo one \\\n    two\none\n", True),
+    ("$ echo 'one \\'\none \\\n", False),
+    ("$ echo '  one'\none\n", True),
+    ("$ true\n", False),
+    ("$ true\n\n", False),
+    ("$ echo one; false\none\n", True),
+    ("$ ./there.sh\n", False),
+    ("$ ./missing.sh\n", True),
+]
+
+
+def wrong_verdicts():
+    """Documents that the checks above judge wrongly."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "there.sh").touch(0o755)
+        (folder / "other.md").write_text("# A title, with `code`\n")
+        for block, wrong in BLOCKS:
+            found = list(command_complaints(f"# Title\n\n```console\n{block}```\n", folder, folder))
+            if len(found) != 1 or bool(found[0]) != wrong:
+                yield f"{block!r}: expected {'a' if wrong else 'no'} complaint, got {found}"
+        wide = "x" * (COLUMNS + 1)
+        for text, count in [(wide, 1), (wide[1:], 0), (f"```\n{wide}\n```\n{wide}", 1), (f"|{wide}|", 0)]:
+            if len(list(line_complaints(text))) != count:
+                yield f"lines of {text!r}: expected {count} complaints"
+        for text, count in [("x\n" * README_LINES, 0), ("x\n" * (README_LINES + 1), 1), (f"```\n{wide}\n```\n", 1)]:
+            if len(list(readme_complaints(text))) != count:
+                yield f"a README {text[:20]!r}...: expected {count} complaints"
+        for target, wrong in [("other.md", False), ("other.md#a-title-with-code", False), ("#here", False),
+                              ("https://x.org/y.md", False), ("nothing.md", True), ("other.md#here", True), ("#there", True)]:
+            if bool(list(link_complaints(folder / "a.md", f"# Here\n\n[text]({target})\n"))) != wrong:
+                yield f"a link to {target}: expected {'a' if wrong else 'no'} complaint"
+
+
 def main():
     binary, repository = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-    failures, count = 0, 0
+    complaints = [f"check_readme.py itself: {wrong}" for wrong in wrong_verdicts()]
+    count = 0
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bucketwise").symlink_to(binary)
-        for document in DOCUMENTS:
-            for block in console_blocks((repository / document).read_text()):
-                for command, expected in commands_of(block):
-                    count += 1
-                    complaint = check(command, expected, binary, repository, folder)
-                    if complaint:
-                        failures += 1
-                        print(f"{document}\n$ {command}\n{complaint}\n")
-    print(f"{count} commands, {failures} failures")
-    return 1 if failures or count < 3 else 0
+        for document in documents(repository):
+            for complaint in command_complaints(document.read_text(), repository, folder):
+                count += 1
+                if complaint:
+                    complaints.append(f"{document.relative_to(repository)}\n{complaint}")
+    if count < FEWEST_COMMANDS:
+        complaints.append(f"expected at least {FEWEST_COMMANDS} commands, got {count}")
+    complaints += [f"README.md: {complaint}" for complaint in readme_complaints((repository / "README.md").read_text())]
+    for file in markdown_files(repository):
+        text = file.read_text()
+        complaints += [f"{file.relative_to(repository)}: {complaint}"
+                       for complaint in [*line_complaints(text), *link_complaints(file, text)]]
+    print("\n".join(complaints + [f"{count} commands, {len(complaints)} failures"]))
+    return 1 if complaints else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Scenario files, link files, their JSON Schemas, the parser and scenarios/README.md agree.
 
-usage: check_schemas.py path/to/bucketwise repo_root
+usage: check_schemas.py path/to/bucketwise path/to/bucketwise_run_commands repo_root
 
 The parser is asked, not read: each value of a few full documents is spoilt in turn, and what the
-error message then expects is compared with the schema.
+error message then expects is compared with the schema. That takes some thousand commands, which one process runs; the
+program itself is started for some of them, and must say the same.
 """
 import copy
 import json
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from pathlib import Path
 
@@ -153,10 +155,13 @@ class Schemas:
     def __init__(self, folder):
         self.roots = {name: json.loads((folder / name).read_text())
                       for name in ("scenario.schema.json", "link.schema.json")}
+        # Each remembers the references that it has followed.
+        self.resolvers = {name: jsonschema.RefResolver(name, schema, store=self.roots)
+                          for name, schema in self.roots.items()}
 
     def validator(self, root, node=None):
-        resolver = jsonschema.RefResolver(root, self.roots[root], store=self.roots)
-        return jsonschema.Draft202012Validator(self.roots[root] if node is None else node, resolver=resolver)
+        return jsonschema.Draft202012Validator(self.roots[root] if node is None else node,
+                                               resolver=self.resolvers[root])
 
     def accepts(self, root, instance, node=None):
         return self.validator(root, node).is_valid(instance)
@@ -201,22 +206,56 @@ class Schemas:
 
 
 class Binary:
-    def __init__(self, path, folder):
-        self.path = path
-        self.file = folder / "scenario.json"
+    """`bucketwise predict`, of many documents in one process."""
 
-    def predict(self, file, *options):
-        return subprocess.run([self.path, "predict", str(file), *options], capture_output=True, timeout=60,
+    def __init__(self, path, runner, folder):
+        self.path = path
+        self.runner = subprocess.Popen([runner], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.file = folder / "scenario.json"
+        self.documents = 0
+        self.starts = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.runner.stdin.close()
+        self.runner.wait()
+        self.runner.stdout.close()
+
+    def started(self, command):
+        self.starts += 1
+        return subprocess.run([self.path, *command], capture_output=True, timeout=60,
                               encoding="utf-8", errors="backslashreplace")
 
-    def read(self, document):
+    def predict(self, file, *options, start_too=False):
+        self.documents += 1
+        command = ["predict", str(file), *options]
+        hangs = threading.Timer(60, self.runner.kill)
+        hangs.start()
+        self.runner.stdin.write(json.dumps(command).encode() + b"\n")
+        self.runner.stdin.flush()
+        numbers = self.runner.stdout.readline().split()
+        hangs.cancel()
+        if not numbers:
+            sys.exit(f"check_schemas: {command}: died or hung on {Path(file).read_bytes()[:2000]}")
+        exit_code, *sizes = map(int, numbers)
+        texts = [self.runner.stdout.read(size).decode("utf-8", "backslashreplace") for size in sizes]
+        run = subprocess.CompletedProcess(command, exit_code, *texts)
+        if start_too:
+            alone = self.started(command)
+            if (alone.returncode, alone.stdout, alone.stderr) != (run.returncode, run.stdout, run.stderr):
+                fail(f"{command}: started, the program says {alone}, as one of many {run}")
+        return run
+
+    def read(self, document, start_too=False):
         """Runs on a document, a few caps only: what matters is whether it is accepted."""
         self.file.write_text(document if isinstance(document, str) else json.dumps(document))
-        return self.predict(self.file)
+        return self.predict(self.file, start_too=start_too)
 
-    def refusal(self, document, what, place=""):
+    def refusal(self, document, what, place="", start_too=False):
         """The message that refuses the document, or None; a refusal must look like one."""
-        return self.check_refusal(self.read(document), what, self.file, place)
+        return self.check_refusal(self.read(document, start_too), what, self.file, place)
 
     def check_refusal(self, run, what, file, place=""):
         if run.returncode == 0:
@@ -281,7 +320,7 @@ def every_document_is_accepted(schemas, binary):
         for error in schemas.validator("scenario.schema.json").iter_errors(document):
             reason = jsonschema.exceptions.best_match([error])
             fail(f"document {name}: the schema refuses {as_pointer(reason.absolute_path)}: {reason.message}")
-        if (message := binary.refusal(document, f"document {name}")) is not None:
+        if (message := binary.refusal(document, f"document {name}", start_too=True)) is not None:
             fail(f"document {name}: {message}")
 
 
@@ -444,7 +483,7 @@ def invalid_values():
 
 
 def invalid_groups():
-    """Of interference by thread blocks; beside a link with ctas."""
+    """The same for interference by thread blocks, beside a link with ctas."""
     one = {"compute_slowdown": 1, "communication_slowdown": 1}
     yield "/cluster/link/interference", [{**one, "ctas": 4}, one], True
     yield "/cluster/link/interference", [{**one, "ctas": 4}] * 2, False
@@ -489,31 +528,31 @@ def damaged_files_are_refused(binary, folder):
                "deep nesting": "[" * 100_000, "invalid UTF-8": text.replace("two", "two\udcff")}
     for what, content in damaged.items():
         binary.file.write_bytes(content.encode("utf-8", "surrogateescape"))
-        if binary.check_refusal(binary.predict(binary.file), what, binary.file) is None:
+        if binary.check_refusal(binary.predict(binary.file, start_too=True), what, binary.file) is None:
             fail(f"{what}: the parser accepts it")
     cycle = {"name": "c", "algorithm": "hierarchical", "intra": "b.json", "inter": SLOW}
     (folder / "a.json").write_text(json.dumps(cycle))
     (folder / "b.json").write_text(json.dumps({**cycle, "intra": "a.json"}))
     on_nodes = replaced(replaced(MINIMAL, ("cluster", "ranks_per_node"), 2), ("cluster", "link"), "a.json")
-    if "cycle" not in (binary.check_refusal(binary.read(on_nodes), "a link cycle", folder / "b.json", "/intra") or ""):
+    if "cycle" not in (binary.check_refusal(binary.read(on_nodes, start_too=True), "a link cycle", folder / "b.json", "/intra") or ""):
         fail("a link cycle: the message does not call it one")
     (folder / "c.json").write_text(json.dumps(SLOW)[:-1])
     to_damaged = replaced(MINIMAL, ("cluster", "link"), "c.json")
-    if binary.check_refusal(binary.read(to_damaged), "a truncated link file", folder / "c.json") is None:
+    if binary.check_refusal(binary.read(to_damaged, start_too=True), "a truncated link file", folder / "c.json") is None:
         fail("a truncated link file: the parser accepts it")
     return f"{len(damaged) + 2} damaged files"
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
-    root = Path(sys.argv[2]).resolve()
+    program, runner = (str(Path(name).resolve()) for name in sys.argv[1:3])
+    root = Path(sys.argv[3]).resolve()
     schemas = Schemas(root / "scenarios")
     for schema in schemas.roots.values():
         jsonschema.Draft202012Validator.check_schema(schema)
     readme = (root / "scenarios" / "README.md").read_text()
-    with tempfile.TemporaryDirectory() as folder:
-        binary = Binary(str(Path(sys.argv[1]).resolve()), Path(folder))
+    with tempfile.TemporaryDirectory() as folder, Binary(program, runner, Path(folder)) as binary:
         complete_operations(binary)
         every_document_is_accepted(schemas, binary)
         if failures:
@@ -522,6 +561,7 @@ def main():
         done = [shipped_files_are_valid_and_accepted(schemas, binary, root), keys_agree(schemas, binary, readme),
                 enums_and_ranges_agree(schemas, binary, readme), required_keys_agree(schemas, binary),
                 invalid_values_are_refused(schemas, binary), damaged_files_are_refused(binary, Path(folder))]
+        done.append(f"{binary.documents} documents in all, {binary.starts} of them by starting the program")
     if failures:
         sys.exit(f"check_schemas: {len(failures)} failures")
     print(f"checked {'; '.join(done)}")

@@ -13,7 +13,7 @@
 
 namespace bucketwise {
 
-// Of one rank. Not thread-safe.
+// One rank's end of it. Not thread-safe.
 class GlooGroup {
   public:
     // `context` is connected to all others; null if there is only one rank.

@@ -6,7 +6,7 @@
 
 namespace bucketwise {
 
-// Of a block that sums over rows: so many channels wide, so many threads down each of them.
+// A block that sums over rows is so many channels wide, with so many threads down each of them.
 constexpr int sum_block_channels = 32;
 constexpr int sum_block_rows = 8;
 

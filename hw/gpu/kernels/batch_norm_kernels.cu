@@ -1,30 +1,15 @@
 #include "hw/gpu/kernels/batch_norm_kernels.h"
 
-#include <algorithm>
-
 #include "hw/gpu/kernels/batch_norm_bodies.h"
-#include "hw/gpu/runtime/gpu_check.h"
+#include "hw/gpu/kernels/launch.h"
 
 namespace bucketwise {
 namespace {
 
-constexpr int block_threads = 256;
 constexpr std::int64_t most_blocks_of_rows = 1024;
-
-void check_launch(const char* kernel) {
-    check_gpu(cudaGetLastError(), kernel);
-}
-
-unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
-    return static_cast<unsigned>((items + per_block - 1) / per_block);
-}
 
 unsigned blocks_of_channels(const BatchShape& shape) {
     return blocks_for(shape.channels, sum_block_channels);
-}
-
-__device__ std::int64_t global_thread() {
-    return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
 // Blocks stand side by side over the channels and, where there are several down, share the rows.
@@ -121,10 +106,9 @@ __global__ void input_gradients_kernel(const float* dy, const float* x, BatchSha
 
 const dim3 sum_block(sum_block_channels, sum_block_rows);
 
-// Of passes that write every element.
+// The blocks of a pass that writes every element.
 dim3 element_grid(const BatchShape& shape) {
-    const unsigned down = blocks_for(std::max<std::int64_t>(shape.rows, 1), sum_block_rows);
-    return {blocks_of_channels(shape), std::min<unsigned>(down, most_blocks_of_rows)};
+    return {blocks_of_channels(shape), blocks_for(shape.rows, sum_block_rows, most_blocks_of_rows)};
 }
 
 }  // namespace

@@ -1,40 +1,16 @@
 #include "hw/gpu/kernels/kernels.h"
 
-#include <algorithm>
-
 #include "hw/gpu/kernels/kernel_bodies.h"
 #include "hw/gpu/kernels/kernel_types.h"
-#include "hw/gpu/runtime/gpu_check.h"
+#include "hw/gpu/kernels/launch.h"
 
 namespace bucketwise {
 namespace {
 
 constexpr int warp_threads = 32;
-constexpr int block_threads = 256;
-// Of kernels whose warps take a chunk each: small blocks are shared out more evenly.
+// For kernels whose warps take a chunk each: small blocks are shared out more evenly.
 constexpr int chunk_block_threads = 128;
 constexpr int chunk_block_warps = chunk_block_threads / warp_threads;
-// Of kernels whose threads go over their data in strides: several blocks for every multiprocessor
-// there is on any GPU.
-constexpr std::int64_t most_blocks = 132 * 16;
-
-// Of one block per so many items, at least one.
-unsigned blocks_for(std::int64_t items, std::int64_t per_block, std::int64_t most) {
-    return static_cast<unsigned>(
-        std::clamp<std::int64_t>((items + per_block - 1) / per_block, 1, most));
-}
-
-void check_launch(const char* kernel) {
-    check_gpu(cudaGetLastError(), kernel);
-}
-
-__device__ std::int64_t global_thread() {
-    return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-__device__ std::int64_t all_threads() {
-    return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
 
 __device__ std::int64_t global_warp() {
     return global_thread() / warp_threads;
@@ -145,7 +121,7 @@ void launch_chunks(cudaStream_t stream, const Chunk* chunks, std::int64_t count,
     }
     with_element_type(to_dtype, [&](auto to) {
         with_element_type(from_dtype, [&](auto from) {
-            const unsigned blocks = blocks_for(count, chunk_block_warps, INT32_MAX);
+            const unsigned blocks = blocks_for(count, chunk_block_warps);
             pack_kernel<direction, decltype(to), decltype(from)>
                 <<<blocks, chunk_block_threads, 0, stream>>>(chunks, count, factor);
         });
@@ -176,8 +152,7 @@ void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from
         with_element_type(from_dtype, [&](auto from_element) {
             using To = decltype(to_element);
             using From = decltype(from_element);
-            const unsigned blocks =
-                blocks_for(count, chunk_elements * chunk_block_warps, INT32_MAX);
+            const unsigned blocks = blocks_for(count, chunk_elements * chunk_block_warps);
             copy_kernel<To, From><<<blocks, chunk_block_threads, 0, stream>>>(
                 static_cast<To*>(to), static_cast<const From*>(from), count, factor);
         });
@@ -192,8 +167,8 @@ void launch_outer_product(cudaStream_t stream, void* to, DType dtype, std::int64
     }
     with_element_type(dtype, [&](auto element) {
         using T = decltype(element);
-        outer_product_kernel<<<blocks_for(count, block_threads, most_blocks), block_threads, 0,
-                               stream>>>(static_cast<T*>(to), count, product, accumulate);
+        outer_product_kernel<<<striding_blocks(count, block_threads), block_threads, 0, stream>>>(
+            static_cast<T*>(to), count, product, accumulate);
     });
     check_launch("outer_product_kernel");
 }
@@ -205,7 +180,7 @@ void launch_element_wise(cudaStream_t stream, void* y, const void* x, DType dtyp
     }
     with_element_type(dtype, [&](auto element) {
         using T = decltype(element);
-        element_wise_kernel<<<blocks_for(count, block_threads * step_of<T, T>(), most_blocks),
+        element_wise_kernel<<<striding_blocks(count, block_threads * step_of<T, T>()),
                               block_threads, 0, stream>>>(static_cast<T*>(y),
                                                           static_cast<const T*>(x), count);
     });
@@ -224,7 +199,7 @@ void launch_optimizer(cudaStream_t stream, const Chunk* chunks, std::int64_t cou
     }
     with_element_type(gradient_dtype, [&](auto element) {
         optimizer_kernel<decltype(element)>
-            <<<blocks_for(count, chunk_block_warps, INT32_MAX), chunk_block_threads, 0, stream>>>(
+            <<<blocks_for(count, chunk_block_warps), chunk_block_threads, 0, stream>>>(
                 chunks, count, optimizer, state);
     });
     check_launch("optimizer_kernel");
@@ -237,7 +212,7 @@ void launch_check(cudaStream_t stream, const Chunk* chunks, std::int64_t count, 
     }
     with_element_type(dtype, [&](auto element) {
         check_kernel<decltype(element)>
-            <<<blocks_for(count, chunk_block_warps, INT32_MAX), chunk_block_threads, 0, stream>>>(
+            <<<blocks_for(count, chunk_block_warps), chunk_block_threads, 0, stream>>>(
                 chunks, count, expected, results);
     });
     check_launch("check_kernel");

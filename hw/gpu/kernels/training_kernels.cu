@@ -1,32 +1,13 @@
 #include "hw/gpu/kernels/training_kernels.h"
 
-#include <algorithm>
-
-#include "hw/gpu/runtime/gpu_check.h"
+#include "hw/gpu/kernels/launch.h"
 
 namespace bucketwise {
 namespace {
 
-constexpr int block_threads = 256;
-// Of kernels whose threads take whole rows or columns: there are few, so small blocks reach more
+// For kernels whose threads take whole rows or columns: there are few, so small blocks reach more
 // multiprocessors.
 constexpr int row_block_threads = 32;
-// Several blocks for every multiprocessor there is on any GPU; threads go over their data in
-// strides.
-constexpr std::int64_t most_blocks = 132 * 16;
-
-unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
-    return static_cast<unsigned>(
-        std::clamp<std::int64_t>((items + per_block - 1) / per_block, 1, most_blocks));
-}
-
-__device__ std::int64_t global_thread() {
-    return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-__device__ std::int64_t all_threads() {
-    return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
 
 __global__ void gather_kernel(GatherCall call) {
     gather_share(call, global_thread(), all_threads());
@@ -58,15 +39,11 @@ __global__ void sgd_kernel(SgdCall call) {
     sgd_share(call, global_thread(), all_threads());
 }
 
-void check_launch(const char* kernel) {
-    check_gpu(cudaGetLastError(), kernel);
-}
-
 }  // namespace
 
 void launch_gather(cudaStream_t stream, const GatherCall& call) {
     if (call.rows > 0) {
-        gather_kernel<<<blocks_for(call.rows * call.width, block_threads), block_threads, 0,
+        gather_kernel<<<striding_blocks(call.rows * call.width, block_threads), block_threads, 0,
                         stream>>>(call);
         check_launch("gather_kernel");
     }
@@ -75,15 +52,15 @@ void launch_gather(cudaStream_t stream, const GatherCall& call) {
 void launch_add_bias(cudaStream_t stream, float* x, const float* bias, std::int64_t rows,
                      std::int64_t columns) {
     if (rows > 0) {
-        add_bias_kernel<<<blocks_for(rows * columns, block_threads), block_threads, 0, stream>>>(
-            x, bias, rows, columns);
+        add_bias_kernel<<<striding_blocks(rows * columns, block_threads), block_threads, 0,
+                          stream>>>(x, bias, rows, columns);
         check_launch("add_bias_kernel");
     }
 }
 
 void launch_relu(cudaStream_t stream, float* x, std::int64_t count) {
     if (count > 0) {
-        relu_kernel<<<blocks_for(count, block_threads), block_threads, 0, stream>>>(x, count);
+        relu_kernel<<<striding_blocks(count, block_threads), block_threads, 0, stream>>>(x, count);
         check_launch("relu_kernel");
     }
 }
@@ -91,7 +68,7 @@ void launch_relu(cudaStream_t stream, float* x, std::int64_t count) {
 void launch_relu_gradient(cudaStream_t stream, float* gradient, const float* activation,
                           std::int64_t count) {
     if (count > 0) {
-        relu_gradient_kernel<<<blocks_for(count, block_threads), block_threads, 0, stream>>>(
+        relu_gradient_kernel<<<striding_blocks(count, block_threads), block_threads, 0, stream>>>(
             gradient, activation, count);
         check_launch("relu_gradient_kernel");
     }
@@ -99,14 +76,14 @@ void launch_relu_gradient(cudaStream_t stream, float* gradient, const float* act
 
 void launch_column_sums(cudaStream_t stream, float* sums, const float* x, std::int64_t rows,
                         std::int64_t columns, bool accumulate) {
-    column_sums_kernel<<<blocks_for(columns, row_block_threads), row_block_threads, 0, stream>>>(
-        sums, x, rows, columns, accumulate);
+    column_sums_kernel<<<striding_blocks(columns, row_block_threads), row_block_threads, 0,
+                         stream>>>(sums, x, rows, columns, accumulate);
     check_launch("column_sums_kernel");
 }
 
 void launch_cross_entropy(cudaStream_t stream, const CrossEntropyCall& call) {
     if (call.rows > 0) {
-        cross_entropy_kernel<<<blocks_for(call.rows, row_block_threads), row_block_threads, 0,
+        cross_entropy_kernel<<<striding_blocks(call.rows, row_block_threads), row_block_threads, 0,
                                stream>>>(call);
         check_launch("cross_entropy_kernel");
     }
@@ -114,7 +91,7 @@ void launch_cross_entropy(cudaStream_t stream, const CrossEntropyCall& call) {
 
 void launch_sgd(cudaStream_t stream, const SgdCall& call) {
     if (call.count > 0) {
-        sgd_kernel<<<blocks_for(call.count, block_threads), block_threads, 0, stream>>>(call);
+        sgd_kernel<<<striding_blocks(call.count, block_threads), block_threads, 0, stream>>>(call);
         check_launch("sgd_kernel");
     }
 }

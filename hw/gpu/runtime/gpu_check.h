@@ -1,10 +1,9 @@
-// Return codes of CUDA, cuBLAS and NCCL as exceptions that name the call, its place and what the
-// library says. Who the rank is says whoever reports the exception.
+// Return codes of CUDA and cuBLAS as exceptions that name the call, its place and what the library
+// says. Who the rank is says whoever reports the exception.
 #pragma once
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 
 #include <stdexcept>
 #include <string>
@@ -29,9 +28,9 @@ class GpuError : public std::runtime_error {
 void check_gpu(cudaError_t result, const char* call, const CallPlace& place = CallPlace::current());
 void check_gpu(cublasStatus_t result, const char* call,
                const CallPlace& place = CallPlace::current());
-// NCCL reports a peer that is gone as a remote or system error: these throw PeerFailure.
-// `communicator` may be null.
-void check_gpu(ncclResult_t result, const char* call, ncclComm_t communicator,
-               const CallPlace& place = CallPlace::current());
+
+// Such an exception's text, of any library. `name` and `meaning`: of what it returned.
+std::string gpu_error_text(const char* call, const char* name, const char* meaning,
+                           const CallPlace& place);
 
 }  // namespace bucketwise

@@ -12,9 +12,10 @@
 
 namespace bucketwise {
 
-// Of this process, 0 <= GPU < gpus. A rank takes the GPU of its number on this machine. Where only
-// one is visible, that may be a launcher's doing (srun --gpus-per-task=1), so it is taken; whether
-// another rank has it too is seen later. Throws GpuError when there are too few.
+// Which of this process's GPUs, 0 <= GPU < gpus, is the rank's. A rank takes the GPU of its number
+// on this machine. Where only one is visible, that may be a launcher's doing (srun
+// --gpus-per-task=1), so it is taken; whether another rank has it too is seen later. Throws
+// GpuError when there are too few.
 int gpu_for(const RankIdentity& identity, int gpus, bool share_gpu);
 
 // How many there are for this process. Throws GpuError when there is none, or no driver.
@@ -23,7 +24,7 @@ int visible_gpus();
 // Such as "NVIDIA H200, 141 GB, 132 multiprocessors, compute capability 9.0, driver for CUDA 13.0".
 std::string describe_gpu(int gpu);
 
-// Of GPU number `gpu` of this process: a number, below 2^53, that is the same for all ranks of one
+// A number for GPU `gpu` of this process, below 2^53, that is the same for all ranks of one
 // physical GPU and differs between GPUs, also those of other machines. Throws GpuError.
 std::int64_t gpu_fingerprint(int gpu);
 

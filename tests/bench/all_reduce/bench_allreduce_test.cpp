@@ -22,17 +22,17 @@ namespace {
 using testing::TemporaryDirectory;
 using Cells = std::vector<std::string>;
 
-struct Run {
+struct ShellRun {
     int exit_code = -1;
     std::string output;
 };
 
 // Runs a line of the shell in which $BENCH is `bucketwise bench`.
-Run run(const std::string& line) {
+ShellRun run_shell(const std::string& line) {
     const std::string command = "BENCH='" BUCKETWISE_BINARY " bench'; " + line;
     std::FILE* pipe = ::popen(command.c_str(), "r");
     REQUIRE(pipe != nullptr);
-    Run result;
+    ShellRun result;
     char block[4096];
     while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
         result.output.append(block, count);
@@ -69,9 +69,9 @@ double rounding(double ranks) {
 }
 
 TEST_CASE("the CSV has a row for each number of ranks, size and algorithm") {
-    const Run csv =
-        run("$BENCH allreduce --ranks 4,1,2 --algorithms ring,direct,library "
-            "--bytes 40kB,4B --rounds 2 --iterations 3 --format csv");
+    const ShellRun csv = run_shell(
+        "$BENCH allreduce --ranks 4,1,2 --algorithms ring,direct,library "
+        "--bytes 40kB,4B --rounds 2 --iterations 3 --format csv");
     REQUIRE(csv.exit_code == 0);
     const std::vector<std::string> lines = lines_of(csv.output);
     REQUIRE(lines.size() == 1 + 3 * 2 * 3);
@@ -101,9 +101,9 @@ TEST_CASE("the CSV has a row for each number of ranks, size and algorithm") {
 }
 
 TEST_CASE("nccl-tests' columns hold a block per algorithm that its readers accept") {
-    const Run table =
-        run("$BENCH allreduce --ranks 2 --algorithms library,ring --dtype float64 "
-            "--bytes 8B,8kB,8MB --rounds 2 --format nccl-tests");
+    const ShellRun table = run_shell(
+        "$BENCH allreduce --ranks 2 --algorithms library,ring --dtype float64 "
+        "--bytes 8B,8kB,8MB --rounds 2 --format nccl-tests");
     REQUIRE(table.exit_code == 0);
     int rows = 0;
     int blocks = 0;
@@ -137,8 +137,8 @@ TEST_CASE("nccl-tests' columns hold a block per algorithm that its readers accep
 }
 
 TEST_CASE("the text compares algorithms with the library, size by size") {
-    const Run table =
-        run("$BENCH allreduce --ranks 2 --algorithms direct,library --bytes 1kB,1KiB --rounds 1");
+    const ShellRun table = run_shell(
+        "$BENCH allreduce --ranks 2 --algorithms direct,library --bytes 1kB,1KiB --rounds 1");
     REQUIRE(table.exit_code == 0);
     std::vector<Cells> rows;
     for (const std::string& line : lines_of(table.output)) {
@@ -164,26 +164,27 @@ TEST_CASE("the file keeps every sample, and an old one is left alone") {
         "$BENCH allreduce --ranks 1,2 --algorithms ring --bytes 4B,4kB,4MB "
         "--rounds 2 --iterations 3 -o " +
         file;
-    REQUIRE(run(command).exit_code == 0);
+    REQUIRE(run_shell(command).exit_code == 0);
     std::ifstream stream(file);
     const std::string kept{std::istreambuf_iterator<char>(stream), {}};
     std::map<std::string, int> kinds;
     std::map<std::int64_t, std::int64_t> memory;
     for (const std::string& line : lines_of(kept)) {
-        const nlohmann::json json = nlohmann::json::parse(line);
-        ++kinds[json["kind"]];
-        if (json["kind"] == "environment") {
-            CHECK(json["scenario"].is_null());
+        const nlohmann::json record = nlohmann::json::parse(line);
+        ++kinds[record["kind"]];
+        if (record["kind"] == "environment") {
+            CHECK(record["scenario"].is_null());
             continue;
         }
-        CHECK(json["samples_us"].size() == 3);
-        memory[json["bytes"].get<std::int64_t>()] = json["peak_memory_bytes"].get<std::int64_t>();
+        CHECK(record["samples_us"].size() == 3);
+        memory[record["bytes"].get<std::int64_t>()] =
+            record["peak_memory_bytes"].get<std::int64_t>();
     }
     CHECK(kinds == std::map<std::string, int>{{"environment", 2}, {"allreduce", 2 * 2 * 3}});
     // A size's peak is that of the sizes up to it: the message itself, and at two ranks half of it
     // for what arrives.
     CHECK(memory[4'000'000] >= memory[4] + 4'000'000);
-    CHECK(run(command + " 2>/dev/null").exit_code == 2);
+    CHECK(run_shell(command + " 2>/dev/null").exit_code == 2);
     std::ifstream again(file);
     CHECK(std::string{std::istreambuf_iterator<char>(again), {}} == kept);
 }
@@ -191,14 +192,15 @@ TEST_CASE("the file keeps every sample, and an old one is left alone") {
 TEST_CASE("ranks of another launcher run all algorithms and print one table") {
     const TemporaryDirectory store;
     const auto rank = [&](int number) {
-        return run("RANK=" + std::to_string(number) + " LOCAL_RANK=" + std::to_string(number) +
-                   " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 $BENCH allreduce --bytes 4kB --rounds 1 "
-                   "--format csv --store " +
-                   store.path());
+        return run_shell("RANK=" + std::to_string(number) +
+                         " LOCAL_RANK=" + std::to_string(number) +
+                         " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 $BENCH allreduce --bytes 4kB --rounds 1 "
+                         "--format csv --store " +
+                         store.path());
     };
-    Run second;
+    ShellRun second;
     std::thread other([&] { second = rank(1); });
-    const Run first = rank(0);
+    const ShellRun first = rank(0);
     other.join();
     CHECK(first.exit_code == 0);
     CHECK(lines_of(first.output).size() == 4);
@@ -209,10 +211,10 @@ TEST_CASE("ranks of another launcher run all algorithms and print one table") {
 TEST_CASE("a rank that dies is named, and what was measured before is shown") {
     const TemporaryDirectory folder;
     // The first line in the file is longer than the one block that rank 0 may write.
-    const Run failed =
-        run("ulimit -f 1; $BENCH allreduce --ranks 2 --algorithms ring --bytes 4B "
-            "-o " +
-            folder.path() + "/full.jsonl 2>&1 >/dev/null");
+    const ShellRun failed = run_shell(
+        "ulimit -f 1; $BENCH allreduce --ranks 2 --algorithms ring --bytes 4B "
+        "-o " +
+        folder.path() + "/full.jsonl 2>&1 >/dev/null");
     CHECK(failed.exit_code == 1);
     CHECK(failed.output.rfind("bucketwise: rank 0 ", 0) == 0);
     CHECK(failed.output.find("(ring on 2 ranks)\n") + 18 == failed.output.size());
@@ -243,8 +245,9 @@ TEST_CASE("wrong options end with one line and exit code 2") {
                                 "RANK=0 WORLD_SIZE=2"}) {
         INFO(options);
         const bool is_variable = std::string(options).find('=') != std::string::npos;
-        const Run result = run(is_variable ? std::string(options) + " $BENCH allreduce 2>&1"
-                                           : "$BENCH " + std::string(options) + " 2>&1");
+        const ShellRun result =
+            run_shell(is_variable ? std::string(options) + " $BENCH allreduce 2>&1"
+                                  : "$BENCH " + std::string(options) + " 2>&1");
         CHECK(result.exit_code == 2);
         CHECK(lines_of(result.output).size() == 1);
         CHECK(result.output.rfind("bucketwise: ", 0) == 0);

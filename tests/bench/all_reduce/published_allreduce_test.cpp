@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/all_reduce/bench_allreduce_simulation.h"
-#include "bench/all_reduce/published_allreduce.h"
+#include "bench/all_reduce/published.h"
+#include "bench/all_reduce/simulation.h"
 #include "cli/shell/csv.h"
 #include "sim/link/collective.h"
 #include "tests/catch.h"

@@ -213,8 +213,8 @@ TEST_CASE("true parameters lie within the standard errors under 5 % noise, on 3,
     int latencies_within = 0;
     int bandwidths_within = 0;
     int fitted = 0;
-    constexpr int machines = 3000 / BUCKETWISE_TEST_SHARE;
-    for (int round = 0; round < machines; ++round) {
+    constexpr int random_machines = 3000 / BUCKETWISE_TEST_SHARE;
+    for (int round = 0; round < random_machines; ++round) {
         const LinkParameters link =
             ring({segment({}, std::exp(log_latency(random)), std::exp(log_bandwidth(random)))});
         const LinkFit fit =
@@ -229,7 +229,7 @@ TEST_CASE("true parameters lie within the standard errors under 5 % noise, on 3,
         latencies_within += std::abs(latency_off) <= 1.96 * s.errors->latency_us ? 1 : 0;
         bandwidths_within += std::abs(bandwidth_off) <= 1.96 * s.errors->bandwidth_gb_per_s ? 1 : 0;
     }
-    CHECK(fitted > 0.95 * machines);
+    CHECK(fitted > 0.95 * random_machines);
     CHECK(latencies_within > 0.92 * fitted);
     CHECK(latencies_within < 0.985 * fitted);
     CHECK(bandwidths_within > 0.92 * fitted);

@@ -229,7 +229,7 @@ class SyntheticMachine {
             to_us(std::get<ModelWorkload>(truth_.workload).device->graph_launch);
     }
 
-    // Of 1000 us, 600 are matrix products, which are slowed half as much as all together.
+    // Matrix products are 600 of 1000 us, and are slowed half as much as all together.
     ContentionRecord contention(Bytes size, std::optional<std::int64_t> ctas, int round) {
         LinkParameters link = input_.link;
         link.ctas = ctas;
@@ -271,7 +271,7 @@ class SyntheticMachine {
         StepRecord record;
         record.transport = transport();
         record.strategy = name_of(truth_.sync.strategy);
-        record.cap = evaluation.cap;
+        record.cap = evaluation.cap.size();
         record.is_default = !cap;
         record.bucket_bytes = evaluation.bucket_bytes;
         record.round = round;

@@ -24,7 +24,7 @@ TEST_CASE("texts are the same, in order, however many threads make them") {
                 ParallelTexts(count, threads)
                     .make(
                         [] {
-                            // Of one thread only: nobody else counts with it.
+                            // One thread alone counts with it.
                             auto made = std::make_shared<int>(0);
                             return [made](std::int64_t number) {
                                 ++*made;

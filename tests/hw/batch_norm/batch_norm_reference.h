@@ -15,7 +15,7 @@
 
 namespace bucketwise::testing {
 
-// Of each rank: values with a mean of `offset` channels apart and a deviation of about `deviation`.
+// The values of rank r have a mean of `offset` + r / 2 and a deviation of about `deviation`.
 struct BatchNormCase {
     std::vector<std::int64_t> rows;  // by rank
     std::int64_t channels = 1;

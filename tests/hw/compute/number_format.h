@@ -18,7 +18,7 @@ struct NumberFormat {
     [[nodiscard]] std::uint64_t sign_bit() const {
         return std::uint64_t{1} << (exponent_bits + mantissa_bits);
     }
-    // Of one rounding to nearest, relative to the result: half of the last place.
+    // The error of one rounding to nearest, relative to the result: half of the last place.
     [[nodiscard]] long double unit_roundoff() const { return std::ldexp(1.0L, -mantissa_bits - 1); }
 };
 

@@ -1,4 +1,5 @@
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "hw/cpu/cpu_batch_norm.h"
@@ -16,41 +17,60 @@ using testing::values_of;
 
 constexpr std::array both_ways{BatchNormSync::gather, BatchNormSync::fused};
 
-// By rank.
-std::vector<BatchNormResult> results_of(const BatchNormCase& c, BatchNormSync sync) {
-    std::vector<BatchNormResult> results(c.rows.size());
-    const auto outcomes =
-        on_ranks(static_cast<int>(c.rows.size()), [&](GlooConnection& connection, int rank) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, sync, BatchNormPasses::both, values_of(c, rank));
-            results[static_cast<std::size_t>(rank)] = layer.run();
-        });
+struct LayerRun {
+    BatchNormCase layer;
+    BatchNormSync sync = BatchNormSync::gather;
+    BatchNormPasses passes = BatchNormPasses::both;
+};
+
+// What act(layer) returns of each run by rank, one run after the other on the same connections.
+template <typename Act>
+auto on_same_ranks(int ranks, const std::vector<LayerRun>& runs, const Act& act) {
+    using Result = decltype(act(std::declval<SyncBatchNorm&>()));
+    std::vector<std::vector<Result>> results(runs.size(),
+                                             std::vector<Result>(static_cast<std::size_t>(ranks)));
+    const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+        for (std::size_t i = 0; i < runs.size(); ++i) {
+            const auto device =
+                cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(*device, runs[i].sync, runs[i].passes,
+                                values_of(runs[i].layer, rank));
+            results[i][static_cast<std::size_t>(rank)] = act(layer);
+        }
+    });
     REQUIRE(testing::first_reason(outcomes).empty());
     return results;
 }
 
-// By rank, after two steps.
-std::vector<std::int64_t> peaks_of(const BatchNormCase& c, BatchNormSync sync,
-                                   BatchNormPasses passes) {
-    std::vector<std::int64_t> peaks(c.rows.size());
-    const auto outcomes =
-        on_ranks(static_cast<int>(c.rows.size()), [&](GlooConnection& connection, int rank) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, sync, passes, values_of(c, rank));
-            layer.repeat(2, {});
-            peaks[static_cast<std::size_t>(rank)] = layer.peak_bytes();
-        });
-    REQUIRE(testing::first_reason(outcomes).empty());
-    return peaks;
+std::vector<std::vector<BatchNormResult>> results_of(int ranks, const std::vector<LayerRun>& runs) {
+    return on_same_ranks(ranks, runs, [](SyncBatchNorm& layer) { return layer.run(); });
+}
+
+std::vector<BatchNormResult> results_of(const BatchNormCase& c, BatchNormSync sync) {
+    return results_of(static_cast<int>(c.rows.size()), {{.layer = c, .sync = sync}}).front();
+}
+
+// After two steps.
+std::vector<std::vector<std::int64_t>> peaks_of(int ranks, const std::vector<LayerRun>& runs) {
+    return on_same_ranks(ranks, runs, [](SyncBatchNorm& layer) {
+        layer.repeat(2, {});
+        return layer.peak_bytes();
+    });
 }
 
 TEST_CASE("a layer over 1 to 8 ranks is one layer over the whole batch, however it is divided") {
     for (int ranks = 1; ranks <= 8; ++ranks) {
+        std::vector<LayerRun> runs;
         for (const BatchNormCase& c : testing::cases_on(ranks)) {
             for (const BatchNormSync sync : both_ways) {
-                CAPTURE(ranks, c.channels, c.rows, c.offset, name_of(sync));
-                CHECK(testing::what_is_wrong(c, results_of(c, sync)).empty());
+                runs.push_back({.layer = c, .sync = sync});
             }
+        }
+        const std::vector<std::vector<BatchNormResult>> results = results_of(ranks, runs);
+        for (std::size_t i = 0; i < runs.size(); ++i) {
+            const BatchNormCase& c = runs[i].layer;
+            CAPTURE(ranks, c.channels, c.rows, c.offset, name_of(runs[i].sync));
+            CHECK(testing::what_is_wrong(c, results[i]).empty());
         }
     }
 }
@@ -58,23 +78,32 @@ TEST_CASE("a layer over 1 to 8 ranks is one layer over the whole batch, however 
 // Counted on real ranks, and from the simulator's list of events.
 TEST_CASE("a layer's peak of memory is the simulator's, to the byte") {
     for (const int ranks : {1, 2, 5, 8}) {
+        std::vector<LayerRun> runs;
+        std::vector<std::int64_t> expected;
         for (const std::int64_t rows : {0, 1, 3, 32}) {
             for (const std::int64_t channels : {1, 100, 128, 1000}) {
                 for (const BatchNormPasses passes : all_batch_norm_passes) {
                     for (const BatchNormSystem system :
                          {BatchNormSystem::gather, BatchNormSystem::fused}) {
-                        const BatchNormCase c{.rows = std::vector<std::int64_t>(
-                                                  static_cast<std::size_t>(ranks), rows),
-                                              .channels = channels};
-                        CAPTURE(ranks, rows, channels, name_of(passes), name_of(system));
-                        const std::int64_t expected =
+                        runs.push_back({.layer = {.rows = std::vector<std::int64_t>(
+                                                      static_cast<std::size_t>(ranks), rows),
+                                                  .channels = channels},
+                                        .sync = real_layer_of(system).value(),
+                                        .passes = passes});
+                        expected.push_back(
                             memory_peak(events_of({system, passes, rows, channels, ranks}))
-                                .size.count;
-                        CHECK(peaks_of(c, real_layer_of(system).value(), passes) ==
-                              std::vector<std::int64_t>(static_cast<std::size_t>(ranks), expected));
+                                .size.count);
                     }
                 }
             }
+        }
+        const std::vector<std::vector<std::int64_t>> peaks = peaks_of(ranks, runs);
+        for (std::size_t i = 0; i < runs.size(); ++i) {
+            const LayerRun& run = runs[i];
+            CAPTURE(ranks, run.layer.rows, run.layer.channels, name_of(run.passes),
+                    name_of(run.sync));
+            CHECK(peaks[i] ==
+                  std::vector<std::int64_t>(static_cast<std::size_t>(ranks), expected[i]));
         }
     }
 }
@@ -85,8 +114,9 @@ TEST_CASE("statistics of one rank alone are not those of all") {
     std::vector<BatchNormResult> alone;
     for (const int rank : {0, 1}) {
         const auto outcomes = on_ranks(1, [&](GlooConnection& connection, int /*rank*/) {
-            CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-            SyncBatchNorm layer(device, BatchNormSync::gather, BatchNormPasses::both,
+            const auto device =
+                cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+            SyncBatchNorm layer(*device, BatchNormSync::gather, BatchNormPasses::both,
                                 values_of(together, rank));
             alone.push_back(layer.run());
         });
@@ -115,8 +145,9 @@ TEST_CASE("forward alone gives the same output and no gradients, and running sta
     std::vector<BatchNormResult> second(2);
     const auto outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
         const auto index = static_cast<std::size_t>(rank);
-        CpuBatchNorm device(connection.communicator(AllReduceImplementation::library));
-        SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::forward,
+        const auto device =
+            cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
+        SyncBatchNorm layer(*device, BatchNormSync::fused, BatchNormPasses::forward,
                             values_of(c, rank));
         first[index] = layer.run();
         second[index] = layer.run();

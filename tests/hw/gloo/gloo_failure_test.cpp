@@ -28,7 +28,7 @@ void reduce(GlooConnection& connection, AllReduceImplementation implementation) 
         .all_reduce_sum(data.data(), std::ssize(data), DType::float32);
 }
 
-// Of all of them no rank but the first can do its part without the others.
+// In each of them no rank but the first can do its part without the others.
 std::vector<Collective> collectives() {
     return {
         {"library", [](GlooConnection& c) { reduce(c, AllReduceImplementation::library); }},

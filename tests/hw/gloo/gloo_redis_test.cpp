@@ -139,7 +139,7 @@ class RedisServer {
 TEST_CASE("ranks meet through a Redis server") {
     const std::optional<std::string> program = find_server();
     if (!program) {
-        WARN("not tested: no redis-server (package redis-server or redis-tools) on PATH");
+        WARN("skipped: no redis-server (package redis-server or redis-tools) on PATH");
         return;
     }
     RedisServer server(*program);
@@ -158,7 +158,7 @@ TEST_CASE("ranks meet through a Redis server") {
     };
     const std::vector<Outcome> first = run();
     if (contains(testing::first_reason(first), "this build cannot use Redis")) {
-        WARN("not tested: " + testing::first_reason(first));
+        WARN("skipped: " + testing::first_reason(first));
         return;
     }
     CHECK(testing::first_reason(first).empty());

@@ -37,15 +37,16 @@ TEST_CASE("scratch follows from how each algorithm cuts the buffer") {
 }
 
 TEST_CASE("the predicted difference from the exact mean is what real ranks find, to the bit") {
-    struct Case {
+    struct Message {
         int ranks;
         std::int64_t elements;
         DType dtype;
     };
-    for (const Case& c : {Case{2, 1000, DType::float32}, Case{3, 1000, DType::float32},
-                          Case{4, 3, DType::float32}, Case{5, 70'001, DType::float64},
-                          Case{8, 300'000, DType::float32}, Case{6, 999, DType::bfloat16},
-                          Case{3, 1'000'003, DType::float16}, Case{1, 10, DType::float32}}) {
+    for (const Message& c :
+         {Message{2, 1000, DType::float32}, Message{3, 1000, DType::float32},
+          Message{4, 3, DType::float32}, Message{5, 70'001, DType::float64},
+          Message{8, 300'000, DType::float32}, Message{6, 999, DType::bfloat16},
+          Message{3, 1'000'003, DType::float16}, Message{1, 10, DType::float32}}) {
         for (const auto implementation : {ring, direct, library}) {
             INFO(c.ranks << " ranks, " << c.elements << " of " << name_of(c.dtype) << ", "
                          << name_of(implementation));

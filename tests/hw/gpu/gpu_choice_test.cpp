@@ -5,6 +5,8 @@
 #include "hw/gpu/runtime/gpu_check.h"
 #include "hw/gpu/runtime/gpu_choice.h"
 #include "hw/gpu/runtime/share_gpu.h"
+#include "hw/nccl/nccl_check.h"
+#include "hw/rank/communicator.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
@@ -110,9 +112,9 @@ TEST_CASE("an error of CUDA, cuBLAS or NCCL names the call, the code and the pla
                           Catch::Matchers::Contains("gpu_choice_test.cpp:"));
     CHECK_THROWS_WITH(check_gpu(CUBLAS_STATUS_NOT_SUPPORTED, "cublasGemmEx"),
                       Catch::Matchers::Contains("CUBLAS_STATUS_NOT_SUPPORTED"));
-    CHECK_THROWS_AS(check_gpu(ncclRemoteError, "ncclAllReduce", nullptr), PeerFailure);
-    CHECK_THROWS_AS(check_gpu(ncclInvalidUsage, "ncclAllReduce", nullptr), GpuError);
-    CHECK_NOTHROW(check_gpu(ncclSuccess, "ncclAllReduce", nullptr));
+    CHECK_THROWS_AS(check_nccl(ncclRemoteError, "ncclAllReduce", nullptr), PeerFailure);
+    CHECK_THROWS_AS(check_nccl(ncclInvalidUsage, "ncclAllReduce", nullptr), GpuError);
+    CHECK_NOTHROW(check_nccl(ncclSuccess, "ncclAllReduce", nullptr));
 }
 
 }  // namespace

@@ -16,26 +16,41 @@ using testing::values_of;
 
 constexpr std::array both_ways{BatchNormSync::gather, BatchNormSync::fused};
 
-// By rank.
-std::vector<BatchNormResult> results_of(const BatchNormCase& c, BatchNormSync sync) {
-    std::vector<BatchNormResult> results(c.rows.size());
-    const auto outcomes = on_gpus(static_cast<int>(c.rows.size()), [&](Communicators& communicators,
-                                                                       ControlGroup&, int rank) {
-        GpuBatchNorm device(communicators);
-        SyncBatchNorm layer(device, sync, BatchNormPasses::both, values_of(c, rank));
-        results[static_cast<std::size_t>(rank)] = layer.run();
-    });
+struct LayerRun {
+    BatchNormCase layer;
+    BatchNormSync sync;
+};
+
+// By run, then by rank: one run after the other with the same communicators.
+std::vector<std::vector<BatchNormResult>> results_of(int ranks, const std::vector<LayerRun>& runs) {
+    std::vector<std::vector<BatchNormResult>> results(
+        runs.size(), std::vector<BatchNormResult>(static_cast<std::size_t>(ranks)));
+    const auto outcomes =
+        on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
+            for (std::size_t i = 0; i < runs.size(); ++i) {
+                const auto device = gpu_batch_norm(communicators);
+                SyncBatchNorm layer(*device, runs[i].sync, BatchNormPasses::both,
+                                    values_of(runs[i].layer, rank));
+                results[i][static_cast<std::size_t>(rank)] = layer.run();
+            }
+        });
     REQUIRE(testing::first_reason(outcomes).empty());
     return results;
 }
 
 TEST_CASE("a layer over GPUs is one layer over the whole batch, however it is divided") {
     for (const int ranks : possible_ranks({1, 2, 3, 8})) {
+        std::vector<LayerRun> runs;
         for (const BatchNormCase& c : testing::cases_on(ranks)) {
             for (const BatchNormSync sync : both_ways) {
-                CAPTURE(ranks, c.channels, c.rows, c.offset, name_of(sync));
-                CHECK(testing::what_is_wrong(c, results_of(c, sync)).empty());
+                runs.push_back({c, sync});
             }
+        }
+        const std::vector<std::vector<BatchNormResult>> results = results_of(ranks, runs);
+        for (std::size_t i = 0; i < runs.size(); ++i) {
+            const BatchNormCase& c = runs[i].layer;
+            CAPTURE(ranks, c.channels, c.rows, c.offset, name_of(runs[i].sync));
+            CHECK(testing::what_is_wrong(c, results[i]).empty());
         }
     }
 }
@@ -48,8 +63,8 @@ TEST_CASE("steps of a layer on GPUs are timed one by one, and its memory is the 
         const auto outcomes =
             on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
                 const auto index = static_cast<std::size_t>(rank);
-                GpuBatchNorm device(communicators);
-                SyncBatchNorm layer(device, BatchNormSync::fused, BatchNormPasses::both,
+                const auto device = gpu_batch_norm(communicators);
+                SyncBatchNorm layer(*device, BatchNormSync::fused, BatchNormPasses::both,
                                     values_of(c, rank));
                 layer.run();
                 const std::int64_t first_peak = layer.peak_bytes();

@@ -16,7 +16,7 @@
 
 namespace bucketwise::testing {
 
-// Of these numbers, those for which there are GPUs.
+// Those of these numbers of ranks for which there are GPUs.
 inline std::vector<int> possible_ranks(const std::vector<int>& wanted) {
     std::vector<int> possible;
     for (const int ranks : wanted) {

@@ -30,8 +30,8 @@ GpuJob train_on_gpus(const TrainingTask& task, const ImageData& data) {
     const std::vector<Outcome> outcomes = testing::on_gpus(
         static_cast<int>(ranks),
         [&](Communicators& communicators, ControlGroup& control, int rank) {
-            GpuTrainingDevice device(communicators);
-            Trainer trainer(task, data, device);
+            const auto device = gpu_training_device(communicators);
+            Trainer trainer(task, data, *device);
             if (rank == 0) {
                 job.first_parameters = testing::parameters_of(trainer);
             }
@@ -101,8 +101,8 @@ TEST_CASE("operations of training are timed on the GPU, and its all-reduces besi
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
         const std::vector<Outcome> outcomes = testing::on_gpus(
             ranks, [&](Communicators& communicators, ControlGroup& /*control*/, int rank) {
-                GpuTrainingDevice device(communicators);
-                Trainer trainer(task, data, device);
+                const auto device = gpu_training_device(communicators);
+                Trainer trainer(task, data, *device);
                 const TrainingTimes times = trainer.time_operations(3, true, 2).back();
                 const ContentionTimes contention = trainer.contend(1000, 4);
                 std::string& found = wrong[static_cast<std::size_t>(rank)];

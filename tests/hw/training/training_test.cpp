@@ -33,8 +33,9 @@ JobResult train_on_cpus(const TrainingTask& task, const ImageData& data) {
     JobResult job{.ranks = std::vector<Trained>(static_cast<std::size_t>(ranks)),
                   .first_parameters = {}};
     const auto outcomes = testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
-        CpuTrainingDevice device(connection.communicator(AllReduceImplementation::library));
-        Trainer trainer(task, data, device);
+        const auto device =
+            cpu_training_device(connection.communicator(AllReduceImplementation::library));
+        Trainer trainer(task, data, *device);
         if (rank == 0) {
             job.first_parameters = testing::parameters_of(trainer);
         }
@@ -160,8 +161,8 @@ TEST_CASE("one flipped bit on one rank fails the run, naming the rank's tensor a
         // A step is 18 samples and one all-reduce: the third is of step 2. Its first gradient is
         // that of the first layer's weight.
         BitFlipper flipper(connection.communicator(AllReduceImplementation::library), rank == 1, 2);
-        CpuTrainingDevice device(flipper);
-        Trainer trainer(task, data, device);
+        const auto device = cpu_training_device(flipper);
+        Trainer trainer(task, data, *device);
         testing::train(trainer, task, connection.control());
     });
     CHECK(outcomes[1].ending == Ending::other_failure);
@@ -174,8 +175,9 @@ TEST_CASE("gradients that are not reduced are found to differ") {
     const TrainingTask task = testing::training_task(2, 24, Strategy::none);
     const ImageData data = testing::training_data(task);
     const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int /*rank*/) {
-        CpuTrainingDevice device(connection.communicator(AllReduceImplementation::library));
-        Trainer trainer(task, data, device);
+        const auto device =
+            cpu_training_device(connection.communicator(AllReduceImplementation::library));
+        Trainer trainer(task, data, *device);
         testing::train(trainer, task, connection.control());
     });
     CHECK(outcomes[1].ending == Ending::other_failure);
@@ -185,8 +187,9 @@ TEST_CASE("a rank that stops is noticed by the others") {
     const TrainingTask task = testing::training_task(3, 60, Strategy::ddp);
     const ImageData data = testing::training_data(task);
     const auto outcomes = testing::on_ranks(3, [&](GlooConnection& connection, int rank) {
-        CpuTrainingDevice device(connection.communicator(AllReduceImplementation::library));
-        Trainer trainer(task, data, device);
+        const auto device =
+            cpu_training_device(connection.communicator(AllReduceImplementation::library));
+        Trainer trainer(task, data, *device);
         trainer.begin_epoch(0);
         trainer.step(0);
         if (rank == 2) {
@@ -211,9 +214,9 @@ TEST_CASE("the memory that training takes is what the memory model says, to the 
                 std::vector<MemoryCount> counts(3);
                 const auto outcomes =
                     testing::on_ranks(3, [&](GlooConnection& connection, int rank) {
-                        CpuTrainingDevice device(
+                        const auto device = cpu_training_device(
                             connection.communicator(AllReduceImplementation::library));
-                        Trainer trainer(task, data, device);
+                        Trainer trainer(task, data, *device);
                         testing::train(trainer, task, connection.control());
                         counts[static_cast<std::size_t>(rank)] = trainer.memory();
                     });
@@ -239,8 +242,9 @@ TEST_CASE("operations are timed one by one, in the order in which a step runs th
     const TrainingTask task = testing::training_task(2, 24, Strategy::ddp);
     const ImageData data = testing::training_data(task);
     const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int /*rank*/) {
-        CpuTrainingDevice device(connection.communicator(AllReduceImplementation::library));
-        Trainer trainer(task, data, device);
+        const auto device =
+            cpu_training_device(connection.communicator(AllReduceImplementation::library));
+        Trainer trainer(task, data, *device);
         const auto before = testing::parameters_of(trainer);
         const std::vector<TrainingTimes> all = trainer.time_operations(3, true, 3);
         const TrainingTimes& times = all.back();

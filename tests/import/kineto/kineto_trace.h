@@ -72,9 +72,9 @@ class SyntheticTrace {
         return document;
     }
 
-    // Of a step, from its begin to the next one's.
+    // The time of a step, from its begin to the next one's.
     [[nodiscard]] double step_us() const { return step_us_; }
-    // Of the all-reduces of the last step, on the device.
+    // When the all-reduces of the last step begin on the device.
     [[nodiscard]] const std::vector<double>& starts_us() const { return starts_us_; }
 
   private:

@@ -1,7 +1,6 @@
 // A program of somebody else's that predicts with the installed simulator:
 //   consumer SCENARIO
-// prints the prediction as `bucketwise predict --json -` has it, but for what is typed into
-// frameworks.
+// prints the prediction as `bucketwise predict --json -` has it.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -34,9 +33,9 @@ int main(int argc, char** argv) {
         const std::string path = argv[1];
         const Scenario scenario = parse_scenario(parse_json(text_of(path), path), path, text_of);
         const StepInput input = step_input(scenario);
-        Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
-        prediction.settings = framework_settings(input, scenario.sync, prediction);
-        std::cout << to_json(scenario, prediction).dump(2) << "\n";
+        const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+        const auto settings = framework_settings(input, scenario.sync, prediction);
+        std::cout << to_json(scenario, prediction, settings).dump(2) << "\n";
     } catch (const InputError& error) {
         std::cerr << error.what() << "\n";
         return 2;

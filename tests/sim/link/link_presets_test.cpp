@@ -112,29 +112,28 @@ TEST_CASE(
 TEST_CASE("a prediction with a preset says what its ends would change") {
     const Scenario scenario = parse_scenario(document_with("roce-100g", 16), "s.json", no_file);
     const StepInput input = step_input(scenario);
-    Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+    const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
     const LinkPreset& preset = *find_preset(scenario.link.preset);
-    prediction.link_ends = link_ends(input, scenario.sync, {}, preset, prediction);
-    REQUIRE(prediction.link_ends.size() == 2);
-    const LinkEnd& slow = prediction.link_ends[0];
-    const LinkEnd& fast = prediction.link_ends[1];
+    const std::vector<LinkEnd> ends = link_ends(input, scenario.sync, {}, preset, prediction);
+    REQUIRE(ends.size() == 2);
+    const LinkEnd& slow = ends[0];
+    const LinkEnd& fast = ends[1];
     const Duration typical = prediction.fastest().times.step();
     CHECK(fast.best.times.step() < typical);
     CHECK(typical < slow.best.times.step());
-    for (const LinkEnd& end : prediction.link_ends) {
+    for (const LinkEnd& end : ends) {
         // What was advised, on the link of that end, by the long way.
         StepInput there = input;
         there.link = preset_link(preset, end.end);
-        const std::optional<Bytes> cap =
-            prediction.keep_default ? std::nullopt : prediction.sweep[prediction.best].cap;
+        const Cap cap = prediction.keep_default ? Cap() : prediction.sweep[prediction.best].cap;
         CHECK(end.with_choice == Evaluator(there, scenario.sync).evaluate(cap).times.step());
         CHECK(end.regret() >= 0);
         CHECK(predict(there, scenario.sync, {}, [](double) {}).fastest().times == end.best.times);
     }
-    const std::string text = text_report(scenario, prediction);
+    const std::string text = text_report(scenario, prediction, {}, ends);
     CHECK(text.find("roce-100g is a preset, a prior and no measurement") != std::string::npos);
     CHECK(text.find("at its slow end") != std::string::npos);
-    const Json json = to_json(scenario, prediction);
+    const Json json = to_json(scenario, prediction, {}, ends);
     CHECK(json["link_preset"]["name"] == "roce-100g");
     CHECK(json["link_preset"]["ends"][0]["end"] == "slow");
     CHECK(json["link_preset"]["ends"][1]["best"]["step_ms"] == to_ms(fast.best.times.step()));
@@ -180,7 +179,7 @@ std::vector<LoggedTime> logged_times(const std::filesystem::path& path) {
 TEST_CASE("presets are near what real clusters logged, as scenarios/README.md says") {
     const std::filesystem::path logs = logs_folder();
     if (logs.empty()) {
-        WARN("no folder of real logs (BUCKETWISE_SHARED_DIR): nothing to compare presets with");
+        WARN("skipped: no folder of real logs (BUCKETWISE_SHARED_DIR) to compare presets with");
         return;
     }
     struct Compared {

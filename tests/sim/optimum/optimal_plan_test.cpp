@@ -203,8 +203,7 @@ Duration shortest_of_all(const StepInput& input, const SyncRequest& request) {
 
 // A list of caps says the same plan again, and its step is the optimum's.
 void check_lists(const StepInput& input, SyncRequest request, const OptimalPlan& optimum) {
-    request.bucket_cap.reset();
-    request.first_bucket.reset();
+    request = without_caps(request);
     const auto replanned = [&](const std::vector<Bytes>& list) {
         request.bucket_cap_list.clear();
         for (const Bytes cap : list) {  // as typed and parsed

@@ -114,7 +114,7 @@ TEST_CASE("Python reduction of ResNet-50 makes as many buckets as published, wit
         const BucketPlan plan = ddp_plan(workload, request);
         CHECK(plan.buckets.size() == buckets);
         for (const Bucket& bucket : plan.buckets) {
-            CHECK(bucket.size <= *request.bucket_cap);
+            CHECK(bucket.size <= *request.bucket_cap.named());
         }
     }
 }

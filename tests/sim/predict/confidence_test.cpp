@@ -13,9 +13,7 @@ namespace {
 std::vector<SyncSettings> choices_of(const SyncRequest& request, const std::vector<Bytes>& caps) {
     std::vector<SyncSettings> choices;
     for (const Bytes cap : caps) {
-        SyncRequest with_cap = request;
-        with_cap.bucket_cap = cap;
-        choices.push_back(settings_for(with_cap));
+        choices.push_back(settings_for(with_cap(request, cap)));
     }
     return choices;
 }

@@ -30,8 +30,8 @@ double step_of(const Scenario& scenario) {
 }
 
 StepPercentiles percentiles(const Scenario& scenario, std::int64_t draws) {
-    return percentiles_of(step_input(scenario), {settings_with_cap(scenario.sync, Bytes{1 << 20})},
-                          draws)
+    return percentiles_of(step_input(scenario),
+                          {settings_for(with_cap(scenario.sync, Bytes{1 << 20}))}, draws)
         .front();
 }
 
@@ -82,8 +82,8 @@ TEST_CASE("all caps have the same steps drawn, and the same input gives the same
                                    .collective_spread = 0.2,
                                    .rank_spread = 0.05};
     const StepInput input = step_input(scenario);
-    const SyncSettings cap = settings_with_cap(scenario.sync, Bytes{1 << 20});
-    const SyncSettings other = settings_with_cap(scenario.sync, Bytes{1 << 16});
+    const SyncSettings cap = settings_for(with_cap(scenario.sync, Bytes{1 << 20}));
+    const SyncSettings other = settings_for(with_cap(scenario.sync, Bytes{1 << 16}));
     const auto twice = percentiles_of(input, {cap, other, cap}, 300);
     CHECK(twice[0] == twice[2]);
     CHECK(twice[0] != twice[1]);
@@ -109,7 +109,7 @@ TEST_CASE("a table names the fastest, the default and the least of p50 and p99",
     }
     const auto& fastest = table.rows[table.fastest];
     CHECK(fastest.cap == prediction.fastest().cap);
-    CHECK(table.rows[table.default_row()].cap == default_bucket_cap);
+    CHECK(table.rows[table.default_row()].cap == Cap());
     const Json json = to_json(table);
     CHECK(json["draws"] == 200);
     CHECK(json["fastest"]["p50_ms"] == to_ms(fastest.steps.p50));

@@ -147,28 +147,6 @@ TEST_CASE("PyTorch's default is recommended where no cap that can be named beats
     CHECK(to_ms(prediction.fastest().times.step()) == Approx(9 + 4 + 3.145728));
 }
 
-TEST_CASE("a typed cap means exactly the bytes it stands for") {
-    std::mt19937_64 random(14);
-    for (int round = 0; round < 10'000; ++round) {
-        const std::int64_t bytes =
-            std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 40)(random) >>
-            std::uniform_int_distribution<int>(0, 39)(random);
-        const Bytes cap{std::max<std::int64_t>(bytes, 1)};
-        CHECK(static_cast<std::int64_t>(typed_mib(cap) * 1048576.0) == cap.count);
-    }
-    CHECK(typed_mib({26'214'400}) == 25.0);
-    CHECK(typed_mib({52'428}) == 0.05);
-}
-
-TEST_CASE("the cap that stands for a range is round, within it, and the default where that fits") {
-    CHECK(roundest_cap({Bytes{1}, std::nullopt}) == default_bucket_cap);
-    CHECK(roundest_cap({Bytes{27 << 20}, std::nullopt}) == Bytes{std::int64_t{1000} << 20});
-    CHECK(roundest_cap({Bytes{27 << 20}, Bytes{34 << 20}}) == Bytes{30 << 20});
-    CHECK(roundest_cap({Bytes{(3 << 20) + 1}, Bytes{(4 << 20) - 1}}) ==
-          Bytes{(3 << 20) + (1 << 19)});
-    CHECK(roundest_cap({Bytes{5}, Bytes{7}}) == Bytes{5});
-}
-
 TEST_CASE("a step longer than ten days is refused") {
     std::mt19937 random(15);
     StepInput input = random_input(random);

@@ -36,9 +36,9 @@ Prediction predict_scenario(const Scenario& scenario) {
 
 TEST_CASE("the report names the best cap, the default, the plateau and what binds the step") {
     const Scenario scenario = resnet_scenario();
-    Prediction prediction = predict_scenario(scenario);
-    prediction.settings = framework_settings(step_input(scenario), scenario.sync, prediction);
-    const std::string text = text_report(scenario, prediction);
+    const Prediction prediction = predict_scenario(scenario);
+    const std::string text = text_report(
+        scenario, prediction, framework_settings(step_input(scenario), scenario.sync, prediction));
     for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "ms per step", "default",
                              "Plateau", "bound by: compute", "bucket_cap_mb="}) {
         INFO(part << " in:\n" << text);
@@ -94,14 +94,14 @@ TEST_CASE("the JSON holds the keys of the contract in every row") {
 
 TEST_CASE("settings say what to type, how many buckets it gives, and what they lose") {
     const Scenario scenario = resnet_scenario();
-    Prediction prediction = predict_scenario(scenario);
-    // predict() leaves them out, and then nothing is said.
+    const Prediction prediction = predict_scenario(scenario);
+    // They are asked for; else nothing is said.
     CHECK(to_json(scenario, prediction)["settings"].empty());
     CHECK(text_report(scenario, prediction).find("What to type") == std::string::npos);
-    prediction.settings = framework_settings(step_input(scenario), scenario.sync, prediction);
-    const Json settings = to_json(scenario, prediction)["settings"];
+    const auto advice = framework_settings(step_input(scenario), scenario.sync, prediction);
+    const Json settings = to_json(scenario, prediction, advice)["settings"];
     REQUIRE(settings.size() == 4);
-    const std::string text = text_report(scenario, prediction);
+    const std::string text = text_report(scenario, prediction, advice);
     for (const auto& [framework, key] : std::vector<std::pair<std::string, std::string>>{
              {"pytorch_ddp", "bucket_cap_mb"},
              {"megatron_lm", "ddp_bucket_size"},

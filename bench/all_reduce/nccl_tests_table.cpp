@@ -1,0 +1,131 @@
+// The table of nccl-tests' all_reduce_perf, for those who have readers of it.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "bench/all_reduce/report.h"
+#include "sim/base/dtype.h"
+
+namespace bucketwise {
+namespace {
+
+std::string_view nccl_type(DType dtype) {
+    switch (dtype) {
+        case DType::float32:
+            return "float";
+        case DType::float16:
+            return "half";
+        case DType::bfloat16:
+            return "bfloat16";
+        case DType::float64:
+            return "double";
+    }
+    return {};
+}
+
+// nccl-tests: seven columns, with fewer decimals the larger the number is.
+std::string nccl_time(double us) {
+    return us >= 10'000 ? fmt::format("{:7.0f}", us)
+           : us >= 100  ? fmt::format("{:7.1f}", us)
+                        : fmt::format("{:7.2f}", us);
+}
+
+// We sum in place only. nccl-tests always measures both ways, so it has no sign for a time that
+// is missing (its N/A is one of #wrong alone), and most of who reads its tables read the left half
+// as numbers. So both halves show the one measurement, and the block says so above the table.
+std::string nccl_row(const AllReduceRow& row) {
+    const std::string half =
+        fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", nccl_time(row.measured->median_us),
+                    algorithm_gb_per_s(row), bus_gb_per_s(row), 0);
+    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.place.size.count,
+                       row.place.size.count / element_size(row.dtype).count, nccl_type(row.dtype),
+                       "sum", -1, half, half);
+}
+
+// "step: 2(factor)" if each size is so many times the one before; nccl-tests has no lists.
+std::string nccl_step(const std::vector<AllReduceRow>& block) {
+    if (block.size() < 2) {
+        return "0(list)";
+    }
+    const std::int64_t factor = block[1].place.size.count / block[0].place.size.count;
+    for (std::size_t i = 1; i < block.size(); ++i) {
+        if (block[i].place.size.count != factor * block[i - 1].place.size.count) {
+            return "0(list)";
+        }
+    }
+    return fmt::format("{}(factor)", factor);
+}
+
+std::string nccl_devices(const EnvironmentRecord& environment, std::int64_t ranks) {
+    std::string text = "# Using devices\n";
+    const bool on_gpu = !environment.gpu.empty();
+    const bool shared = environment.transport.shared_gpu;
+    const std::int64_t per_host = (ranks + environment.hosts - 1) / environment.hosts;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        // Process ids and bus ids, which a CPU has none of, are not in the records.
+        text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}\n", rank, 0,
+                            fmt::format("host{:02}", rank / per_host), shared ? 0 : rank % per_host,
+                            on_gpu ? "[gpu] " + environment.gpu.substr(0, environment.gpu.find(','))
+                                   : "[cpu] " + environment.machine.cpu);
+    }
+    return text + "#\n";
+}
+
+std::string nccl_heading() {
+    constexpr std::string_view form =
+        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6} {:>6}  {:>7}  {:>6}  {:>6} "
+        "{:>6}\n";
+    return fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {}\n", "", "", "", "", "",
+                       "         out-of-place                       in-place          ") +
+           fmt::format(form, "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
+                       "#wrong", "time", "algbw", "busbw", "#wrong") +
+           fmt::format(form, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "",
+                       "(us)", "(GB/s)", "(GB/s)", "");
+}
+
+std::string nccl_block(const EnvironmentRecord& environment,
+                       const std::vector<AllReduceRow>& block) {
+    const AllReduceRow& first = block.front();
+    std::string text = fmt::format(
+        "# bucketwise {}: {} {} all-reduce over {}, {} ranks; medians of the slowest rank, summed "
+        "in place; both halves of a row show that one measurement\n"
+        "# Collective test starting: all_reduce_perf\n"
+        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: 1 iters: {} agg iters: "
+        "1 validation: 1 graph: 0\n#\n",
+        environment.version, first.measured->transport.implementation,
+        first.measured->transport.algorithm, environment.libraries, first.measured->transport.ranks,
+        first.place.size.count, block.back().place.size.count, nccl_step(block),
+        first.measured->samples_us.size());
+    text += nccl_devices(environment, first.measured->transport.ranks) + nccl_heading();
+    double sum = 0;
+    for (const AllReduceRow& row : block) {
+        text += nccl_row(row);
+        sum += bus_gb_per_s(row);
+    }
+    // A wrong sum would have failed the run.
+    return text + fmt::format(
+                      "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {:.6g} \n#\n"
+                      "# Collective test concluded: all_reduce_perf\n#\n",
+                      sum / static_cast<double>(block.size()));
+}
+
+}  // namespace
+
+std::string nccl_tests_report(const EnvironmentRecord* environment,
+                              const std::vector<AllReduceRow>& rows) {
+    std::string text;
+    for (std::size_t begin = 0; environment != nullptr && begin < rows.size();) {
+        std::vector<AllReduceRow> block;
+        for (; begin < rows.size() && (block.empty() || rows[begin].measured->transport ==
+                                                            block.front().measured->transport);
+             ++begin) {
+            block.push_back(rows[begin]);
+        }
+        text += nccl_block(*environment, block);
+    }
+    return text;
+}
+
+}  // namespace bucketwise

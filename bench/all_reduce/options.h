@@ -1,0 +1,42 @@
+// What `bucketwise bench allreduce` was asked for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/all_reduce/report.h"
+#include "bench/all_reduce/simulation.h"
+#include "bench/bench_options.h"
+#include "hw/launch/rank_identity.h"
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+// The request says all but who sums.
+struct BenchAllReduceOptions : BenchOptions {
+    bool measure = true;  // else nothing is started
+    std::vector<AllReduceImplementation> algorithms;
+    std::vector<int> ranks;    // to measure; rising
+    std::vector<Bytes> sizes;  // rising
+    DType dtype = DType::float32;
+    std::optional<std::int64_t> iterations;  // none: by size
+    BenchFormat format = BenchFormat::text;
+    std::string output;  // empty: records are not kept
+
+    // For the process that prints; empty in ranks that it starts.
+    std::optional<SimulationRequest> simulation = {};
+    std::vector<std::int64_t> simulated_ranks = {};  // rising
+    std::vector<PublishedAllReduce> published = {};
+};
+
+// Nothing when help was asked for and printed. `identity`: who this process is, if a launcher
+// started it; its number of ranks then holds. Throws InputError and UsageError.
+std::optional<BenchAllReduceOptions> bench_allreduce_options(
+    const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity);
+
+}  // namespace bucketwise

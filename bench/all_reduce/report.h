@@ -1,0 +1,54 @@
+// The tables that `bucketwise bench allreduce` prints.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/all_reduce/rows.h"
+#include "hw/record/measurement.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+enum class BenchFormat : std::uint8_t {
+    text,
+    csv,  // one row per ranks, size and algorithm
+    json,
+    nccl_tests  // as all_reduce_perf prints it, a block per ranks and algorithm
+};
+
+constexpr std::array<BenchFormat, 4> all_formats{BenchFormat::text, BenchFormat::csv,
+                                                 BenchFormat::json, BenchFormat::nccl_tests};
+
+std::string_view name_of(BenchFormat format);
+
+// A size as it was typed, most likely: "10MB" for 10,000,000 bytes, where text_of() says 9.54MiB.
+std::string message_text(Bytes size);
+
+// The machine that measured; nothing: none did.
+const EnvironmentRecord* environment_of(const std::vector<Measurement>& records);
+
+// What is not in the rows.
+struct AllReduceReport {
+    std::vector<std::string> command;
+    const EnvironmentRecord* environment = nullptr;  // nothing: none was measured
+    std::vector<std::string> links = {};             // simulated with, one sentence each
+    std::vector<std::string> notes = {};
+};
+
+// Columns of what no row has are left out. nccl-tests' columns hold what was measured only.
+std::string bench_allreduce_report(const AllReduceReport& report,
+                                   const std::vector<AllReduceRow>& rows, BenchFormat format);
+
+// Bytes of the message per second, and 2(p-1)/p of it, which crosses each rank's link in a ring and
+// in a direct all-reduce, as nccl-tests counts its bus bandwidth. Precondition: it was measured.
+double algorithm_gb_per_s(const AllReduceRow& row);
+double bus_gb_per_s(const AllReduceRow& row);
+
+std::string nccl_tests_report(const EnvironmentRecord* environment,
+                              const std::vector<AllReduceRow>& rows);
+
+}  // namespace bucketwise

@@ -1,0 +1,211 @@
+#include "bench/all_reduce/simulation.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "bench/all_reduce/report.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
+#include "hw/gloo/predicted_all_reduce.h"
+#include "hw/rank/communicator.h"
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+#include "sim/base/json.h"
+#include "sim/base/json_input.h"
+#include "sim/engine/engine.h"
+#include "sim/link/collective.h"
+#include "sim/link/link_input.h"
+#include "sim/program/program.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::array replacing{Algorithm::ring, Algorithm::direct,
+                               Algorithm::recursive_halving_doubling,
+                               Algorithm::double_binary_tree};
+
+constexpr std::array gloo_implementations{AllReduceImplementation::library,
+                                          AllReduceImplementation::ring,
+                                          AllReduceImplementation::direct};
+
+// One term of one rank takes some 10 ns, so rounding is followed where a row takes a second at
+// most.
+constexpr std::int64_t most_terms = 100'000'000;
+
+std::optional<Algorithm> algorithm_named(const std::string& name) {
+    const auto* const found = std::find_if(replacing.begin(), replacing.end(),
+                                           [&](Algorithm a) { return name_of(a) == name; });
+    return found == replacing.end() ? std::nullopt : std::optional(*found);
+}
+
+LinkParameters read_link_file(const std::string& path) {
+    // Read here first, so that the message names the option's own file.
+    const Json document = parse_json(read_link_text(path), path);
+    LinkParameters link = read_link({&document, path, ""}, read_text_file);
+    if (link.algorithm == Algorithm::hierarchical) {
+        throw InputError(path, "/algorithm",
+                         "a link of one tier, as nothing here says how many ranks a node has",
+                         "hierarchical");
+    }
+    if (link.topology) {
+        throw InputError(path, "/topology",
+                         "a link with segments; bucketwise link show prints what a topology costs",
+                         "a topology");
+    }
+    return link;
+}
+
+SimulatedAlgorithm with_link(const std::string& name, LinkParameters link) {
+    const std::string& backend = link.provenance.backend;
+    const bool over_gloo = backend.empty() || backend == "gloo";
+    return {name, std::move(link), over_gloo};
+}
+
+// One collective that is issued in no time, and waited for.
+Program lone_collective(const LinkParameters& link, std::int64_t ranks, Bytes size) {
+    const auto instruction = [](InstructionKind kind) {
+        return Instruction{.kind = kind, .phase = Phase::backward};
+    };
+    Program program;
+    program.instructions = {instruction(InstructionKind::launch),
+                            instruction(InstructionKind::wait)};
+    program.collectives = {
+        {.kind = CollectiveKind::all_reduce,
+         .bucket = {},
+         .bytes = size,
+         .time = collective_time(CollectiveKind::all_reduce, size, {ranks, ranks}, link)}};
+    return program;
+}
+
+Duration simulated_time(const LinkParameters& link, std::int64_t ranks, Bytes size) {
+    const Program program = lone_collective(link, ranks, size);
+    const Duration time = simulate_times(program).step();
+    invariant(time == program.collectives.front().time,
+              "a collective with nothing beside it takes the time it takes alone");
+    return time;
+}
+
+void add_memory_and_rounding(SimulatedAllReduce& simulated, const SimulationRequest& request,
+                             const AllReducePlace& place, DType dtype) {
+    const std::int64_t elements = place.size.count / element_size(dtype).count;
+    for (const AllReduceImplementation implementation : gloo_implementations) {
+        if (name_of(implementation) != place.algorithm) {
+            continue;
+        }
+        simulated.added_memory_bytes =
+            place.size.count +
+            all_reduce_scratch(implementation, elements, dtype, place.ranks).count;
+        if (request.process_memory) {
+            simulated.peak_memory_bytes =
+                request.process_memory->count + *simulated.added_memory_bytes;
+        }
+        if (elements <= most_terms / place.ranks) {
+            simulated.largest_difference =
+                all_reduce_difference(implementation, elements, dtype, place.ranks);
+        }
+    }
+}
+
+struct Crossover {
+    std::int64_t ranks = 0;  // from which on
+    std::string faster;
+    bool operator==(const Crossover&) const = default;
+};
+
+std::optional<Crossover> crossover(const SimulatedAlgorithm& ring, const SimulatedAlgorithm& direct,
+                                   Bytes size) {
+    constexpr std::int64_t most_ranks = 4096;
+    const auto direct_is_faster = [&](std::int64_t ranks) {
+        const auto time = [&](const SimulatedAlgorithm& algorithm) {
+            return collective_time(CollectiveKind::all_reduce, size, {ranks, ranks},
+                                   algorithm.link);
+        };
+        return time(direct) < time(ring);
+    };
+    const bool at_two = direct_is_faster(2);
+    for (std::int64_t ranks = 3; ranks <= most_ranks; ++ranks) {
+        if (direct_is_faster(ranks) != at_two) {
+            return Crossover{ranks, at_two ? ring.name : direct.name};
+        }
+    }
+    return std::nullopt;
+}
+
+const SimulatedAlgorithm* find(const SimulationRequest& request, std::string_view name) {
+    const auto found =
+        std::find_if(request.algorithms.begin(), request.algorithms.end(),
+                     [&](const SimulatedAlgorithm& algorithm) { return algorithm.name == name; });
+    return found == request.algorithms.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::vector<SimulatedAlgorithm> read_simulated_algorithms(
+    const std::string& links, const std::vector<std::string>& algorithms) {
+    const std::vector<std::string> files = split_at_commas(links);
+    if (files.size() != 1 && files.size() != algorithms.size()) {
+        throw InputError(
+            "--link", "",
+            fmt::format("one link file, or one for each of {}", fmt::join(algorithms, ", ")),
+            fmt::format("{} files", files.size()));
+    }
+    std::vector<SimulatedAlgorithm> simulated;
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+        const std::string& file = files.size() == 1 ? files.front() : files[i];
+        LinkParameters link = read_link_file(file);
+        const std::optional<Algorithm> algorithm = algorithm_named(algorithms[i]);
+        if (algorithm && files.size() > 1 && link.algorithm != *algorithm) {
+            throw InputError(file, "/algorithm",
+                             fmt::format("\"{}\", which it was named for", algorithms[i]),
+                             fmt::format("\"{}\"", name_of(link.algorithm)));
+        }
+        link.algorithm = algorithm.value_or(link.algorithm);
+        simulated.push_back(with_link(algorithms[i], std::move(link)));
+    }
+    return simulated;
+}
+
+std::optional<SimulatedAllReduce> simulate_all_reduce(const SimulationRequest& request,
+                                                      const AllReducePlace& place, DType dtype) {
+    const SimulatedAlgorithm* const algorithm = find(request, place.algorithm);
+    if (algorithm == nullptr) {
+        return std::nullopt;
+    }
+    SimulatedAllReduce simulated;
+    simulated.time_us = to_us(simulated_time(algorithm->link, place.ranks, place.size));
+    if (algorithm->over_gloo) {
+        add_memory_and_rounding(simulated, request, place, dtype);
+    }
+    return simulated;
+}
+
+std::vector<std::string> crossovers(const SimulationRequest& request,
+                                    const std::vector<Bytes>& sizes) {
+    const SimulatedAlgorithm* const ring = find(request, "ring");
+    const SimulatedAlgorithm* const direct = find(request, "direct");
+    std::vector<std::string> sentences;
+    if (ring == nullptr || direct == nullptr) {
+        return sentences;
+    }
+    for (std::size_t first = 0; first < sizes.size();) {
+        const std::optional<Crossover> found = crossover(*ring, *direct, sizes[first]);
+        std::size_t last = first;
+        while (last + 1 < sizes.size() && crossover(*ring, *direct, sizes[last + 1]) == found) {
+            ++last;
+        }
+        if (found) {
+            sentences.push_back(fmt::format("simulated, {}{}: {} is the faster from {} ranks on",
+                                            message_text(sizes[first]),
+                                            last > first ? " to " + message_text(sizes[last]) : "",
+                                            found->faster, found->ranks));
+        }
+        first = last + 1;
+    }
+    return sentences;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,133 @@
+#include "bench/training/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+void set_times(const std::vector<OperationTime>& times, std::vector<TimedOperation>& operations) {
+    invariant(times.size() == operations.size(), "a time for each operation");
+    for (std::size_t i = 0; i < times.size(); ++i) {
+        operations[i].device = times[i].device;
+        operations[i].host = times[i].host;
+    }
+}
+
+std::int64_t ppm(double factor) {
+    return std::max(undisturbed_ppm,
+                    static_cast<std::int64_t>(std::llround(factor * double{undisturbed_ppm})));
+}
+
+// Each size has a segment of its own, whose latency is all of what was measured.
+LinkParameters link_of(const TrainingMeasurement& measured, std::int64_t ranks) {
+    constexpr double so_fast_that_it_does_not_count = 1e6;
+    LinkParameters link;
+    link.name = "measured, size by size";
+    const std::int64_t steps = wire_cost(CollectiveKind::all_reduce, link.algorithm, ranks).steps;
+    for (const auto& [bytes, time] : measured.all_reduces) {
+        link.segments.push_back(
+            {.up_to = Bytes{bytes},
+             .latency = steps > 0 ? time / steps : Duration{0},
+             .bandwidth = bandwidth_from_gb_per_s(so_fast_that_it_does_not_count)});
+    }
+    invariant(!link.segments.empty(), "a plan has a bucket");
+    link.segments.back().up_to.reset();
+    link.host_issue = measured.issue;
+    link.interference = constant_interference(
+        {ppm(measured.compute_slowdown), ppm(measured.communication_slowdown)});
+    return link;
+}
+
+StepInput measured_input(const TrainingTask& task, const Workload& workload,
+                         const TrainingMeasurement& measured, const TrainingTimes& times) {
+    StepInput input;
+    input.workload = workload;
+    input.workload.host_is_device = measured.host_is_device;
+    set_times(times.forward, input.workload.forward);
+    set_times(times.backward, input.workload.backward);
+    input.group = {.ranks = task.schedule.ranks, .ranks_per_node = task.schedule.ranks};
+    input.link = link_of(measured, task.schedule.ranks);
+    input.workload.copy_launch = Duration{0};
+    if (times.copy_count > 0) {
+        input.workload.copy_launch = times.copy_launches / times.copy_count;
+        const double seconds = std::max(to_us(times.copies), 1e-3) * 1e-6;
+        input.copy_bandwidth = BytesPerSecond{std::max<std::int64_t>(
+            std::llround(static_cast<double>(times.copied.count) / seconds), 1)};
+    }
+    // Launching it is part of it where the host is slower than the device.
+    input.step.optimizer = std::max(times.optimizer.device, times.optimizer.host);
+    return input;
+}
+
+Duration in_proportion(Duration time, std::int64_t part, std::int64_t whole) {
+    return scaled(time, static_cast<double>(part) / static_cast<double>(whole));
+}
+
+Scenario with_samples(Scenario scenario, std::int64_t samples) {
+    auto& workload = std::get<ModelWorkload>(scenario.workload);
+    const std::int64_t batch = std::exchange(workload.input.batch, samples);
+    for (std::optional<Duration>* time : {&workload.forward, &workload.backward}) {
+        if (*time) {
+            *time = in_proportion(**time, samples, batch);
+        }
+    }
+    for (auto* times : {&workload.forward_operations, &workload.backward_operations}) {
+        for (Duration& time : *times) {
+            time = in_proportion(time, samples, batch);
+        }
+    }
+    return scenario;
+}
+
+StepInput scenario_input(const TrainingTask& task, const Scenario& scenario, std::int64_t samples) {
+    StepInput input = step_input(with_samples(scenario, samples));
+    if (input.copy_bandwidth) {
+        const Bytes batch = samples * task.shape.layers.front() * element_size(DType::float32);
+        input.workload.forward.insert(input.workload.forward.begin(),
+                                      {.name = "gather the batch",
+                                       .device = transfer_time(batch, *input.copy_bandwidth),
+                                       .host = input.workload.copy_launch});
+    }
+    return input;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::int64_t, bool>> micro_step_kinds(const TrainingSchedule& schedule) {
+    std::set<std::pair<std::int64_t, bool>> kinds;
+    for (const std::int64_t step : {std::int64_t{0}, steps_per_epoch(schedule) - 1}) {
+        bool accumulates = false;
+        for (const SampleRange& part : micro_steps(schedule, step, 0)) {
+            kinds.emplace(part.count, accumulates);
+            accumulates = true;
+        }
+    }
+    return {kinds.begin(), kinds.end()};
+}
+
+TrainingTime predict_training(const TrainingTask& task, const Workload& workload,
+                              const TrainingMeasurement& measured) {
+    const SyncSettings sync = settings_for(task.sync);
+    return training_time(task.schedule, sync,
+                         make_plan(workload.gradients, workload.readiness, sync.policy),
+                         [&](std::int64_t samples, bool accumulates) {
+                             return measured_input(task, workload, measured,
+                                                   measured.operations.at({samples, accumulates}));
+                         });
+}
+
+TrainingTime predict_training(const TrainingTask& task, const Scenario& scenario) {
+    const SyncSettings sync = settings_for(task.sync);
+    const Workload workload = step_input(scenario).workload;
+    return training_time(task.schedule, sync,
+                         make_plan(workload.gradients, workload.readiness, sync.policy),
+                         [&](std::int64_t samples, bool /*accumulates*/) {
+                             return scenario_input(task, scenario, samples);
+                         });
+}
+
+}  // namespace bucketwise

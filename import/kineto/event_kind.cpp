@@ -1,0 +1,103 @@
+#include "import/kineto/event_kind.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace bucketwise {
+namespace {
+
+enum class Match : std::uint8_t { begins, contains, is };
+
+struct NameRule {
+    Match match;
+    std::string_view text;
+    TraceEventKind kind;
+};
+
+// The first that fits counts.
+constexpr std::array<NameRule, 14> on_host{
+    {{Match::begins, "ProfilerStep", TraceEventKind::step},
+     {Match::begins, "autograd::engine::evaluate_function", TraceEventKind::backward_node},
+     {Match::begins, "torch::autograd::AccumulateGrad", TraceEventKind::accumulate_grad},
+     {Match::contains, "reducer::copy_bucket_to_grad", TraceEventKind::bucket_to_grad},
+     {Match::begins, "torch::distributed::reducer::", TraceEventKind::reducer_copy},
+     {Match::is, "record_param_comms", TraceEventKind::collective_call},
+     {Match::begins, "c10d::", TraceEventKind::collective_op},
+     {Match::begins, "nccl:", TraceEventKind::annotation},
+     {Match::begins, "gloo:", TraceEventKind::annotation},
+     {Match::begins, "mpi:", TraceEventKind::annotation},
+     {Match::begins, "ucc:", TraceEventKind::annotation},
+     {Match::is, "aten::div_", TraceEventKind::division},
+     {Match::begins, "Optimizer.step", TraceEventKind::optimizer},
+     {Match::begins, "DistributedDataParallel.forward", TraceEventKind::ddp_forward}}};
+constexpr std::array<NameRule, 6> runtime_calls{
+    {{Match::contains, "Synchronize", TraceEventKind::synchronise},
+     {Match::contains, "Launch", TraceEventKind::launch},
+     {Match::contains, "Memcpy", TraceEventKind::launch},
+     {Match::contains, "Memset", TraceEventKind::launch},
+     {Match::contains, "memcpy", TraceEventKind::launch},
+     {Match::contains, "memset", TraceEventKind::launch}}};
+constexpr std::array<NameRule, 3> collective_kernels{
+    {{Match::begins, "nccl", TraceEventKind::collective_kernel},
+     {Match::contains, "ncclKernel", TraceEventKind::collective_kernel},
+     {Match::contains, "ncclDevKernel", TraceEventKind::collective_kernel}}};
+
+bool fits(const NameRule& rule, std::string_view name) {
+    return rule.match == Match::begins     ? name.starts_with(rule.text)
+           : rule.match == Match::contains ? name.find(rule.text) != std::string_view::npos
+                                           : name == rule.text;
+}
+
+template <std::size_t count>
+std::optional<TraceEventKind> first_fit(const std::array<NameRule, count>& rules,
+                                        std::string_view name,
+                                        std::optional<TraceEventKind> otherwise = {}) {
+    const auto* const found = std::find_if(rules.begin(), rules.end(),
+                                           [&](const NameRule& rule) { return fits(rule, name); });
+    return found == rules.end() ? otherwise : std::optional(found->kind);
+}
+
+}  // namespace
+
+Category category_of(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, Category>, 12> categories{
+        {{"cpu_op", Category::operation},
+         {"operator", Category::operation},
+         {"user_annotation", Category::annotation},
+         {"cuda_runtime", Category::runtime},
+         {"cuda_driver", Category::runtime},
+         {"hip_runtime", Category::runtime},
+         {"runtime", Category::runtime},
+         {"kernel", Category::kernel},
+         {"gpu_memcpy", Category::copy},
+         {"memcpy", Category::copy},
+         {"gpu_memset", Category::fill},
+         {"memset", Category::fill}}};
+    const auto* const found =
+        std::find_if(categories.begin(), categories.end(),
+                     [&](const auto& category) { return category.first == text; });
+    return found == categories.end() ? Category::other : found->second;
+}
+
+std::optional<TraceEventKind> kind_of(Category category, std::string_view name) {
+    switch (category) {
+        case Category::operation:
+            return first_fit(on_host, name, TraceEventKind::operation);
+        case Category::annotation:
+            return first_fit(on_host, name);
+        case Category::runtime:
+            return first_fit(runtime_calls, name);
+        case Category::kernel:
+            return first_fit(collective_kernels, name, TraceEventKind::kernel);
+        case Category::copy:
+            return TraceEventKind::copy;
+        case Category::fill:
+            return TraceEventKind::fill;
+        case Category::other:
+            break;
+    }
+    return std::nullopt;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,46 @@
+// What an event of a trace is, by its category and its name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace bucketwise {
+
+enum class TraceEventKind : std::uint8_t {
+    // On the host:
+    step,             // ProfilerStep#N
+    optimizer,        // Optimizer.step#...
+    ddp_forward,      // DistributedDataParallel.forward
+    backward_node,    // what the autograd engine evaluates, AccumulateGrad and its hooks included
+    accumulate_grad,  // in such a node; what follows in the node are hooks
+    reducer_copy,     // DDP's copy or division of a gradient into its bucket, in a hook
+    division,         // in place: DDP's of a gradient that is a view of its bucket, if in a hook
+    bucket_to_grad,   // DDP's copy of a gradient out of its bucket
+    collective_op,    // c10d::allreduce_ and its like
+    collective_call,  // record_param_comms, in such an operation: it carries sizes
+    annotation,       // nccl:all_reduce, gloo:all_reduce and their like
+    operation,        // another one, kept only where nothing runs on a device
+    launch,           // a runtime call that gives the device work
+    synchronise,      // a runtime call that waits for the device
+    // On the device:
+    kernel,
+    collective_kernel,
+    copy,
+    fill
+};
+
+constexpr bool is_on_device(TraceEventKind kind) {
+    return kind >= TraceEventKind::kernel;
+}
+
+enum class Category : std::uint8_t { other, operation, annotation, runtime, kernel, copy, fill };
+
+// Takes a category in lower case: Kineto's names of today, and those before PyTorch 1.12
+// ("Operator", "Kernel", "Runtime").
+Category category_of(std::string_view text);
+
+// Nothing for what tells nothing about training steps.
+std::optional<TraceEventKind> kind_of(Category category, std::string_view name);
+
+}  // namespace bucketwise

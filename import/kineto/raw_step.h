@@ -1,0 +1,72 @@
+// One step of a trace on its way to a TracedStep: its events as marks in time, before they are told
+// apart into forward, backward and optimizer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "import/kineto/steps.h"
+#include "import/kineto/trace_index.h"
+
+namespace bucketwise {
+
+struct StepRange {
+    std::string name;
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+    std::int64_t length_ns = 0;
+};
+
+// On the host. Of several backwards (accumulation) the last, and the forward before it.
+struct StepPhases {
+    std::int64_t forward_begin_ns = 0;
+    std::int64_t backward_begin_ns = -1;  // -1: no gradient became ready
+    std::int64_t backward_end_ns = -1;
+    std::int64_t optimizer_begin_ns = 0;
+
+    [[nodiscard]] bool in_backward(std::int64_t ns) const {
+        return ns >= backward_begin_ns && ns <= backward_end_ns;
+    }
+};
+
+struct TimedMark {
+    std::int64_t at_ns = 0;
+    std::int64_t begin_ns = 0;
+    StepMark mark;
+    std::int32_t collective = -1;  // index into TracedStep::collectives
+    bool copies_memory = false;    // device to device, by a copy engine's call
+};
+
+struct RawStep {
+    StepRange range;
+    StepPhases phases = {};
+    TracedStep step = {};                                           // but for its passes
+    std::vector<TimedMark> marks = {};                              // by time
+    std::vector<std::pair<std::int64_t, std::int64_t>> waits = {};  // of the host for the device
+    // When the device is free of what came before, and of this step's work; -1: not told.
+    std::int64_t busy_until_ns = -1;
+    std::int64_t last_device_end_ns = -1;
+
+    // What a mark has to do with; none: nothing.
+    [[nodiscard]] const TracedCollective* collective_of(const TimedMark& timed) const {
+        return timed.collective < 0 ? nullptr
+                                    : &step.collectives[static_cast<std::size_t>(timed.collective)];
+    }
+};
+
+// One pass over the step's events, by rising begin.
+RawStep read_raw_step(const TraceIndex& index, const StepRange& range);
+
+// Parts the marks of a step in which gradients became ready into its passes, where kernels ran on a
+// device, or where the host computed.
+void fill_device_passes(RawStep& raw);
+void fill_host_passes(RawStep& raw);
+
+// Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
+// gradient became ready are left out. Throws InputError where there are none, saying what was found
+// instead.
+std::vector<TracedStep> traced_steps(const KinetoTrace& trace);
+
+}  // namespace bucketwise

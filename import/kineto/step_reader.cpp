@@ -1,0 +1,393 @@
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "import/kineto/raw_step.h"
+
+namespace bucketwise {
+namespace {
+
+std::int64_t bytes_of_dtype(const std::string& dtype) {
+    static const std::map<std::string, std::int64_t, std::less<>> sizes{
+        {"Double", 8},   {"Long", 8},  {"Float", 4}, {"Int", 4},  {"Half", 2},
+        {"BFloat16", 2}, {"Short", 2}, {"Byte", 1},  {"Char", 1}, {"Bool", 1}};
+    const auto found = sizes.find(dtype);
+    return found == sizes.end() ? 4 : found->second;
+}
+
+// C++'s names of types as c10d's of dtypes.
+std::string dtype_of_type(const std::string& type) {
+    static const std::map<std::string, std::string, std::less<>> dtypes{
+        {"float", "Float"},    {"double", "Double"},
+        {"c10::Half", "Half"}, {"c10::BFloat16", "BFloat16"},
+        {"long", "Long"},      {"long int", "Long"},
+        {"int", "Int"}};
+    const auto found = dtypes.find(type);
+    return found == dtypes.end() ? "" : found->second;
+}
+
+// "c10d::allreduce_", "nccl:all_reduce" and "allreduce" are the same.
+std::string plain_name(std::string_view name) {
+    const std::size_t colon = name.rfind(':');
+    if (colon != std::string_view::npos) {
+        name.remove_prefix(colon + 1);
+    }
+    std::string plain;
+    for (const char c : name) {
+        if (c != '_') {
+            plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        }
+    }
+    return plain;
+}
+
+bool moves_data(const std::string& name) {
+    static const std::set<std::string, std::less<>> others{
+        "wait",     "barrier", "monitoredbarrier", "init",
+        "finalize", "",        "startcoalescing",  "endcoalescing"};
+    return others.count(name) == 0;
+}
+
+class StepReader {
+  public:
+    StepReader(const TraceIndex& index, const StepRange& range)
+        : index_(index), trace_(index.trace()), raw_{range} {}
+
+    RawStep read() {
+        find_phases();
+        if (phases_.backward_begin_ns < 0) {
+            return std::move(raw_);  // no gradient became ready
+        }
+        step_.name = range_.name;
+        step_.begin_ns = range_.begin_ns;
+        step_.length = from_ns(range_.length_ns);
+        step_.backward_begin = from_ns(phases_.backward_begin_ns - range_.begin_ns);
+        step_.backward_end = from_ns(phases_.backward_end_ns - range_.begin_ns);
+        for_each_event([&](const TraceEvent& event) { visit(event); });
+        for (TimedMark& timed : marks_) {
+            timed.mark.at = from_ns(timed.at_ns - range_.begin_ns);
+        }
+        std::stable_sort(marks_.begin(), marks_.end(),
+                         [](const TimedMark& a, const TimedMark& b) { return a.at_ns < b.at_ns; });
+        if (!trace_.has_device) {
+            for (TracedCollective& collective : step_.collectives) {
+                match_annotation(collective);
+            }
+        }
+        find_buffer_copies();
+        count_ready();
+        return std::move(raw_);
+    }
+
+  private:
+    template <typename Visit>
+    void for_each_event(Visit visit) const {
+        const auto begin = std::lower_bound(
+            trace_.events.begin(), trace_.events.end(), range_.begin_ns,
+            [](const TraceEvent& event, std::int64_t time) { return event.begin_ns < time; });
+        for (auto event = begin; event != trace_.events.end() && event->begin_ns < range_.end_ns;
+             ++event) {
+            visit(*event);
+        }
+    }
+
+    // Where backward begins and ends on the host. Of several backwards (accumulation) the last.
+    void find_phases() {
+        std::int64_t last_forward_ns = range_.begin_ns;
+        std::int64_t forwards = 0;
+        std::int64_t optimizer_ns = range_.end_ns;
+        for_each_event([&](const TraceEvent& event) {
+            if (event.kind == TraceEventKind::ddp_forward) {
+                last_forward_ns = event.begin_ns;
+                ++forwards;
+            } else if (event.kind == TraceEventKind::optimizer) {
+                optimizer_ns = std::min(optimizer_ns, event.begin_ns);
+            }
+        });
+        step_.micro_steps = std::max<std::int64_t>(forwards, 1);
+        phases_.forward_begin_ns = range_.begin_ns;
+        bool any_ready = false;
+        for_each_event([&](const TraceEvent& event) {
+            if (event.kind == TraceEventKind::backward_node ||
+                event.kind == TraceEventKind::accumulate_grad) {
+                if (event.begin_ns < last_forward_ns) {
+                    phases_.forward_begin_ns = std::max(phases_.forward_begin_ns, event.end_ns);
+                    return;
+                }
+                any_ready |= event.kind == TraceEventKind::accumulate_grad;
+                if (phases_.backward_begin_ns < 0) {
+                    phases_.backward_begin_ns = event.begin_ns;
+                }
+                phases_.backward_end_ns = std::max(phases_.backward_end_ns, event.end_ns);
+            } else if (event.kind == TraceEventKind::bucket_to_grad &&
+                       event.begin_ns >= last_forward_ns) {
+                phases_.backward_end_ns = std::max(phases_.backward_end_ns, event.end_ns);
+            }
+        });
+        if (!any_ready) {
+            phases_.backward_begin_ns = -1;
+            return;
+        }
+        phases_.optimizer_begin_ns = std::max(optimizer_ns, phases_.backward_end_ns);
+    }
+
+    void visit(const TraceEvent& event) {
+        if (event.kind == TraceEventKind::annotation) {
+            annotations_.push_back(&event);  // Gloo's run on threads of their own
+        }
+        if (!index_.is_training_thread(event.thread)) {
+            return;
+        }
+        switch (event.kind) {
+            case TraceEventKind::backward_node:
+                if (trace_.name_of(event).find("AccumulateGrad") != std::string::npos) {
+                    hook_end_ns_ = event.end_ns;
+                }
+                break;
+            case TraceEventKind::accumulate_grad:
+                add(event.end_ns, event.begin_ns, {MarkKind::ready, "AccumulateGrad"});
+                hook_end_ns_ = std::max(hook_end_ns_, event.end_ns);
+                break;
+            case TraceEventKind::reducer_copy:
+                step_.is_ddp = true;
+                step_.hook_casts |= trace_.name_of(event).find("copy_") != std::string::npos;
+                open_copy(event, MarkKind::copy_in);
+                break;
+            case TraceEventKind::division:
+                if (event.begin_ns < hook_end_ns_ && phases_.in_backward(event.begin_ns) &&
+                    event.begin_ns >= copy_end_ns_) {
+                    open_copy(event, MarkKind::copy_in);
+                }
+                break;
+            case TraceEventKind::bucket_to_grad:
+                step_.is_ddp = true;
+                open_copy(event, MarkKind::copy_back);
+                break;
+            case TraceEventKind::ddp_forward:
+                step_.is_ddp = true;
+                break;
+            case TraceEventKind::launch:
+                visit_launch(event);
+                break;
+            case TraceEventKind::synchronise:
+                raw_.waits.emplace_back(event.begin_ns, event.end_ns);
+                break;
+            default:
+                visit_collective(event);
+                break;
+        }
+    }
+
+    void add(std::int64_t at_ns, std::int64_t begin_ns, StepMark mark) {
+        marks_.push_back({at_ns, begin_ns, std::move(mark)});
+    }
+
+    // On a device its launch follows; on a host this is the copy.
+    void open_copy(const TraceEvent& event, MarkKind kind) {
+        copy_end_ns_ = event.end_ns;
+        copy_kind_ = kind;
+        copy_elements_ = event.elements;
+        if (!trace_.has_device) {
+            StepMark mark{kind, short_name(trace_.name_of(event))};
+            mark.elements = event.elements;
+            add(event.end_ns, event.begin_ns, std::move(mark));
+        }
+    }
+
+    void visit_launch(const TraceEvent& event) {
+        const std::vector<std::size_t>& launched = index_.launched_by(event);
+        if (event.begin_ns < collective_end_ns_) {
+            for (const std::size_t i : launched) {
+                if (trace_.events[i].kind == TraceEventKind::collective_kernel) {
+                    set_span(step_.collectives.back(), trace_.events[i]);
+                }
+            }
+            return;
+        }
+        bool first = true;
+        for (const std::size_t i : launched) {
+            const TraceEvent& work = trace_.events[i];
+            if (!index_.is_compute(work)) {
+                if (work.kind == TraceEventKind::kernel) {
+                    step_.other_streams += from_ns(work.duration_ns());
+                }
+                continue;
+            }
+            step_.device_busy += index_.device_time(i);
+            note_device(event, work);
+            StepMark mark{MarkKind::operation, operation_name(work)};
+            mark.device = index_.device_time(i);
+            mark.bytes = work.bytes;
+            mark.device_begin = from_ns(work.begin_ns - range_.begin_ns);
+            if (event.begin_ns < copy_end_ns_ && first) {
+                mark.kind = copy_kind_;
+                mark.elements = copy_elements_;
+            }
+            add(event.end_ns, event.begin_ns, std::move(mark));
+            marks_.back().copies_memory = work.kind == TraceEventKind::copy &&
+                                          trace_.name_of(work).find("DtoD") != std::string::npos;
+            first = false;
+        }
+    }
+
+    // A first kernel that waits though it was launched has other work before it.
+    void note_device(const TraceEvent& launch, const TraceEvent& work) {
+        if (raw_.last_device_end_ns < 0 && work.begin_ns > launch.end_ns + longest_gap_ns) {
+            raw_.busy_until_ns = work.begin_ns;
+        }
+        raw_.last_device_end_ns = std::max(raw_.last_device_end_ns, work.end_ns);
+    }
+
+    [[nodiscard]] std::string operation_name(const TraceEvent& work) const {
+        const auto found = trace_.operation_names.find(work.external_id);
+        return short_name(work.external_id >= 0 && found != trace_.operation_names.end()
+                              ? trace_.names[static_cast<std::size_t>(found->second)]
+                              : trace_.name_of(work));
+    }
+
+    void visit_collective(const TraceEvent& event) {
+        const bool is_root = index_.is_collective_root(event.kind);
+        if (is_root && event.begin_ns >= collective_end_ns_) {
+            begin_collective(event);
+        }
+        const bool inside = event.begin_ns < collective_end_ns_ && !step_.collectives.empty();
+        if (!inside) {
+            return;
+        }
+        TracedCollective& collective = step_.collectives.back();
+        if (event.call >= 0) {
+            take_call(trace_.calls[static_cast<std::size_t>(event.call)], collective);
+        }
+        if (collective.elements < 0 && event.elements >= 0) {
+            collective.elements = event.elements;
+        }
+    }
+
+    void begin_collective(const TraceEvent& event) {
+        TracedCollective collective;
+        collective.name = plain_name(trace_.name_of(event));
+        if (event.call >= 0) {
+            collective.name = plain_name(trace_.calls[static_cast<std::size_t>(event.call)].name);
+        }
+        if (!moves_data(collective.name)) {
+            return;
+        }
+        collective_end_ns_ = event.end_ns;
+        collective.in_backward = event.begin_ns >= phases_.backward_begin_ns &&
+                                 event.begin_ns <= phases_.optimizer_begin_ns;
+        collective.issued = from_ns(event.end_ns - range_.begin_ns);
+        step_.collectives.push_back(std::move(collective));
+        add(event.end_ns, event.begin_ns, {MarkKind::collective, step_.collectives.back().name});
+        marks_.back().collective = static_cast<std::int32_t>(step_.collectives.size() - 1);
+    }
+
+    static void take_call(const CollectiveCall& call, TracedCollective& collective) {
+        if (!moves_data(plain_name(call.name))) {
+            return;
+        }
+        if (call.elements_in >= 0) {
+            collective.elements = call.elements_in;
+            collective.dtype = call.dtype;
+            collective.group = call.group;
+            collective.group_size = call.group_size;
+        }
+    }
+
+    void set_span(TracedCollective& collective, const TraceEvent& work) const {
+        const Duration begin = from_ns(work.begin_ns - range_.begin_ns);
+        const Duration end = from_ns(work.end_ns - range_.begin_ns);
+        collective.begin = std::min(collective.begin.value_or(begin), begin);
+        collective.end = std::max(collective.end.value_or(end), end);
+        if (collective.elements < 0 && work.call >= 0) {
+            take_call(trace_.calls[static_cast<std::size_t>(work.call)], collective);
+        }
+    }
+
+    // The copies that follow a broadcast and move as many bytes.
+    void find_buffer_copies() {
+        std::int64_t awaited = 0;
+        for (TracedCollective& collective : step_.collectives) {
+            collective.bytes = Bytes{std::max<std::int64_t>(collective.elements, 0) *
+                                     bytes_of_dtype(collective.dtype)};
+        }
+        for (TimedMark& timed : marks_) {
+            if (const TracedCollective* const collective = raw_.collective_of(timed)) {
+                if (collective->name == "broadcast" && !collective->in_backward) {
+                    awaited += collective->bytes.count;
+                }
+            } else if (timed.copies_memory && timed.mark.kind == MarkKind::operation &&
+                       timed.mark.bytes > 0 && timed.mark.bytes <= awaited) {
+                timed.mark.kind = MarkKind::copy_buffer;
+                awaited -= timed.mark.bytes;
+            }
+        }
+    }
+
+    void count_ready() {
+        std::size_t ready = 0;
+        for (const TimedMark& timed : marks_) {
+            if (timed.mark.kind == MarkKind::ready && phases_.in_backward(timed.begin_ns)) {
+                ++ready;
+            } else if (timed.collective >= 0) {
+                step_.collectives[static_cast<std::size_t>(timed.collective)].ready_before = ready;
+            }
+        }
+    }
+
+    // The first annotation of the same kind that begins once the collective is issued, or within.
+    void match_annotation(TracedCollective& collective) {
+        if (collective.begin) {
+            return;
+        }
+        const TraceEvent** match = nullptr;
+        for (const TraceEvent*& annotation : annotations_) {
+            if (annotation == nullptr ||
+                plain_name(trace_.name_of(*annotation)) != collective.name) {
+                continue;
+            }
+            const bool same_size = annotation->elements == collective.elements;
+            if (match == nullptr || same_size) {
+                match = &annotation;
+            }
+            if (same_size) {
+                break;
+            }
+        }
+        if (match == nullptr) {
+            return;
+        }
+        set_span(collective, **match);
+        if (collective.elements < 0) {
+            collective.elements = (*match)->elements;
+        }
+        if (collective.dtype.empty() && (*match)->type >= 0) {
+            collective.dtype =
+                dtype_of_type(trace_.names[static_cast<std::size_t>((*match)->type)]);
+        }
+        *match = nullptr;
+    }
+
+    const TraceIndex& index_;
+    const KinetoTrace& trace_;
+    RawStep raw_;
+    const StepRange& range_ = raw_.range;
+    StepPhases& phases_ = raw_.phases;
+    TracedStep& step_ = raw_.step;
+    std::vector<TimedMark>& marks_ = raw_.marks;
+    std::vector<const TraceEvent*> annotations_;
+    std::int64_t hook_end_ns_ = 0;
+    std::int64_t copy_end_ns_ = 0;
+    MarkKind copy_kind_ = MarkKind::copy_in;
+    std::int64_t copy_elements_ = -1;
+    std::int64_t collective_end_ns_ = 0;
+};
+
+}  // namespace
+
+RawStep read_raw_step(const TraceIndex& index, const StepRange& range) {
+    return StepReader(index, range).read();
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,130 @@
+// What all steps of a trace share: which stream computes, and what was launched by which call.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "import/kineto/trace.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+// A device that has work queued takes about a microsecond from one kernel to the next; what is
+// longer is waiting.
+constexpr std::int64_t longest_gap_ns = 20'000;
+
+constexpr Duration from_ns(std::int64_t ns) {
+    return Duration{ns * 1000};
+}
+
+// What to call an operation: its function, without arguments.
+inline std::string short_name(const std::string& name) {
+    constexpr std::size_t longest = 100;
+    std::string text;
+    for (const char c : name.substr(0, name.find('('))) {
+        if (static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x7f) {
+            text += c;
+        }
+    }
+    return text.empty() ? "operation" : text.substr(0, longest);
+}
+
+class TraceIndex {
+  public:
+    explicit TraceIndex(const KinetoTrace& trace) : trace_(trace) {
+        choose_compute_stream();
+        for (std::size_t i = 0; i < trace.events.size(); ++i) {
+            const TraceEvent& event = trace.events[i];
+            if (is_on_device(event.kind) && event.correlation >= 0) {
+                launched_[event.correlation].push_back(i);
+            }
+            if (event.kind == TraceEventKind::accumulate_grad ||
+                event.kind == TraceEventKind::step) {
+                threads_.insert(event.thread);
+            }
+            has_operations_of_collectives_ |= event.kind == TraceEventKind::collective_op;
+            has_calls_ |= event.kind == TraceEventKind::collective_call;
+        }
+        measure_device_times();
+    }
+
+    [[nodiscard]] const KinetoTrace& trace() const { return trace_; }
+    [[nodiscard]] bool is_training_thread(std::int32_t thread) const {
+        return threads_.count(thread) != 0;
+    }
+    [[nodiscard]] bool is_compute(const TraceEvent& event) const {
+        return event.thread == compute_stream_ && event.kind != TraceEventKind::collective_kernel;
+    }
+    // How long an event ran on the device, with the gap before it where the device had work queued.
+    [[nodiscard]] Duration device_time(std::size_t event) const {
+        const auto found = gaps_ns_.find(event);
+        return from_ns(trace_.events[event].duration_ns() +
+                       (found == gaps_ns_.end() ? 0 : found->second));
+    }
+    [[nodiscard]] const std::vector<std::size_t>& launched_by(const TraceEvent& launch) const {
+        static const std::vector<std::size_t> nothing;
+        const auto found = launched_.find(launch.correlation);
+        return launch.correlation < 0 || found == launched_.end() ? nothing : found->second;
+    }
+    // The outermost of what a trace has of a collective.
+    [[nodiscard]] bool is_collective_root(TraceEventKind kind) const {
+        return kind == (has_operations_of_collectives_ ? TraceEventKind::collective_op
+                        : has_calls_                   ? TraceEventKind::collective_call
+                                                       : TraceEventKind::annotation);
+    }
+
+  private:
+    void choose_compute_stream() {
+        std::map<std::int32_t, std::int64_t> busy_ns;
+        for (const TraceEvent& event : trace_.events) {
+            if (event.kind == TraceEventKind::kernel) {
+                busy_ns[event.thread] += event.duration_ns();
+            }
+        }
+        const auto busiest =
+            std::max_element(busy_ns.begin(), busy_ns.end(),
+                             [](const auto& a, const auto& b) { return a.second < b.second; });
+        compute_stream_ = busiest == busy_ns.end() ? -1 : busiest->first;
+    }
+
+    void measure_device_times() {
+        std::unordered_map<std::int64_t, std::int64_t> launch_end_ns;
+        for (const TraceEvent& event : trace_.events) {
+            if (event.kind == TraceEventKind::launch && event.correlation >= 0) {
+                launch_end_ns[event.correlation] = event.end_ns;
+            }
+        }
+        std::int64_t last_end = 0;
+        bool any = false;
+        for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+            const TraceEvent& event = trace_.events[i];
+            if (!is_on_device(event.kind) || !is_compute(event)) {
+                continue;
+            }
+            const auto launch = launch_end_ns.find(event.correlation);
+            const std::int64_t gap = event.begin_ns - last_end;
+            if (any && launch != launch_end_ns.end() && launch->second <= last_end && gap > 0 &&
+                gap <= longest_gap_ns) {
+                gaps_ns_[i] = gap;
+            }
+            last_end = any ? std::max(last_end, event.end_ns) : event.end_ns;
+            any = true;
+        }
+    }
+
+    const KinetoTrace& trace_;
+    std::int32_t compute_stream_ = -1;
+    std::unordered_map<std::int64_t, std::vector<std::size_t>> launched_;  // by correlation
+    std::unordered_map<std::size_t, std::int64_t> gaps_ns_;                // by event
+    std::set<std::int32_t> threads_;
+    bool has_operations_of_collectives_ = false;
+    bool has_calls_ = false;
+};
+
+}  // namespace bucketwise

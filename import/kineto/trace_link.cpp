@@ -1,0 +1,100 @@
+#include "import/kineto/trace_link.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "calibrate/fit/link_fit.h"
+#include "sim/base/error.h"
+#include "sim/link/collective.h"
+#include "sim/link/link_json.h"
+#include "sim/scenario/document_edit.h"
+
+namespace bucketwise {
+namespace {
+
+// One number per size; without all ranks' traces it is as uncertain as waiting for them is.
+std::vector<LinkPoint> link_points(const KinetoImport& imported) {
+    constexpr double uncertain = 0.1;
+    std::map<Bytes, std::vector<double>> by_size;
+    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+        std::vector<double>& times = by_size[all_reduce.bytes];
+        times.insert(times.end(), all_reduce.wire_us.begin(), all_reduce.wire_us.end());
+    }
+    std::vector<LinkPoint> points;
+    for (auto& [size, times] : by_size) {
+        std::sort(times.begin(), times.end());
+        const double median = times.empty() ? 0 : times[times.size() / 2];
+        if (median > 0) {
+            points.push_back({.ranks = imported.ranks,
+                              .size = size,
+                              .median_us = median,
+                              .standard_error_us = uncertain * median,
+                              .samples = static_cast<std::int64_t>(times.size())});
+        }
+    }
+    return points;
+}
+
+// A single size tells a bandwidth.
+Segment segment_through(const LinkPoint& point) {
+    const WireCost cost = wire_cost(CollectiveKind::all_reduce, Algorithm::ring, point.ranks);
+    const double share =
+        static_cast<double>(cost.wire.numerator) / static_cast<double>(cost.wire.denominator);
+    const double bytes = share * static_cast<double>(point.size.count);
+    Segment segment;
+    segment.bandwidth =
+        BytesPerSecond{std::max<std::int64_t>(std::llround(bytes / point.median_us * 1e6), 1)};
+    return segment;
+}
+
+// Through the wire times by size, in terms of a ring: what NCCL and Gloo mostly run, and as good as
+// any other for the traced number of ranks.
+LinkParameters fitted_link(const KinetoImport& imported, const TracedRank& rank) {
+    const std::vector<LinkPoint> points = link_points(imported);
+    if (points.empty()) {
+        throw InputError(rank.file, "/traceEvents",
+                         "all-reduces on a communication stream, or a link (--link)", "neither");
+    }
+    LinkParameters link;
+    link.name = "of the trace";
+    link.segments = points.size() > 1 ? fit_link(Algorithm::ring, points, rank.file).segments
+                                      : std::vector{segment_through(points.front())};
+    // A few traced steps do not tell how sure they are.
+    for (Segment& segment : link.segments) {
+        segment.errors.reset();
+    }
+    link.provenance.backend = rank.backend;
+    link.provenance.ranks = imported.ranks;
+    link.provenance.smallest_message = points.front().size;
+    link.provenance.largest_message = points.back().size;
+    link.provenance.hardware = rank.device;
+    link.provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
+    link.provenance.samples = static_cast<std::int64_t>(points.size());
+    link.provenance.source = "all-reduces of a PyTorch profiler trace, least times";
+    return link;
+}
+
+}  // namespace
+
+Scenario connect(KinetoImport& imported, const TracedRank& rank,
+                 const std::optional<std::string>& link, const FileReader& read_file) {
+    Json& cluster_link = imported.scenario["cluster"]["link"];
+    if (link) {
+        cluster_link = *link;
+        inline_link(imported.scenario, "", read_file);
+    } else if (imported.ranks == 1) {
+        LinkParameters none;
+        none.name = "none";
+        none.segments = {{.bandwidth = {1'000'000'000}}};
+        cluster_link = link_json(none);
+    } else {
+        cluster_link = link_json(fitted_link(imported, rank));
+    }
+    return parse_scenario(imported.scenario, rank.file + " as a scenario", read_file);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,185 @@
+#include "import/kineto/traced_run.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "import/kineto/raw_step.h"
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+std::vector<MarkKind> kinds_of(const TracedStep& step) {
+    std::vector<MarkKind> kinds;
+    for (const std::vector<StepMark>* pass : {&step.forward, &step.backward}) {
+        for (const StepMark& mark : *pass) {
+            kinds.push_back(mark.kind);
+        }
+        kinds.push_back(MarkKind::collective);  // where forward ends
+    }
+    return kinds;
+}
+
+// The steps of which `value` says the same as of most; where several values are as frequent, the
+// first met.
+template <typename Value>
+Steps with_most_common(const Steps& steps, Value value) {
+    std::map<decltype(value(*steps.front())), Steps> by_value;
+    for (const TracedStep* step : steps) {
+        by_value[value(*step)].push_back(step);
+    }
+    const Steps* best = &by_value[value(*steps.front())];
+    for (const TracedStep* step : steps) {
+        const Steps& same = by_value[value(*step)];
+        best = same.size() > best->size() ? &same : best;
+    }
+    return *best;
+}
+
+Steps alike(const TracedRank& rank) {
+    Steps steps;
+    for (const TracedStep& step : rank.steps) {
+        steps.push_back(&step);
+    }
+    steps = with_most_common(steps, gradients_of);
+    const Steps same = with_most_common(steps, kinds_of);
+    if (same.size() > 1) {
+        return same;
+    }
+    // No two do the same: the one of median length stands for all.
+    std::sort(steps.begin(), steps.end(),
+              [](const TracedStep* a, const TracedStep* b) { return a->length < b->length; });
+    return {steps[steps.size() / 2]};
+}
+
+Duration time_in_collectives(const Steps& steps) {
+    return median_of(steps, [](const TracedStep* step) {
+        Duration sum{0};
+        for (const TracedCollective& collective : step->collectives) {
+            if (collective.in_backward && collective.begin) {
+                sum += *collective.end - *collective.begin;
+            }
+        }
+        return sum;
+    });
+}
+
+void report_steps(const TracedRun& run, Findings& findings) {
+    const Steps& steps = run.alike();
+    const auto [shortest, longest] = std::minmax_element(
+        steps.begin(), steps.end(),
+        [](const TracedStep* a, const TracedStep* b) { return a->length < b->length; });
+    findings.found("steps",
+                   fmt::format("{} ({} to {}) in {} events; median {:.3f} ms, {:.3f} to {:.3f} ms",
+                               steps.size(), steps.front()->name, steps.back()->name,
+                               run.rank().events_read, to_ms(run.typical(&TracedStep::length)),
+                               to_ms((*shortest)->length), to_ms((*longest)->length)));
+    if (steps.size() < run.rank().steps.size()) {
+        findings.found("steps", fmt::format("{} others are left out, as their operations differ",
+                                            run.rank().steps.size() - steps.size()));
+    }
+    if (run.first().micro_steps > 1) {
+        findings.found("accumulation",
+                       fmt::format("{} forwards a step; the last one and its backward stand for "
+                                   "all",
+                                   run.first().micro_steps));
+    }
+    findings.found("passes",
+                   fmt::format("forward until {:.3f} ms, backward until {:.3f} ms, then the "
+                               "optimizer (on the host)",
+                               to_ms(run.typical(&TracedStep::backward_begin)),
+                               to_ms(run.typical(&TracedStep::backward_end))));
+}
+
+// Ranks of one run reduce the same buckets.
+std::vector<std::int64_t> reduced_elements(const TracedRank& rank) {
+    std::vector<std::int64_t> elements;
+    for (const TracedCollective& collective : rank.steps.back().collectives) {
+        if (collective.in_backward && collective.name == "allreduce") {
+            elements.push_back(collective.elements);
+        }
+    }
+    return elements;
+}
+
+void check_same_run(const TracedRank& rank, const TracedRank& first) {
+    const auto world_text = [](const TracedRank& of) {
+        return of.world_size ? std::to_string(*of.world_size) : "none";
+    };
+    if (rank.world_size != first.world_size) {
+        throw InputError(rank.file, "/distributedInfo/world_size",
+                         fmt::format("{}, as in {}", world_text(first), first.file),
+                         world_text(rank));
+    }
+    if (rank.has_device != first.has_device) {
+        throw InputError(rank.file, "", "kernels in all traces or in none",
+                         "some with and some without");
+    }
+    const std::vector<std::int64_t> expected = reduced_elements(first);
+    const std::vector<std::int64_t> got = reduced_elements(rank);
+    if (got != expected) {
+        throw InputError(rank.file, "/traceEvents",
+                         fmt::format("the all-reduces of one run: of {} elements, as in {}",
+                                     fmt::join(expected, ", "), first.file),
+                         got.empty() ? "none" : fmt::format("{}", fmt::join(got, ", ")));
+    }
+}
+
+}  // namespace
+
+TracedRank read_traced_rank(const ByteSource& source, const std::string& file) {
+    const KinetoTrace trace = read_kineto_trace(source, file);
+    return {trace, traced_steps(trace)};
+}
+
+Duration median(std::vector<Duration> times) {
+    invariant(!times.empty(), "there is a median");
+    std::sort(times.begin(), times.end());
+    const std::size_t middle = times.size() / 2;
+    return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+}
+
+std::size_t gradients_of(const TracedStep& step) {
+    return static_cast<std::size_t>(
+        std::count_if(step.backward.begin(), step.backward.end(),
+                      [](const StepMark& mark) { return mark.kind == MarkKind::ready; }));
+}
+
+void check_ranks(const std::vector<TracedRank>& ranks) {
+    invariant(!ranks.empty(), "there is a trace");
+    std::map<std::int64_t, std::string> files;
+    for (const TracedRank& rank : ranks) {
+        if (rank.rank) {
+            const auto [other, is_new] = files.emplace(*rank.rank, rank.file);
+            if (!is_new) {
+                throw InputError(rank.file, "/distributedInfo/rank",
+                                 "another rank than that of " + other->second,
+                                 std::to_string(*rank.rank));
+            }
+        }
+        check_same_run(rank, ranks.front());
+    }
+}
+
+void choose_steps(TracedRun& run, Findings& findings) {
+    std::vector<Duration> times;
+    for (const TracedRank& rank : run.ranks) {
+        run.steps.push_back(alike(rank));
+        times.push_back(time_in_collectives(run.steps.back()));
+    }
+    const auto [least, most] = std::minmax_element(times.begin(), times.end());
+    run.primary = static_cast<std::size_t>(least - times.begin());
+    report_steps(run, findings);
+    if (run.ranks.size() > 1) {
+        findings.found("ranks",
+                       fmt::format("{} traces; the scenario is made of {}, for which the "
+                                   "others wait: all-reduces take it {:.3f} ms a step, "
+                                   "and up to {:.3f} ms elsewhere",
+                                   run.ranks.size(), run.rank().file, to_ms(*least), to_ms(*most)));
+    }
+}
+
+}  // namespace bucketwise

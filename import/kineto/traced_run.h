@@ -1,0 +1,67 @@
+// The traced ranks of one run, and of each the steps that are taken: those that do the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "import/kineto/steps.h"
+#include "import/kineto/trace.h"
+#include "import/source/byte_source.h"
+#include "import/source/findings.h"
+#include "sim/base/units.h"
+
+namespace bucketwise {
+
+// A trace without its events.
+struct TracedRank : TraceHead {
+    std::vector<TracedStep> steps;
+    bool operator==(const TracedRank&) const = default;
+};
+
+// Throws InputError as read_kineto_trace() and traced_steps() do.
+TracedRank read_traced_rank(const ByteSource& source, const std::string& file);
+
+// The mean of the middle two of an even number. Precondition (asserted): there are some.
+Duration median(std::vector<Duration> times);
+
+template <typename Items, typename Value>
+Duration median_of(const Items& items, Value value) {
+    std::vector<Duration> times;
+    for (const auto& item : items) {
+        times.push_back(value(item));
+    }
+    return median(std::move(times));
+}
+
+using Steps = std::vector<const TracedStep*>;
+
+struct TracedRun {
+    std::vector<TracedRank> ranks;
+    std::vector<Steps> steps = {};  // by rank, those of `ranks` that are taken
+    std::size_t primary = 0;        // the rank that the others wait for, whose steps are replayed
+    std::string group = {};         // the process group that reduces gradients
+    bool unused_map = false;        // DDP's map of unused parameters comes after the last bucket
+
+    [[nodiscard]] const TracedRank& rank() const { return ranks[primary]; }
+    [[nodiscard]] const Steps& alike() const { return steps[primary]; }
+    [[nodiscard]] const TracedStep& first() const { return *alike().front(); }
+    // Its median over these steps.
+    [[nodiscard]] Duration typical(Duration TracedStep::*part) const {
+        return median_of(alike(), [&](const TracedStep* step) { return step->*part; });
+    }
+};
+
+// How many gradients became ready in the step.
+std::size_t gradients_of(const TracedStep& step);
+
+// Throws InputError for traces that are not of different ranks of one run.
+void check_ranks(const std::vector<TracedRank>& ranks);
+
+// Fills in the run's steps and primary rank: of each rank, the steps that most steps are like.
+void choose_steps(TracedRun& run, Findings& findings);
+
+}  // namespace bucketwise

@@ -1,0 +1,62 @@
+#include "sim/plan/cap.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace bucketwise {
+
+double growth_of_caps(std::size_t gradients) {
+    constexpr std::size_t most_for_every_plan = 2000;
+    constexpr double growth_beyond = 1.01;
+    return gradients <= most_for_every_plan ? 1.0 : growth_beyond;
+}
+
+std::optional<Bytes> next_cap(const CapRange& range, double growth) {
+    if (!range.highest) {
+        return std::nullopt;
+    }
+    const auto grown = static_cast<std::int64_t>(static_cast<double>(range.lowest.count) * growth);
+    return Bytes{std::max(range.highest->count + 1, grown)};
+}
+
+double typed_mib(Bytes cap) {
+    double scale = 1;
+    for (int decimals = 0; decimals <= 9; ++decimals, scale *= 10) {
+        const double candidate = std::ceil(to_mib(cap) * scale) / scale;
+        if (static_cast<std::int64_t>(candidate * static_cast<double>(bytes_per_mib)) ==
+            cap.count) {
+            return candidate;
+        }
+    }
+    return to_mib(cap);
+}
+
+Bytes roundest_cap(const CapRange& range) {
+    const std::int64_t highest =
+        range.highest ? range.highest->count : std::numeric_limits<std::int64_t>::max();
+    const auto within = [&](std::int64_t bytes) {
+        return range.lowest.count <= bytes && bytes <= highest;
+    };
+    if (within(default_bucket_cap.count)) {
+        return default_bucket_cap;
+    }
+    // A cap is typed in MiB and truncated to bytes; fractions below a thousandth of a MiB are typed
+    // nowhere, so finer ranges keep their exact lowest byte.
+    for (const std::int64_t thousandths : {1'000'000, 500'000, 100'000, 50'000, 10'000, 5'000,
+                                           1'000, 500, 250, 100, 50, 25, 10, 5, 1}) {
+        const double step_mib = static_cast<double>(thousandths) / 1000;
+        const double first = std::ceil(to_mib(range.lowest) / step_mib);
+        for (const double multiple : {first, first + 1}) {
+            const auto bytes =
+                static_cast<std::int64_t>(multiple * static_cast<double>(thousandths) / 1000 *
+                                          static_cast<double>(bytes_per_mib));
+            if (within(bytes)) {
+                return {bytes};
+            }
+        }
+    }
+    return range.lowest;
+}
+
+}  // namespace bucketwise
