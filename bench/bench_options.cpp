@@ -24,4 +24,13 @@ void read_backend(const po::variables_map& values, BenchOptions& options) {
     options.backend->check(options.request);
 }
 
+RankJob job_of(const BenchOptions& options, std::int64_t ranks) {
+    return {.command = options.command,
+            .ranks = static_cast<int>(ranks),
+            .backend = options.backend,
+            .request = options.request,
+            .network = options.network,
+            .order = {.rounds = options.rounds, .seed = options.seed}};
+}
+
 }  // namespace bucketwise

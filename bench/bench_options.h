@@ -37,4 +37,7 @@ std::vector<std::string> bench_command(std::string_view name,
 // --backend and what is asked of it. Throws InputError for what the backend cannot do.
 void read_backend(const boost::program_options::variables_map& values, BenchOptions& options);
 
+// How so many ranks carry it out.
+RankJob job_of(const BenchOptions& options, std::int64_t ranks);
+
 }  // namespace bucketwise

@@ -198,8 +198,7 @@ std::string environment_section() {
            term("TMPDIR", "Where temporary files go.") +
            term(
                "BUCKETWISE_LAUNCHER, BUCKETWISE_REPORT_FD, BUCKETWISE_STORE, "
-               "BUCKETWISE_INTERFACE, BUCKETWISE_OUTPUT, BUCKETWISE_ALGORITHM, "
-               "BUCKETWISE_TRAINING_REPORT",
+               "BUCKETWISE_INTERFACE, BUCKETWISE_OUTPUT, BUCKETWISE_ALGORITHM",
                "Set by bucketwise for the ranks that it starts; nothing to set by hand.");
 }
 

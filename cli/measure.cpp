@@ -11,11 +11,11 @@
 #include "cli/commands.h"
 #include "cli/measure.h"
 #include "cli/measure_options.h"
-#include "cli/measure_rank.h"
 #include "cli/measure_report.h"
+#include "cli/ranks/measure_rank.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/ranks/rank_job.h"
-#include "cli/resumption.h"
+#include "cli/ranks/resumption.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/progress.h"
@@ -35,66 +35,52 @@ void check_output(const MeasureOptions& options) {
     const MeasurementFile writable(options.output);
 }
 
-std::optional<LaunchFailure> launch(const MeasureOptions& options,
-                                    const std::vector<std::string>& arguments) {
-    JobRequest request;
-    request.arguments = {"measure"};
-    request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
-    request.ranks = static_cast<int>(options.scenario.group.ranks);
-    request.network = options.network;
-    MeasureProgress line;
-    return launch_job(request, [&](const std::string& text) { line.show(text); });
-}
-
 std::string failure_text(const LaunchFailure& failure, const MeasureOptions& options) {
     std::error_code ignored;
     const bool kept =
         fs::is_regular_file(options.output, ignored) && fs::file_size(options.output, ignored) > 0;
-    const std::string who = failure.rank ? fmt::format("rank {} ", *failure.rank) : "";
-    return who + failure.reason +
+    return text_of(failure) +
            (kept ? fmt::format("; {} keeps what was measured, --resume goes on", options.output)
                  : "");
 }
 
-void run_launcher(const MeasureOptions& options, const std::vector<std::string>& arguments) {
+void run_launcher(const MeasureOptions& options) {
     check_output(options);
-    const std::optional<LaunchFailure> failure = launch(options, arguments);
+    std::optional<LaunchFailure> failure;
+    {
+        MeasureProgress line;
+        failure = launch_job(options.job, {}, line);
+    }
     drop_torn_line(options.output);
     if (failure) {
         throw std::runtime_error(failure_text(*failure, options));
     }
 }
 
-// A rank that somebody else started. The first one has the file.
-int run_foreign_rank(const MeasureOptions& options, const RankIdentity& identity) {
-    if (identity.rank == 0) {
-        check_output(options);
-    }
-    return run_measure_rank(options, identity);
-}
-
 }  // namespace
 
-MeasureOutcome measure(const std::vector<std::string>& arguments) {
-    const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<MeasureOptions> options = measure_options(arguments, identity);
-    if (!options) {
-        return {};
-    }
+MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity) {
     if (!identity) {
-        run_launcher(*options, arguments);
-        return {.file = options->output};
+        run_launcher(options);
+        return {.file = options.output};
     }
-    if (is_own_rank(identity)) {
-        return {.exit_code = run_measure_rank(*options, *identity)};
+    // Of ranks that somebody else started, the first one has the file.
+    const bool has_file = identity->rank == 0 && !is_own_rank(identity);
+    if (has_file) {
+        check_output(options);
     }
-    const int exit_code = run_foreign_rank(*options, *identity);
-    const bool has_file = identity->rank == 0 && exit_code == exit_done;
-    return {.exit_code = exit_code, .file = has_file ? options->output : ""};
+    const int exit_code = run_measure_rank(options, *identity);
+    return {.exit_code = exit_code,
+            .file = has_file && exit_code == exit_done ? options.output : ""};
 }
 
 int run_measure(const std::vector<std::string>& arguments) {
-    const MeasureOutcome outcome = measure(arguments);
+    const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
+    const std::optional<MeasureOptions> options = measure_options(arguments, identity);
+    if (!options) {
+        return exit_done;
+    }
+    const MeasureOutcome outcome = measure(*options, identity);
     if (!outcome.file.empty()) {
         write_output("-", measure_report(read_measurements(outcome.file).records));
     }

@@ -1,10 +1,12 @@
 // Measuring, as `bucketwise measure` does it, for every command that begins so.
 #pragma once
 
+#include <optional>
 #include <string>
-#include <vector>
 
+#include "cli/ranks/measure_request.h"
 #include "cli/shell/exit_codes.h"
+#include "hw/launch/rank_identity.h"
 
 namespace bucketwise {
 
@@ -13,8 +15,8 @@ struct MeasureOutcome {
     std::string file = {};  // all that was measured, in the process that has it; else empty
 };
 
-// `arguments` are those of bucketwise measure. Started by one of our own launchers, this process is
-// a rank. Throws InputError, UsageError and, when measuring failed, std::runtime_error.
-MeasureOutcome measure(const std::vector<std::string>& arguments);
+// Where a launcher started this process, it is one rank. Throws InputError and, when measuring
+// failed, std::runtime_error.
+MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity);
 
 }  // namespace bucketwise

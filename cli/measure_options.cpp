@@ -262,39 +262,52 @@ std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map
     return {ctas.begin(), ctas.end()};
 }
 
-Schedule requested_schedule(const po::variables_map& values, const Scenario& scenario,
-                            const StepInput& input) {
+std::vector<Item> requested_items(const po::variables_map& values, const Scenario& scenario,
+                                  const StepInput& input) {
     std::set<Protocol> protocols;
     for (const std::string& name : split_at_commas(values["protocols"].as<std::string>())) {
         protocols.insert(choice_named(name, all_protocols, "--protocols"));
     }
-    Schedule schedule;
-    schedule.rounds = whole_number(values, "rounds", {1, 1'000'000});
-    schedule.seed =
-        static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
+    std::vector<Item> items;
     if (protocols.count(Protocol::all_reduce) != 0) {
         const DType dtype = wire_dtype(scenario, input.workload);
         for (const Bytes size : requested_messages(values, input, dtype)) {
-            schedule.items.push_back({.protocol = Protocol::all_reduce, .message = size});
+            items.push_back({.protocol = Protocol::all_reduce, .message = size});
         }
     }
     if (protocols.count(Protocol::compute) != 0) {
-        schedule.items.push_back({.protocol = Protocol::compute});
+        items.push_back({.protocol = Protocol::compute});
     }
     if (protocols.count(Protocol::contention) != 0) {
         for (const Bytes size : contention_messages(input)) {
             for (const std::optional<std::int64_t>& ctas : contention_ctas(values)) {
-                schedule.items.push_back(
-                    {.protocol = Protocol::contention, .message = size, .ctas = ctas});
+                items.push_back({.protocol = Protocol::contention, .message = size, .ctas = ctas});
             }
         }
     }
     if (protocols.count(Protocol::step) != 0) {
         for (const std::optional<Bytes>& cap : requested_caps(values, input, scenario.sync)) {
-            schedule.items.push_back({.protocol = Protocol::step, .cap = cap});
+            items.push_back({.protocol = Protocol::step, .cap = cap});
         }
     }
-    return schedule;
+    return items;
+}
+
+// What measures into `output` as `arguments` say, which have another -o.
+std::vector<std::string> measure_command(const std::vector<std::string>& arguments,
+                                         const po::options_description& options,
+                                         const std::string& output) {
+    std::vector<std::string> command{"bucketwise", "measure"};
+    for (const po::option& option :
+         po::command_line_parser(arguments).options(options).run().options) {
+        std::vector<std::string> tokens = option.original_tokens;
+        if (option.string_key == "output") {
+            tokens.back().resize(tokens.back().size() - option.value.front().size());
+            tokens.back() += output;
+        }
+        command.insert(command.end(), tokens.begin(), tokens.end());
+    }
+    return command;
 }
 
 }  // namespace
@@ -317,27 +330,33 @@ CommandHelp measure_help() {
 }
 
 std::optional<MeasureOptions> measure_options(const std::vector<std::string>& arguments,
-                                              const std::optional<RankIdentity>& identity) {
+                                              const std::optional<RankIdentity>& identity,
+                                              const MeasurementPlace& place) {
     const CommandHelp help = measure_help();
     const po::variables_map values = parse_arguments(arguments, help.options);
     if (values.count("help") != 0) {
         print_help(help);
         return std::nullopt;
     }
+    MeasureOptions options;
+    options.output = text_or_empty(values, "output");
+    if (place) {
+        options.output = place(options.output);
+    }
     if (values.count("scenario") == 0) {
         throw UsageError{
             "measure: expected a scenario file, got none; see bucketwise measure --help"};
     }
-    if (values.count("output") == 0) {
+    if (!place && values.count("output") == 0) {
         throw UsageError{
             "measure: expected -o and a file to write, got none; see bucketwise measure --help"};
     }
-    MeasureOptions options;
-    options.backend = &requested_backend(values);
-    options.request = backend_request(values);
-    options.request.implementation =
+    RankJob& job = options.job;
+    job.backend = &requested_backend(values);
+    job.request = backend_request(values);
+    job.request.implementation =
         choice_named(values["all-reduce"].as<std::string>(), all_implementations, "--all-reduce");
-    options.backend->check(options.request);
+    job.backend->check(job.request);
     const std::string file = values["scenario"].as<std::string>();
     for (const std::string& input : {file, text_or_empty(values, "link")}) {
         check_can_be_read_again(input);
@@ -346,25 +365,28 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
     inline_link(document, file, read_text_file);
     apply_ranks(values, identity, document);
 
-    options.command = {"bucketwise", "measure"};
-    options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+    job.command = {"bucketwise", "measure"};
+    if (place) {
+        job.command = measure_command(arguments, help.options, options.output);
+    } else {
+        job.command.insert(job.command.end(), arguments.begin(), arguments.end());
+    }
     options.scenario = parse_scenario(document, file, read_text_file);
-    options.backend->check_scenario(options.scenario, file);
+    job.backend->check_scenario(options.scenario, file);
     options.scenario_text = document.dump();
     options.input = replay_input(options.scenario);
-    options.schedule = requested_schedule(values, options.scenario, options.input);
-    options.output = values["output"].as<std::string>();
+    job.ranks = static_cast<int>(options.scenario.group.ranks);
+    job.order.rounds = whole_number(values, "rounds", {1, 1'000'000});
+    job.order.seed =
+        static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
+    options.items = requested_items(values, options.scenario, options.input);
     options.resume = values.count("resume") != 0;
     constexpr std::chrono::minutes standard_deadline{1};
-    options.network = job_network(values, identity, "measure", standard_deadline);
+    job.network = job_network(values, identity, "measure", standard_deadline);
     if (!identity) {
         check_local_ranks(options.scenario, file);
     }
     return options;
-}
-
-Transport transport_of(const MeasureOptions& options) {
-    return options.backend->transport(options.request, options.scenario.group.ranks);
 }
 
 }  // namespace bucketwise

@@ -51,34 +51,6 @@ examples:
   bucketwise validate scenarios/transformer_small.json -o validation --resume
 )";
 
-// The value of -o among `arguments`, replaced by `replacement` if there is one.
-std::optional<std::string> output_of(std::vector<std::string>& arguments,
-                                     const std::optional<std::string>& replacement) {
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-        std::string& argument = arguments[i];
-        const std::string_view with_value = "--output=";
-        std::string* place = nullptr;
-        std::size_t prefix = 0;
-        if ((argument == "-o" || argument == "--output") && i + 1 < arguments.size()) {
-            place = &arguments[i + 1];
-        } else if (argument.rfind(with_value, 0) == 0) {
-            place = &argument;
-            prefix = with_value.size();
-        } else if (argument.rfind("-o", 0) == 0 && argument.size() > 2) {
-            place = &argument;
-            prefix = 2;
-        }
-        if (place != nullptr) {
-            std::string value = place->substr(prefix);
-            if (replacement) {
-                *place = place->substr(0, prefix) + *replacement;
-            }
-            return value;
-        }
-    }
-    return std::nullopt;
-}
-
 // Made by the process that will have the file; ranks of a foreign launcher may be elsewhere. True
 // if it is new.
 bool prepare_folder(const std::string& folder, bool resume) {
@@ -145,7 +117,7 @@ void remove_old_pictures(const std::string& folder) {
 // What would only be missed after everything has been measured.
 void check_enough(const MeasureOptions& options) {
     const auto count = [&](Protocol protocol) {
-        return std::count_if(options.schedule.items.begin(), options.schedule.items.end(),
+        return std::count_if(options.items.begin(), options.items.end(),
                              [&](const Item& item) { return item.protocol == protocol; });
     };
     if (options.scenario.group.ranks < 2) {
@@ -231,22 +203,26 @@ int run_validate(const std::vector<std::string>& arguments) {
     if (given("--help") || given("-h")) {
         return print_help(validate_help());
     }
-    std::vector<std::string> measuring = arguments;
-    const std::optional<std::string> folder = output_of(measuring, std::nullopt);
-    if (!folder || folder->empty() || *folder == "-") {
-        throw UsageError{
-            "validate: expected -o and a folder to write to; see bucketwise validate --help"};
-    }
-    output_of(measuring, *folder + "/measurements.jsonl");
+    std::string folder;
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<MeasureOptions> options = measure_options(measuring, identity);
-    if (options) {
-        check_enough(*options);
+    const std::optional<MeasureOptions> options =
+        measure_options(arguments, identity, [&](const std::string& output) {
+            if (output.empty() || output == "-") {
+                throw UsageError{
+                    "validate: expected -o and a folder to write to; see bucketwise validate "
+                    "--help"};
+            }
+            folder = output;
+            return folder + "/measurements.jsonl";
+        });
+    if (!options) {
+        return exit_done;
     }
+    check_enough(*options);
     const bool has_file = !identity || identity->rank == 0;
-    const NewFolder created(*folder, has_file && prepare_folder(*folder, given("--resume")));
-    const MeasureOutcome outcome = measure(measuring);
-    return outcome.file.empty() ? outcome.exit_code : conclude(*folder);
+    const NewFolder created(folder, has_file && prepare_folder(folder, options->resume));
+    const MeasureOutcome outcome = measure(*options, identity);
+    return outcome.file.empty() ? outcome.exit_code : conclude(folder);
 }
 
 }  // namespace bucketwise

@@ -6,13 +6,12 @@
 
 namespace bucketwise {
 
-// How our launcher tells its ranks what their arguments do not: which algorithm is theirs, and the
-// file in which rank 0 puts its records.
-constexpr const char* algorithm_variable = "BUCKETWISE_ALGORITHM";
-constexpr const char* output_variable = "BUCKETWISE_OUTPUT";
+// One algorithm on the ranks that are started together: how ranks measure it.
+RankJob job_of(const BenchAllReduceOptions& options, int ranks,
+               AllReduceImplementation implementation);
 
-// Returns the exit code. Under another launcher than ours the ranks run one algorithm after
-// another, and rank 0 prints the table.
+// Returns the exit code. Our launcher says which algorithm this rank is for and reads its file.
+// Under another launcher the ranks run one algorithm after another, and rank 0 prints the table.
 int run_bench_allreduce_rank(const BenchAllReduceOptions& options, const RankIdentity& identity);
 
 }  // namespace bucketwise

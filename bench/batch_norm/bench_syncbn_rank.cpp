@@ -3,31 +3,26 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <functional>
 #include <memory>
 #include <stdexcept>
-#include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "cli/ranks/rank_bench.h"
 #include "cli/shell/files.h"
-#include "cli/shell/progress.h"
-#include "hw/backend/backend.h"
 #include "hw/batch_norm/sync_batch_norm.h"
-#include "hw/measure/measuring_order.h"
-#include "hw/rank/isolated_all_reduce.h"
 
 namespace bucketwise {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredLayer, samples_us, peak_memory_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredLayers, hardware, libraries, layers)
+
 namespace {
 
-using ShowProgress = std::function<void(const std::string&)>;
-
 // Seeded by the rank, spread evenly over -1 to 1.
-class Numbers {
+class SeededNumbers {
   public:
-    explicit Numbers(std::uint64_t seed) : state_(seed * 2 + 1) {}
+    explicit SeededNumbers(std::uint64_t seed) : state_(seed * 2 + 1) {}
     float operator()() {
         state_ = state_ * 6364136223846793005U + 1442695040888963407U;
         return static_cast<float>(static_cast<double>(state_ >> 11U) * 0x1p-52 - 1);
@@ -43,7 +38,7 @@ BatchNormValues values_of(const BatchNormLayer& layer, int rank) {
     values.shape = {layer.rows, layer.channels};
     const auto elements = static_cast<std::size_t>(values.shape.elements());
     const auto channels = static_cast<std::size_t>(layer.channels);
-    Numbers numbers(static_cast<std::uint64_t>(rank) + 1);
+    SeededNumbers numbers(static_cast<std::uint64_t>(rank) + 1);
     values.input.resize(elements);
     for (float& value : values.input) {
         value = static_cast<float>(rank) + numbers();
@@ -77,15 +72,16 @@ std::vector<double> sums_of(const BatchNormValues& values, const BatchNormResult
 
 // Over all ranks an output has mean 0 and variance v / (v + epsilon), v the input's; and an input
 // gradient has no component along 1 nor along the output (but for epsilon's part of it).
-std::string what_is_wrong(const std::vector<double>& sums, const BatchNormLayer& layer) {
+std::string what_is_wrong(const std::vector<std::vector<double>>& sums_by_rank,
+                          const BatchNormLayer& layer) {
     const auto channels = static_cast<std::size_t>(layer.channels);
     const auto n = static_cast<double>(layer.rows * layer.ranks);
     constexpr double allowed = 1e-3;
     for (std::size_t channel = 0; n > 0 && channel < channels; ++channel) {
         std::array<double, sums_per_channel> mean{};
-        for (std::size_t i = 0; i < sums.size(); i += sums_per_channel * channels) {
+        for (const std::vector<double>& sums : sums_by_rank) {
             for (std::size_t k = 0; k < mean.size(); ++k) {
-                mean.at(k) += sums[i + k * channels + channel] / n;
+                mean.at(k) += sums[k * channels + channel] / n;
             }
         }
         const double variance = std::max(mean[1] - mean[0] * mean[0], 0.0);
@@ -105,39 +101,23 @@ std::string what_is_wrong(const std::vector<double>& sums, const BatchNormLayer&
     return "";
 }
 
-class SyncBnRanks {
+class SyncBnRank {
   public:
-    SyncBnRanks(const BenchSyncBnOptions& options, const RankIdentity& identity,
-                ShowProgress show_progress)
-        : options_(options),
-          show_progress_(std::move(show_progress)),
-          connection_(options.backend->connect(meeting_point(options.network, identity), identity,
-                                               options.request)),
-          device_(connection_->batch_norm()) {
-        schedule_.rounds = options.rounds;
-        schedule_.seed = options.seed;
-        schedule_.items.resize(options.layers.size());
-        total_ = (options.rounds + 1) * std::ssize(options.layers);
-        EnvironmentRecord environment = machine_record(identity, options.network);
-        environment.gpu = connection_->gpu();
-        environment.transport = options.backend->transport(options.request, identity.ranks);
-        measured_.hardware = hardware_of(environment);
-        measured_.libraries = options.backend->libraries();
+    SyncBnRank(const BenchSyncBnOptions& options, RankSession& session)
+        : options_(options), session_(session), device_(session.connection().batch_norm()) {
+        session.expect((options.rounds + 1) * std::ssize(options.layers));
     }
 
-    // What was measured is rank 0's.
-    MeasuredLayers run() {
-        for (std::size_t i = 0; i < options_.layers.size(); ++i) {
-            check(i);
+    // By index of the options' layers, on rank 0.
+    std::map<std::size_t, MeasuredLayer> run(const MeasuringOrder& order) {
+        for (const BatchNormLayer& layer : options_.layers) {
+            check(layer);
         }
-        for (std::int64_t round = 0; round < options_.rounds; ++round) {
-            for (const std::int32_t item : order_of_round(schedule_, round)) {
-                measure(round, static_cast<std::size_t>(item));
-            }
-        }
-        // Nobody leaves while others may still need what it sent last.
-        connection_->control().barrier();
-        return std::move(measured_);
+        session_.take_rounds(
+            order, options_.layers.size(),
+            [&](std::size_t item) { return label_of(options_.layers[item]); },
+            [&](std::int64_t, std::size_t item) { measure(item); });
+        return measured_;
     }
 
   private:
@@ -147,110 +127,63 @@ class SyncBnRanks {
     }
 
     // Warms up, too.
-    void check(std::size_t index) {
-        show("checking: ", index, "");
-        const BatchNormLayer& layer = options_.layers[index];
-        const BatchNormValues values = values_of(layer, connection_->control().rank());
+    void check(const BatchNormLayer& layer) {
+        session_.show("checking: " + label_of(layer));
+        const BatchNormValues values = values_of(layer, session_.control().rank());
         const BatchNormResult result = layer_of(layer, values).run();
-        const std::vector<double> sums =
-            connection_->control().gather_to_first(sums_of(values, result));
+        const std::vector<std::vector<double>> sums = session_.gather(sums_of(values, result));
         const std::string wrong = sums.empty() ? "" : what_is_wrong(sums, layer);
         if (!wrong.empty()) {
             throw std::runtime_error(wrong);
         }
-        ++done_;
+        session_.item_done();
     }
 
     // One step more than counts comes first: it makes what memory the others use.
-    void measure(std::int64_t round, std::size_t index) {
-        const std::string text = fmt::format(", round {} of {}", round + 1, options_.rounds);
-        show("", index, text);
+    void measure(std::size_t index) {
         const BatchNormLayer& description = options_.layers[index];
         SyncBatchNorm layer =
-            layer_of(description, values_of(description, connection_->control().rank()));
+            layer_of(description, values_of(description, session_.control().rank()));
         std::vector<Duration> times =
-            layer.repeat(options_.iterations + 1, [&] { show("", index, text); });
+            layer.repeat(options_.iterations + 1, [&] { session_.show_again(); });
         times.erase(times.begin());
-        const std::vector<double> us = slowest_us(connection_->control(), times);
-        const std::array peak{static_cast<double>(layer.peak_bytes())};
-        const std::vector<double> peaks = connection_->control().gather_to_first(peak);
-        if (!us.empty()) {
-            MeasuredLayer& measured = measured_.layers[index];
+        const std::vector<double> us = session_.slowest_us(times);
+        const std::vector<double> peak =
+            session_.greatest(std::array{static_cast<double>(layer.peak_bytes())});
+        if (session_.is_first()) {
+            MeasuredLayer& measured = measured_[index];
             measured.samples_us.insert(measured.samples_us.end(), us.begin(), us.end());
-            const double most = *std::max_element(peaks.begin(), peaks.end());
             measured.peak_memory_bytes =
-                std::max(measured.peak_memory_bytes, static_cast<std::int64_t>(most));
+                std::max(measured.peak_memory_bytes, static_cast<std::int64_t>(peak.front()));
         }
-        ++done_;
     }
 
-    void show(const char* prefix, std::size_t index, const std::string& text) {
-        const BatchNormLayer& layer = options_.layers[index];
-        show_progress_(fmt::format("{} {} {}{} {} x {}{}", done_, total_, prefix,
-                                   name_of(layer.system), layer.rows, layer.channels, text));
+    static std::string label_of(const BatchNormLayer& layer) {
+        return fmt::format("{} {} x {}", name_of(layer.system), layer.rows, layer.channels);
     }
 
     const BenchSyncBnOptions& options_;
-    ShowProgress show_progress_;
-    std::unique_ptr<RankConnection> connection_;
+    RankSession& session_;
     std::unique_ptr<BatchNormDevice> device_;
-    Schedule schedule_;
-    std::int64_t done_ = 0;
-    std::int64_t total_ = 0;
-    MeasuredLayers measured_;
+    std::map<std::size_t, MeasuredLayer> measured_;
 };
-
-void write_measured_layers(const std::string& path, const MeasuredLayers& measured) {
-    Json layers = Json::array();
-    for (const auto& [index, layer] : measured.layers) {
-        layers.push_back({{"layer", index},
-                          {"samples_us", layer.samples_us},
-                          {"peak_memory_bytes", layer.peak_memory_bytes}});
-    }
-    write_text_file(path, json_text({{"hardware", measured.hardware},
-                                     {"libraries", measured.libraries},
-                                     {"layers", layers}}));
-}
 
 }  // namespace
 
-int run_bench_syncbn_rank(const BenchSyncBnOptions& options, const RankIdentity& identity) {
-    return run_rank(identity, [&](const LauncherReport& report) {
-        const bool own = is_own_rank(identity);
-        MeasuredLayers measured;
-        {
-            MeasureProgress line;
-            measured = SyncBnRanks(options, identity, [&](const std::string& text) {
-                           if (own) {
-                               report.progress(text);
-                           } else if (identity.rank == 0) {
-                               line.show(text);
-                           }
-                       }).run();
-        }
-        if (identity.rank != 0) {
-            return;
-        }
-        if (own) {
-            write_measured_layers(environment_variable(syncbn_output_variable).value_or(""),
-                                  measured);
-        } else {
+int run_bench_syncbn_ranks(const BenchSyncBnOptions& options,
+                           const std::optional<RankIdentity>& identity) {
+    const RankJob job = job_of(options, options.ranks);
+    return run_rank_bench<MeasuredLayers>(
+        job, identity,
+        [&](RankSession& session) {
+            const EnvironmentRecord environment = environment_of(job, identity.value(), session);
+            return MeasuredLayers{.hardware = hardware_of(environment),
+                                  .libraries = environment.libraries,
+                                  .layers = SyncBnRank(options, session).run(job.order)};
+        },
+        [&](const MeasuredLayers& measured) {
             write_output("-", bench_syncbn_report(options, measured));
-        }
-    });
-}
-
-MeasuredLayers read_measured_layers(const std::string& path) {
-    const Json document = Json::parse(read_text_file(path));
-    MeasuredLayers measured{.hardware = document.at("hardware").get<std::string>(),
-                            .libraries = document.at("libraries").get<std::string>(),
-                            .layers = {}};
-    for (const Json& layer : document.at("layers")) {
-        measured.layers[layer.at("layer").get<std::size_t>()] = {
-            layer.at("samples_us").get<std::vector<double>>(),
-            layer.at("peak_memory_bytes").get<std::int64_t>()};
-    }
-    return measured;
+        });
 }
 
 }  // namespace bucketwise

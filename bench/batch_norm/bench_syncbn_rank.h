@@ -1,7 +1,7 @@
-// One rank of `bucketwise bench syncbn`.
+// The real ranks of `bucketwise bench syncbn`.
 #pragma once
 
-#include <string>
+#include <optional>
 
 #include "bench/batch_norm/options.h"
 #include "bench/batch_norm/report.h"
@@ -9,13 +9,10 @@
 
 namespace bucketwise {
 
-// How our launcher tells its ranks the file in which rank 0 puts what was measured.
-constexpr const char* syncbn_output_variable = "BUCKETWISE_OUTPUT";
-
-// Returns the exit code. Under another launcher than ours rank 0 prints the table.
-int run_bench_syncbn_rank(const BenchSyncBnOptions& options, const RankIdentity& identity);
-
-// What rank 0 put into the file; empty if it did not come so far.
-MeasuredLayers read_measured_layers(const std::string& path);
+// Measures the layers and prints the table, in the process that launches the ranks or on rank 0 of
+// another launcher. Returns the exit code. Throws std::runtime_error when a
+// rank fails that it launched.
+int run_bench_syncbn_ranks(const BenchSyncBnOptions& options,
+                           const std::optional<RankIdentity>& identity);
 
 }  // namespace bucketwise

@@ -234,6 +234,7 @@ std::optional<BenchSyncBnOptions> bench_syncbn_options(
     const bool simulates = values.count("simulate") != 0;
     check_use(values, simulates);
     BenchSyncBnOptions options;
+    options.command = bench_command("syncbn", arguments);
     if (is_measured(values)) {
         read_backend(values, options);
     }

@@ -13,6 +13,7 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
+#include "bench/bench_options.h"
 #include "bench/benches.h"
 #include "calibrate/comparison/compute_comparison.h"
 #include "cli/ranks/backends.h"
@@ -71,17 +72,19 @@ Measured measure_compute(const Backend& backend, const Scenario& scenario, std::
     meeting.job = "compute";
     meeting.address = "127.0.0.1";
     const StepInput input = replay_input(scenario);
-    const std::unique_ptr<RankConnection> connection = backend.connect(meeting, {}, {});
+    MeasureProgress line;
+    RankSession session(backend.connect(meeting, {}, {}),
+                        [&](const std::string& text) { line.show(text); });
     const std::unique_ptr<RankDevice> device =
-        connection->device(scenario, input.workload, settings_for(scenario.sync));
+        session.connection().device(scenario, input.workload, settings_for(scenario.sync));
     Measured measured;
     measured.environment.machine = read_environment();
-    measured.environment.gpu = connection->gpu();
-    Measurer measurer(scenario, input, backend.transport({}, 1), *device, connection->control());
+    measured.environment.gpu = session.connection().gpu();
+    Measurer measurer(scenario, input, backend.transport({}, 1), *device, session);
     device->calibrate();
-    MeasureProgress line;
     for (std::int64_t round = -1; round < rounds; ++round) {
-        line.show(fmt::format("{} {} compute alone", std::max<std::int64_t>(round, 0), rounds));
+        session.expect(rounds, std::max<std::int64_t>(round, 0));
+        session.show("compute alone");
         for (const Measurement& record : measurer.measure({.protocol = Protocol::compute}, round,
                                                           static_cast<std::uint64_t>(round & 1))) {
             if (round >= 0) {
@@ -211,11 +214,11 @@ CommandHelp bench_compute_help() {
 }
 
 int run_bench_compute(const std::vector<std::string>& arguments) {
-    const po::options_description described = compute_options();
-    const po::variables_map values = parse_arguments(arguments, described);
-    if (values.count("help") != 0) {
-        return print_help(bench_compute_help());
+    const auto parsed = parse_or_help(arguments, bench_compute_help());
+    if (!parsed) {
+        return exit_done;
     }
+    const po::variables_map& values = *parsed;
     if (values.count("scenario") == 0) {
         throw UsageError{
             "bench compute: expected a scenario file, got none; see bucketwise bench compute "

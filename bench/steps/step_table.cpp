@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,7 +11,6 @@
 #include "cli/ranks/rank_job.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/progress.h"
 #include "cli/shell/scenario_document.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
@@ -24,9 +22,6 @@ namespace bucketwise {
 namespace {
 
 namespace po = boost::program_options;
-
-// Where rank 0 of a job of ours leaves what was measured.
-constexpr const char* output_variable = "BUCKETWISE_OUTPUT";
 
 po::options_description described_options(const StepTable& table) {
     po::options_description options("options", 100);
@@ -80,9 +75,7 @@ void set_ranks(const po::variables_map& values, const std::optional<RankIdentity
 VariantRun read_run(const StepTable& table, const po::variables_map& values,
                     const std::optional<RankIdentity>& identity) {
     VariantRun run;
-    run.backend = &requested_backend(values);
-    run.request = backend_request(values);
-    run.backend->check(run.request);
+    read_backend(values, run);
     run.network =
         job_network(values, identity, fmt::format("bench {}", table.name), standard_deadline);
     run.rounds = whole_number(values, "rounds", {1, 100'000});
@@ -252,47 +245,6 @@ void print_table(const StepTable& table, const Request& request,
     write_output("-", render(result, request.format, head));
 }
 
-int run_rank_of(const StepTable& table, const Request& request, const RankIdentity& identity) {
-    return run_rank(identity, [&](const LauncherReport& report) {
-        MeasureProgress line;
-        const MeasuredVariants measured = measure_variants(
-            request.variants, *request.run, identity, [&](const std::string& progress) {
-                report.progress(progress);
-                if (identity.rank == 0 && !report.has_launcher()) {
-                    line.show(progress);
-                }
-            });
-        if (identity.rank != 0) {
-            return;
-        }
-        if (const auto file = environment_variable(output_variable)) {
-            write_text_file(*file, serialize(measured));
-        } else {
-            print_table(table, request, measured);
-        }
-    });
-}
-
-MeasuredVariants launch(const StepTable& table, const Request& request,
-                        const std::vector<std::string>& arguments) {
-    const TemporaryFolder folder;
-    const std::string file = folder.path() + "/measured.json";
-    JobRequest job;
-    job.arguments = {"bench", std::string(table.name)};
-    job.arguments.insert(job.arguments.end(), arguments.begin(), arguments.end());
-    job.variables = {{output_variable, file}};
-    job.ranks = static_cast<int>(request.scenario.group.ranks);
-    job.network = request.run->network;
-    MeasureProgress line;
-    const std::optional<LaunchFailure> failure =
-        launch_job(job, [&](const std::string& text) { line.show(text); });
-    if (failure) {
-        throw std::runtime_error(fmt::format(
-            "{}{}", failure->rank ? fmt::format("rank {} ", *failure->rank) : "", failure->reason));
-    }
-    return read_measured_variants(file);
-}
-
 }  // namespace
 
 CommandHelp help_of(const StepTable& table) {
@@ -314,17 +266,16 @@ int run_step_table(const StepTable& table, const std::vector<std::string>& argum
         print_table(table, request, std::nullopt);
         return exit_done;
     }
-    if (identity) {
-        return run_rank_of(table, request, *identity);
-    }
-    if (request.scenario.group.ranks > most_ranks_here) {
+    request.run->command = request.command;
+    if (!identity && request.scenario.group.ranks > most_ranks_here) {
         throw InputError(
             request.file, "/cluster/ranks",
             fmt::format("at most {} ranks on one machine (--ranks says how many)", most_ranks_here),
             std::to_string(request.scenario.group.ranks));
     }
-    print_table(table, request, launch(table, request, arguments));
-    return exit_done;
+    return run_variants(
+        request.variants, *request.run, identity,
+        [&](const MeasuredVariants& measured) { print_table(table, request, measured); });
 }
 
 std::vector<double> each(const StepSamples& samples, double StepSample::*number) {

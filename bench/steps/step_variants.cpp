@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
-#include <span>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "cli/shell/files.h"
+#include "cli/ranks/rank_bench.h"
 #include "hw/measure/measurer.h"
-#include "hw/measure/measuring_order.h"
-#include "sim/base/json_input.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
@@ -22,12 +17,26 @@
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepSample, forward_us, backward_us, optimizer_us, finishing_us,
+                                   finishing_host_us, wire_us)
+
+void to_json(Json& document, const MeasuredVariants& measured) {
+    document = {{"environment", to_json(measured.environment)}, {"variants", measured.by_variant}};
+}
+
+void from_json(const Json& document, MeasuredVariants& measured) {
+    measured.environment =
+        std::get<EnvironmentRecord>(read_measurement(document.at("environment"), "", 1));
+    document.at("variants").get_to(measured.by_variant);
+}
+
 namespace {
 
-// Every number of a sample, in one order for who writes and who reads.
-constexpr std::array sample_numbers{&StepSample::forward_us,        &StepSample::backward_us,
-                                    &StepSample::optimizer_us,      &StepSample::finishing_us,
-                                    &StepSample::finishing_host_us, &StepSample::wire_us};
+// What each rank measures of a sample, as numbers_of() has it.
+constexpr std::array sample_parts{&StepSample::forward_us, &StepSample::backward_us,
+                                  &StepSample::optimizer_us, &StepSample::finishing_us,
+                                  &StepSample::finishing_host_us};
 
 // --- simulated -----------------------------------------------------------------------------------
 
@@ -50,83 +59,44 @@ StepSample simulated_sample(const Program& program) {
 
 // --- measured ------------------------------------------------------------------------------------
 
-// A variant as real ranks replay it.
-struct Replay {
-    const StepVariant& variant;
-    StepInput input;
-    SyncSettings sync;
-    BucketPlan plan;
-    Program program;
-
-    explicit Replay(const StepVariant& replayed)
-        : variant(replayed),
-          input(replay_input(replayed.scenario)),
-          sync(settings_for(request_with_cap(replayed.scenario.sync, replayed.cap))),
-          plan(make_plan(input.workload.gradients, input.workload.readiness, sync.policy)),
-          program(build_program(input, sync, plan)) {}
-};
-
 class VariantRank {
   public:
     VariantRank(const std::vector<StepVariant>& variants, const VariantRun& run,
-                const RankIdentity& identity,
-                const std::function<void(const std::string&)>& show_progress)
-        : run_(run),
-          show_progress_(show_progress),
-          connection_(
-              run.backend->connect(meeting_point(run.network, identity), identity, run.request)) {
-        for (const StepVariant& variant : variants) {
-            replays_.emplace_back(variant);
-        }
-        measured_.by_variant.resize(variants.size());
-        measured_.environment = machine_record(identity, run.network);
-        measured_.environment.libraries = run.backend->libraries();
-        measured_.environment.gpu = connection_->gpu();
-        measured_.environment.transport = run.backend->transport(run.request, identity.ranks);
-        measured_.environment.seed = run.seed;
-        measured_.environment.rounds = run.rounds;
+                RankSession& session)
+        : variants_(variants), run_(run), session_(session), by_variant_(variants.size()) {
+        session.expect(std::ssize(variants) * run.rounds);
     }
 
-    MeasuredVariants measure() {
-        Schedule schedule;
-        schedule.rounds = run_.rounds;
-        schedule.seed = run_.seed;
-        schedule.items.resize(replays_.size());
-        for (std::int64_t round = 0; round < run_.rounds; ++round) {
-            for (const std::int32_t item : order_of_round(schedule, round)) {
-                show_progress_(fmt::format("{} {} {}, round {} of {}", done_++,
-                                           std::ssize(replays_) * run_.rounds,
-                                           replays_[static_cast<std::size_t>(item)].variant.label,
-                                           round + 1, run_.rounds));
-                measure_once(static_cast<std::size_t>(item));
-            }
-        }
-        // Nobody leaves while others may still need what it sent last.
-        connection_->control().barrier();
-        return std::move(measured_);
+    std::vector<StepSamples> measure(const MeasuringOrder& order) {
+        session_.take_rounds(
+            order, variants_.size(), [&](std::size_t item) { return variants_[item].label; },
+            [&](std::int64_t, std::size_t item) {
+                measure_once(variants_[item], by_variant_[item]);
+            });
+        return std::move(by_variant_);
     }
 
   private:
-    void measure_once(std::size_t index) {
-        const Replay& replay = replays_[index];
+    void measure_once(const StepVariant& variant, StepSamples& samples) {
+        const StepInput input = replay_input(variant.scenario);
+        const ReplayedStep replayed = replayed_step(variant.scenario, input, variant.cap);
         const std::unique_ptr<RankDevice> device =
-            connection_->device(replay.variant.scenario, replay.input.workload, replay.sync);
-        ControlGroup& control = connection_->control();
-        control.barrier();
+            session_.connection().device(variant.scenario, input.workload, replayed.sync);
+        session_.control().barrier();
         device->calibrate();
         for (std::int64_t step = -1; step < run_.steps_per_round; ++step) {
-            control.barrier();
-            const StepTrace trace = device->run(replay.program, replay.sync, replay.plan,
+            session_.control().barrier();
+            const StepTrace trace = device->run(replayed.program, replayed.sync, replayed.plan,
                                                 next_step_++, Communicate::yes);
-            const std::vector<double> own = numbers_of(replay.program, trace);
-            const std::vector<double> all = control.gather_to_first(own);
-            if (step >= 0 && control.rank() == 0) {
-                measured_.by_variant[index].push_back(slowest(all, own.size()));
+            const std::vector<std::vector<double>> by_rank =
+                session_.gather(numbers_of(replayed.program, trace));
+            if (step >= 0 && session_.is_first()) {
+                samples.push_back(slowest(by_rank));
             }
         }
         const StepCheck check = device->check();
-        if (replay.sync.communicates && !check.wrong.empty()) {
-            throw WrongSum(fmt::format("{}: {}", replay.variant.label, check.wrong));
+        if (replayed.sync.communicates && !check.wrong.empty()) {
+            throw WrongSum(fmt::format("{}: {}", variant.label, check.wrong));
         }
     }
 
@@ -144,21 +114,21 @@ class VariantRank {
         return numbers;
     }
 
-    // Of a collective the shortest of all ranks' times counts: others waited for their peers.
-    static StepSample slowest(const std::vector<double>& all, std::size_t per_rank) {
-        constexpr std::size_t parts = sample_numbers.size() - 1;
+    // The shortest of all ranks' times of a collective counts: others waited for their peers.
+    static StepSample slowest(const std::vector<std::vector<double>>& by_rank) {
+        constexpr std::size_t parts = sample_parts.size();
         StepSample result;
-        std::vector<double> wire(per_rank - parts, std::numeric_limits<double>::infinity());
-        for (std::size_t rank = 0; rank < all.size(); rank += per_rank) {
+        std::vector<double> wire(by_rank.front().begin() + parts, by_rank.front().end());
+        for (const std::vector<double>& numbers : by_rank) {
             StepSample sample;
             for (std::size_t i = 0; i < parts; ++i) {
-                sample.*sample_numbers[i] = all[rank + i];
+                sample.*sample_parts[i] = numbers[i];
             }
             if (sample.step_us() > result.step_us()) {
                 result = sample;
             }
             for (std::size_t i = 0; i < wire.size(); ++i) {
-                wire[i] = std::min(wire[i], all[rank + parts + i]);
+                wire[i] = std::min(wire[i], numbers[parts + i]);
             }
         }
         for (const double time : wire) {
@@ -167,12 +137,10 @@ class VariantRank {
         return result;
     }
 
+    const std::vector<StepVariant>& variants_;
     const VariantRun& run_;
-    const std::function<void(const std::string&)>& show_progress_;
-    std::unique_ptr<RankConnection> connection_;
-    std::vector<Replay> replays_;
-    MeasuredVariants measured_;
-    std::int64_t done_ = 0;
+    RankSession& session_;
+    std::vector<StepSamples> by_variant_;
     std::int64_t next_step_ = 0;
 };
 
@@ -192,44 +160,18 @@ StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
     return samples;
 }
 
-MeasuredVariants measure_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                                  const RankIdentity& identity,
-                                  const std::function<void(const std::string&)>& show_progress) {
-    return VariantRank(variants, run, identity, show_progress).measure();
-}
-
-std::string serialize(const MeasuredVariants& measured) {
-    Json variants = Json::array();
-    for (const StepSamples& samples : measured.by_variant) {
-        Json list = Json::array();
-        for (const StepSample& sample : samples) {
-            Json numbers = Json::array();
-            for (const auto number : sample_numbers) {
-                numbers.push_back(sample.*number);
-            }
-            list.push_back(std::move(numbers));
-        }
-        variants.push_back(std::move(list));
-    }
-    return Json{{"environment", to_json(measured.environment)}, {"variants", variants}}.dump() +
-           "\n";
-}
-
-MeasuredVariants read_measured_variants(const std::string& file) {
-    const Json document = parse_json(read_text_file(file), file);
-    MeasuredVariants measured;
-    measured.environment =
-        std::get<EnvironmentRecord>(read_measurement(document.at("environment"), file, 1));
-    for (const Json& list : document.at("variants")) {
-        StepSamples& samples = measured.by_variant.emplace_back();
-        for (const Json& numbers : list) {
-            StepSample& sample = samples.emplace_back();
-            for (std::size_t i = 0; i < sample_numbers.size(); ++i) {
-                sample.*sample_numbers[i] = numbers.at(i).get<double>();
-            }
-        }
-    }
-    return measured;
+int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
+                 const std::optional<RankIdentity>& identity,
+                 const std::function<void(const MeasuredVariants&)>& print) {
+    const RankJob job = job_of(run, variants.front().scenario.group.ranks);
+    return run_rank_bench<MeasuredVariants>(
+        job, identity,
+        [&](RankSession& session) {
+            return MeasuredVariants{
+                .environment = environment_of(job, identity.value(), session),
+                .by_variant = VariantRank(variants, run, session).measure(job.order)};
+        },
+        print);
 }
 
 }  // namespace bucketwise

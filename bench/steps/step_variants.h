@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/ranks/rank_job.h"
+#include "bench/bench_options.h"
 #include "hw/backend/backend.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/record/measurement.h"
@@ -27,8 +27,8 @@ struct StepSample {
     double forward_us = 0;
     double backward_us = 0;  // until the last reduced gradient is back in place
     double optimizer_us = 0;
-    // Of backward, in the call that finishes synchronisation: on the device, from the end of what
-    // backward left there, and on the host's clock, which may run ahead of it.
+    // The part of backward in the call that finishes synchronisation: on the device, from the end
+    // of what backward left there, and on the host's clock, which may run ahead of it.
     double finishing_us = 0;
     double finishing_host_us = 0;
     double wire_us = 0;  // of the gradients' collectives, together
@@ -41,13 +41,8 @@ using StepSamples = std::vector<StepSample>;
 // Throws InputError for steps that are too long.
 StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps);
 
-struct VariantRun {
-    const Backend* backend = nullptr;
-    BackendRequest request;
-    JobNetwork network;
-    std::int64_t rounds = 1;
+struct VariantRun : BenchOptions {
     std::int64_t steps_per_round = 1;  // after one that warms up
-    std::uint64_t seed = 1;            // of the order of variants within each round
 };
 
 struct MeasuredVariants {
@@ -55,15 +50,11 @@ struct MeasuredVariants {
     std::vector<StepSamples> by_variant;  // each sample of the slowest rank
 };
 
-// One rank's part. Collective; on rank 0 the samples, elsewhere none. `show_progress` gets "DONE
-// TOTAL TEXT". Throws WrongSum, on the ranks that see one.
-MeasuredVariants measure_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                                  const RankIdentity& identity,
-                                  const std::function<void(const std::string&)>& show_progress);
-
-// As one line of text, to pass from rank 0 to who started it.
-std::string serialize(const MeasuredVariants& measured);
-// Throws InputError.
-MeasuredVariants read_measured_variants(const std::string& file);
+// Measures on real ranks; `print` gets it in the process that launches them or on rank 0 of another
+// launcher. Returns the exit code. Throws std::runtime_error when a rank fails
+// that it launched.
+int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
+                 const std::optional<RankIdentity>& identity,
+                 const std::function<void(const MeasuredVariants&)>& print);
 
 }  // namespace bucketwise

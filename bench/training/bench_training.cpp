@@ -1,6 +1,5 @@
 // bucketwise bench training: a data-parallel training run, simulated and on real ranks.
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,10 +11,8 @@
 #include "bench/training/options.h"
 #include "bench/training/prediction.h"
 #include "bench/training/report.h"
-#include "cli/ranks/rank_job.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/progress.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/record/environment.h"
 
@@ -49,30 +46,6 @@ int simulate_training(const BenchTrainingOptions& options) {
     return exit_done;
 }
 
-int run_launcher(const BenchTrainingOptions& options, const std::vector<std::string>& arguments) {
-    check_published(options.published);  // fails now rather than at the end
-    const TemporaryFolder folder;
-    const std::string file = folder.path() + "/report";
-    JobRequest request;
-    request.arguments = {"bench", "training"};
-    request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
-    request.variables = {{training_report_variable, file}};
-    request.ranks = static_cast<int>(options.scenario.group.ranks);
-    request.network = options.network;
-    std::optional<LaunchFailure> failure;
-    {
-        MeasureProgress line;
-        failure = launch_job(request, [&](const std::string& text) { line.show(text); });
-    }
-    if (failure) {
-        throw std::runtime_error(failure->rank
-                                     ? fmt::format("rank {} {}", *failure->rank, failure->reason)
-                                     : failure->reason);
-    }
-    write_output("-", read_text_file(file));
-    return exit_done;
-}
-
 }  // namespace
 
 int run_bench_training(const std::vector<std::string>& arguments) {
@@ -81,11 +54,8 @@ int run_bench_training(const std::vector<std::string>& arguments) {
     if (!options) {
         return exit_done;
     }
-    if (options->simulate) {
-        return simulate_training(*options);
-    }
-    return identity ? run_bench_training_rank(*options, *identity)
-                    : run_launcher(*options, arguments);
+    return options->simulate ? simulate_training(*options)
+                             : run_bench_training_ranks(*options, identity);
 }
 
 }  // namespace bucketwise

@@ -5,17 +5,15 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "bench/training/prediction.h"
 #include "bench/training/report.h"
+#include "cli/ranks/rank_bench.h"
 #include "cli/shell/files.h"
-#include "cli/shell/progress.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_all_reduce.h"
 #include "hw/rank/replay_rules.h"
@@ -25,10 +23,39 @@
 #include "sim/base/statistics.h"
 #include "sim/predict/training_memory.h"
 
+// Exactly, in the unit it counts in.
+template <>
+struct nlohmann::adl_serializer<bucketwise::Duration> {
+    static void to_json(json& document, bucketwise::Duration time) { document = time.count(); }
+    static void from_json(const json& document, bucketwise::Duration& time) {
+        time = bucketwise::Duration{document.get<bucketwise::Duration::rep>()};
+    }
+};
+
 namespace bucketwise {
 namespace {
 
-using ShowProgress = std::function<void(const std::string&)>;
+// What rank 0 hands to the process that prints.
+struct TrainingRun {
+    std::string hardware;
+    std::string libraries;
+    std::string link_rate;
+    std::string date;
+    std::vector<TrainedImplementation> results;
+};
+
+}  // namespace
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainingTime, full_step, last_step, full_steps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainedRank, time_s, full_step_s, max_memory_bytes,
+                                   process_peak_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainedImplementation, implementation, simulated,
+                                   simulated_full_step, simulated_memory_bytes, ranks, losses,
+                                   accuracy)
+
+namespace {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainingRun, hardware, libraries, link_rate, date, results)
 
 constexpr std::int64_t timing_repetitions = 10;
 
@@ -58,52 +85,34 @@ double reduced(const std::vector<double>& samples, Statistic statistic) {
     return statistic == Statistic::median ? median(samples) : mean(samples);
 }
 
-std::vector<double> microseconds(const std::vector<Duration>& times) {
-    std::vector<double> us;
-    for (const Duration time : times) {
-        us.push_back(to_us(time));
-    }
-    return us;
-}
-
 // Collective. The mean over ranks on rank 0; elsewhere this rank's own.
-std::vector<double> mean_over_ranks(ControlGroup& control, const std::vector<double>& own) {
-    const std::vector<double> all = control.gather_to_first(own);
-    if (all.empty()) {
+std::vector<double> mean_over_ranks(const RankSession& session, const std::vector<double>& own) {
+    const std::vector<std::vector<double>> by_rank = session.gather(own);
+    if (by_rank.empty()) {
         return own;
     }
     std::vector<double> mean(own.size(), 0);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        mean[i % own.size()] += all[i] / control.ranks();
+    for (const std::vector<double>& of_rank : by_rank) {
+        for (std::size_t i = 0; i < mean.size(); ++i) {
+            mean[i] += of_rank[i] / session.control().ranks();
+        }
     }
     return mean;
 }
 
-std::vector<double> as_numbers(const TrainingTimes& times) {
-    std::vector<double> numbers;
-    for (const auto* operations : {&times.forward, &times.backward}) {
-        for (const OperationTime& time : *operations) {
-            numbers.push_back(to_us(time.device));
-            numbers.push_back(to_us(time.host));
-        }
-    }
-    numbers.insert(numbers.end(), {to_us(times.optimizer.device), to_us(times.optimizer.host),
-                                   to_us(times.copies), to_us(times.copy_launches)});
-    return numbers;
-}
-
-void set_numbers(const std::vector<double>& numbers, TrainingTimes& times) {
-    auto next = numbers.begin();
+// Every time in one order, for who reads and who writes.
+template <typename Times, typename Visit>
+void visit_times(Times& times, const Visit& visit) {
     for (auto* operations : {&times.forward, &times.backward}) {
-        for (OperationTime& time : *operations) {
-            time.device = duration_from_us(*next++);
-            time.host = duration_from_us(*next++);
+        for (auto& time : *operations) {
+            visit(time.device);
+            visit(time.host);
         }
     }
-    times.optimizer.device = duration_from_us(*next++);
-    times.optimizer.host = duration_from_us(*next++);
-    times.copies = duration_from_us(*next++);
-    times.copy_launches = duration_from_us(*next++);
+    for (auto* time :
+         {&times.optimizer.device, &times.optimizer.host, &times.copies, &times.copy_launches}) {
+        visit(*time);
+    }
 }
 
 // --- one implementation ---
@@ -117,11 +126,12 @@ struct TrainedSoFar {
 class ImplementationOnRank {
   public:
     ImplementationOnRank(const BenchTrainingOptions& options, TrainingImplementation implementation,
-                         const ImageData& data, TrainingDevice& device, ControlGroup& control)
+                         const ImageData& data, TrainingDevice& device, RankSession& session)
         : implementation_(implementation),
           task_(options.task_of(implementation)),
-          control_(control),
-          trainer_(task_, data, device) {}
+          session_(session),
+          trainer_(task_, data, device),
+          workspace_bytes_(device.workspace_bytes()) {}
 
     [[nodiscard]] TrainingImplementation implementation() const { return implementation_; }
     [[nodiscard]] const TrainingTask& task() const { return task_; }
@@ -131,7 +141,7 @@ class ImplementationOnRank {
     // Collective. Adds to what was measured before; parameters are those of the seed then.
     void time_operations() {
         for (const auto& kind : micro_step_kinds(task_.schedule)) {
-            control_.barrier();
+            session_.control().barrier();
             const std::vector<TrainingTimes> times =
                 trainer_.time_operations(kind.first, kind.second, timing_repetitions);
             samples_[kind].insert(samples_[kind].end(), times.begin(), times.end());
@@ -141,9 +151,9 @@ class ImplementationOnRank {
     // Collective. How computing and the all-reduces of this plan's largest bucket slow each other.
     void time_contention() {
         constexpr std::int64_t iterations = 20;
-        control_.barrier();
+        session_.control().barrier();
         append(microseconds(trainer_.backward_alone(iterations)), backward_alone_us_);
-        control_.barrier();
+        session_.control().barrier();
         const ContentionTimes times = trainer_.contend(largest_message_bytes() / 4, iterations);
         append(microseconds(times.passes), backward_disturbed_us_);
         append(microseconds(times.all_reduces), all_reduces_disturbed_us_);
@@ -164,7 +174,7 @@ class ImplementationOnRank {
         const double pass_us = reduced(backward_alone_us_, statistic);
         // As alone where all-reduces are over before a pass is.
         const std::vector<double> slowed = mean_over_ranks(
-            control_,
+            session_,
             {pass_us,
              backward_disturbed_us_.empty() ? pass_us : reduced(backward_disturbed_us_, statistic),
              reduced(all_reduces_disturbed_us_, statistic)});
@@ -184,45 +194,41 @@ class ImplementationOnRank {
             if (step + 1 < steps || steps == 1) {
                 so_far_.full_steps_s.push_back(time_s);
             }
-            check_equal_on_all_ranks(trainer_, CheckedTensors::gradients, control_,
+            check_equal_on_all_ranks(trainer_, CheckedTensors::gradients, session_.control(),
                                      fmt::format("after step {} of epoch {} ({})", step, epoch,
                                                  name_of(implementation_)));
             show();
         }
         const SampleResults own = trainer_.training_results();
-        const std::vector<double> all =
-            control_.gather_to_first(std::array{own.loss, static_cast<double>(own.samples)});
         double loss = 0;
         double samples = 0;
-        for (std::size_t i = 0; i < all.size(); i += 2) {
-            loss += all[i];
-            samples += all[i + 1];
+        for (const std::vector<double>& of_rank :
+             session_.gather(std::array{own.loss, static_cast<double>(own.samples)})) {
+            loss += of_rank[0];
+            samples += of_rank[1];
         }
         so_far_.losses.push_back(samples > 0 ? loss / samples : 0);
     }
 
     // Collective. The result on rank 0.
     TrainedImplementation finish() {
-        check_equal_on_all_ranks(trainer_, CheckedTensors::parameters, control_,
+        check_equal_on_all_ranks(trainer_, CheckedTensors::parameters, session_.control(),
                                  fmt::format("at the end ({})", name_of(implementation_)));
         const SampleResults test = trainer_.test();
-        const std::vector<double> all = control_.gather_to_first(
-            std::array{so_far_.time_s, median(so_far_.full_steps_s),
-                       static_cast<double>(trainer_.memory().peak + workspace_bytes_),
-                       static_cast<double>(peak_memory_bytes())});
         TrainedImplementation result{.implementation = implementation_, .simulated = {}};
-        for (std::size_t i = 0; i < all.size(); i += 4) {
-            result.ranks.push_back({.time_s = all[i],
-                                    .full_step_s = all[i + 1],
-                                    .max_memory_bytes = static_cast<std::int64_t>(all[i + 2]),
-                                    .process_peak_bytes = static_cast<std::int64_t>(all[i + 3])});
+        for (const std::vector<double>& of_rank : session_.gather(
+                 std::array{so_far_.time_s, median(so_far_.full_steps_s),
+                            static_cast<double>(trainer_.memory().peak + workspace_bytes_),
+                            static_cast<double>(peak_memory_bytes())})) {
+            result.ranks.push_back({.time_s = of_rank[0],
+                                    .full_step_s = of_rank[1],
+                                    .max_memory_bytes = static_cast<std::int64_t>(of_rank[2]),
+                                    .process_peak_bytes = static_cast<std::int64_t>(of_rank[3])});
         }
         result.losses = so_far_.losses;
         result.accuracy = static_cast<double>(test.correct) / static_cast<double>(test.samples);
         return result;
     }
-
-    void set_workspace(std::int64_t bytes) { workspace_bytes_ = bytes; }
 
   private:
     [[nodiscard]] std::int64_t largest_message_bytes() const {
@@ -235,54 +241,54 @@ class ImplementationOnRank {
 
     TrainingTimes operation_times(const std::vector<TrainingTimes>& samples, Statistic statistic) {
         TrainingTimes times = samples.front();
-        std::vector<std::vector<double>> by_number(as_numbers(times).size());
+        std::vector<std::vector<double>> by_number;
         for (const TrainingTimes& sample : samples) {
-            const std::vector<double> numbers = as_numbers(sample);
-            for (std::size_t i = 0; i < numbers.size(); ++i) {
-                by_number[i].push_back(numbers[i]);
-            }
+            std::size_t i = 0;
+            visit_times(sample, [&](const Duration& time) {
+                by_number.resize(std::max(by_number.size(), i + 1));
+                by_number[i++].push_back(to_us(time));
+            });
         }
         std::vector<double> own;
         for (const std::vector<double>& of_number : by_number) {
             own.push_back(reduced(of_number, statistic));
         }
-        set_numbers(mean_over_ranks(control_, own), times);
+        const std::vector<double> mean = mean_over_ranks(session_, own);
+        auto next = mean.begin();
+        visit_times(times, [&](Duration& time) { time = duration_from_us(*next++); });
         return times;
     }
 
     TrainingImplementation implementation_;
     TrainingTask task_;
-    ControlGroup& control_;
+    RankSession& session_;
     Trainer trainer_;
     std::map<std::pair<std::int64_t, bool>, std::vector<TrainingTimes>> samples_;
     std::vector<double> backward_alone_us_;
     std::vector<double> backward_disturbed_us_;
     std::vector<double> all_reduces_disturbed_us_;
     TrainedSoFar so_far_;
-    std::int64_t workspace_bytes_ = 0;
+    std::int64_t workspace_bytes_;
 };
 
 // --- the job ---
 
 class TrainingJob {
   public:
-    TrainingJob(const BenchTrainingOptions& options, const RankIdentity& identity,
-                ShowProgress show)
-        : options_(options),
-          show_(std::move(show)),
-          data_(make_image_data(options.data())),
-          connection_(options.backend->connect(meeting_point(options.network, identity), identity,
-                                               options.request)) {}
+    TrainingJob(const BenchTrainingOptions& options, RankSession& session)
+        : options_(options), session_(session), data_(make_image_data(options.data())) {
+        const TrainingTask task = options.task_of(options.implementations.front());
+        session.expect(steps_per_epoch(task.schedule) * options.epochs *
+                       std::ssize(options.implementations));
+    }
 
     // Collective. Results on rank 0.
     std::vector<TrainedImplementation> run() {
         time_all_reduces();
-        device_ = connection_->training();
+        device_ = session_.connection().training();
         for (const TrainingImplementation implementation : options_.implementations) {
-            ImplementationOnRank& added =
-                *implementations_.emplace_back(std::make_unique<ImplementationOnRank>(
-                    options_, implementation, data_, *device_, control()));
-            added.set_workspace(device_->workspace_bytes());
+            implementations_.push_back(std::make_unique<ImplementationOnRank>(
+                options_, implementation, data_, *device_, session_));
         }
         measure();
         train();
@@ -292,16 +298,11 @@ class TrainingJob {
         }
         measure();  // once more: a machine that has changed meanwhile counts half
         add_predictions(results);
-        control().barrier();  // nobody leaves while others may still need what it sent last
         return results;
     }
 
-    [[nodiscard]] std::string gpu() const { return connection_->gpu(); }
-
   private:
-    ControlGroup& control() { return connection_->control(); }
-
-    // Of every bucket's size.
+    // Messages of every bucket's size.
     void time_all_reduces() {
         std::set<std::int64_t> sizes;
         const CommHook hook = options_.scenario.sync.comm_hook;
@@ -313,25 +314,25 @@ class TrainingJob {
                 sizes.insert(bytes_on_wire(bucket, hook));
             }
         }
-        const std::unique_ptr<MessageDevice> messages = connection_->messages();
+        const std::unique_ptr<MessageDevice> messages = session_.connection().messages();
         for (const std::int64_t size : sizes) {
-            show_(fmt::format("0 {} timing all-reduces of {} bytes", total_steps(), size));
+            show(fmt::format("timing all-reduces of {} bytes", size));
             const Message message{.size = Bytes{size}, .dtype = wire_dtype(hook, DType::float32)};
             const std::int64_t iterations = std::max<std::int64_t>(iterations_for(Bytes{size}), 9);
-            control().barrier();
+            session_.control().barrier();
             const AllReduceTrace trace = messages->all_reduce(message, iterations);
             if (!trace.wrong.empty()) {
                 throw WrongSum(trace.wrong);
             }
-            append(slowest_us(control(), trace.times), all_reduces_us_[size]);
+            append(session_.slowest_us(trace.times), all_reduces_us_[size]);
             append(microseconds(trace.issue), issue_us_);
         }
     }
 
     void measure() {
         for (const auto& implementation : implementations_) {
-            show_(fmt::format("{} {} timing each operation of {}", steps_done_, total_steps(),
-                              name_of(implementation->implementation())));
+            show(fmt::format("timing each operation of {}",
+                             name_of(implementation->implementation())));
             implementation->time_operations();
             implementation->time_contention();
         }
@@ -350,12 +351,21 @@ class TrainingJob {
     }
 
     void show_step(std::int64_t epoch, const ImplementationOnRank& implementation) {
-        ++steps_done_;
+        session_.item_done();
         const std::vector<double>& losses = implementation.so_far().losses;
-        show_(fmt::format(
-            "{} {} epoch {} of {}, {}{}", steps_done_, total_steps(), epoch + 1, options_.epochs,
+        show(fmt::format(
+            "epoch {} of {}, {}{}", epoch + 1, options_.epochs,
             name_of(implementation.implementation()),
             losses.empty() ? "" : fmt::format(", loss of the one before {:.4f}", losses.back())));
+    }
+
+    // Not more often than somebody could read it.
+    void show(const std::string& text) {
+        using Clock = std::chrono::steady_clock;
+        if (Clock::now() - shown_ > std::chrono::milliseconds{50}) {
+            session_.show(text);
+            shown_ = Clock::now();
+        }
     }
 
     void add_predictions(std::vector<TrainedImplementation>& results) {
@@ -376,52 +386,29 @@ class TrainingJob {
         }
     }
 
-    [[nodiscard]] std::int64_t total_steps() const {
-        const TrainingTask task = options_.task_of(options_.implementations.front());
-        return steps_per_epoch(task.schedule) * options_.epochs *
-               static_cast<std::int64_t>(options_.implementations.size());
-    }
-
     const BenchTrainingOptions& options_;
-    ShowProgress show_;
+    RankSession& session_;
     ImageData data_;
     std::map<std::int64_t, std::vector<double>> all_reduces_us_;  // by bytes, on rank 0
     std::vector<double> issue_us_;
-    std::int64_t steps_done_ = 0;
-    std::unique_ptr<RankConnection> connection_;
+    std::chrono::steady_clock::time_point shown_;
     std::unique_ptr<TrainingDevice> device_;
     std::vector<std::unique_ptr<ImplementationOnRank>> implementations_;
 };
 
-std::string report_of(const BenchTrainingOptions& options, const RankIdentity& identity,
-                      const std::string& gpu, const std::vector<TrainedImplementation>& results) {
-    EnvironmentRecord record = machine_record(identity, options.network);
-    record.command = options.command;
-    record.gpu = gpu;
-    const std::string hardware = hardware_of(record);
+void print(const BenchTrainingOptions& options, const TrainingRun& run) {
     const std::string backend(options.backend->name());
     const std::string about =
-        fmt::format("over {}{}; {}", backend,
-                    record.link_rate.empty() ? "" : " at " + record.link_rate, hardware);
-    return bench_training_report(options, results, about,
-                                 {{"command", options.command},
-                                  {"backend", backend},
-                                  {"hardware", hardware},
-                                  {"libraries", options.backend->libraries()},
-                                  {"link_rate", record.link_rate},
-                                  {"shared_gpu", options.request.share_gpu},
-                                  {"date", record.date}});
-}
-
-// Not more often than somebody could read it.
-ShowProgress seldom(ShowProgress show) {
-    using Clock = std::chrono::steady_clock;
-    return [show = std::move(show), last = Clock::time_point{}](const std::string& text) mutable {
-        if (Clock::now() - last > std::chrono::milliseconds{50}) {
-            show(text);
-            last = Clock::now();
-        }
-    };
+        fmt::format("over {}{}; {}", backend, run.link_rate.empty() ? "" : " at " + run.link_rate,
+                    run.hardware);
+    write_output("-", bench_training_report(options, run.results, about,
+                                            {{"command", options.command},
+                                             {"backend", backend},
+                                             {"hardware", run.hardware},
+                                             {"libraries", run.libraries},
+                                             {"link_rate", run.link_rate},
+                                             {"shared_gpu", options.request.share_gpu},
+                                             {"date", run.date}}));
 }
 
 }  // namespace
@@ -446,23 +433,26 @@ std::vector<std::int64_t> simulated_memory(const BenchTrainingOptions& options,
     return by_rank;
 }
 
-int run_bench_training_rank(const BenchTrainingOptions& options, const RankIdentity& identity) {
-    return run_rank(identity, [&](const LauncherReport& report) {
-        const bool own = is_own_rank(identity);
-        MeasureProgress line;
-        TrainingJob job(options, identity, seldom([&](const std::string& text) {
-                            if (own) {
-                                report.progress(text);
-                            } else if (identity.rank == 0) {
-                                line.show(text);
-                            }
-                        }));
-        const std::vector<TrainedImplementation> results = job.run();
-        if (identity.rank == 0) {
-            const std::string file = environment_variable(training_report_variable).value_or("");
-            write_output(own ? file : "-", report_of(options, identity, job.gpu(), results));
-        }
-    });
+int run_bench_training_ranks(const BenchTrainingOptions& options,
+                             const std::optional<RankIdentity>& identity) {
+    if (!identity) {
+        check_published(options.published);  // fails now rather than at the end
+    }
+    const RankJob job = job_of(options, options.scenario.group.ranks);
+    return run_rank_bench<TrainingRun>(
+        job, identity,
+        [&](RankSession& session) {
+            TrainingRun run;
+            run.results = TrainingJob(options, session).run();
+            EnvironmentRecord environment = environment_of(job, identity.value(), session);
+            environment.transport = {};  // that ranks share a GPU is said apart
+            run.hardware = hardware_of(environment);
+            run.libraries = environment.libraries;
+            run.link_rate = environment.link_rate;
+            run.date = environment.date;
+            return run;
+        },
+        [&](const TrainingRun& run) { print(options, run); });
 }
 
 }  // namespace bucketwise

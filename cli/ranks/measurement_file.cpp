@@ -179,40 +179,26 @@ void check_measurement_output(const std::string& path, bool resume) {
 }
 
 void drop_torn_line(const std::string& path) {
-    const int descriptor = is_regular(path) ? ::open(path.c_str(), O_RDWR | O_CLOEXEC) : -1;
-    if (descriptor < 0) {
-        return;
-    }
-    const bool dropped = is_anothers(descriptor) || cut_torn_line(descriptor);
-    const int reason = errno;
-    ::close(descriptor);
-    if (!dropped) {
-        errno = reason;
+    const Descriptor file(is_regular(path) ? ::open(path.c_str(), O_RDWR | O_CLOEXEC) : -1);
+    if (file.is_open() && !is_anothers(file.get()) && !cut_torn_line(file.get())) {
         fail(path, "cannot remove a torn last line");
     }
 }
 
 MeasurementFile::MeasurementFile(std::string path) : path_(std::move(path)) {
     constexpr ::mode_t readable_by_all = 0644;
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, readable_by_all);
-    if (descriptor_ < 0) {
+    file_ =
+        Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, readable_by_all));
+    if (!file_.is_open()) {
         fail(path_, "cannot write");
     }
-    if (stays_anothers(descriptor_)) {
-        ::close(descriptor_);
+    if (stays_anothers(file_.get())) {
         throw std::runtime_error(fmt::format("{}: another run is writing to it", path_));
     }
-    if (!cut_torn_line(descriptor_)) {
-        const int reason = errno;
-        ::close(descriptor_);
-        errno = reason;
+    if (!cut_torn_line(file_.get())) {
         fail(path_, "cannot remove a torn last line");
     }
-    end_ = ::lseek(descriptor_, 0, SEEK_END);
-}
-
-MeasurementFile::~MeasurementFile() {
-    ::close(descriptor_);
+    end_ = ::lseek(file_.get(), 0, SEEK_END);
 }
 
 void MeasurementFile::append(const std::vector<Measurement>& records) {
@@ -221,9 +207,9 @@ void MeasurementFile::append(const std::vector<Measurement>& records) {
         lines += to_json(record).dump() + "\n";
     }
     check_unchanged();
-    if (!write_all(descriptor_, lines)) {
+    if (!write_all(file_.get(), lines)) {
         const int reason = errno;
-        if (::ftruncate(descriptor_, end_) != 0) {
+        if (::ftruncate(file_.get(), end_) != 0) {
             // The launcher, or the next --resume, drops the torn line.
         }
         errno = reason;
@@ -234,7 +220,7 @@ void MeasurementFile::append(const std::vector<Measurement>& records) {
 
 void MeasurementFile::check_unchanged() const {
     struct stat status {};
-    if (::fstat(descriptor_, &status) != 0) {
+    if (::fstat(file_.get(), &status) != 0) {
         fail(path_, "cannot write");
     }
     if (status.st_nlink == 0 || status.st_size != end_) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hw/launch/launcher_descriptor.h"
 #include "hw/record/measurement.h"
 
 namespace bucketwise {
@@ -31,9 +32,6 @@ class MeasurementFile {
     // Creates the file, or goes on after its last whole line, and keeps others from writing to it.
     // Throws std::runtime_error.
     explicit MeasurementFile(std::string path);
-    ~MeasurementFile();
-    MeasurementFile(const MeasurementFile&) = delete;
-    MeasurementFile& operator=(const MeasurementFile&) = delete;
 
     // All of them or none: what one measurement gave stays together. The lines are with the kernel
     // when this returns. Throws std::runtime_error when they cannot be written; the file then ends
@@ -45,7 +43,7 @@ class MeasurementFile {
     void check_unchanged() const;
 
     std::string path_;
-    int descriptor_ = -1;
+    Descriptor file_;
     std::int64_t end_ = 0;  // of the last line
 };
 

@@ -134,54 +134,78 @@ JobNetwork job_network(const po::variables_map& values, const std::optional<Rank
     return network;
 }
 
+Transport transport_of(const RankJob& job) {
+    return job.backend->transport(job.request, job.ranks);
+}
+
 // --- the launcher's side ---
 
-std::optional<LaunchFailure> launch_job(
-    const JobRequest& request, const std::function<void(const std::string&)>& on_progress) {
+std::optional<LaunchFailure> launch_job(const RankJob& job, const Variables& variables,
+                                        MeasureProgress& line) {
     const TemporaryFolder store;
     LaunchRequest launch;
-    launch.command = {fs::read_symlink("/proc/self/exe").string()};
-    launch.command.insert(launch.command.end(), request.arguments.begin(), request.arguments.end());
-    launch.variables = request.variables;
+    launch.command = job.command;
+    launch.command.front() = fs::read_symlink("/proc/self/exe").string();
+    launch.variables = variables;
     launch.variables.emplace_back(store_variable, store.path());
-    launch.ranks = request.ranks;
+    launch.ranks = job.ranks;
     // Ranks that wait for a hung one give up first, and so say who it is.
-    launch.deadline = 2 * request.network.deadline;
+    launch.deadline = 2 * job.network.deadline;
     std::optional<ShapedNetwork> network;
-    if (request.network.link_rate) {
-        network.emplace(request.ranks, *request.network.link_rate);
+    if (job.network.link_rate) {
+        network.emplace(job.ranks, *job.network.link_rate);
         launch.before_exec = [&](int rank) { return network->enter(rank); };
         launch.variables.emplace_back(interface_variable, ShapedNetwork::interface());
     }
     return launch_ranks(launch, [&](const LaunchProgress& progress) {
         if (progress.rank == 0) {
-            on_progress(progress.text);
+            line.show(progress.text);
         }
     });
 }
 
-// --- the rank's side ---
-
-MeetingPoint meeting_point(const JobNetwork& network, const RankIdentity& identity) {
-    MeetingPoint meeting;
-    meeting.rank = identity.rank;
-    meeting.ranks = identity.ranks;
-    meeting.store = network.store;
-    meeting.job = identity.job;
-    meeting.interface = network.interface;
-    meeting.address = network.interface.empty() ? "127.0.0.1" : "";
-    meeting.deadline = network.deadline;
-    return meeting;
+std::string text_of(const LaunchFailure& failure) {
+    return (failure.rank ? fmt::format("rank {} ", *failure.rank) : "") + failure.reason;
 }
 
-EnvironmentRecord machine_record(const RankIdentity& identity, const JobNetwork& network) {
+// --- the rank's side ---
+
+void ProgressReporter::operator()(const std::string& text) {
+    report_.progress(text);
+    if (identity_.rank == 0 && !report_.has_launcher()) {
+        line_.show(text);
+    }
+}
+
+RankSession meet(const RankJob& job, const RankIdentity& identity, RankSession::Show show,
+                 RankSession::Keep keep, std::string_view world) {
+    const JobNetwork& network = job.network;
+    const MeetingPoint meeting{
+        .rank = identity.rank,
+        .ranks = identity.ranks,
+        .store = network.store,
+        .job = world.empty() ? identity.job : fmt::format("{}.{}", identity.job, world),
+        .address = network.interface.empty() ? "127.0.0.1" : "",
+        .interface = network.interface,
+        .deadline = network.deadline};
+    return RankSession(job.backend->connect(meeting, identity, job.request), std::move(show),
+                       std::move(keep));
+}
+
+EnvironmentRecord environment_of(const RankJob& job, const RankIdentity& identity,
+                                 const RankSession& session) {
     EnvironmentRecord record;
     record.version = program_version();
     record.date = utc_now();
+    record.libraries = job.backend->libraries();
     record.machine = read_environment();
     record.machine.gpu_libraries = gpu_libraries();
+    record.gpu = session.connection().gpu();
+    record.transport = transport_of(job);
     record.hosts = (identity.ranks + identity.local_ranks - 1) / identity.local_ranks;
-    record.link_rate = network.link_rate ? text_of(*network.link_rate) : "";
+    record.link_rate = job.network.link_rate ? text_of(*job.network.link_rate) : "";
+    record.seed = job.order.seed;
+    record.rounds = job.order.rounds;
     return record;
 }
 

@@ -15,12 +15,13 @@
 
 #include <boost/program_options.hpp>
 
-#include "hw/backend/meeting_point.h"
+#include "cli/shell/progress.h"
+#include "hw/backend/backend.h"
 #include "hw/launch/launcher.h"
 #include "hw/launch/launcher_report.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/launch/shaped_network.h"
-#include "hw/rank/communicator.h"
+#include "hw/measure/rank_session.h"
 #include "hw/record/measurement.h"
 
 namespace bucketwise {
@@ -67,25 +68,62 @@ std::optional<std::int64_t> requested_ranks(const boost::program_options::variab
                                             const std::optional<RankIdentity>& identity,
                                             std::int64_t most);
 
-struct JobRequest {
-    std::vector<std::string> arguments;  // of this program
-    std::vector<std::pair<std::string, std::string>> variables;
+// What every command that measures is asked for.
+struct RankJob {
+    std::vector<std::string> command;  // as typed: for the record, and what ranks are started with
     int ranks = 1;
-    JobNetwork network;
+    const Backend* backend = nullptr;
+    BackendRequest request = {};
+    JobNetwork network = {};
+    MeasuringOrder order = {};
 };
 
-// Runs `request.ranks` ranks to their end, in a network of their own if a rate is asked for.
-// `on_progress` gets what rank 0 reports.
-std::optional<LaunchFailure> launch_job(const JobRequest& request,
-                                        const std::function<void(const std::string&)>& on_progress);
+// What carries its messages, as every record names it.
+Transport transport_of(const RankJob& job);
 
-MeetingPoint meeting_point(const JobNetwork& network, const RankIdentity& identity);
+// --- the launcher's side ---
 
-// All that does not depend on what is measured.
-EnvironmentRecord machine_record(const RankIdentity& identity, const JobNetwork& network);
+// How our launcher tells its ranks, beside where they meet, the file in which rank 0 puts what was
+// measured, and which all-reduce is theirs.
+constexpr const char* output_variable = "BUCKETWISE_OUTPUT";
+constexpr const char* algorithm_variable = "BUCKETWISE_ALGORITHM";
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// Runs the job's ranks to their end, in a network of their own if a rate is asked for. `line` shows
+// what rank 0 reports.
+std::optional<LaunchFailure> launch_job(const RankJob& job, const Variables& variables,
+                                        MeasureProgress& line);
+
+// "rank 1 was killed by signal 9 (Killed)"
+std::string text_of(const LaunchFailure& failure);
+
+// --- the rank's side ---
 
 // Runs `act` as a rank and returns the exit code. What it throws goes to the launcher or, where
 // there is none of ours, to standard error.
 int run_rank(const RankIdentity& identity, const std::function<void(const LauncherReport&)>& act);
+
+// What a rank shows goes to our launcher or, where there is none, from rank 0 to the terminal.
+class ProgressReporter {
+  public:
+    // Both are kept by reference.
+    ProgressReporter(const LauncherReport& report, const RankIdentity& identity)
+        : report_(report), identity_(identity) {}
+    void operator()(const std::string& text);
+
+  private:
+    const LauncherReport& report_;
+    const RankIdentity& identity_;
+    MeasureProgress line_;
+};
+
+// Collective. `world` tells jobs apart that the same ranks run one after another.
+RankSession meet(const RankJob& job, const RankIdentity& identity, RankSession::Show show,
+                 RankSession::Keep keep = {}, std::string_view world = "");
+
+// All but the command and what belongs to a scenario.
+EnvironmentRecord environment_of(const RankJob& job, const RankIdentity& identity,
+                                 const RankSession& session);
 
 }  // namespace bucketwise

@@ -19,7 +19,7 @@ namespace bucketwise {
 constexpr double batch_norm_epsilon = 1e-5;
 constexpr double batch_norm_momentum = 0.1;
 
-// Of one channel, over some rows.
+// The moments of one channel over some rows.
 struct ChannelMoments {
     double rows = 0;
     double mean = 0;
@@ -75,7 +75,7 @@ BUCKETWISE_HOST_AND_DEVICE void store_local_sums(const ChannelSums& sums, double
     }
 }
 
-// Of all ranks.
+// The moments of a channel over all ranks, from their sums.
 BUCKETWISE_HOST_AND_DEVICE ChannelMoments reduced_moments(const double* sums, std::int64_t channels,
                                                           std::int64_t channel) {
     return moments_from_sums(sums[channel], sums[channels + channel], sums[2 * channels]);

@@ -25,7 +25,7 @@
 
 namespace bucketwise {
 
-// Of one rank's batch.
+// The size of one rank's batch.
 struct BatchShape {
     std::int64_t rows = 0;
     std::int64_t channels = 1;
@@ -58,12 +58,12 @@ class BatchNormDevice {
 
     // [mean C, inverse deviation C, rows 1] of this rank's batch; zeros if it is empty.
     virtual void local_statistics(const float* x, const BatchShape& shape, float* to) = 0;
-    // Of all ranks, whose local statistics stand one after another.
+    // Statistics over all ranks, whose local ones stand one after another.
     virtual void combine(const float* gathered, const BatchShape& shape,
                          const ChannelStatistics& to) = 0;
     // [sum x C, sum x^2 C, rows 1].
     virtual void local_sums(const float* x, const BatchShape& shape, double* to) = 0;
-    // Of all ranks' sums together.
+    // Statistics over all ranks, whose sums are added up.
     virtual void statistics_of_sums(const double* sums, const BatchShape& shape,
                                     const ChannelStatistics& to) = 0;
     // y = (x - mean) / deviation * weight + bias
@@ -103,7 +103,7 @@ struct BatchNormResult {
 };
 
 // One layer on one rank, with running statistics that begin as PyTorch's, 0 and 1. `device` is
-// kept by reference. All calls but live_bytes() and peak_bytes() are collective.
+// kept by reference. All calls but peak_bytes() are collective.
 class SyncBatchNorm {
   public:
     // Precondition (asserted): `sync` is not local; as many values as the shape says; the rows of
@@ -120,10 +120,10 @@ class SyncBatchNorm {
 
     // The most memory that was live at once: the layer's input, output, their gradients, its
     // parameters and running statistics, and whatever the step made besides, as TensorPool counts.
-    [[nodiscard]] std::int64_t peak_bytes() const { return pool_.peak_bytes(); }
+    [[nodiscard]] std::int64_t peak_bytes() const { return pool_.count().peak; }
 
   private:
-    using Tensor = TensorPool::Tensor;
+    using Tensor = TensorMemory;
     // What forward leaves for backward.
     struct Saved {
         Tensor mean;

@@ -1,45 +1,29 @@
 #include "hw/batch_norm/tensor_pool.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
 
-TensorPool::Tensor::Tensor(TensorPool& pool, std::int64_t bytes)
-    : pool_(&pool), bytes_((bytes + block_bytes - 1) / block_bytes * block_bytes) {
-    if (bytes_ == 0) {
-        return;
+TensorMemory TensorPool::tensor(std::int64_t count, std::size_t element_bytes) {
+    invariant(count >= 0, "a tensor has a size");
+    const std::int64_t bytes = count * static_cast<std::int64_t>(element_bytes);
+    const std::int64_t whole = (bytes + block_bytes - 1) / block_bytes * block_bytes;
+    if (whole == 0) {
+        return {};
     }
-    std::vector<std::shared_ptr<std::byte>>& spare = pool.free_[bytes_];
-    spare.reserve(spare.size() + 1);  // so that giving back cannot fail
+    std::vector<std::shared_ptr<std::byte>>& spare = free_[whole];
     if (spare.empty()) {
-        memory_ = pool.source_(bytes_);
-        spare.reserve(spare.size() + 1);
-    } else {
-        memory_ = std::move(spare.back());
-        spare.pop_back();
+        spare.push_back(source_(whole));
     }
-    pool.live_bytes_ += bytes_;
-    pool.peak_bytes_ = std::max(pool.peak_bytes_, pool.live_bytes_);
-}
-
-TensorPool::Tensor::~Tensor() {
-    if (memory_) {
-        pool_->live_bytes_ -= bytes_;
-        pool_->free_.at(bytes_).push_back(std::move(memory_));
-    }
-}
-
-TensorPool::Tensor TensorPool::floats(std::int64_t count) {
-    invariant(count >= 0, "a tensor has a size");
-    return {*this, count * static_cast<std::int64_t>(sizeof(float))};
-}
-
-TensorPool::Tensor TensorPool::doubles(std::int64_t count) {
-    invariant(count >= 0, "a tensor has a size");
-    return {*this, count * static_cast<std::int64_t>(sizeof(double))};
+    std::shared_ptr<std::byte> block = std::move(spare.back());
+    spare.pop_back();  // whose place stays, so that giving back cannot fail
+    std::byte* const start = block.get();
+    const auto give_back = [&spare, block = std::move(block)](std::byte*) {
+        spare.push_back(block);
+    };
+    return {std::shared_ptr<std::byte>(start, give_back), whole, count_};
 }
 
 }  // namespace bucketwise

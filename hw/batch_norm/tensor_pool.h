@@ -1,5 +1,4 @@
-// Memory of tensors that come and go within a step, kept for the next step, and the count of what
-// is live.
+// Memory of tensors that come and go within a step, kept for the next step.
 //
 // It counts as PyTorch's caching allocator does, so that its peak can be put beside
 // torch.cuda.max_memory_allocated(): every tensor is rounded up to whole blocks of 512 bytes, one
@@ -13,6 +12,8 @@
 #include <map>
 #include <memory>
 #include <vector>
+
+#include "hw/compute/tensor_memory.h"
 
 namespace bucketwise {
 
@@ -29,51 +30,19 @@ class TensorPool {
     TensorPool(const TensorPool&) = delete;
     TensorPool& operator=(const TensorPool&) = delete;
 
-    class Tensor {
-      public:
-        Tensor() = default;
-        Tensor(Tensor&& other) noexcept { swap(other); }
-        Tensor& operator=(Tensor&& other) noexcept {
-            Tensor gone(std::move(*this));
-            swap(other);
-            return *this;
-        }
-        Tensor(const Tensor&) = delete;
-        Tensor& operator=(const Tensor&) = delete;
-        ~Tensor();
-
-        // Null when it has no elements.
-        [[nodiscard]] float* floats() const { return reinterpret_cast<float*>(memory_.get()); }
-        [[nodiscard]] double* doubles() const { return reinterpret_cast<double*>(memory_.get()); }
-
-      private:
-        friend class TensorPool;
-        Tensor(TensorPool& pool, std::int64_t bytes);
-        void swap(Tensor& other) noexcept {
-            std::swap(pool_, other.pool_);
-            std::swap(bytes_, other.bytes_);
-            std::swap(memory_, other.memory_);
-        }
-
-        TensorPool* pool_ = nullptr;
-        std::int64_t bytes_ = 0;  // whole blocks
-        std::shared_ptr<std::byte> memory_;
-    };
-
     // What they hold is not defined. Throw what the source throws.
-    [[nodiscard]] Tensor floats(std::int64_t count);
-    [[nodiscard]] Tensor doubles(std::int64_t count);
+    [[nodiscard]] TensorMemory floats(std::int64_t count) { return tensor(count, sizeof(float)); }
+    [[nodiscard]] TensorMemory doubles(std::int64_t count) { return tensor(count, sizeof(double)); }
 
-    [[nodiscard]] std::int64_t live_bytes() const { return live_bytes_; }
-    // The most that was live at once since the last restart_peak().
-    [[nodiscard]] std::int64_t peak_bytes() const { return peak_bytes_; }
-    void restart_peak() { peak_bytes_ = live_bytes_; }
+    [[nodiscard]] MemoryCount& count() { return count_; }
+    [[nodiscard]] const MemoryCount& count() const { return count_; }
 
   private:
+    TensorMemory tensor(std::int64_t count, std::size_t element_bytes);
+
     Source source_;
     std::map<std::int64_t, std::vector<std::shared_ptr<std::byte>>> free_;  // by size
-    std::int64_t live_bytes_ = 0;
-    std::int64_t peak_bytes_ = 0;
+    MemoryCount count_;
 };
 
 }  // namespace bucketwise

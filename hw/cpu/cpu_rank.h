@@ -58,7 +58,7 @@ class CpuRank : public ReplayRank {
     [[nodiscard]] CommunicationThread::Job job_of(const UnusedMapSum& moved);
     [[nodiscard]] CommunicationThread::Job job_of(const BucketReduction& moved);
     [[nodiscard]] CommunicationThread::Job job_of(const StatisticsExchange& moved);
-    // Of the gradient, in what of its bucket travels.
+    // Where the gradient lies in what of its bucket travels.
     [[nodiscard]] std::byte* place_on_the_wire(std::int32_t bucket, std::int32_t gradient);
 
     GradientBuffers buffers_;

@@ -1,4 +1,4 @@
-// A file descriptor of the launcher that closes itself.
+// A file descriptor that closes itself, and what the launcher opens.
 #pragma once
 
 #include <utility>

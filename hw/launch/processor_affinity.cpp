@@ -3,8 +3,7 @@
 namespace bucketwise {
 namespace {
 
-// Of the processors in `allowed`, counted from 0, the one with the number `index` modulo their
-// count.
+// The processor in `allowed` whose place among them, counted from 0, is `index` modulo their count.
 int nth_processor(const cpu_set_t& allowed, int index) {
     int left = index % CPU_COUNT(&allowed);
     for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
@@ -43,7 +42,7 @@ ProcessorLimit::~ProcessorLimit() {
     }
 }
 
-std::string scheduling_of_threads() {
+std::string affinity_of_threads() {
     cpu_set_t allowed;
     return read_allowed(allowed) ? "threads kept apart" : "default";
 }

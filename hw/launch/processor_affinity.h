@@ -33,7 +33,7 @@ class ProcessorLimit {
     bool limits_ = false;
 };
 
-// "threads kept apart", or "default" where there is a single processor.
-std::string scheduling_of_threads();
+// How ranks' threads share the processors: "threads kept apart", or "default" where there is one.
+std::string affinity_of_threads();
 
 }  // namespace bucketwise

@@ -32,7 +32,7 @@ using VariableLookup = std::function<std::optional<std::string>(const std::strin
 // RANK, WORLD_SIZE or their like are set for more than one rank.
 std::optional<RankIdentity> rank_from_environment(const VariableLookup& lookup);
 
-// Of this process.
+// A variable of this process, if it is set.
 std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace bucketwise

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -13,16 +14,6 @@
 
 namespace bucketwise {
 namespace {
-
-constexpr int first_rank = 0;
-
-std::vector<double> in_us(const std::vector<Duration>& times) {
-    std::vector<double> us;
-    for (const Duration time : times) {
-        us.push_back(to_us(time));
-    }
-    return us;
-}
 
 std::vector<double> begins_us(const StepTrace& trace) {
     std::vector<double> begins;
@@ -125,25 +116,37 @@ void write_or_read(Record& record, const Visit& visit) {
     }
 }
 
-RankStep rank_step(const MeasuredStep& step, std::int64_t peak_memory_bytes) {
-    return {.step_us = to_us(step.step()),
-            .forward_us = to_us(step.forward),
-            .backward_us = to_us(step.backward),
-            .optimizer_us = to_us(step.optimizer),
-            .waiting_us = to_us(step.waiting),
-            .peak_memory_bytes = peak_memory_bytes};
-}
-
+// What one rank saw of a step: that many values, as rank_step_of() reads them, then the step with
+// free communication and how far a gradient was from its sum.
 constexpr std::size_t rank_step_values = 6;
 
-std::vector<double> values_of(const RankStep& step) {
-    return {step.step_us,      step.forward_us, step.backward_us,
-            step.optimizer_us, step.waiting_us, static_cast<double>(step.peak_memory_bytes)};
+std::vector<double> values_of(const MeasuredStep& step, std::int64_t peak_memory_bytes,
+                              double free_us, double largest_difference) {
+    return {to_us(step.step()),
+            to_us(step.forward),
+            to_us(step.backward),
+            to_us(step.optimizer),
+            to_us(step.waiting),
+            static_cast<double>(peak_memory_bytes),
+            free_us,
+            largest_difference};
 }
 
-RankStep rank_step_of(const double* values) {
+RankStep rank_step_of(const std::vector<double>& values) {
     return {values[0], values[1], values[2],
             values[3], values[4], static_cast<std::int64_t>(values[5])};
+}
+
+void add_collectives(const ReplayedStep& replayed, const StepTrace& trace, StepRecord& record) {
+    for (std::size_t i = 0; i < replayed.program.collectives.size(); ++i) {
+        const Collective& collective = replayed.program.collectives[i];
+        if (collective.bucket) {
+            record.bucket_bytes.push_back(
+                replayed.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+        }
+        record.collective_begin_us.push_back(to_us(trace.collectives[i].begin));
+        record.collective_end_us.push_back(to_us(trace.collectives[i].end));
+    }
 }
 
 }  // namespace
@@ -177,18 +180,41 @@ DType wire_dtype(const Scenario& scenario, const Workload& workload) {
     return wire_dtype(scenario.sync.comm_hook, static_cast<DType>(most - bytes.begin()));
 }
 
+std::string_view name_of(Protocol protocol) {
+    switch (protocol) {
+        case Protocol::all_reduce:
+            return "allreduce";
+        case Protocol::compute:
+            return "compute";
+        case Protocol::contention:
+            return "contention";
+        case Protocol::step:
+            return "steps";
+    }
+    return {};
+}
+
+ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input,
+                           const std::optional<Bytes>& cap) {
+    ReplayedStep replayed{.sync = settings_for(request_with_cap(scenario.sync, cap))};
+    replayed.plan =
+        make_plan(input.workload.gradients, input.workload.readiness, replayed.sync.policy);
+    replayed.program = build_program(input, replayed.sync, replayed.plan);
+    return replayed;
+}
+
 Measurer::Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
-                   RankDevice& device, ControlGroup& control)
+                   RankDevice& device, const RankSession& session)
     : scenario_(scenario),
       input_(input),
       transport_(std::move(transport)),
       device_(device),
-      control_(control),
+      session_(session),
       wire_dtype_(wire_dtype(scenario, input.workload)) {}
 
 std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
                                            std::uint64_t bits) {
-    control_.barrier();
+    session_.control().barrier();
     switch (item.protocol) {
         case Protocol::all_reduce:
             return measure_all_reduce(item, round);
@@ -208,32 +234,27 @@ std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int
     if (!trace.wrong.empty()) {
         throw WrongSum(trace.wrong);
     }
-    const std::array own{trace.largest_difference,
-                         static_cast<double>(device_.peak_memory_bytes())};
-    const std::vector<double> all = control_.gather_to_first(own);
-    std::vector<double> samples = slowest_us(control_, trace.times);
-    if (control_.rank() != first_rank) {
+    const std::vector<double> greatest = session_.greatest(
+        std::array{trace.largest_difference, static_cast<double>(device_.peak_memory_bytes())});
+    std::vector<double> samples = session_.slowest_us(trace.times);
+    if (!session_.is_first()) {
         return {};
     }
-    AllReduceRecord record{.transport = transport_,
-                           .size = item.message,
-                           .dtype = wire_dtype_,
-                           .round = round,
-                           .samples_us = std::move(samples),
-                           .issue_us = in_us(trace.issue)};
-    for (std::size_t i = 0; i < all.size(); i += own.size()) {
-        record.largest_difference = std::max(record.largest_difference, all[i]);
-        record.peak_memory_bytes =
-            std::max(record.peak_memory_bytes, static_cast<std::int64_t>(all[i + 1]));
-    }
-    return {std::move(record)};
+    return {AllReduceRecord{.transport = transport_,
+                            .size = item.message,
+                            .dtype = wire_dtype_,
+                            .round = round,
+                            .samples_us = std::move(samples),
+                            .largest_difference = greatest[0],
+                            .peak_memory_bytes = static_cast<std::int64_t>(greatest[1]),
+                            .issue_us = microseconds(trace.issue)}};
 }
 
 ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
-    const ReplayedStep copying = replayed_step(std::nullopt);
+    const ReplayedStep copying = replayed_step(scenario_, input_, std::nullopt);
     ComputeRecord record;
     record.copying_step_us = copies_first ? run_free(copying) : 0;
-    control_.barrier();
+    session_.control().barrier();
     const Program program = communication_free_program(input_);
     SyncRequest none;
     none.strategy = Strategy::none;
@@ -249,15 +270,15 @@ ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
     record.optimizer_us = to_us(step.optimizer);
     const std::optional<StepTrace> each = device_.run_each(program, sync, {}, next_step_++);
     const LastMicroStep last = last_micro_step(program, each ? *each : trace);
-    record.forward_operations_us = in_us(last.forward);
-    record.backward_operations_us = in_us(last.backward);
+    record.forward_operations_us = microseconds(last.forward);
+    record.backward_operations_us = microseconds(last.backward);
     record.ready_us = ready_us(input_.workload, last);
-    // Of a step that runs as one graph nothing is launched by itself. Behind a head start the host
-    // never waits for room in the GPU's queue, as it does in a step that the GPU is slow with.
+    // Where a step runs as one graph, no operation is launched by itself. Behind a head start the
+    // host never waits for room in the GPU's queue, as it does in a step that the GPU is slow with.
     if (each && !trace.graph_launch) {
         const LastMicroStep launched = last_micro_step(program, as_intervals(each->launches));
-        record.forward_launches_us = in_us(launched.forward);
-        record.backward_launches_us = in_us(launched.backward);
+        record.forward_launches_us = microseconds(launched.forward);
+        record.backward_launches_us = microseconds(launched.backward);
     }
     if (trace.graph_launch) {
         record.graph_launch_us = to_us(*trace.graph_launch);
@@ -274,16 +295,16 @@ std::vector<Measurement> Measurer::measure_compute(std::int64_t round, bool copi
     const ComputeRecord own = compute_on_this_rank(copies_first);
     std::vector<double> values;
     write_or_read(own, [&](const double& value) { values.push_back(value); });
-    const std::vector<double> all = control_.gather_to_first(values);
     std::vector<Measurement> records;
-    for (std::size_t at = 0; at < all.size();) {
+    for (const std::vector<double>& of_rank : session_.gather(values)) {
         ComputeRecord record = own;  // of the same shape on every rank
         record.backend = transport_.backend;
         record.shared_gpu = transport_.shared_gpu;
         record.ranks = transport_.ranks;
-        record.rank = static_cast<std::int64_t>(at / values.size());
+        record.rank = std::ssize(records);
         record.round = round;
-        write_or_read(record, [&](double& value) { value = all[at++]; });
+        auto next = of_rank.begin();
+        write_or_read(record, [&next](double& value) { value = *next++; });
         records.emplace_back(std::move(record));
     }
     return records;
@@ -298,7 +319,7 @@ std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_re
     const double mean_us = sum_us(all_reduces) / static_cast<double>(all_reduces.size());
     const double wanted = std::max(1e5, 4 * longest_us) / std::max(mean_us, 1.0);
     auto iterations = static_cast<std::int64_t>(std::clamp(std::ceil(wanted), 2.0, 10'000.0));
-    control_.broadcast_from_first({&iterations, 1});
+    session_.control().broadcast_from_first({&iterations, 1});
     return iterations;
 }
 
@@ -311,13 +332,13 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
     const std::vector<Duration> operations = device_.backward_alone();
     const ContentionTrace both =
         device_.contend(message, contention_iterations(alone.times, operations), operations);
-    std::vector<double> alone_us = slowest_us(control_, alone.times);
-    std::vector<double> disturbed_us = slowest_us(control_, both.times);
+    std::vector<double> alone_us = session_.slowest_us(alone.times);
+    std::vector<double> disturbed_us = session_.slowest_us(both.times);
     const Disturbance products = both.products.value_or(Disturbance{});
     const std::array own{to_us(both.compute.alone), to_us(both.compute.disturbed),
                          to_us(products.alone), to_us(products.disturbed)};
-    const std::vector<double> compute = control_.gather_to_first(own);
-    if (control_.rank() != first_rank) {
+    const std::vector<std::vector<double>> compute = session_.gather(own);
+    if (!session_.is_first()) {
         return {};
     }
     ContentionRecord record;
@@ -330,66 +351,48 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
     record.round = round;
     record.allreduce_alone_us = std::move(alone_us);
     record.allreduce_disturbed_us = std::move(disturbed_us);
-    for (std::size_t i = 0; i < compute.size(); i += own.size()) {
-        record.compute_alone_us.push_back(compute[i]);
-        record.compute_disturbed_us.push_back(compute[i + 1]);
+    for (const std::vector<double>& of_rank : compute) {
+        record.compute_alone_us.push_back(of_rank[0]);
+        record.compute_disturbed_us.push_back(of_rank[1]);
         if (both.products) {
-            record.products_alone_us.push_back(compute[i + 2]);
-            record.products_disturbed_us.push_back(compute[i + 3]);
+            record.products_alone_us.push_back(of_rank[2]);
+            record.products_disturbed_us.push_back(of_rank[3]);
         }
     }
     return {std::move(record)};
 }
 
-Measurer::ReplayedStep Measurer::replayed_step(const std::optional<Bytes>& cap) const {
-    ReplayedStep replayed{.sync = settings_for(request_with_cap(scenario_.sync, cap))};
-    replayed.plan =
-        make_plan(input_.workload.gradients, input_.workload.readiness, replayed.sync.policy);
-    replayed.program = build_program(input_, replayed.sync, replayed.plan);
-    return replayed;
-}
-
 // The step on this rank with collectives that do nothing.
 double Measurer::run_free(const ReplayedStep& replayed) {
-    control_.barrier();
+    session_.control().barrier();
     const StepTrace trace = device_.run(replayed.program, replayed.sync, replayed.plan,
                                         next_step_++, Communicate::for_free);
     return to_us(summarize(replayed.program, trace).step());
 }
 
-// Both runs of one sample, on this rank.
-Measurer::StepSample Measurer::run_step(const ReplayedStep& replayed, bool free_first) {
-    StepSample sample;
-    if (free_first) {
-        sample.free_us = run_free(replayed);
-    }
-    control_.barrier();
-    sample.trace =
+// Both runs of one sample, in either order.
+std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t round,
+                                                bool free_first) {
+    const ReplayedStep replayed = replayed_step(scenario_, input_, item.cap);
+    double free_us = free_first ? run_free(replayed) : 0;
+    session_.control().barrier();
+    const StepTrace trace =
         device_.run(replayed.program, replayed.sync, replayed.plan, next_step_++, Communicate::yes);
     const StepCheck check = device_.check();
     if (replayed.sync.communicates && !check.wrong.empty()) {
         throw WrongSum(check.wrong);
     }
-    sample.largest_difference = replayed.sync.communicates ? check.largest_difference : 0;
-    sample.times =
-        rank_step(summarize(replayed.program, sample.trace), device_.peak_memory_bytes());
+    const std::int64_t peak_memory_bytes = device_.peak_memory_bytes();
     if (!free_first) {
-        sample.free_us = run_free(replayed);
+        free_us = run_free(replayed);
     }
-    return sample;
-}
-
-std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t round,
-                                                bool free_first) {
-    const ReplayedStep replayed = replayed_step(item.cap);
-    const StepSample sample = run_step(replayed, free_first);
-
-    std::vector<double> values = values_of(sample.times);
-    values.push_back(sample.free_us);
-    values.push_back(sample.largest_difference);
-    const std::vector<double> all = control_.gather_to_first(values);
-    const std::vector<double> begins = control_.gather_to_first(begins_us(sample.trace));
-    if (control_.rank() != first_rank) {
+    const std::vector<double> values =
+        values_of(summarize(replayed.program, trace), peak_memory_bytes, free_us,
+                  replayed.sync.communicates ? check.largest_difference : 0);
+    const std::vector<std::vector<double>> by_rank = session_.gather(values);
+    const std::vector<double> greatest = session_.greatest(values);
+    const std::vector<double> last_begins = session_.greatest(begins_us(trace));
+    if (!session_.is_first()) {
         return {};
     }
     StepRecord record;
@@ -400,45 +403,15 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
         record.cap = item.cap.value_or(replayed.sync.policy.limits.cap);
         record.is_default = !item.cap;
     }
-    gather_ranks(all, values.size(), record);
-    add_collectives(replayed, sample.trace, begins, record);
+    std::transform(by_rank.begin(), by_rank.end(), std::back_inserter(record.by_rank),
+                   rank_step_of);
+    record.samples_us = {greatest.front()};
+    record.free_communication_us = {greatest[rank_step_values]};
+    record.exposed_communication_us = greatest.front() - greatest[rank_step_values];
+    record.largest_difference = greatest[rank_step_values + 1];
+    record.collective_last_begin_us = last_begins;
+    add_collectives(replayed, trace, record);
     return {std::move(record)};
-}
-
-void Measurer::gather_ranks(const std::vector<double>& all, std::size_t per_rank,
-                            StepRecord& record) {
-    double step_us = 0;
-    double free_us = 0;
-    for (std::size_t i = 0; i < all.size(); i += per_rank) {
-        record.by_rank.push_back(rank_step_of(&all[i]));
-        step_us = std::max(step_us, all[i]);
-        free_us = std::max(free_us, all[i + rank_step_values]);
-        record.largest_difference =
-            std::max(record.largest_difference, all[i + rank_step_values + 1]);
-    }
-    record.samples_us = {step_us};
-    record.free_communication_us = {free_us};
-    record.exposed_communication_us = step_us - free_us;
-}
-
-// `begins`: of every collective on every rank, rank by rank.
-void Measurer::add_collectives(const ReplayedStep& replayed, const StepTrace& trace,
-                               const std::vector<double>& begins, StepRecord& record) {
-    const std::size_t collectives = replayed.program.collectives.size();
-    record.collective_last_begin_us.resize(collectives, 0.0);
-    for (std::size_t i = 0; i < begins.size(); ++i) {
-        double& last = record.collective_last_begin_us[i % collectives];
-        last = std::max(last, begins[i]);
-    }
-    for (std::size_t i = 0; i < replayed.program.collectives.size(); ++i) {
-        const Collective& collective = replayed.program.collectives[i];
-        if (collective.bucket) {
-            record.bucket_bytes.push_back(
-                replayed.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
-        }
-        record.collective_begin_us.push_back(to_us(trace.collectives[i].begin));
-        record.collective_end_us.push_back(to_us(trace.collectives[i].end));
-    }
 }
 
 }  // namespace bucketwise

@@ -1,17 +1,17 @@
-// Carries out one item of a schedule on all ranks and turns it into records.
+// What can be measured of a scenario, and how one item of it is measured on all ranks and becomes
+// records.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "hw/measure/measuring_order.h"
-#include "hw/rank/control_group.h"
+#include "hw/measure/rank_session.h"
 #include "hw/rank/rank_device.h"
 #include "hw/record/measurement.h"
-#include "hw/record/step_trace.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/program.h"
@@ -25,6 +25,25 @@ class WrongSum : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+enum class Protocol : std::uint8_t {
+    all_reduce,  // isolated all-reduces of one size
+    compute,     // a step without any communication, operation by operation
+    contention,  // all-reduces of one size while backward runs, against both alone
+    step         // a whole step at one cap, and the same with free communication
+};
+
+std::string_view name_of(Protocol protocol);
+
+struct Item {
+    Protocol protocol = Protocol::step;
+    Bytes message{0};  // all_reduce, contention
+    std::optional<Bytes> cap =
+        {};  // step; none: the framework's default, or the strategy has no cap
+    // contention; most thread blocks of a collective; none: as many as in steps
+    std::optional<std::int64_t> ctas = {};
+    bool operator==(const Item&) const = default;
+};
+
 // What real ranks replay of a scenario: every copy and the optimizer are in its programs, also
 // where a prediction would have no price for them. Times in it mean nothing.
 StepInput replay_input(const Scenario& scenario);
@@ -35,11 +54,22 @@ SyncRequest request_with_cap(const SyncRequest& request, const std::optional<Byt
 // The dtype in which most gradients travel: what isolated all-reduces use.
 DType wire_dtype(const Scenario& scenario, const Workload& workload);
 
+// A step at one cap, as real ranks replay it.
+struct ReplayedStep {
+    SyncSettings sync = {};
+    BucketPlan plan = {};
+    Program program = {};
+};
+
+// `input`: replay_input() of the scenario.
+ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input,
+                           const std::optional<Bytes>& cap);
+
 class Measurer {
   public:
     // All are kept by reference.
     Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
-             RankDevice& device, ControlGroup& control);
+             RankDevice& device, const RankSession& session);
 
     // Collective. On rank 0 the records, on others none. Throws WrongSum, on the ranks that see
     // one.
@@ -52,27 +82,7 @@ class Measurer {
     std::vector<Measurement> measure_contention(const Item& item, std::int64_t round);
     std::vector<Measurement> measure_step(const Item& item, std::int64_t round, bool free_first);
 
-    // A step at one cap, as real ranks replay it.
-    struct ReplayedStep {
-        SyncSettings sync = {};
-        BucketPlan plan = {};
-        Program program = {};
-    };
-    // One sample on this rank.
-    struct StepSample {
-        StepTrace trace;
-        RankStep times;
-        double free_us = 0;
-        double largest_difference = 0;
-    };
-    [[nodiscard]] ReplayedStep replayed_step(const std::optional<Bytes>& cap) const;
     double run_free(const ReplayedStep& replayed);
-    StepSample run_step(const ReplayedStep& replayed, bool free_first);
-    static void gather_ranks(const std::vector<double>& all, std::size_t per_rank,
-                             StepRecord& record);
-    static void add_collectives(const ReplayedStep& replayed, const StepTrace& trace,
-                                const std::vector<double>& begins, StepRecord& record);
-
     std::int64_t contention_iterations(const std::vector<Duration>& all_reduces,
                                        const std::vector<Duration>& operations);
 
@@ -80,7 +90,7 @@ class Measurer {
     const StepInput& input_;
     Transport transport_;
     RankDevice& device_;
-    ControlGroup& control_;
+    const RankSession& session_;
     DType wire_dtype_;
     std::int64_t next_step_ = 0;
 };

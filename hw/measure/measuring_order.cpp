@@ -5,20 +5,6 @@
 
 namespace bucketwise {
 
-std::string_view name_of(Protocol protocol) {
-    switch (protocol) {
-        case Protocol::all_reduce:
-            return "allreduce";
-        case Protocol::compute:
-            return "compute";
-        case Protocol::contention:
-            return "contention";
-        case Protocol::step:
-            return "steps";
-    }
-    return {};
-}
-
 std::uint64_t seeded_bits(std::uint64_t seed, std::int64_t round, std::int64_t item) {
     // SplitMix64's output function. Each part is mixed before the next one joins, so that no two
     // of them can stand for each other.
@@ -33,12 +19,12 @@ std::uint64_t seeded_bits(std::uint64_t seed, std::int64_t round, std::int64_t i
 }
 
 // Fisher and Yates. std::shuffle's result differs between standard libraries.
-std::vector<std::int32_t> order_of_round(const Schedule& schedule, std::int64_t round) {
-    std::vector<std::int32_t> order(schedule.items.size());
+std::vector<std::int32_t> order_of_round(std::size_t items, std::uint64_t seed,
+                                         std::int64_t round) {
+    std::vector<std::int32_t> order(items);
     std::iota(order.begin(), order.end(), 0);
     for (std::size_t left = order.size(); left > 1; --left) {
-        const std::uint64_t bits =
-            seeded_bits(schedule.seed, round, static_cast<std::int64_t>(left));
+        const std::uint64_t bits = seeded_bits(seed, round, static_cast<std::int64_t>(left));
         std::swap(order[left - 1], order[bits % left]);
     }
     return order;

@@ -36,7 +36,7 @@ class CommunicationThread {
     [[nodiscard]] bool has_begun(Ticket ticket) const;
     // Also when a failure means that it never will.
     [[nodiscard]] bool has_ended(Ticket ticket) const;
-    // Of a job that has been waited for.
+    // When a job that has been waited for began and ended.
     struct Times {
         std::chrono::steady_clock::time_point begin;
         std::chrono::steady_clock::time_point end;

@@ -1,6 +1,5 @@
 #include "hw/rank/isolated_all_reduce.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -96,22 +95,6 @@ std::int64_t iterations_for(Bytes size) {
     constexpr Bytes medium{bytes_per_mib};
     constexpr Bytes large{16 * bytes_per_mib};
     return size <= small ? 20 : size <= medium ? 10 : size <= large ? 3 : 1;
-}
-
-std::vector<double> slowest_us(ControlGroup& control, const std::vector<Duration>& times) {
-    std::vector<double> own;
-    for (const Duration time : times) {
-        own.push_back(to_us(time));
-    }
-    const std::vector<double> all = control.gather_to_first(own);
-    if (all.empty()) {
-        return {};
-    }
-    std::vector<double> result(times.size(), 0.0);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        result[i % times.size()] = std::max(result[i % times.size()], all[i]);
-    }
-    return result;
 }
 
 }  // namespace bucketwise

@@ -8,7 +8,6 @@
 #include "hw/compute/arena.h"
 #include "hw/rank/communication_thread.h"
 #include "hw/rank/communicator.h"
-#include "hw/rank/control_group.h"
 #include "hw/rank/rank_device.h"
 #include "hw/record/environment.h"
 #include "sim/base/dtype.h"
@@ -50,7 +49,7 @@ class IsolatedAllReduce {
     Arena message_;
 };
 
-// The same as a device of its own.
+// Isolated all-reduces as a device of its own.
 class CpuMessages : public MessageDevice {
   public:
     // Kept by reference, and used by another thread.
@@ -76,8 +75,5 @@ class CpuMessages : public MessageDevice {
 // How many make a measurement: small messages take microseconds, so more of them make a sample
 // that counts; large ones are measured once.
 std::int64_t iterations_for(Bytes size);
-
-// Collective. By iteration, the microseconds of the slowest rank; on rank 0 only, elsewhere empty.
-std::vector<double> slowest_us(ControlGroup& control, const std::vector<Duration>& times);
 
 }  // namespace bucketwise

@@ -56,7 +56,7 @@ class ReplayRank : public RankDevice {
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
     [[nodiscard]] const Gradient& gradient(std::int32_t index) const;
     [[nodiscard]] const Bucket& bucket(std::int32_t index) const;
-    // Of the bucket: whether a hook casts it for its all-reduce, and what then travels.
+    // Whether a hook casts the bucket for its all-reduce, and what then travels.
     [[nodiscard]] DType wire_dtype_of(std::int32_t index) const;
     [[nodiscard]] bool casts(std::int32_t index) const;
     [[nodiscard]] Movement movement(std::int32_t collective) const;

@@ -26,10 +26,10 @@ class ReplayRules {
         : hook_(sync.comm_hook), copies_in_(sync.copies_in), ranks_(ranks) {}
 
     [[nodiscard]] int ranks() const { return ranks_; }
-    // Of the sum over the ranks, to make it their mean.
+    // What makes the sum over the ranks their mean.
     [[nodiscard]] double mean_factor() const { return 1.0 / ranks_; }
 
-    // Of gradients, or of a bucket of them.
+    // Whether gradients of the dtype, or a bucket of them, are cast, and what then travels.
     [[nodiscard]] bool casts(DType dtype) const { return on_the_wire(dtype) != dtype; }
     [[nodiscard]] DType on_the_wire(DType dtype) const { return wire_dtype(hook_, dtype); }
 
@@ -43,7 +43,7 @@ class ReplayRules {
         return !copies_in_ && !casts(dtype);
     }
 
-    // Of a gradient of the dtype, relative: see rounding_tolerance().
+    // How far off a gradient of the dtype may be, relative: see rounding_tolerance().
     [[nodiscard]] double tolerance(DType dtype, std::int64_t accumulation) const;
 
   private:

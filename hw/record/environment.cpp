@@ -52,7 +52,7 @@ Environment read_environment() {
             .kernel = kernel_name(),
             .compiler = compiler_name(),
             .gpu_libraries = {},  // known to the backend for GPUs only
-            .scheduling = scheduling_of_threads()};
+            .scheduling = affinity_of_threads()};
 }
 
 // Not ru_maxrss: a process that a large launcher forked inherits the launcher's.

@@ -78,7 +78,7 @@ class Trainer {
     // On all test images.
     SampleResults test();
 
-    // Of what is in the device's memory, by parameter.
+    // What the device's memory holds of one parameter.
     [[nodiscard]] std::vector<float> gradient(std::int32_t index) const;
     [[nodiscard]] std::vector<float> parameter(std::int32_t index) const;
 

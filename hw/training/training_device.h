@@ -10,66 +10,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
+#include "hw/compute/tensor_memory.h"
 #include "hw/training/training_bodies.h"
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 #include "sim/workload/model.h"
 
 namespace bucketwise {
-
-// Bytes of all tensors, as torch.cuda.max_memory_allocated() counts them.
-struct MemoryCount {
-    std::int64_t current = 0;
-    std::int64_t peak = 0;
-
-    void add(std::int64_t bytes) {
-        current += bytes;
-        peak = current > peak ? current : peak;
-    }
-};
-
-// A block of the device's memory, zeroed at first. What it counts towards must outlive it.
-class TensorMemory {
-  public:
-    TensorMemory() = default;
-    TensorMemory(std::shared_ptr<std::byte> data, std::int64_t size_bytes, MemoryCount& count)
-        : data_(std::move(data)), size_bytes_(size_bytes), count_(&count) {
-        count.add(size_bytes);
-    }
-    ~TensorMemory() {
-        if (count_ != nullptr) {
-            count_->add(-size_bytes_);
-        }
-    }
-    TensorMemory(TensorMemory&& other) noexcept { swap(other); }
-    TensorMemory& operator=(TensorMemory&& other) noexcept {
-        swap(other);
-        return *this;
-    }
-
-    [[nodiscard]] std::byte* at(std::int64_t offset_bytes) const {
-        return data_.get() + offset_bytes;
-    }
-    template <typename T>
-    [[nodiscard]] T* as() const {
-        return reinterpret_cast<T*>(data_.get());
-    }
-    [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
-
-  private:
-    void swap(TensorMemory& other) {
-        std::swap(data_, other.data_);
-        std::swap(size_bytes_, other.size_bytes_);
-        std::swap(count_, other.count_);
-    }
-
-    std::shared_ptr<std::byte> data_;
-    std::int64_t size_bytes_ = 0;
-    MemoryCount* count_ = nullptr;
-};
 
 // What the device is busy with, and what the host takes to launch it; none where they are the same.
 struct OperationTime {

@@ -168,22 +168,22 @@ TEST_CASE("a pool hands memory out again, and its peak counts whole blocks of wh
                                           std::default_delete<std::byte[]>());
     });
     {
-        const TensorPool::Tensor one = pool.floats(1);      // 512
-        TensorPool::Tensor two = pool.floats(128);          // 512
-        const TensorPool::Tensor three = pool.doubles(64);  // 512
-        const TensorPool::Tensor four = pool.floats(129);   // 1024
-        const TensorPool::Tensor none = pool.floats(0);     // 0
-        CHECK(pool.live_bytes() == 2560);
+        const TensorMemory one = pool.floats(1);      // 512
+        TensorMemory two = pool.floats(128);          // 512
+        const TensorMemory three = pool.doubles(64);  // 512
+        const TensorMemory four = pool.floats(129);   // 1024
+        const TensorMemory none = pool.floats(0);     // 0
+        CHECK(pool.count().current == 2560);
         CHECK(none.floats() == nullptr);
-        two = TensorPool::Tensor();
-        CHECK(pool.live_bytes() == 2048);
+        two = TensorMemory();
+        CHECK(pool.count().current == 2048);
         two = pool.floats(100);
     }
     CHECK(asked == 4);
-    CHECK(pool.live_bytes() == 0);
-    CHECK(pool.peak_bytes() == 2560);
-    pool.restart_peak();
-    CHECK(pool.peak_bytes() == 0);
+    CHECK(pool.count().current == 0);
+    CHECK(pool.count().peak == 2560);
+    pool.count().restart_peak();
+    CHECK(pool.count().peak == 0);
 }
 
 }  // namespace

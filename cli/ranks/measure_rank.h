@@ -1,7 +1,7 @@
 // One rank of `bucketwise measure`.
 #pragma once
 
-#include "cli/measure_options.h"
+#include "cli/ranks/measure_request.h"
 #include "hw/launch/rank_identity.h"
 
 namespace bucketwise {

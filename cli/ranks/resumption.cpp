@@ -1,4 +1,4 @@
-#include "cli/resumption.h"
+#include "cli/ranks/resumption.h"
 
 #include <optional>
 #include <string>
@@ -50,20 +50,20 @@ void check_same_run(const MeasureOptions& options, const std::vector<Measurement
         throw InputError(options.output, "", "measurements to resume, an environment first",
                          records.empty() ? "no whole line" : "another record");
     }
+    const RankJob& job = options.job;
     for (const Measurement& measurement : records) {
         const auto* earlier = std::get_if<EnvironmentRecord>(&measurement);
         if (earlier == nullptr) {
             continue;
         }
-        const std::string rate =
-            options.network.link_rate ? text_of(*options.network.link_rate) : "";
+        const std::string rate = job.network.link_rate ? text_of(*job.network.link_rate) : "";
         const auto differ = [&](const char* pointer, const std::string& then,
                                 const std::string& now) {
             if (then != now) {
                 throw InputError(options.output, pointer, "the same as now, " + now, then);
             }
         };
-        const Transport transport = transport_of(options);
+        const Transport transport = transport_of(job);
         differ("/backend", earlier->transport.backend, transport.backend);
         differ("/shared_gpu", earlier->transport.shared_gpu ? "true" : "false",
                transport.shared_gpu ? "true" : "false");
@@ -73,11 +73,11 @@ void check_same_run(const MeasureOptions& options, const std::vector<Measurement
         differ("/implementation", earlier->transport.implementation, transport.implementation);
         differ("/link_rate", earlier->link_rate.empty() ? "none" : earlier->link_rate,
                rate.empty() ? "none" : rate);
-        differ("/seed", std::to_string(earlier->seed), std::to_string(options.schedule.seed));
+        differ("/seed", std::to_string(earlier->seed), std::to_string(job.order.seed));
         const Environment machine = read_environment();
         differ("/cpu", earlier->machine.cpu, machine.cpu);
         differ("/cores", std::to_string(earlier->machine.cores), std::to_string(machine.cores));
-        differ("/libraries", earlier->libraries, options.backend->libraries());
+        differ("/libraries", earlier->libraries, job.backend->libraries());
         if (earlier->scenario != options.scenario_text) {
             throw InputError(options.output, "/scenario", "the scenario that is measured now",
                              "another one");
@@ -85,14 +85,15 @@ void check_same_run(const MeasureOptions& options, const std::vector<Measurement
     }
 }
 
-std::vector<std::int64_t> open_positions(const Schedule& schedule,
+std::vector<std::int64_t> open_positions(const MeasureOptions& options,
                                          const std::vector<Measurement>& records) {
-    const std::size_t items = schedule.items.size();
-    std::vector<std::int64_t> open(static_cast<std::size_t>(schedule.rounds) * items, 1);
+    const std::size_t items = options.items.size();
+    const std::int64_t rounds = options.job.order.rounds;
+    std::vector<std::int64_t> open(static_cast<std::size_t>(rounds) * items, 1);
     for (const Measurement& record : records) {
         const std::optional<Position> position = position_of(record);
         for (std::size_t i = 0; position && i < items; ++i) {
-            if (schedule.items[i] == position->item && position->round < schedule.rounds) {
+            if (options.items[i] == position->item && position->round < rounds) {
                 open[static_cast<std::size_t>(position->round) * items + i] = 0;
             }
         }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cli/measure_options.h"
+#include "cli/ranks/measure_request.h"
 #include "hw/record/measurement.h"
 
 namespace bucketwise {
@@ -14,8 +14,8 @@ namespace bucketwise {
 void check_same_run(const MeasureOptions& options, const std::vector<Measurement>& records);
 
 // What is left to do: 1 for every item that has no record in a round yet, else 0, round by round,
-// items in the schedule's order.
-std::vector<std::int64_t> open_positions(const Schedule& schedule,
+// items in their order.
+std::vector<std::int64_t> open_positions(const MeasureOptions& options,
                                          const std::vector<Measurement>& records);
 
 }  // namespace bucketwise

@@ -1,0 +1,172 @@
+#include "cli/ranks/measure_rank.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/ranks/measurement_file.h"
+#include "cli/ranks/rank_job.h"
+#include "cli/ranks/resumption.h"
+#include "cli/shell/size.h"
+#include "cli/shell/version.h"
+#include "hw/measure/measurer.h"
+#include "sim/base/hash.h"
+
+namespace bucketwise {
+namespace {
+
+EnvironmentRecord environment_record(const MeasureOptions& options, const RankIdentity& identity,
+                                     const RankSession& session) {
+    EnvironmentRecord record = environment_of(options.job, identity, session);
+    record.command = options.job.command;
+    const Workload& workload = options.input.workload;
+    for (const Gradient& gradient : workload.gradients) {
+        record.gradients.push_back(gradient.name);
+    }
+    for (const TimedOperation& operation : workload.forward) {
+        record.forward_operations.push_back(operation.name);
+    }
+    for (const TimedOperation& operation : workload.backward) {
+        record.backward_operations.push_back(operation.name);
+    }
+    record.scenario = options.scenario_text;
+    return record;
+}
+
+std::string label_of(const Item& item) {
+    switch (item.protocol) {
+        case Protocol::all_reduce:
+            return fmt::format("all-reduce of {}", text_of(item.message));
+        case Protocol::compute:
+            return "compute alone";
+        case Protocol::contention:
+            return fmt::format("contention with {}{}", text_of(item.message),
+                               item.ctas ? fmt::format(" of {} CTAs", *item.ctas) : "");
+        case Protocol::step:
+            return item.cap ? fmt::format("step at {}", text_of(*item.cap)) : "step";
+    }
+    return {};
+}
+
+// 64 bits that differ when texts do.
+std::int64_t fingerprint(std::string_view text) {
+    return static_cast<std::int64_t>(fnv_hash(text));
+}
+
+// What all ranks of a run must agree in.
+struct Agreement {
+    const char* what;
+    std::int64_t value;
+};
+
+std::vector<Agreement> agreements_of(const MeasureOptions& options) {
+    const RankJob& job = options.job;
+    std::string items;
+    for (const Item& item : options.items) {
+        items += fmt::format("{} {} {} {},", name_of(item.protocol), item.message.count,
+                             item.cap.value_or(Bytes{-1}).count, item.ctas.value_or(0));
+    }
+    return {{"version of bucketwise", fingerprint(program_version())},
+            {"scenario", fingerprint(options.scenario_text)},
+            {"--protocols, --bytes, --contention-ctas or --bucket-cap", fingerprint(items)},
+            {"--backend", fingerprint(job.backend->name())},
+            {"--all-reduce", static_cast<std::int64_t>(job.request.implementation)},
+            {"--share-gpu", job.request.share_gpu ? 1 : 0},
+            {"--ctas", job.request.ctas.value_or(0)},
+            {"--rounds", job.order.rounds},
+            {"--seed", static_cast<std::int64_t>(job.order.seed)}};
+}
+
+// Somebody else may have started the ranks, each on a machine with files of its own.
+void check_agreement(const MeasureOptions& options, ControlGroup& control) {
+    const std::vector<Agreement> own = agreements_of(options);
+    std::vector<std::int64_t> firsts;
+    for (const Agreement& agreement : own) {
+        firsts.push_back(agreement.value);
+    }
+    control.broadcast_from_first(firsts);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+        if (own[i].value != firsts[i]) {
+            throw std::runtime_error(
+                fmt::format("was started with another {} than rank 0", own[i].what));
+        }
+    }
+}
+
+// Rank 0 has the file and so knows what earlier runs have left to do: see open_positions().
+std::vector<std::int64_t> open_positions_of_all(const MeasureOptions& options,
+                                                ControlGroup& control) {
+    std::vector<Measurement> records;
+    if (control.rank() == 0 && options.resume) {
+        records = read_measurements(options.output).records;
+    }
+    std::vector<std::int64_t> open = open_positions(options, records);
+    control.broadcast_from_first(open);
+    return open;
+}
+
+void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
+                          RankSession& session) {
+    const std::unique_ptr<RankDevice> device = session.connection().device(
+        options.scenario, options.input.workload, settings_for(options.scenario.sync));
+    Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
+    check_agreement(options, session.control());
+    session.control().barrier();
+    device->calibrate();
+    const std::vector<std::int64_t> open = open_positions_of_all(options, session.control());
+    session.expect(std::accumulate(open.begin(), open.end(), std::int64_t{0}));
+    session.keep({environment_record(options, identity, session)});
+    const MeasuringOrder& order = options.job.order;
+    const std::size_t items = options.items.size();
+    const auto is_open = [&](std::int64_t round, std::size_t item) {
+        return open[static_cast<std::size_t>(round) * items + item] != 0;
+    };
+    // Everything that will be measured, once, and dropped: caches, connections and pages.
+    for (std::size_t item = 0; item < items; ++item) {
+        std::int64_t round = 0;
+        while (round < order.rounds && !is_open(round, item)) {
+            ++round;
+        }
+        if (round < order.rounds) {
+            session.show("warming up: " + label_of(options.items[item]));
+            measurer.measure(options.items[item], -1, 0);
+        }
+    }
+    session.take_rounds(
+        order, items, [&](std::size_t item) { return label_of(options.items[item]); },
+        [&](std::int64_t round, std::size_t item) {
+            session.keep(
+                measurer.measure(options.items[item], round,
+                                 seeded_bits(order.seed, round, static_cast<std::int64_t>(item))));
+        },
+        is_open);
+    session.leave();
+}
+
+}  // namespace
+
+int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity) {
+    return run_rank(identity, [&](const LauncherReport& report) {
+        ProgressReporter show(report, identity);
+        std::optional<MeasurementFile> file;  // once there is something to write
+        RankSession session = meet(options.job, identity, std::ref(show),
+                                   [&](const std::vector<Measurement>& records) {
+                                       if (!file) {
+                                           file.emplace(options.output);
+                                       }
+                                       file->append(records);
+                                   });
+        report.progress("calibrating");
+        measure_on_this_rank(options, identity, session);
+    });
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,24 @@
+// What `bucketwise measure` was asked for, to whoever carries it out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/ranks/rank_job.h"
+#include "hw/measure/measurer.h"
+#include "sim/program/program.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+struct MeasureOptions {
+    RankJob job;
+    Scenario scenario;
+    std::string scenario_text;  // the document the scenario was read from, links put in place
+    StepInput input;            // what is replayed
+    std::vector<Item> items;    // that each round measures
+    std::string output;
+    bool resume = false;
+};
+
+}  // namespace bucketwise

@@ -1,0 +1,30 @@
+// A bench on real ranks, whoever starts them: what rank 0 has measured becomes values in the
+// process that prints.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/ranks/rank_job.h"
+
+namespace bucketwise {
+
+// Runs `measure` on every rank, and `print` with rank 0's result: in this process, if it launched
+// the ranks, or on rank 0 of another launcher. Returns the exit code. Throws std::runtime_error
+// when a rank that it launched failed.
+int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identity,
+                   const std::function<Json(RankSession&)>& measure,
+                   const std::function<void(const Json&)>& print);
+
+// `Values` has to_json and from_json.
+template <typename Values, typename Measure, typename Print>
+int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identity,
+                   const Measure& measure, const Print& print) {
+    return run_rank_bench(
+        job, identity, [&](RankSession& session) { return Json(measure(session)); },
+        [&](const Json& measured) { print(measured.get<Values>()); });
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,77 @@
+#include "hw/measure/rank_session.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace bucketwise {
+
+void RankSession::expect(std::int64_t total, std::int64_t done) {
+    total_ = total;
+    done_ = done;
+}
+
+void RankSession::show(const std::string& text) {
+    shown_ = text;
+    show_again();
+}
+
+void RankSession::show_again() const {
+    if (show_) {
+        show_(fmt::format("{} {} {}", done_, total_, shown_));
+    }
+}
+
+void RankSession::take_rounds(const MeasuringOrder& order, std::size_t items, const Label& label,
+                              const Measure& measure, const Wanted& wanted) {
+    for (std::int64_t round = 0; round < order.rounds; ++round) {
+        for (const std::int32_t index : order_of_round(items, order.seed, round)) {
+            const auto item = static_cast<std::size_t>(index);
+            if (!wanted || wanted(round, item)) {
+                show(fmt::format("{}, round {} of {}", label(item), round + 1, order.rounds));
+                measure(round, item);
+                item_done();
+            }
+        }
+    }
+}
+
+std::vector<std::vector<double>> RankSession::gather(std::span<const double> own) const {
+    const std::vector<double> all = control().gather_to_first(own);
+    std::vector<std::vector<double>> by_rank;
+    for (int rank = 0; is_first() && rank < control().ranks(); ++rank) {
+        const auto begin = all.begin() + rank * std::ssize(own);
+        by_rank.emplace_back(begin, begin + std::ssize(own));
+    }
+    return by_rank;
+}
+
+std::vector<double> RankSession::greatest(std::span<const double> own) const {
+    std::vector<double> result(is_first() ? own.size() : 0, 0.0);
+    for (const std::vector<double>& of_rank : gather(own)) {
+        for (std::size_t i = 0; i < result.size(); ++i) {
+            result[i] = std::max(result[i], of_rank[i]);
+        }
+    }
+    return result;
+}
+
+std::vector<double> RankSession::slowest_us(const std::vector<Duration>& times) const {
+    return greatest(microseconds(times));
+}
+
+void RankSession::keep(const std::vector<Measurement>& records) const {
+    if (keep_ && is_first()) {
+        keep_(records);
+    }
+}
+
+std::vector<double> microseconds(const std::vector<Duration>& times) {
+    std::vector<double> us;
+    for (const Duration time : times) {
+        us.push_back(to_us(time));
+    }
+    return us;
+}
+
+}  // namespace bucketwise
