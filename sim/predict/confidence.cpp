@@ -14,9 +14,9 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::size_t draws = 200;
+constexpr std::size_t draws_of_interval = 200;
 constexpr double tail = 0.025;   // on each side of an interval
-constexpr double seldom = 0.05;  // of the draws
+constexpr double seldom = 0.05;  // of the draws_of_interval
 
 void draw_segment(Segment& segment, Normal& normal) {
     const double first = normal();
@@ -79,7 +79,7 @@ Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choice
     }
     Normal normal(variation.seed);
     Program program;
-    for (std::size_t draw = 0; draw < draws; ++draw) {
+    for (std::size_t draw = 0; draw < draws_of_interval; ++draw) {
         StepInput drawn = input;
         draw_link(drawn.link, normal);
         scale_computing(drawn, 1 + variation.compute_standard_error * normal());
@@ -117,7 +117,7 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
     invariant(!choices.empty(), "there is a choice to be sure of");
     Draws steps = draw_steps(input, choices);
     std::vector<std::vector<double>> regrets(choices.size());
-    for (std::size_t draw = 0; draw < draws; ++draw) {
+    for (std::size_t draw = 0; draw < draws_of_interval; ++draw) {
         Duration best = steps.expected.front()[draw];
         for (const std::vector<Duration>& choice : steps.expected) {
             best = std::min(best, choice[draw]);
