@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t draws_of_interval = 200;
 constexpr double tail = 0.025;   // on each side of an interval
-constexpr double seldom = 0.05;  // of the draws_of_interval
+constexpr double seldom = 0.05;  // of the draws
 
 void draw_segment(Segment& segment, Normal& normal) {
     const double first = normal();
