@@ -26,8 +26,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "tidy"
 FOLDERS = ("bench", "cli", "sim", "hw", "calibrate", "import", "tests")
 OURS = rf"^{re.escape(str(ROOT))}/({'|'.join(FOLDERS)})/"
-# Defines other libraries' C functions, whose parameters have the names and types of their headers.
-NOT_OURS_TO_NAME = "/tests/emulated_gpu/"
+# Define other libraries' C functions, whose parameters have the names and types of their headers.
+NOT_OURS_TO_NAME = ("/tests/emulated_gpu/", "/tests/hw/gpu/runtime/nccl_stand_in.cpp")
+# What CMake writes where the sources of a room are compiled together: a file that includes them.
+COMPILED_TOGETHER = re.compile(r"/Unity/unity_\w+\.cxx$")
+INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 MOST_TOGETHER = 12  # more saves little, and leaves processors without work
 DOES_NOT_COMPILE = re.compile(r"\[clang-diagnostic-error\b|fatal error:")
 
@@ -38,7 +41,8 @@ class Source:
     arguments: tuple  # what it defines, where it finds headers, its language; warnings are the compilers'
 
 
-def source_of(command):
+def sources_of(command):
+    """The source that a command compiles, or those that it compiles together."""
     file = str(pathlib.Path(command["directory"], command["file"]))
     arguments = iter(shlex.split(command["command"]))
     kept = []
@@ -49,17 +53,18 @@ def source_of(command):
             kept.append(argument)
             if argument == "-isystem":
                 kept.append(next(arguments))
-    return Source(file, tuple(kept))
+    files = INCLUDED.findall(pathlib.Path(file).read_text()) if COMPILED_TOGETHER.search(file) else [file]
+    return [Source(one, tuple(kept)) for one in files]
 
 
 def sources_in(builds):
     by_file = {}
     for build in builds:
         for command in json.loads((ROOT / build / "compile_commands.json").read_text()):
-            source = source_of(command)
-            is_ours = re.match(OURS, source.file) and NOT_OURS_TO_NAME not in source.file
-            if is_ours and source.file.endswith(".cpp"):  # not what nvcc compiles
-                by_file.setdefault(source.file, source)
+            for source in sources_of(command):
+                is_ours = re.match(OURS, source.file) and not any(name in source.file for name in NOT_OURS_TO_NAME)
+                if is_ours and source.file.endswith(".cpp"):  # not what nvcc compiles
+                    by_file.setdefault(source.file, source)
     return [by_file[file] for file in sorted(by_file)]
 
 
