@@ -122,13 +122,13 @@ std::vector<AllReduceImplementation> requested_algorithms(const po::variables_ma
 std::vector<int> requested_ranks(const po::variables_map& values, bool measure,
                                  const std::optional<RankIdentity>& identity) {
     const bool fixed = identity && !is_own_rank(identity);
-    const std::vector<int> standard = fixed ? std::vector{identity->ranks} : std::vector{2, 4};
+    std::vector<int> standard = fixed ? std::vector{identity->ranks} : std::vector{2, 4};
     if (values.count("ranks") == 0) {
         return standard;
     }
     const std::int64_t most = fixed || !measure ? most_simulated_ranks : most_ranks_here;
     const std::vector<std::int64_t> numbers = rising(whole_numbers(values, "ranks", {1, most}));
-    const std::vector<int> ranks(numbers.begin(), numbers.end());
+    std::vector<int> ranks(numbers.begin(), numbers.end());
     if (fixed && ranks != standard) {
         throw InputError(
             "--ranks", "",

@@ -45,7 +45,7 @@ Steps alike(const TracedRank& rank) {
         steps.push_back(&step);
     }
     steps = with_most_common(steps, gradients_of);
-    const Steps same = with_most_common(steps, kinds_of);
+    Steps same = with_most_common(steps, kinds_of);
     if (same.size() > 1) {
         return same;
     }
