@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Checks this project. Each stage is quiet unless it fails; its output stays in build/test_logs.
 #
-# usage: ./test.sh [all]
+# usage: ./test.sh [all | STAGE...]
 #   (nothing)   what is correctness: formatting, every test optimised, and under AddressSanitizer and
 #               UndefinedBehaviorSanitizer the tests of what parses input and what runs threads
 #   all         the rest too: every test under these sanitizers, what runs threads under ThreadSanitizer, clang-tidy,
 #               fuzzing
+#   STAGE       only these, in this order, of: format release asan_first asan tsan tsan_gpu fuzz_build tidy fuzz
+#               tidy reads what release and fuzz_build compile; fuzz runs what fuzz_build builds
 #   FUZZ_SECONDS   how long each fuzzer runs (default 60; 0: only the seeds)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -16,9 +18,16 @@ fail_usage() {
 }
 
 case "$*" in
-    "" | all) scope=${1:-} ;;
-    *) fail_usage "expected nothing or all, got $*" ;;
+    "") stages=(format release asan_first) ;;
+    all) stages=(format release asan tsan tsan_gpu fuzz_build tidy fuzz) ;;
+    *) stages=("$@") ;;
 esac
+for stage in "${stages[@]}"; do
+    case "$stage" in
+        format | release | asan_first | asan | tsan | tsan_gpu | fuzz_build | tidy | fuzz) ;;
+        *) fail_usage "expected nothing, all, or stages, got $stage" ;;
+    esac
+done
 fuzz_seconds=${FUZZ_SECONDS:-60}
 [[ "$fuzz_seconds" =~ ^[0-9]+$ ]] || fail_usage "FUZZ_SECONDS: expected a whole number of seconds, got $fuzz_seconds"
 
@@ -45,8 +54,8 @@ format() { tools/check_format.sh; }
 
 release() {
     rm -f build/release/Testing/tests.xml  # of the run before
-    local benchmarks=OFF  # they report, and only a run of all shows that they run
-    [[ "$scope" != all ]] || benchmarks=ON
+    local benchmarks=OFF  # they report; only where everything is checked they are shown to run
+    [[ "${stages[*]}" != *tidy* ]] || benchmarks=ON
     configure release -D BUCKETWISE_BUILD_TESTS=ON -D BUCKETWISE_BUILD_BENCHMARKS=$benchmarks
     cmake --build --preset release
     ctest --preset release --parallel "$jobs"
@@ -64,11 +73,15 @@ asan() {
     ctest --preset asan --parallel "$jobs"
 }
 
-# Only what runs threads, but for what takes minutes there. The emulated GPUs are there where the CUDA Toolkit is.
 tsan() {
     configure tsan -D BUCKETWISE_BUILD_TESTS=ON
     cmake --build --preset tsan --target bucketwise_threading_tests
     ctest --preset tsan --label-regex threading
+}
+
+# The emulated GPUs, which are there where the CUDA Toolkit is, but for what takes minutes.
+tsan_gpu() {
+    configure tsan -D BUCKETWISE_BUILD_TESTS=ON
     if ninja -C build/tsan -t query bucketwise_emulated_gpu_tests > /dev/null 2>&1; then
         ninja -C build/tsan tests/hw/nccl/bucketwise_emulated_gpu_tests
         build/tsan/tests/hw/nccl/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[slow]~[.]'
@@ -126,8 +139,9 @@ finish() {
     echo
     printf '%s\n' "${report[@]}"
     printf '%-18s %4d s\n' total "$SECONDS"
-    # The cases of every test of the optimised build.
-    tools/count_tests.py build/release || failed+=(count)
+    if [[ "${stages[*]}" == *release* ]]; then
+        tools/count_tests.py build/release || failed+=(count)  # every case of the optimised build
+    fi
     if ((${#failed[@]} > 0)); then
         echo "failed: ${failed[*]}" >&2
         exit 1
@@ -138,30 +152,10 @@ run setup
 if ((${#failed[@]} > 0)); then
     finish
 fi
-run format
-run release
-if [[ "$scope" != all ]]; then
-    run asan_first
-    finish
-    exit
-fi
-run asan
-run tsan
-run fuzz_build
-if [[ "${failed[*]-}" == *fuzz_build* ]]; then
-    run tidy
-    finish
-    exit
-fi
-
-# The fuzzers take one processor for a fixed time, and tidy what it leaves.
-fuzz_begin=$SECONDS
-(set -e; fuzz) > "$logs/fuzz.log" 2>&1 < /dev/null &
-fuzz_process=$!
-trap 'kill "$fuzz_process" 2> /dev/null || true' EXIT
-run tidy
-fuzz_status=0
-wait "$fuzz_process" || fuzz_status=$?
-trap - EXIT
-conclude fuzz "$fuzz_status" $((SECONDS - fuzz_begin))
+for stage in "${stages[@]}"; do
+    if [[ $stage == fuzz && "${failed[*]-}" == *fuzz_build* ]]; then
+        continue  # there is nothing to run
+    fi
+    run "$stage"
+done
 finish
