@@ -148,7 +148,7 @@ class VariantRank {
 
 StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
     const StepInput input = step_input(variant.scenario);
-    const SyncSettings sync = settings_for(request_with_cap(variant.scenario.sync, variant.cap));
+    const SyncSettings sync = settings_for(with_cap(variant.scenario.sync, variant.cap));
     VariedSteps varied(input, sync,
                        make_plan(input.workload.gradients, input.workload.readiness, sync.policy));
     StepSamples samples;

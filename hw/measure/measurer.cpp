@@ -163,14 +163,6 @@ StepInput replay_input(const Scenario& scenario) {
     return input;
 }
 
-SyncRequest request_with_cap(const SyncRequest& request, const std::optional<Bytes>& cap) {
-    SyncRequest with_cap = request;
-    if (has_cap(request)) {
-        with_cap.bucket_cap = cap;
-    }
-    return with_cap;
-}
-
 DType wire_dtype(const Scenario& scenario, const Workload& workload) {
     std::array<std::int64_t, all_dtypes.size()> bytes{};
     for (const Gradient& gradient : workload.gradients) {
@@ -196,7 +188,7 @@ std::string_view name_of(Protocol protocol) {
 
 ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input,
                            const std::optional<Bytes>& cap) {
-    ReplayedStep replayed{.sync = settings_for(request_with_cap(scenario.sync, cap))};
+    ReplayedStep replayed{.sync = settings_for(with_cap(scenario.sync, cap))};
     replayed.plan =
         make_plan(input.workload.gradients, input.workload.readiness, replayed.sync.policy);
     replayed.program = build_program(input, replayed.sync, replayed.plan);

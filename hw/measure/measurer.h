@@ -48,9 +48,6 @@ struct Item {
 // where a prediction would have no price for them. Times in it mean nothing.
 StepInput replay_input(const Scenario& scenario);
 
-// How the scenario synchronises at `cap`; none: the framework's default.
-SyncRequest request_with_cap(const SyncRequest& request, const std::optional<Bytes>& cap);
-
 // The dtype in which most gradients travel: what isolated all-reduces use.
 DType wire_dtype(const Scenario& scenario, const Workload& workload);
 
