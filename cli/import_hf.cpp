@@ -182,7 +182,7 @@ CommandHelp import_hf_help() {
     return {.usage = {"bucketwise import hf CONFIG.json -o FILE [OPTIONS]"},
             .options = import_hf_options(),
             .text = import_hf_examples,
-            .values = {{"arithmetic", one_of(all_arithmetics)},
+            .values = {{"arithmetic", one_of(every<Arithmetic>)},
                        {"device", {.names = {names.begin(), names.end()}, .files = false}}}};
 }
 

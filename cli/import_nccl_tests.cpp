@@ -67,7 +67,7 @@ NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
         options.ranks_per_node = whole_number(values, "ranks-per-node", {1, most_imported_ranks});
     }
     if (values.count("dtype") != 0) {
-        options.dtype = choice_named(values["dtype"].as<std::string>(), all_dtypes, "--dtype");
+        options.dtype = choice_named(values["dtype"].as<std::string>(), every<DType>, "--dtype");
     }
     return options;
 }

@@ -94,10 +94,6 @@ po::options_description show_options() {
     return options;
 }
 
-constexpr std::array<CollectiveKind, 4> all_collectives{
-    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-    CollectiveKind::broadcast};
-
 // That may take the place of a topology's own.
 constexpr std::array<Algorithm, 6> replacing_algorithms{Algorithm::ring,
                                                         Algorithm::direct,
@@ -235,7 +231,7 @@ LinkRequest requested_link(const po::variables_map& values, const std::string& f
     }
     set_group(values, request);
     request.kind =
-        choice_named(values["collective"].as<std::string>(), all_collectives, "--collective");
+        choice_named(values["collective"].as<std::string>(), every<CollectiveKind>, "--collective");
     request.sizes = parse_sizes(values["bytes"].as<std::string>(), "--bytes");
     request.by_messages = values.count("by-messages") != 0;
     if (request.by_messages) {
@@ -362,11 +358,11 @@ ResultTable preset_table() {
                      {"what", "what it is"},
                      {"ranks", "ranks"},
                      {"shown_ranks", "shown\nwith", 0}};
-    for (const PresetEnd end : all_preset_ends) {
+    for (const PresetEnd end : every<PresetEnd>) {
         const std::string name(name_of(end));
         table.columns.push_back({name + "_bus_gb_per_s", name + "\nGB/s", -3});
     }
-    for (const PresetEnd end : all_preset_ends) {
+    for (const PresetEnd end : every<PresetEnd>) {
         const std::string name(name_of(end));
         table.columns.push_back({name + "_latency_us", name + "\nus", -3});
     }
@@ -377,7 +373,7 @@ ResultTable preset_table() {
                               most ? fmt::format("2 to {}", *most) : std::string("any"),
                               group.ranks};
         std::vector<Cell> latencies;
-        for (const PresetEnd end : all_preset_ends) {
+        for (const PresetEnd end : every<PresetEnd>) {
             const LinkParameters link = preset_link(preset, end);
             const auto us = [&](Bytes size) {
                 return to_us(collective_time(CollectiveKind::all_reduce, size, group, link));
@@ -434,7 +430,7 @@ CommandHelp link_show_help() {
             .text = show_text,
             .arguments = links(),
             .values = {{"algorithm", one_of(replacing_algorithms)},
-                       {"collective", one_of(all_collectives)}}};
+                       {"collective", one_of(every<CollectiveKind>)}}};
 }
 
 const CommandGroup& link_commands() {
@@ -463,7 +459,7 @@ int run_link_list(const std::vector<std::string>& arguments) {
                         values["scenario"].as<std::string>())};
     }
     const TableFormat format =
-        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+        choice_named(values["format"].as<std::string>(), every<TableFormat>, "--format");
     write_output("-", render(preset_table(), format, Json::object()));
     return exit_done;
 }
@@ -481,7 +477,7 @@ int run_link_show(const std::vector<std::string>& arguments) {
     }
     const std::string operand = values["operand"].as<std::string>();
     const TableFormat format =
-        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+        choice_named(values["format"].as<std::string>(), every<TableFormat>, "--format");
     if (values.count("json") != 0) {
         write_output("-", link_json_of(operand));
         return exit_done;

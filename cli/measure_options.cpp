@@ -46,12 +46,6 @@ Ranks are processes of this machine, on its loopback interface, unless torchrun,
 this one: then it is one rank, meets the others through --store and listens on --interface.
 )";
 
-constexpr std::array all_protocols{Protocol::all_reduce, Protocol::compute, Protocol::contention,
-                                   Protocol::step};
-constexpr std::array all_implementations{AllReduceImplementation::library,
-                                         AllReduceImplementation::ring,
-                                         AllReduceImplementation::direct};
-
 po::options_description measuring_options(const char* output_text) {
     po::options_description options("options", 100);
     options.add_options()                                                               //
@@ -266,7 +260,7 @@ std::vector<Item> requested_items(const po::variables_map& values, const Scenari
                                   const StepInput& input) {
     std::set<Protocol> protocols;
     for (const std::string& name : split_at_commas(values["protocols"].as<std::string>())) {
-        protocols.insert(choice_named(name, all_protocols, "--protocols"));
+        protocols.insert(choice_named(name, every<Protocol>, "--protocols"));
     }
     std::vector<Item> items;
     if (protocols.count(Protocol::all_reduce) != 0) {
@@ -317,10 +311,10 @@ CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
     return {.usage = {usage},
             .options = measuring_options(output_text),
             .text = text,
-            .values = {{"all-reduce", one_of(all_implementations)},
+            .values = {{"all-reduce", one_of(every<AllReduceImplementation>)},
                        {"bucket-cap", {.names = {"auto"}, .files = false}},
                        {"bytes", {.names = {"auto"}, .files = false}},
-                       {"protocols", some_of(all_protocols)}}};
+                       {"protocols", some_of(every<Protocol>)}}};
 }
 
 CommandHelp measure_help() {
@@ -354,8 +348,8 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
     RankJob& job = options.job;
     job.backend = &requested_backend(values);
     job.request = backend_request(values);
-    job.request.implementation =
-        choice_named(values["all-reduce"].as<std::string>(), all_implementations, "--all-reduce");
+    job.request.implementation = choice_named(values["all-reduce"].as<std::string>(),
+                                              every<AllReduceImplementation>, "--all-reduce");
     job.backend->check(job.request);
     const std::string file = values["scenario"].as<std::string>();
     for (const std::string& input : {file, text_or_empty(values, "link")}) {

@@ -49,10 +49,6 @@ constexpr std::array simulated_names{
 
 constexpr std::int64_t most_simulated_ranks = 1'000'000;
 
-constexpr std::array all_implementations{AllReduceImplementation::library,
-                                         AllReduceImplementation::ring,
-                                         AllReduceImplementation::direct};
-
 constexpr Bytes largest_message{std::int64_t{16} << 30};
 
 po::options_description described_options() {
@@ -112,7 +108,7 @@ std::vector<AllReduceImplementation> requested_algorithms(const po::variables_ma
     std::vector<AllReduceImplementation> algorithms;
     for (const std::string& name : split_at_commas(
              values.count("algorithms") == 0 ? all : text_value(values, "algorithms"))) {
-        request.implementation = choice_named(name, all_implementations, "--algorithms");
+        request.implementation = choice_named(name, every<AllReduceImplementation>, "--algorithms");
         options.backend->check(request);
         algorithms.push_back(request.implementation);
     }
@@ -311,7 +307,7 @@ CommandHelp bench_allreduce_help() {
                         {.names = {simulated_names.begin(), simulated_names.end()},
                          .files = false,
                          .several = true}},
-                       {"format", one_of(all_formats)},
+                       {"format", one_of(every<BenchFormat>)},
                        {"link", {}}}};
 }
 
@@ -333,14 +329,14 @@ std::optional<BenchAllReduceOptions> bench_allreduce_options(
         options.algorithms = requested_algorithms(values, options);
     }
     options.ranks = requested_ranks(values, options.measure, identity);
-    options.dtype = choice_value(values, "dtype", all_dtypes);
+    options.dtype = choice_value(values, "dtype", every<DType>);
     options.sizes = requested_sizes(text_value(values, "bytes"), options.dtype);
     options.rounds = whole_number(values, "rounds", {1, 1'000'000});
     if (values.count("iterations") != 0) {
         options.iterations = whole_number(values, "iterations", {1, 1'000'000});
     }
     options.seed = seed_value(values);
-    options.format = choice_value(values, "format", all_formats);
+    options.format = choice_value(values, "format", every<BenchFormat>);
     options.output = text_or_empty(values, "output");
     request_comparison(values, identity, options);
     options.network = requested_network(values, options, identity);

@@ -329,20 +329,6 @@ std::vector<std::string> error_notes(const std::vector<AllReduceRow>& rows) {
 
 }  // namespace
 
-std::string_view name_of(BenchFormat format) {
-    switch (format) {
-        case BenchFormat::text:
-            return "text";
-        case BenchFormat::csv:
-            return "csv";
-        case BenchFormat::json:
-            return "json";
-        case BenchFormat::nccl_tests:
-            return "nccl-tests";
-    }
-    return {};
-}
-
 std::string message_text(Bytes size) {
     if (size.count % 1000 != 0) {
         return text_of(size);

@@ -9,6 +9,7 @@
 
 #include "bench/all_reduce/rows.h"
 #include "hw/record/measurement.h"
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -20,10 +21,8 @@ enum class BenchFormat : std::uint8_t {
     nccl_tests  // as all_reduce_perf prints it, a block per ranks and algorithm
 };
 
-constexpr std::array<BenchFormat, 4> all_formats{BenchFormat::text, BenchFormat::csv,
-                                                 BenchFormat::json, BenchFormat::nccl_tests};
-
-std::string_view name_of(BenchFormat format);
+template <>
+inline constexpr auto names_of<BenchFormat> = names("text", "csv", "json", "nccl-tests");
 
 // A size as it was typed, most likely: "10MB" for 10,000,000 bytes, where text_of() says 9.54MiB.
 std::string message_text(Bytes size);

@@ -28,10 +28,6 @@ constexpr std::array replacing{Algorithm::ring, Algorithm::direct,
                                Algorithm::recursive_halving_doubling,
                                Algorithm::double_binary_tree};
 
-constexpr std::array gloo_implementations{AllReduceImplementation::library,
-                                          AllReduceImplementation::ring,
-                                          AllReduceImplementation::direct};
-
 // One term of one rank takes some 10 ns, so rounding is followed where a row takes a second at
 // most.
 constexpr std::int64_t most_terms = 100'000'000;
@@ -92,7 +88,7 @@ Duration simulated_time(const LinkParameters& link, std::int64_t ranks, Bytes si
 void add_memory_and_rounding(SimulatedAllReduce& simulated, const SimulationRequest& request,
                              const AllReducePlace& place, DType dtype) {
     const std::int64_t elements = place.size.count / element_size(dtype).count;
-    for (const AllReduceImplementation implementation : gloo_implementations) {
+    for (const AllReduceImplementation implementation : every<AllReduceImplementation>) {
         if (name_of(implementation) != place.algorithm) {
             continue;
         }

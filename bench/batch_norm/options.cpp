@@ -88,7 +88,7 @@ std::vector<BatchNormSystem> requested_systems(const po::variables_map& values,
                           "gather,fused,pytorch,selfmade");
     std::vector<BatchNormSystem> systems;
     for (const std::string& name : names) {
-        const auto system = choice_named(name, all_batch_norm_systems, "--implementations");
+        const auto system = choice_named(name, every<BatchNormSystem>, "--implementations");
         if (measures && !real_layer_of(system)) {
             throw InputError("--implementations", "",
                              "gather or fused, as " + name + " can only be simulated", name);
@@ -103,7 +103,7 @@ void add_layers(const po::variables_map& values, BenchSyncBnOptions& options) {
     const std::int64_t most_rows = ((std::int64_t{1} << 24U) - 1) / options.ranks;
     constexpr std::int64_t most_channels = std::int64_t{1} << 20U;
     constexpr std::int64_t most_elements = std::int64_t{1} << 30U;
-    const auto passes = choice_value(values, "passes", all_batch_norm_passes);
+    const auto passes = choice_value(values, "passes", every<BatchNormPasses>);
     for (const BatchNormSystem system : requested_systems(values, options)) {
         for (const std::string& batch :
              listed(values, "batch", options.published, "batch_size", "32")) {
@@ -220,8 +220,8 @@ CommandHelp bench_syncbn_help() {
                       "bucketwise bench syncbn SCENARIO --simulate [OPTIONS]"},
             .options = described_options(),
             .text = explanation,
-            .values = {{"implementations", some_of(all_batch_norm_systems)},
-                       {"passes", one_of(all_batch_norm_passes)}}};
+            .values = {{"implementations", some_of(every<BatchNormSystem>)},
+                       {"passes", one_of(every<BatchNormPasses>)}}};
 }
 
 std::optional<BenchSyncBnOptions> bench_syncbn_options(
@@ -252,7 +252,7 @@ std::optional<BenchSyncBnOptions> bench_syncbn_options(
     options.rounds = whole_number(values, "rounds", {1, 1'000'000});
     options.iterations = whole_number(values, "iterations", {1, 1'000'000});
     options.seed = seed_value(values);
-    options.format = choice_value(values, "format", all_table_formats);
+    options.format = choice_value(values, "format", every<TableFormat>);
     if (options.backend != nullptr) {
         options.network = job_network(values, identity, "bench syncbn", standard_deadline);
     }

@@ -236,7 +236,7 @@ int run_bench_compute(const std::vector<std::string>& arguments) {
     }
     const std::int64_t rounds = whole_number(values, "rounds", {1, 100'000});
     const auto format =
-        choice_named(values["format"].as<std::string>(), all_table_formats, "--format");
+        choice_named(values["format"].as<std::string>(), every<TableFormat>, "--format");
     scenario.group.ranks = 1;
     scenario.group.ranks_per_node = 1;
     const Measured measured = measure_compute(backend, scenario, rounds);

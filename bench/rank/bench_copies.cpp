@@ -131,10 +131,10 @@ std::string json_report(const std::vector<Row>& rows, const std::string& hardwar
 
 std::vector<CopyCase> requested_cases(const po::variables_map& values) {
     CopyCase copy_case;
-    copy_case.tensor_dtype = choice_value(values, "dtype", all_dtypes);
+    copy_case.tensor_dtype = choice_value(values, "dtype", every<DType>);
     copy_case.place_dtype = values.count("bucket-dtype") == 0
                                 ? copy_case.tensor_dtype
-                                : choice_value(values, "bucket-dtype", all_dtypes);
+                                : choice_value(values, "bucket-dtype", every<DType>);
     constexpr Bytes most{std::int64_t{4} << 30U};
     constexpr std::int64_t most_elements = std::int64_t{1} << 30U;
     std::vector<CopyCase> cases;
@@ -165,7 +165,7 @@ CommandHelp bench_copies_help() {
             .options = copies_options(),
             .text = copies_explanation,
             .arguments = {.files = false},
-            .values = {{"bucket-dtype", one_of(all_dtypes)}}};
+            .values = {{"bucket-dtype", one_of(every<DType>)}}};
 }
 
 int run_bench_copies(const std::vector<std::string>& arguments) {
@@ -179,7 +179,7 @@ int run_bench_copies(const std::vector<std::string>& arguments) {
     backend.check({});
     const std::vector<CopyCase> cases = requested_cases(values);
     const std::int64_t rounds = whole_number(values, "rounds", {1, 100'000});
-    const auto format = choice_value(values, "format", all_table_formats);
+    const auto format = choice_value(values, "format", every<TableFormat>);
     const std::unique_ptr<CopyBench> bench = backend.copies();
     std::vector<Row> rows;
     for (const CopyCase& copy_case : cases) {

@@ -33,7 +33,7 @@ std::vector<StepVariant> strategy_variants(const po::variables_map& values,
     std::vector<StepVariant> variants;
     for (const std::string& name : list_value(values, "strategies")) {
         StepVariant variant{.label = name, .scenario = scenario};
-        variant.scenario.sync.strategy = choice_named(name, all_strategies, "--strategies");
+        variant.scenario.sync.strategy = choice_named(name, every<Strategy>, "--strategies");
         variant.cap = cap_of(variant.scenario.sync).named();
         variants.push_back(std::move(variant));
     }
@@ -75,7 +75,7 @@ StepTable strategy_table() {
                     error_column({"step_error_percent", "step\nerror %", 2}, "step_s"),
                     error_column({"sync_error_percent", "sync\nerror %", 1}, "sync_s")},
         .places = strategy_places,
-        .values = {{"strategies", some_of(all_strategies)}}};
+        .values = {{"strategies", some_of(every<Strategy>)}}};
 }
 
 }  // namespace

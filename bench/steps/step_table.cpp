@@ -124,7 +124,7 @@ Request read_request(const StepTable& table, const po::variables_map& values,
     if (values.count("published") != 0) {
         request.published = CsvFile::read(text_value(values, "published"));
     }
-    request.format = choice_value(values, "format", all_table_formats);
+    request.format = choice_value(values, "format", every<TableFormat>);
     return request;
 }
 

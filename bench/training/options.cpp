@@ -234,10 +234,10 @@ void read_run(const po::variables_map& values, BenchTrainingOptions& options) {
     options.seed = seed_value(values);
     for (const std::string& name : list_value(values, "implementations")) {
         options.implementations.push_back(
-            choice_named(name, all_training_implementations, "--implementations"));
+            choice_named(name, every<TrainingImplementation>, "--implementations"));
     }
     options.implementations = each_once(options.implementations);
-    options.format = choice_value(values, "format", all_table_formats);
+    options.format = choice_value(values, "format", every<TableFormat>);
     options.published = text_or_empty(values, "published");
 }
 
@@ -261,17 +261,7 @@ CommandHelp bench_training_help() {
     return {.usage = {"bucketwise bench training [SCENARIO] [OPTIONS]"},
             .options = described_options(),
             .text = explanation,
-            .values = {{"implementations", some_of(all_training_implementations)}}};
-}
-
-std::string_view name_of(TrainingImplementation implementation) {
-    switch (implementation) {
-        case TrainingImplementation::ddp:
-            return "ddp";
-        case TrainingImplementation::reference:
-            return "reference";
-    }
-    return {};
+            .values = {{"implementations", some_of(every<TrainingImplementation>)}}};
 }
 
 SyncRequest BenchTrainingOptions::sync_of(TrainingImplementation implementation) const {

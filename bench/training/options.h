@@ -12,6 +12,7 @@
 #include "cli/shell/result_table.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/training/trainer.h"
+#include "sim/base/names.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -21,10 +22,8 @@ enum class TrainingImplementation : std::uint8_t {
     reference  // one all-reduce of everything after backward
 };
 
-constexpr std::array<TrainingImplementation, 2> all_training_implementations{
-    TrainingImplementation::ddp, TrainingImplementation::reference};
-
-std::string_view name_of(TrainingImplementation implementation);
+template <>
+inline constexpr auto names_of<TrainingImplementation> = names("ddp", "reference");
 
 struct BenchTrainingOptions : BenchOptions {
     Scenario scenario;

@@ -247,7 +247,7 @@ double rounded_ms(Duration time) {
 
 Json device_json(const Device& device) {
     Json peaks = Json::object();
-    for (const Arithmetic arithmetic : all_arithmetics) {
+    for (const Arithmetic arithmetic : every<Arithmetic>) {
         const double peak = device.peak(arithmetic);
         add_if(peak > 0, peaks, name_of(arithmetic), peak);
     }

@@ -17,10 +17,10 @@ namespace po = boost::program_options;
 const std::map<std::string, Completions>& common_values() {
     static const std::map<std::string, Completions> values{
         {"backend", {.names = backend_names(), .files = false}},
-        {"dtype", one_of(all_dtypes)},
-        {"format", one_of(all_table_formats)},
+        {"dtype", one_of(every<DType>)},
+        {"format", one_of(every<TableFormat>)},
         {"link", links()},
-        {"strategy", one_of(all_strategies)}};
+        {"strategy", one_of(every<Strategy>)}};
     return values;
 }
 

@@ -165,18 +165,6 @@ std::string json_report(const ResultTable& table, const Json& head) {
 
 }  // namespace
 
-std::string_view name_of(TableFormat format) {
-    switch (format) {
-        case TableFormat::text:
-            return "text";
-        case TableFormat::csv:
-            return "csv";
-        case TableFormat::json:
-            return "json";
-    }
-    return {};
-}
-
 std::optional<double> error_of(const std::optional<double>& value,
                                const std::optional<double>& truth) {
     return value && truth && *truth > 0 ? std::optional(*value / *truth - 1) : std::nullopt;

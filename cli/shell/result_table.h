@@ -15,15 +15,14 @@
 
 #include "cli/shell/csv.h"
 #include "sim/base/json.h"
+#include "sim/base/names.h"
 
 namespace bucketwise {
 
 enum class TableFormat : std::uint8_t { text, csv, json };
 
-constexpr std::array<TableFormat, 3> all_table_formats{TableFormat::text, TableFormat::csv,
-                                                       TableFormat::json};
-
-std::string_view name_of(TableFormat format);
+template <>
+inline constexpr auto names_of<TableFormat> = names("text", "csv", "json");
 
 struct Column {
     std::string key;      // in CSV and JSON; ends in its unit

@@ -4,20 +4,6 @@
 
 namespace bucketwise {
 
-std::string_view name_of(CopyWay way) {
-    switch (way) {
-        case CopyWay::plain:
-            return "plain copy";
-        case CopyWay::pack:
-            return "pack";
-        case CopyWay::unpack:
-            return "unpack";
-        case CopyWay::one_by_one:
-            return "one by one";
-    }
-    return {};
-}
-
 std::int64_t buckets_beyond_caches(const CopyCase& copy_case) {
     const std::int64_t bytes =
         copy_case.tensors * copy_case.numel *

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/dtype.h"
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -26,7 +27,8 @@ enum class CopyWay : std::uint8_t {
     one_by_one,  // into the bucket, a launch for each
 };
 
-std::string_view name_of(CopyWay way);
+template <>
+inline constexpr auto names_of<CopyWay> = names("plain copy", "pack", "unpack", "one by one");
 
 struct CopyTimes {
     CopyWay way = CopyWay::plain;

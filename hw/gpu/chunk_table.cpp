@@ -27,7 +27,7 @@ ChunkTable::ChunkTable(const std::vector<TensorPlace>& tensors) {
 std::vector<GradientsOfDType> tables_by_dtype(const std::vector<Gradient>& gradients,
                                               const std::vector<TensorPlace>& tensors) {
     std::vector<GradientsOfDType> tables;
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         std::vector<TensorPlace> of_dtype;
         for (std::size_t i = 0; i < gradients.size(); ++i) {
             if (gradients[i].dtype == dtype) {

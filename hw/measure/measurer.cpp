@@ -164,26 +164,12 @@ StepInput replay_input(const Scenario& scenario) {
 }
 
 DType wire_dtype(const Scenario& scenario, const Workload& workload) {
-    std::array<std::int64_t, all_dtypes.size()> bytes{};
+    std::array<std::int64_t, every<DType>.size()> bytes{};
     for (const Gradient& gradient : workload.gradients) {
         bytes[static_cast<std::size_t>(gradient.dtype)] += gradient.size().count;
     }
     const auto most = std::max_element(bytes.begin(), bytes.end());
     return wire_dtype(scenario.sync.comm_hook, static_cast<DType>(most - bytes.begin()));
-}
-
-std::string_view name_of(Protocol protocol) {
-    switch (protocol) {
-        case Protocol::all_reduce:
-            return "allreduce";
-        case Protocol::compute:
-            return "compute";
-        case Protocol::contention:
-            return "contention";
-        case Protocol::step:
-            return "steps";
-    }
-    return {};
 }
 
 ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input,

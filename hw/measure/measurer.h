@@ -12,6 +12,7 @@
 #include "hw/measure/rank_session.h"
 #include "hw/rank/rank_device.h"
 #include "hw/record/measurement.h"
+#include "sim/base/names.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/program.h"
@@ -32,7 +33,8 @@ enum class Protocol : std::uint8_t {
     step         // a whole step at one cap, and the same with free communication
 };
 
-std::string_view name_of(Protocol protocol);
+template <>
+inline constexpr auto names_of<Protocol> = names("allreduce", "compute", "contention", "steps");
 
 struct Item {
     Protocol protocol = Protocol::step;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "sim/base/dtype.h"
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -24,7 +25,8 @@ enum class AllReduceImplementation : std::uint8_t {
     direct    // ours over its point-to-point
 };
 
-std::string_view name_of(AllReduceImplementation implementation);
+template <>
+inline constexpr auto names_of<AllReduceImplementation> = names("library", "ring", "direct");
 
 // Not thread-safe: one thread at a time. Every rank calls the same collectives in the same order.
 // Each call blocks until this rank's part is done, and throws PeerFailure when another rank does

@@ -271,7 +271,7 @@ AllReduceRecord read_all_reduce(const JsonPlace& place) {
     AllReduceRecord record{
         .transport = read_transport(object),
         .size = {read_integer(object.at("bytes"), 0, most)},
-        .dtype = read_choice(object.at("dtype"), all_dtypes),
+        .dtype = read_choice(object.at("dtype"), every<DType>),
         .round = read_round(object),
         .samples_us = read_times(object.at("samples_us")),
         .largest_difference = read_finite(object.at("largest_difference")),
@@ -319,7 +319,7 @@ ContentionRecord read_contention(const JsonPlace& place) {
     ContentionRecord record{
         .transport = read_transport(object),
         .size = {read_integer(object.at("bytes"), 0, most)},
-        .dtype = read_choice(object.at("dtype"), all_dtypes),
+        .dtype = read_choice(object.at("dtype"), every<DType>),
         .round = read_round(object),
         .allreduce_alone_us = read_times(object.at("allreduce_alone_us")),
         .allreduce_disturbed_us = read_times(object.at("allreduce_disturbed_us")),

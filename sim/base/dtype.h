@@ -6,14 +6,15 @@
 #include <optional>
 #include <string_view>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
 
 enum class DType : std::uint8_t { float32, float16, bfloat16, float64 };
 
-constexpr std::array<DType, 4> all_dtypes{DType::float32, DType::float16, DType::bfloat16,
-                                          DType::float64};
+template <>
+inline constexpr auto names_of<DType> = names("float32", "float16", "bfloat16", "float64");
 
 constexpr Bytes element_size(DType dtype) {
     switch (dtype) {
@@ -26,20 +27,6 @@ constexpr Bytes element_size(DType dtype) {
             return {8};
     }
     return {0};
-}
-
-constexpr std::string_view name_of(DType dtype) {
-    switch (dtype) {
-        case DType::float32:
-            return "float32";
-        case DType::float16:
-            return "float16";
-        case DType::bfloat16:
-            return "bfloat16";
-        case DType::float64:
-            return "float64";
-    }
-    return {};
 }
 
 }  // namespace bucketwise

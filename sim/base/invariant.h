@@ -8,8 +8,8 @@ namespace bucketwise {
 
 // The defaults are the caller's place. std::source_location would say the same, but clang 14 does
 // not have it with Debian 12's standard library.
-inline void invariant(bool holds, const char* what, const char* file = __builtin_FILE(),
-                      int line = __builtin_LINE()) {
+constexpr void invariant(bool holds, const char* what, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
     if (!holds) [[unlikely]] {
         std::fprintf(stderr, "bucketwise: internal error: %s (%s:%d)\n", what, file, line);
         std::abort();

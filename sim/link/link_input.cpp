@@ -18,13 +18,6 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t most_segments = 64;
-constexpr std::array<Algorithm, 7> all_algorithms{Algorithm::ring,
-                                                  Algorithm::direct,
-                                                  Algorithm::recursive_halving_doubling,
-                                                  Algorithm::double_binary_tree,
-                                                  Algorithm::hierarchical,
-                                                  Algorithm::nvls,
-                                                  Algorithm::nccl};
 
 // Reads one link and, through files, the links it names.
 class LinkReader {
@@ -79,7 +72,7 @@ class LinkReader {
                     "interference", "ctas", "copy_gb_per_s", "provenance"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
-        link.algorithm = read_choice(object.at("algorithm"), all_algorithms);
+        link.algorithm = read_choice(object.at("algorithm"), every<Algorithm>);
         if (object.has("topology")) {
             read_topology_of(object, link);
         } else if (link.algorithm == Algorithm::hierarchical) {

@@ -166,18 +166,6 @@ Topology topology_of(const PresetNodes& nodes, PresetEnd end) {
 
 }  // namespace
 
-std::string_view name_of(PresetEnd end) {
-    switch (end) {
-        case PresetEnd::slow:
-            return "slow";
-        case PresetEnd::typical:
-            return "typical";
-        case PresetEnd::fast:
-            return "fast";
-    }
-    return {};
-}
-
 std::span<const LinkPreset> link_presets() {
     return presets;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sim/base/json.h"
+#include "sim/base/names.h"
 #include "sim/link/link.h"
 #include "sim/link/network/topology.h"
 
@@ -22,10 +23,8 @@ namespace bucketwise {
 // Which end of its range.
 enum class PresetEnd : std::uint8_t { slow, typical, fast };
 
-constexpr std::array<PresetEnd, 3> all_preset_ends{PresetEnd::slow, PresetEnd::typical,
-                                                   PresetEnd::fast};
-
-std::string_view name_of(PresetEnd end);
+template <>
+inline constexpr auto names_of<PresetEnd> = names("slow", "typical", "fast");
 
 // By end. Slow, typical, fast.
 using PresetRange = std::array<double, 3>;

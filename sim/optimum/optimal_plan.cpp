@@ -422,12 +422,6 @@ class Planning {
 
 }  // namespace
 
-std::string_view name_of(PlanKind kind) {
-    constexpr std::array<std::string_view, 6> names{"default",      "configured",  "uniform",
-                                                    "greedy_merge", "list_of_two", "cap_list"};
-    return names[static_cast<std::size_t>(kind)];
-}
-
 double gap_to(const OptimalPlan& optimum, Duration step) {
     const Duration least = optimum.evaluation.times.step();
     return static_cast<double>((step - least).count()) /

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
@@ -26,7 +27,9 @@ enum class PlanKind : std::uint8_t {
     cap_list            // the shortest list that gives the optimum
 };
 
-std::string_view name_of(PlanKind kind);
+template <>
+inline constexpr auto names_of<PlanKind> = names("default", "configured", "uniform", "greedy_merge",
+                                                 "list_of_two", "cap_list");
 
 // A plan that is not the optimum, or one way to ask for it.
 struct ExpressiblePlan {

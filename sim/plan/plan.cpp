@@ -11,7 +11,7 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::size_t dtype_count = all_dtypes.size();
+constexpr std::size_t dtype_count = every<DType>.size();
 
 // The open bucket of one dtype.
 struct Accumulator {
@@ -141,23 +141,6 @@ void sort_and_reverse(std::vector<Bucket>& buckets) {
 }
 
 }  // namespace
-
-std::string_view name_of(Closing closing) {
-    constexpr std::array<std::string_view, 4> names{"overshoot", "strict", "per_gradient",
-                                                    "single"};
-    return names[static_cast<std::size_t>(closing)];
-}
-
-std::string_view name_of(Order order) {
-    constexpr std::array<std::string_view, 3> names{"forward", "reverse", "readiness"};
-    return names[static_cast<std::size_t>(order)];
-}
-
-std::string_view name_of(LaunchRule rule) {
-    constexpr std::array<std::string_view, 5> names{"in_order", "as_filled", "after_backward",
-                                                    "next_gradient", "cycle"};
-    return names[static_cast<std::size_t>(rule)];
-}
 
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/plan/cap.h"
 #include "sim/workload/workload.h"
@@ -36,9 +37,13 @@ enum class LaunchRule : std::uint8_t {
     cycle            // where a thread that looks at fixed intervals finds it
 };
 
-std::string_view name_of(Closing closing);
-std::string_view name_of(Order order);
-std::string_view name_of(LaunchRule rule);
+template <>
+inline constexpr auto names_of<Closing> = names("overshoot", "strict", "per_gradient", "single");
+template <>
+inline constexpr auto names_of<Order> = names("forward", "reverse", "readiness");
+template <>
+inline constexpr auto names_of<LaunchRule> = names("in_order", "as_filled", "after_backward",
+                                                   "next_gradient", "cycle");
 
 // The limit of the k-th bucket of a dtype: list[k], its last entry repeating; without a list,
 // `first` for the first bucket where given, and `cap` for all others.

@@ -59,18 +59,6 @@ BucketLimits limits_for(const SyncRequest& request) {
 
 }  // namespace
 
-std::string_view name_of(Strategy strategy) {
-    constexpr std::array<std::string_view, 9> names{
-        "none",        "naive",       "flat", "overlap", "bucketed", "ddp", "ddp_first_iteration",
-        "python_sync", "python_async"};
-    return names[static_cast<std::size_t>(strategy)];
-}
-
-std::string_view name_of(CommHook hook) {
-    constexpr std::array<std::string_view, 3> names{"none", "fp16", "bf16"};
-    return names[static_cast<std::size_t>(hook)];
-}
-
 SyncSettings settings_for(const SyncRequest& request) {
     const Preset preset = preset_of(request.strategy);
     const bool ddp = is_ddp(request.strategy);

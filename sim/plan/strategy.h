@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
@@ -26,17 +27,10 @@ enum class Strategy : std::uint8_t {
     python_async          // the same, each all-reduce as its bucket fills
 };
 
-constexpr std::array<Strategy, 9> all_strategies{Strategy::none,
-                                                 Strategy::naive,
-                                                 Strategy::flat,
-                                                 Strategy::overlap,
-                                                 Strategy::bucketed,
-                                                 Strategy::ddp,
-                                                 Strategy::ddp_first_iteration,
-                                                 Strategy::python_sync,
-                                                 Strategy::python_async};
-
-std::string_view name_of(Strategy strategy);
+template <>
+inline constexpr auto names_of<Strategy> = names("none", "naive", "flat", "overlap", "bucketed",
+                                                 "ddp", "ddp_first_iteration", "python_sync",
+                                                 "python_async");
 
 // Whether PyTorch's DistributedDataParallel does the work, with a default cap and buffers of its
 // own.
@@ -47,7 +41,8 @@ constexpr bool is_ddp(Strategy strategy) {
 // PyTorch's gradient compression hooks: cast, all-reduce at half the bytes, cast back.
 enum class CommHook : std::uint8_t { none, fp16, bf16 };
 
-std::string_view name_of(CommHook hook);
+template <>
+inline constexpr auto names_of<CommHook> = names("none", "fp16", "bf16");
 
 // What a user says about synchronisation. Where a field is left out, the strategy decides.
 struct SyncRequest {

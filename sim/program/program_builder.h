@@ -391,7 +391,7 @@ class ProgramBuilder {
     std::size_t next_in_order_ = 0;
     std::size_t next_departure_ = 0;
     // By dtype, with LaunchRule::next_gradient: the bucket that gradients last joined.
-    std::array<std::optional<std::size_t>, all_dtypes.size()> open_;
+    std::array<std::optional<std::size_t>, every<DType>.size()> open_;
     bool launches_graph_ = false;  // with the next instruction
     bool finishing_ = false;
 };

@@ -10,6 +10,7 @@
 
 #include "sim/base/dtype.h"
 #include "sim/base/json.h"
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/link/link.h"
 #include "sim/plan/strategy.h"
@@ -61,7 +62,8 @@ struct GradientWorkload {
 
 enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 
-std::string_view name_of(Optimizer optimizer);
+template <>
+inline constexpr auto names_of<Optimizer> = names("sgd", "sgd_momentum", "adam");
 
 struct StepRequest {
     std::int64_t accumulation = 1;

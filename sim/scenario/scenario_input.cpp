@@ -23,14 +23,8 @@ constexpr std::size_t most_stragglers = 1024;
 constexpr std::size_t most_slowdowns = 32;  // different ones: each is simulated on its own
 constexpr std::int64_t most_micro_steps = 10'000;
 constexpr double largest_slowdown_read = 100;
-constexpr std::array<CommHook, 3> all_hooks{CommHook::none, CommHook::fp16, CommHook::bf16};
-constexpr std::array<Closing, 4> all_closings{Closing::overshoot, Closing::strict,
-                                              Closing::per_gradient, Closing::single};
-constexpr std::array<Order, 3> all_orders{Order::forward, Order::reverse, Order::readiness};
 constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
                                                      LaunchRule::after_backward};
-constexpr std::array<Optimizer, 3> all_optimizers{Optimizer::sgd, Optimizer::sgd_momentum,
-                                                  Optimizer::adam};
 
 // The topology says how many ranks a node has. With a preset, which the scenario's own link may
 // have made way for, the same number is no contradiction.
@@ -128,8 +122,8 @@ bool read_explicit_cap_sets_first(const JsonPlace& place) {
 }
 
 void read_policy(const JsonObject& object, SyncRequest& sync) {
-    object.read_optional_choice("closing", sync.closing, all_closings);
-    object.read_optional_choice("order", sync.order, all_orders);
+    object.read_optional_choice("closing", sync.closing, every<Closing>);
+    object.read_optional_choice("order", sync.order, every<Order>);
     object.read_optional_choice("launch", sync.launch, all_launch_rules);
 }
 
@@ -151,17 +145,17 @@ SyncRequest read_sync(const JsonPlace& place) {
                 "fused_copies", "comm_hook", "pytorch_version", "find_unused_parameters",
                 "broadcast_buffers", "batch_norm", "closing", "order", "launch"});
     SyncRequest sync;
-    sync.strategy = read_choice(object.at("strategy"), all_strategies);
+    sync.strategy = read_choice(object.at("strategy"), every<Strategy>);
     read_caps(object, sync);
     read_policy(object, sync);
     object.read_optional("views", sync.views, read_boolean);
     object.read_optional("fused_copies", sync.fused_copies, read_boolean);
-    object.read_optional_choice("comm_hook", sync.comm_hook, all_hooks);
+    object.read_optional_choice("comm_hook", sync.comm_hook, every<CommHook>);
     object.read_optional("pytorch_version", sync.explicit_cap_sets_first,
                          read_explicit_cap_sets_first);
     object.read_optional("find_unused_parameters", sync.find_unused_parameters, read_boolean);
     object.read_optional("broadcast_buffers", sync.broadcast_buffers, read_boolean);
-    object.read_optional_choice("batch_norm", sync.batch_norm, all_batch_norm_syncs);
+    object.read_optional_choice("batch_norm", sync.batch_norm, every<BatchNormSync>);
     return sync;
 }
 
@@ -173,7 +167,7 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
     object.read_optional("optimizer_ms", step.optimizer, read_duration_ms);
     if (const auto optimizer = object.find("optimizer")) {
-        step.optimizer = read_choice(*optimizer, all_optimizers);
+        step.optimizer = read_choice(*optimizer, every<Optimizer>);
         if (device_of(scenario) == nullptr) {
             optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
         }
@@ -221,18 +215,6 @@ Variation read_variation(const JsonPlace& place) {
 }
 
 }  // namespace
-
-std::string_view name_of(Optimizer optimizer) {
-    switch (optimizer) {
-        case Optimizer::sgd:
-            return "sgd";
-        case Optimizer::sgd_momentum:
-            return "sgd_momentum";
-        case Optimizer::adam:
-            return "adam";
-    }
-    return {};
-}
 
 void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
                      const ScenarioSections& sections, Scenario& scenario) {

@@ -38,8 +38,6 @@ constexpr std::array<ShapeFamily, 5> all_families{{{TransformerFamily::gpt2},
                                                    {TransformerFamily::llama},
                                                    {TransformerFamily::cs336},
                                                    {}}};
-constexpr std::array<BertHead, 3> all_bert_heads{BertHead::none, BertHead::masked_lm,
-                                                 BertHead::pretraining};
 
 using ModelChoice = std::variant<std::string, TransformerShape, MlpShape>;
 
@@ -111,7 +109,7 @@ void read_ends(const JsonObject& object, TransformerShape& shape) {
     }
     object.read_optional("tied_embeddings", shape.tied_embeddings, read_boolean);
     object.read_optional("token_types", shape.token_types, read_integer, 1, most_vocabulary);
-    object.read_optional_choice("bert_head", shape.bert_head, all_bert_heads);
+    object.read_optional_choice("bert_head", shape.bert_head, every<BertHead>);
 }
 
 TransformerShape read_transformer_shape(const JsonPlace& place) {
@@ -198,7 +196,7 @@ void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
         return;
     }
     std::string supported;
-    for (const Arithmetic arithmetic : all_arithmetics) {
+    for (const Arithmetic arithmetic : every<Arithmetic>) {
         if (workload.device->peak(arithmetic) > 0) {
             supported += (supported.empty() ? "" : ", ") + std::string(name_of(arithmetic));
         }
@@ -244,10 +242,10 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
     ModelWorkload workload;
     workload.model = read_model(object.at("model"));
     workload.input = read_model_input(object, workload.model);
-    object.read_optional_choice("dtype", workload.dtype, all_dtypes);
+    object.read_optional_choice("dtype", workload.dtype, every<DType>);
     const auto arithmetic = object.find("arithmetic");
     workload.arithmetic =
-        arithmetic ? read_choice(*arithmetic, all_arithmetics) : arithmetic_of(workload.dtype);
+        arithmetic ? read_choice(*arithmetic, every<Arithmetic>) : arithmetic_of(workload.dtype);
     read_times(object, workload);
     check_arithmetic(object, workload);
     return workload;
@@ -257,7 +255,7 @@ Gradient read_gradient(const JsonObject& object) {
     Gradient gradient;
     gradient.name = read_string(object.at("name"));
     gradient.numel = read_integer(object.at("numel"), 1, most_elements);
-    gradient.dtype = read_choice(object.at("dtype"), all_dtypes);
+    gradient.dtype = read_choice(object.at("dtype"), every<DType>);
     object.read_optional("sparse", gradient.sparse, read_boolean);
     return gradient;
 }

@@ -4,28 +4,6 @@
 
 namespace bucketwise {
 
-std::string_view name_of(BatchNormSync sync) {
-    switch (sync) {
-        case BatchNormSync::local:
-            return "local";
-        case BatchNormSync::gather:
-            return "gather";
-        case BatchNormSync::fused:
-            return "fused";
-    }
-    return {};
-}
-
-std::string_view name_of(BatchNormPasses passes) {
-    switch (passes) {
-        case BatchNormPasses::forward:
-            return "forward";
-        case BatchNormPasses::both:
-            return "both";
-    }
-    return {};
-}
-
 // gather: [mean C, inverse standard deviation C, count 1] of each rank. fused: [sum C, sum of
 // squares C, count 1].
 Exchange forward_exchange(BatchNormSync sync, std::int64_t channels) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sim/base/dtype.h"
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
 
@@ -19,17 +20,13 @@ enum class BatchNormSync : std::uint8_t {
     fused    // of all ranks: one all-reduce of sums each way
 };
 
-constexpr std::array<BatchNormSync, 3> all_batch_norm_syncs{
-    BatchNormSync::local, BatchNormSync::gather, BatchNormSync::fused};
-
-std::string_view name_of(BatchNormSync sync);
+template <>
+inline constexpr auto names_of<BatchNormSync> = names("local", "gather", "fused");
 
 enum class BatchNormPasses : std::uint8_t { forward, both };
 
-constexpr std::array<BatchNormPasses, 2> all_batch_norm_passes{BatchNormPasses::forward,
-                                                               BatchNormPasses::both};
-
-std::string_view name_of(BatchNormPasses passes);
+template <>
+inline constexpr auto names_of<BatchNormPasses> = names("forward", "both");
 
 // A collective that every rank waits for before it goes on.
 struct Exchange {

@@ -231,20 +231,6 @@ Duration pass_time(std::int64_t elements, const Device& device) {
 
 }  // namespace
 
-std::string_view name_of(BatchNormSystem system) {
-    switch (system) {
-        case BatchNormSystem::gather:
-            return "gather";
-        case BatchNormSystem::fused:
-            return "fused";
-        case BatchNormSystem::pytorch:
-            return "pytorch";
-        case BatchNormSystem::selfmade:
-            return "selfmade";
-    }
-    return {};
-}
-
 std::optional<BatchNormSync> real_layer_of(BatchNormSystem system) {
     switch (system) {
         case BatchNormSystem::gather:

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
 #include "sim/link/link.h"
@@ -23,11 +24,8 @@ namespace bucketwise {
 
 enum class BatchNormSystem : std::uint8_t { gather, fused, pytorch, selfmade };
 
-constexpr std::array<BatchNormSystem, 4> all_batch_norm_systems{
-    BatchNormSystem::gather, BatchNormSystem::fused, BatchNormSystem::pytorch,
-    BatchNormSystem::selfmade};
-
-std::string_view name_of(BatchNormSystem system);
+template <>
+inline constexpr auto names_of<BatchNormSystem> = names("gather", "fused", "pytorch", "selfmade");
 
 // What the system runs as on real ranks; none: it can only be simulated.
 std::optional<BatchNormSync> real_layer_of(BatchNormSystem system);

@@ -15,7 +15,7 @@ constexpr double prior_memory_efficiency = 0.85;
 constexpr double prior_launch_us = 8.0;
 constexpr double prior_graph_launch_us = 10.0;
 
-Device gpu(std::string name, std::array<double, all_arithmetics.size()> peak_tflop_per_s,
+Device gpu(std::string name, std::array<double, every<Arithmetic>.size()> peak_tflop_per_s,
            double memory_gb_per_s) {
     return {.name = std::move(name),
             .peak_tflop_per_s = peak_tflop_per_s,
@@ -40,22 +40,6 @@ const std::vector<Device>& presets() {
 }
 
 }  // namespace
-
-std::string_view name_of(Arithmetic arithmetic) {
-    switch (arithmetic) {
-        case Arithmetic::float32:
-            return "float32";
-        case Arithmetic::tfloat32:
-            return "tfloat32";
-        case Arithmetic::float16:
-            return "float16";
-        case Arithmetic::bfloat16:
-            return "bfloat16";
-        case Arithmetic::float64:
-            return "float64";
-    }
-    return {};
-}
 
 Bytes element_size(Arithmetic arithmetic) {
     switch (arithmetic) {

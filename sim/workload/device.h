@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/workload/model.h"
 
@@ -16,17 +17,16 @@ namespace bucketwise {
 // The arithmetic a matrix product runs in. float32 and tfloat32 read the same 4-byte tensors.
 enum class Arithmetic : std::uint8_t { float32, tfloat32, float16, bfloat16, float64 };
 
-constexpr std::array<Arithmetic, 5> all_arithmetics{Arithmetic::float32, Arithmetic::tfloat32,
-                                                    Arithmetic::float16, Arithmetic::bfloat16,
-                                                    Arithmetic::float64};
+template <>
+inline constexpr auto names_of<Arithmetic> = names("float32", "tfloat32", "float16", "bfloat16",
+                                                   "float64");
 
-std::string_view name_of(Arithmetic arithmetic);
 Bytes element_size(Arithmetic arithmetic);
 
 struct Device {
     std::string name;
     // Peak rate by Arithmetic, in 10^12 floating-point operations per second; 0 = not supported.
-    std::array<double, all_arithmetics.size()> peak_tflop_per_s{};
+    std::array<double, every<Arithmetic>.size()> peak_tflop_per_s{};
     BytesPerSecond memory_bandwidth;  // peak
     double compute_efficiency = 1.0;  // share of the peak rate that matrix products reach, (0, 1]
     double memory_efficiency = 1.0;   // share of the peak bandwidth that passes reach, (0, 1]

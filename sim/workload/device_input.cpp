@@ -21,7 +21,7 @@ Device read_preset(const JsonPlace& place, const std::string& expected) {
 
 void read_peaks(const JsonPlace& place, Device& device) {
     const JsonObject peaks(place, {"float32", "tfloat32", "float16", "bfloat16", "float64"});
-    for (const Arithmetic arithmetic : all_arithmetics) {
+    for (const Arithmetic arithmetic : every<Arithmetic>) {
         peaks.read_optional(name_of(arithmetic),
                             device.peak_tflop_per_s[static_cast<std::size_t>(arithmetic)],
                             read_number, NumberRange{1e-6, 1e6});

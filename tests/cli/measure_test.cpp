@@ -156,7 +156,7 @@ TEST_CASE("a whole run writes every item of every round once, the environment fi
 }
 
 TEST_CASE("every strategy can be measured") {
-    for (const Strategy strategy : all_strategies) {
+    for (const Strategy strategy : every<Strategy>) {
         const std::string name(name_of(strategy));
         INFO(name);
         const TestFolder folder;

@@ -49,7 +49,7 @@ std::vector<std::string> known_names() {
         std::istringstream words{std::string(more)};
         names.insert(names.end(), std::istream_iterator<std::string>(words), {});
     }
-    for (const Strategy strategy : all_strategies) {
+    for (const Strategy strategy : every<Strategy>) {
         names.emplace_back(name_of(strategy));
     }
     names.insert(names.end(), model_names().begin(), model_names().end());

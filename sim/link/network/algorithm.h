@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "sim/base/names.h"
+
 namespace bucketwise {
 
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, broadcast };
 
-std::string_view name_of(CollectiveKind kind);
+template <>
+inline constexpr auto names_of<CollectiveKind> = names("all-reduce", "all-gather", "reduce-scatter",
+                                                       "broadcast");
 
 enum class Algorithm : std::uint8_t {
     ring,
@@ -20,6 +24,9 @@ enum class Algorithm : std::uint8_t {
     nccl   // on a topology: whatever NCCL's cost model expects to be fastest
 };
 
-std::string_view name_of(Algorithm algorithm);
+template <>
+inline constexpr auto names_of<Algorithm> = names("ring", "direct", "recursive_halving_doubling",
+                                                  "double_binary_tree", "hierarchical", "nvls",
+                                                  "nccl");
 
 }  // namespace bucketwise

@@ -13,10 +13,6 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t protocol_count = 3;
-constexpr std::array<NcclProtocol, protocol_count> all_protocols{
-    NcclProtocol::ll, NcclProtocol::ll128, NcclProtocol::simple};
-constexpr std::array<NcclAlgorithm, 4> all_nccl_algorithms{
-    NcclAlgorithm::ring, NcclAlgorithm::tree, NcclAlgorithm::nvls, NcclAlgorithm::nvls_tree};
 
 // Microseconds, by protocol: LL, LL128, Simple.
 using ByProtocol = std::array<double, protocol_count>;
@@ -224,40 +220,14 @@ class NcclModel {
 
 }  // namespace
 
-std::string_view name_of(NcclAlgorithm algorithm) {
-    switch (algorithm) {
-        case NcclAlgorithm::ring:
-            return "ring";
-        case NcclAlgorithm::tree:
-            return "tree";
-        case NcclAlgorithm::nvls:
-            return "nvls";
-        case NcclAlgorithm::nvls_tree:
-            return "nvls tree";
-    }
-    return {};
-}
-
-std::string_view name_of(NcclProtocol protocol) {
-    switch (protocol) {
-        case NcclProtocol::ll:
-            return "LL";
-        case NcclProtocol::ll128:
-            return "LL128";
-        case NcclProtocol::simple:
-            return "Simple";
-    }
-    return {};
-}
-
 std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                                          const RegularTopology& topology,
                                          const NcclSettings& settings) {
     invariant(ranks >= 2, "NCCL has something to choose from two ranks on");
     const NcclModel model(kind, bytes, ranks, topology, settings);
     std::vector<NcclEstimate> estimates;
-    for (const NcclAlgorithm algorithm : all_nccl_algorithms) {
-        for (const NcclProtocol protocol : all_protocols) {
+    for (const NcclAlgorithm algorithm : every<NcclAlgorithm>) {
+        for (const NcclProtocol protocol : every<NcclProtocol>) {
             if (const auto cost = model.cost(algorithm, protocol)) {
                 estimates.push_back({algorithm, protocol, model.time(*cost)});
             }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
 #include "sim/link/network/topology.h"
@@ -18,8 +19,10 @@ namespace bucketwise {
 enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree };
 enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
 
-std::string_view name_of(NcclAlgorithm algorithm);
-std::string_view name_of(NcclProtocol protocol);
+template <>
+inline constexpr auto names_of<NcclAlgorithm> = names("ring", "tree", "nvls", "nvls tree");
+template <>
+inline constexpr auto names_of<NcclProtocol> = names("LL", "LL128", "Simple");
 
 struct NcclEstimate {
     NcclAlgorithm algorithm = NcclAlgorithm::ring;

@@ -165,30 +165,6 @@ Fault check_graph(const GraphTopology& graph, std::int64_t ranks) {
 
 }  // namespace
 
-std::string_view name_of(Fabric fabric) {
-    switch (fabric) {
-        case Fabric::nvlink:
-            return "nvlink";
-        case Fabric::pcie:
-            return "pcie";
-    }
-    return {};
-}
-
-std::string_view name_of(GpuGeneration generation) {
-    switch (generation) {
-        case GpuGeneration::volta:
-            return "volta";
-        case GpuGeneration::ampere:
-            return "ampere";
-        case GpuGeneration::hopper:
-            return "hopper";
-        case GpuGeneration::blackwell:
-            return "blackwell";
-    }
-    return {};
-}
-
 std::optional<TopologyFault> check_places(const Topology& topology, std::int64_t ranks) {
     Fault fault = topology.graph ? check_graph(*topology.graph, ranks)
                                  : check_regular(*topology.regular, ranks);

@@ -11,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
 
 enum class Fabric : std::uint8_t { nvlink, pcie };
 
-std::string_view name_of(Fabric fabric);
+template <>
+inline constexpr auto names_of<Fabric> = names("nvlink", "pcie");
 
 // GPUs of one node and what connects them: any two at the bandwidth of a GPU.
 struct NodeTopology {
@@ -31,7 +33,8 @@ struct NodeTopology {
 
 enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
 
-std::string_view name_of(GpuGeneration generation);
+template <>
+inline constexpr auto names_of<GpuGeneration> = names("volta", "ampere", "hopper", "blackwell");
 
 // What NCCL's cost model knows of a machine besides.
 struct NcclSettings {

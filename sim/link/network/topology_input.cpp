@@ -22,16 +22,13 @@ constexpr double most_oversubscription = 1000;
 constexpr std::size_t most_vertices = 1024;
 constexpr std::size_t most_graph_links = 65536;
 constexpr std::size_t most_exceptions = 1024;
-constexpr std::array<Fabric, 2> all_fabrics{Fabric::nvlink, Fabric::pcie};
-constexpr std::array<GpuGeneration, 4> all_generations{
-    GpuGeneration::volta, GpuGeneration::ampere, GpuGeneration::hopper, GpuGeneration::blackwell};
 
 NodeTopology read_node(const JsonPlace& place) {
     const JsonObject object(place,
                             {"gpus", "fabric", "multicast", "latency_us", "bandwidth_gb_per_s"});
     NodeTopology node;
     node.gpus = read_integer(object.at("gpus"), 1, most_gpus);
-    object.read_optional_choice("fabric", node.fabric, all_fabrics);
+    object.read_optional_choice("fabric", node.fabric, every<Fabric>);
     object.read_optional("multicast", node.multicast, read_boolean);
     object.read_optional("latency_us", node.latency, read_duration_us);
     node.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
@@ -114,7 +111,7 @@ RegularTopology read_regular(const JsonObject& object) {
 NcclSettings read_nccl(const JsonPlace& place) {
     constexpr std::int64_t most_channels = 1024;
     const JsonObject object(place, {"generation", "channels"});
-    return {read_choice(object.at("generation"), all_generations),
+    return {read_choice(object.at("generation"), every<GpuGeneration>),
             read_integer(object.at("channels"), 1, most_channels)};
 }
 

@@ -64,32 +64,6 @@ struct Maker {
 
 }  // namespace
 
-std::string_view name_of(TransformerFamily family) {
-    switch (family) {
-        case Family::gpt2:
-            return "gpt2";
-        case Family::bert:
-            return "bert";
-        case Family::llama:
-            return "llama";
-        case Family::cs336:
-            return "cs336";
-    }
-    return {};
-}
-
-std::string_view name_of(BertHead head) {
-    switch (head) {
-        case BertHead::none:
-            return "none";
-        case BertHead::masked_lm:
-            return "masked_lm";
-        case BertHead::pretraining:
-            return "pretraining";
-    }
-    return {};
-}
-
 const std::vector<std::string_view>& model_names() {
     static const std::vector<std::string_view> names = [] {
         std::vector<std::string_view> all;

@@ -6,17 +6,21 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
+
 namespace bucketwise {
 
 enum class TransformerFamily : std::uint8_t { gpt2, bert, llama, cs336 };
 
-std::string_view name_of(TransformerFamily family);
+template <>
+inline constexpr auto names_of<TransformerFamily> = names("gpt2", "bert", "llama", "cs336");
 
 // What follows BERT's encoder: its pooler, whose output is the model's; the head of masked language
 // modelling, without a pooler; or pooler, that head and that of next-sentence prediction.
 enum class BertHead : std::uint8_t { none, masked_lm, pretraining };
 
-std::string_view name_of(BertHead head);
+template <>
+inline constexpr auto names_of<BertHead> = names("none", "masked_lm", "pretraining");
 
 struct TransformerShape {
     TransformerFamily family = TransformerFamily::gpt2;

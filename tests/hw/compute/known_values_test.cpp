@@ -81,7 +81,7 @@ TEST_CASE("neighbouring elements that change places are seen") {
 }
 
 TEST_CASE("a message's terms are exact in their dtype and its sum is checked in every element") {
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         INFO(name_of(dtype));
         constexpr std::int64_t elements = 5000;
         std::vector<std::byte> mine(static_cast<std::size_t>(elements * 8));
@@ -104,7 +104,7 @@ TEST_CASE("a message's terms are exact in their dtype and its sum is checked in 
 
 TEST_CASE("copies, casts and stores keep values that the dtype holds") {
     const std::vector<double> values{0.0, 1.0, -2.5, 96.0, 0.125};
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         INFO(name_of(dtype));
         std::vector<std::byte> to(64);
         cast_scaled(to.data(), dtype, values.data(), DType::float64, 5, 2.0);

@@ -79,7 +79,7 @@ TEST_CASE("hooks and accumulation keep the mean under the other strategies too")
 
 TEST_CASE("gradients of every dtype are reduced") {
     std::vector<Scenario> scenarios;
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         std::get<ModelWorkload>(scenarios.emplace_back(small_scenario(2)).workload).dtype = dtype;
     }
     replay_and_check(2, scenarios);

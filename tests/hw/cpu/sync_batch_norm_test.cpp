@@ -82,7 +82,7 @@ TEST_CASE("a layer's peak of memory is the simulator's, to the byte") {
         std::vector<std::int64_t> expected;
         for (const std::int64_t rows : {0, 1, 3, 32}) {
             for (const std::int64_t channels : {1, 100, 128, 1000}) {
-                for (const BatchNormPasses passes : all_batch_norm_passes) {
+                for (const BatchNormPasses passes : every<BatchNormPasses>) {
                     for (const BatchNormSystem system :
                          {BatchNormSystem::gather, BatchNormSystem::fused}) {
                         runs.push_back({.layer = {.rows = std::vector<std::int64_t>(

@@ -15,10 +15,6 @@ namespace {
 using testing::NumberFormat;
 using testing::on_ranks;
 
-constexpr std::array all_implementations{AllReduceImplementation::library,
-                                         AllReduceImplementation::ring,
-                                         AllReduceImplementation::direct};
-
 using Memory = std::vector<char>;
 
 NumberFormat format_of(DType dtype) {
@@ -144,16 +140,17 @@ int elements_apart(const Case& c, const Expected& expected, const Memory& a, con
 // every implementation.
 void check_all_reduces(const std::vector<Case>& cases) {
     const int ranks = cases.front().ranks;
-    std::vector<std::array<Results, all_implementations.size()>> results(cases.size());
+    std::vector<std::array<Results, every<AllReduceImplementation>.size()>> results(cases.size());
     for (auto& by_implementation : results) {
         by_implementation.fill(Results(static_cast<std::size_t>(ranks)));
     }
     const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (std::size_t c = 0; c < cases.size(); ++c) {
             const Memory own = memory_of(cases[c], rank);
-            for (std::size_t k = 0; k < all_implementations.size(); ++k) {
+            for (std::size_t k = 0; k < every<AllReduceImplementation>.size(); ++k) {
                 Memory memory = own;
-                Communicator& communicator = connection.communicator(all_implementations.at(k));
+                Communicator& communicator =
+                    connection.communicator(every<AllReduceImplementation>.at(k));
                 communicator.all_reduce_sum(memory.data(), cases[c].elements, cases[c].dtype);
                 results[c].at(k)[static_cast<std::size_t>(rank)] = std::move(memory);
             }
@@ -163,10 +160,10 @@ void check_all_reduces(const std::vector<Case>& cases) {
     for (std::size_t c = 0; c < cases.size(); ++c) {
         const Expected expected = expected_of(cases[c]);
         const Memory& library = results[c].at(0).front();
-        for (std::size_t k = 0; k < all_implementations.size(); ++k) {
+        for (std::size_t k = 0; k < every<AllReduceImplementation>.size(); ++k) {
             const Memory& result = results[c].at(k).front();
             CAPTURE(ranks, cases[c].elements, name_of(cases[c].dtype),
-                    name_of(all_implementations.at(k)));
+                    name_of(every<AllReduceImplementation>.at(k)));
             CHECK(all_equal(results[c].at(k)));
             CHECK(elements_beyond_bound(cases[c], expected, result) == 0);
             CHECK(elements_apart(cases[c], expected, result, library) == 0);
@@ -181,7 +178,7 @@ TEST_CASE(
         for (const std::int64_t elements : {0, 1, ranks - 1, ranks, ranks + 1, 1001}) {
             cases.push_back({ranks, elements, DType::float32, false});
         }
-        for (const DType dtype : all_dtypes) {
+        for (const DType dtype : every<DType>) {
             cases.push_back({ranks, 2 * ranks + 1, dtype, true});
         }
         check_all_reduces(cases);
@@ -192,7 +189,7 @@ TEST_CASE(
     "an all-reduce of every dtype is exact where the sums are, and else within its rounding") {
     for (const int ranks : {2, 3, 8}) {
         std::vector<Case> cases;
-        for (const DType dtype : all_dtypes) {
+        for (const DType dtype : every<DType>) {
             for (const bool whole : {false, true}) {
                 cases.push_back({ranks, 4099, dtype, whole});
             }
@@ -217,7 +214,9 @@ TEST_CASE("all-reduces one after the other do not mix up their messages") {
         for (int round = 0; round < 300; ++round) {
             std::vector<float> data(static_cast<std::size_t>(round % 11 + 1),
                                     static_cast<float>(round + rank));
-            connection.communicator(all_implementations.at(static_cast<std::size_t>(round % 3)))
+            connection
+                .communicator(
+                    every<AllReduceImplementation>.at(static_cast<std::size_t>(round % 3)))
                 .all_reduce_sum(data.data(), std::ssize(data), DType::float32);
             for (const float sum : data) {
                 // round + 0, ..., round + 3

@@ -68,8 +68,8 @@ const std::vector<std::int64_t> ragged_sizes{
 
 TEST_CASE("a copy between any two dtypes is the host's, at every size and alignment", "[kernels]") {
     const GpuStream stream;
-    for (const DType to_dtype : all_dtypes) {
-        for (const DType from_dtype : all_dtypes) {
+    for (const DType to_dtype : every<DType>) {
+        for (const DType from_dtype : every<DType>) {
             const std::int64_t to_size = element_size(to_dtype).count;
             const std::int64_t from_size = element_size(from_dtype).count;
             for (const std::int64_t count : ragged_sizes) {
@@ -143,8 +143,8 @@ struct PackedTensors {
 TEST_CASE(
     "one launch packs many tensors into a bucket, scaled and cast, and another unpacks them") {
     const GpuStream stream;
-    for (const DType tensor_dtype : all_dtypes) {
-        for (const DType place_dtype : all_dtypes) {
+    for (const DType tensor_dtype : every<DType>) {
+        for (const DType place_dtype : every<DType>) {
             for (const bool ragged : {false, true}) {
                 // Whole words first: the aligned path. Then one element that misaligns all after
                 // it.
@@ -198,7 +198,7 @@ TEST_CASE("chunks cover every tensor once and stay within it", "[kernels]") {
 
 TEST_CASE("an outer product is written, or added to what is there, in every dtype", "[kernels]") {
     const GpuStream stream;
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         for (const bool accumulate : {false, true}) {
             constexpr std::int64_t columns = 37;
             constexpr std::int64_t count = 37 * 11 - 5;  // the last row is not whole
@@ -237,7 +237,7 @@ TEST_CASE("an outer product is written, or added to what is there, in every dtyp
 
 TEST_CASE("an element-wise pass reads two tensors and writes one, whole", "[kernels]") {
     const GpuStream stream;
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         for (const std::int64_t count : ragged_sizes) {
             const Bytes_ x_values = random_elements(count, dtype, 1);
             const Bytes_ y_values = random_elements(count, dtype, 2);
@@ -391,7 +391,7 @@ double unit_of(Arithmetic arithmetic) {
 
 TEST_CASE("the three products of a layer are those of its row-major matrices") {
     const GpuStream stream;
-    for (const Arithmetic arithmetic : all_arithmetics) {
+    for (const Arithmetic arithmetic : every<Arithmetic>) {
         const DType dtype = operand_dtype(arithmetic);
         MatrixProducts products(stream, arithmetic);
         const MatrixProduct p{.m = 9, .n = 14, .k = 22, .count = 3};
@@ -418,7 +418,7 @@ TEST_CASE("the three products of a layer are those of its row-major matrices") {
         products.forward(p, a.at(0), b.at(0), forward.at(0));
         DeviceMemory input = poisoned(static_cast<std::int64_t>(a_values.size()));
         products.input_gradient(p, c.at(0), b.at(0), input.at(0));
-        for (const DType result_dtype : all_dtypes) {
+        for (const DType result_dtype : every<DType>) {
             if (!can_write(arithmetic, result_dtype)) {
                 continue;
             }

@@ -82,8 +82,8 @@ TEST_CASE("views, hooks, accumulation, graphs and the map of unused parameters k
 TEST_CASE("gradients of every dtype are computed in every arithmetic and reduced") {
     for (const int ranks : possible_ranks(is_thorough ? std::vector{1, 2} : std::vector{1})) {
         std::vector<Scenario> scenarios;
-        for (const DType dtype : all_dtypes) {
-            for (const Arithmetic arithmetic : all_arithmetics) {
+        for (const DType dtype : every<DType>) {
+            for (const Arithmetic arithmetic : every<Arithmetic>) {
                 ModelWorkload& workload =
                     model_of_test(scenarios.emplace_back(small_scenario(ranks)));
                 workload.dtype = dtype;
@@ -200,7 +200,7 @@ TEST_CASE("isolated all-reduces of every dtype have the exact sum, timed one by 
         const std::vector<Outcome> outcomes =
             on_gpus(ranks, [](Communicators& communicators, ControlGroup&, int) {
                 GpuMessages messages(communicators);
-                for (const DType dtype : all_dtypes) {
+                for (const DType dtype : every<DType>) {
                     for (const std::int64_t bytes : {8, 4096, 200'000}) {
                         const AllReduceTrace trace = messages.all_reduce({{bytes}, dtype}, 5);
                         if (!trace.wrong.empty() || trace.times.size() != 5 ||

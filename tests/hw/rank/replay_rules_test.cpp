@@ -19,7 +19,7 @@ SyncSettings with_hook(CommHook hook, bool copies_in) {
 }
 
 TEST_CASE("a hook casts what is wider than 16 bits, and nothing else changes its dtype") {
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         CHECK(wire_dtype(CommHook::none, dtype) == dtype);
     }
     for (const DType dtype : {DType::float16, DType::bfloat16}) {
@@ -36,7 +36,7 @@ TEST_CASE("every gradient is divided by the number of ranks exactly once") {
     for (const CommHook hook : {CommHook::none, CommHook::fp16, CommHook::bf16}) {
         for (const bool copies_in : {false, true}) {
             const ReplayRules rules(with_hook(hook, copies_in), 4);
-            for (const DType dtype : all_dtypes) {
+            for (const DType dtype : every<DType>) {
                 const double cast = rules.casts(dtype) ? rules.mean_factor() : 1;
                 const double copy = copies_in ? rules.copy_in_factor(dtype) : 1;
                 const double collective = rules.collective_averages(dtype) ? 0.25 : 1;

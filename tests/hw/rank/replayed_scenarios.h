@@ -83,7 +83,7 @@ inline ModelWorkload& model_of_test(Scenario& scenario) {
 
 inline std::vector<Scenario> with_every_strategy(int ranks) {
     std::vector<Scenario> scenarios;
-    for (const Strategy strategy : all_strategies) {
+    for (const Strategy strategy : every<Strategy>) {
         if (strategy != Strategy::none) {
             scenarios.push_back(small_scenario(ranks));
             scenarios.back().sync.strategy = strategy;

@@ -76,7 +76,7 @@ std::int64_t parameters_of(const Json& config) {
     return elements;
 }
 
-std::vector<std::string> names_of(const Model& model) {
+std::vector<std::string> parameter_names(const Model& model) {
     std::vector<std::string> names;
     for (const Parameter& parameter : model.parameters) {
         names.push_back(parameter.name);
@@ -172,7 +172,7 @@ TEST_CASE("Parameters of Llama's variants stand in PyTorch's order", "[import]")
                                             layer + "post_attention_layernorm.weight",
                                             "model.norm.weight",
                                             "lm_head.weight"};
-    CHECK(names_of(model) == expected);
+    CHECK(parameter_names(model) == expected);
     // 4 heads of 32 from 64, and 2 of keys.
     CHECK(model.parameters[1].shape == std::vector<std::int64_t>{128, 64});
     CHECK(model.parameters[3].shape == std::vector<std::int64_t>{64, 64});
@@ -181,7 +181,7 @@ TEST_CASE("Parameters of Llama's variants stand in PyTorch's order", "[import]")
 
 TEST_CASE("BERT's heads follow the encoder, the tied bias first", "[import]") {
     const std::vector<std::string> names =
-        names_of(model_of_config(bert_config("BertForPreTraining")));
+        parameter_names(model_of_config(bert_config("BertForPreTraining")));
     CHECK(names.front() == "bert.embeddings.word_embeddings.weight");
     const std::vector<std::string> tail(names.end() - 9, names.end());
     CHECK(tail ==

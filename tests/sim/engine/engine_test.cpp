@@ -193,7 +193,7 @@ RandomStep random_step(std::mt19937& random) {
     step.input.link.segments = {
         {std::nullopt, duration_from_us(step.latency_us), bandwidth_from_gb_per_s(step.gb_per_s)}};
     SyncRequest request;
-    request.strategy = all_strategies[static_cast<std::size_t>(between(1, 8))];
+    request.strategy = every<Strategy>[static_cast<std::size_t>(between(1, 8))];
     request.bucket_cap = Bytes{between(1, 32 << 20)};
     step.sync = settings_for(request);
     step.plan =

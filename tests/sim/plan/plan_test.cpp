@@ -126,7 +126,7 @@ nlohmann::json golden(const char* file) {
 }
 
 DType dtype_named(const std::string& name) {
-    for (const DType dtype : all_dtypes) {
+    for (const DType dtype : every<DType>) {
         if (name_of(dtype) == name) {
             return dtype;
         }
@@ -205,7 +205,7 @@ class RandomLists {
         for (std::int64_t i = between(1, 60); i > 0; --i) {
             const std::int64_t largest = std::int64_t{1} << between(0, 30);  // tiny to huge
             list.push_back({"", between(1, largest),
-                            all_dtypes[static_cast<std::size_t>(between(0, dtypes - 1))],
+                            every<DType>[static_cast<std::size_t>(between(0, dtypes - 1))],
                             between(0, 30) == 0});
         }
         return list;
@@ -303,7 +303,7 @@ TEST_CASE("every plan obeys its policy, on 5,000 random lists") {
         REQUIRE(seen == std::multiset<std::int32_t>(all.begin(), all.end()));
 
         // Within a dtype, concatenating the buckets gives back the visiting order.
-        for (const DType dtype : all_dtypes) {
+        for (const DType dtype : every<DType>) {
             const auto belongs = [&](std::int32_t i) {
                 const Gradient& gradient = gradients[static_cast<std::size_t>(i)];
                 return gradient.dtype == dtype && !gradient.sparse;
@@ -351,7 +351,7 @@ TEST_CASE("buckets go out in the order they close, on 1,000 random lists") {
                 ++open;
             }
         }
-        CHECK(open <= all_dtypes.size());
+        CHECK(open <= every<DType>.size());
     }
 }
 

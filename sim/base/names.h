@@ -1,0 +1,41 @@
+// What the values of an enumeration are called: each name written once, beside its declaration.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+
+// The names of values that count from zero, in the order of their declaration:
+//   template <> inline constexpr auto names_of<Fabric> = names("nvlink", "pcie");
+template <typename Value>
+inline constexpr auto names_of = nullptr;
+template <typename... Texts>
+constexpr auto names(Texts... texts) {
+    return std::array<std::string_view, sizeof...(texts)>{texts...};
+}
+template <typename Value>
+concept Named = requires {
+    names_of<Value>.size();
+};
+
+// Precondition (asserted): the value has a name.
+template <Named Value>
+constexpr std::string_view name_of(Value value) {
+    const auto index = static_cast<std::size_t>(value);
+    invariant(index < names_of<Value>.size(), "every value of an enumeration has a name");
+    return names_of<Value>[index];
+}
+
+// All values, in the order of their declaration.
+template <Named Value>
+inline constexpr auto every = []<std::size_t... index>(std::index_sequence<index...>) {
+    return std::array{static_cast<Value>(index)...};
+}
+(std::make_index_sequence<names_of<Value>.size()>{});
+
+}  // namespace bucketwise
