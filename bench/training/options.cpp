@@ -319,8 +319,7 @@ std::optional<BenchTrainingOptions> bench_training_options(
                          fmt::format("at most {} ranks on one machine", most_ranks_here),
                          std::to_string(options.scenario.group.ranks));
     }
-    read_backend(values, options);
-    options.network = job_network(values, identity, "bench training", standard_deadline);
+    read_job("training", values, identity, options);
     return options;
 }
 
