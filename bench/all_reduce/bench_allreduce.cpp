@@ -19,6 +19,7 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
+#include "cli/shell/size.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_all_reduce.h"
 
