@@ -1,8 +1,7 @@
-// Reading link descriptions, inline or from link files.
+// Reading link descriptions, inline or from link files, and writing them.
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "sim/base/json_input.h"
 #include "sim/link/link.h"
@@ -20,5 +19,9 @@ LinkParameters read_link(const JsonPlace& place, const FileReader& read_file);
 // Replaces the link files that `document`, the scenario file `file`, names by their contents, so
 // that changes can reach into them. Tiers too. Throws InputError.
 void inline_link(Json& document, const std::string& file, const FileReader& read_file);
+
+// A link as a link file holds it. read_link() reads it back as it was, but for texts of the
+// provenance that are longer than it allows: they are cut. Numbers are as short as that permits.
+Json link_json(const LinkParameters& link);
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-#include "sim/link/link_json.h"
+#include "sim/link/link_input.h"
 
 #include <algorithm>
 

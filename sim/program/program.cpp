@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/base/invariant.h"
-
 namespace bucketwise {
 
 bool is_copy(InstructionKind kind) {
