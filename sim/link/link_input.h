@@ -1,4 +1,4 @@
-// Reading link descriptions, inline or from link files, and writing them.
+// Reading link descriptions, inline or from link files.
 #pragma once
 
 #include <string>
@@ -19,9 +19,5 @@ LinkParameters read_link(const JsonPlace& place, const FileReader& read_file);
 // Replaces the link files that `document`, the scenario file `file`, names by their contents, so
 // that changes can reach into them. Tiers too. Throws InputError.
 void inline_link(Json& document, const std::string& file, const FileReader& read_file);
-
-// A link as a link file holds it. read_link() reads it back as it was, but for texts of the
-// provenance that are longer than it allows: they are cut. Numbers are as short as that permits.
-Json link_json(const LinkParameters& link);
 
 }  // namespace bucketwise

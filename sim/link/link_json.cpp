@@ -1,9 +1,9 @@
-#include "sim/link/link_input.h"
-
+// A link as a link file holds it.
 #include <algorithm>
 
 #include "sim/base/invariant.h"
 #include "sim/base/json_output.h"
+#include "sim/link/link.h"
 
 namespace bucketwise {
 namespace {

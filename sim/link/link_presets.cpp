@@ -8,7 +8,6 @@
 
 #include "sim/base/edit_distance.h"
 #include "sim/base/transformed.h"
-#include "sim/link/link_input.h"
 
 namespace bucketwise {
 namespace {
