@@ -136,8 +136,7 @@ void sort_and_reverse(std::vector<Bucket>& buckets) {
         return *std::min_element(b.gradients.begin(), b.gradients.end());
     };
     std::sort(buckets.begin(), buckets.end(),
-              [&](const Bucket& a, const Bucket& b) { return smallest(a) < smallest(b); });
-    std::reverse(buckets.begin(), buckets.end());
+              [&](const Bucket& a, const Bucket& b) { return smallest(a) > smallest(b); });
 }
 
 }  // namespace

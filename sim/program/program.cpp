@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/transformed.h"
+
 namespace bucketwise {
 
 bool is_copy(InstructionKind kind) {
@@ -46,12 +48,9 @@ std::vector<Program> programs_of_classes(const Program& program,
     if (classes.empty()) {
         return {program};
     }
-    std::vector<Program> programs;
-    programs.reserve(classes.size());
-    for (const RankClass& ranks : classes) {
-        programs.push_back(with_slower_computing(program, ranks.compute_slowdown));
-    }
-    return programs;
+    return transformed(classes, [&](const RankClass& ranks) {
+        return with_slower_computing(program, ranks.compute_slowdown);
+    });
 }
 
 void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link) {

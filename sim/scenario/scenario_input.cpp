@@ -215,27 +215,29 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
                      const ScenarioSections& sections, Scenario& scenario) {
     const JsonObject object({&document, file, ""},
                             {"name", "workload", "cluster", "sync", "step", "variation"});
-    if (sections.name) {
+    const auto rereads = [&](ScenarioSection section) { return sections.contains(section); };
+    if (rereads(ScenarioSection::name)) {
         scenario.name = read_string(object.at("name"));
     }
-    if (sections.workload) {
+    if (rereads(ScenarioSection::workload)) {
         scenario.workload = read_workload(object.at("workload"));
     }
-    if (sections.cluster) {
+    if (rereads(ScenarioSection::cluster)) {
         read_cluster(object.at("cluster"), read_file, scenario);
     }
-    if (sections.sync) {
+    if (rereads(ScenarioSection::sync)) {
         scenario.sync = read_sync(object.at("sync"));
     }
     const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
-    if (model != nullptr && (sections.workload || sections.sync)) {
+    if (model != nullptr &&
+        (rereads(ScenarioSection::workload) || rereads(ScenarioSection::sync))) {
         check_operation_counts(object.at("workload"), *model, scenario.sync.batch_norm);
     }
-    if (sections.step || sections.workload) {
+    if (rereads(ScenarioSection::step) || rereads(ScenarioSection::workload)) {
         scenario.step = {};
         object.read_optional("step", scenario.step, read_step, scenario);
     }
-    if (sections.variation) {
+    if (rereads(ScenarioSection::variation)) {
         scenario.variation.reset();
         object.read_optional("variation", scenario.variation, read_variation);
     }
@@ -244,14 +246,8 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
 Scenario parse_scenario(const Json& document, const std::string& file,
                         const FileReader& read_file) {
     Scenario scenario;
-    reread_scenario(document, file, read_file,
-                    {.name = true,
-                     .workload = true,
-                     .cluster = true,
-                     .sync = true,
-                     .step = true,
-                     .variation = true},
-                    scenario);
+    const auto& all = every<ScenarioSection>;
+    reread_scenario(document, file, read_file, {all.begin(), all.end()}, scenario);
     return scenario;
 }
 

@@ -75,17 +75,13 @@ class NcclModel {
     }
 
     [[nodiscard]] std::optional<Cost> cost(NcclAlgorithm algorithm, NcclProtocol protocol) const {
-        switch (algorithm) {
-            case NcclAlgorithm::ring:
-                return ring(protocol);
-            case NcclAlgorithm::tree:
-                return kind_ == CollectiveKind::all_reduce ? std::optional(tree(protocol))
-                                                           : std::nullopt;
-            case NcclAlgorithm::nvls:
-            case NcclAlgorithm::nvls_tree:
-                return nvls(algorithm, protocol);
+        if (algorithm == NcclAlgorithm::ring) {
+            return ring(protocol);
         }
-        return std::nullopt;
+        if (kind_ != CollectiveKind::all_reduce) {
+            return std::nullopt;
+        }
+        return algorithm == NcclAlgorithm::tree ? tree(protocol) : nvls(algorithm, protocol);
     }
 
     [[nodiscard]] Duration time(const Cost& cost) const {
@@ -175,8 +171,7 @@ class NcclModel {
     [[nodiscard]] std::optional<Cost> nvls(NcclAlgorithm algorithm, NcclProtocol protocol) const {
         const bool has_switch = topology_.node.multicast && per_node_ > 1;
         const bool right_size = (nodes_ > 1) == (algorithm == NcclAlgorithm::nvls_tree);
-        if (!has_switch || !right_size || protocol != NcclProtocol::simple ||
-            kind_ != CollectiveKind::all_reduce) {
+        if (!has_switch || !right_size || protocol != NcclProtocol::simple) {
             return std::nullopt;
         }
         const double bus =
