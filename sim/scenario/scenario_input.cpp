@@ -57,6 +57,7 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
 std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t ranks) {
     std::vector<Straggler> stragglers;
     std::set<std::int64_t> taken;
+    std::set<double> slowdowns;
     for (const JsonPlace& element : read_array(place, most_stragglers)) {
         const JsonObject object(element, {"rank", "compute_slowdown"});
         const JsonPlace rank = object.at("rank");
@@ -70,11 +71,8 @@ std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t rank
         }
         straggler.compute_slowdown =
             read_number(object.at("compute_slowdown"), {1, largest_slowdown_read});
-        stragglers.push_back(straggler);
-    }
-    std::set<double> slowdowns;
-    for (const Straggler& straggler : stragglers) {
         slowdowns.insert(straggler.compute_slowdown);
+        stragglers.push_back(straggler);
     }
     if (slowdowns.size() > most_slowdowns) {
         place.fail(fmt::format("at most {} different slowdowns", most_slowdowns),

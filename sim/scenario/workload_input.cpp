@@ -48,7 +48,6 @@ bool is_mlp(const JsonPlace& place) {
 
 MlpShape read_mlp_shape(const JsonPlace& place) {
     const JsonObject object(place, {"family", "layers"});
-    static_cast<void>(read_choice(object.at("family"), all_families));
     MlpShape shape;
     const JsonPlace layers = object.at("layers");
     for (const JsonPlace& width : read_array(layers, static_cast<std::size_t>(most_layers))) {

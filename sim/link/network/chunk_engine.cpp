@@ -197,9 +197,6 @@ class ChunkEngine {
     }
 
     Job& job_of(std::uint32_t actor) {
-        if (jobs_.size() == 1) {
-            return jobs_.front();
-        }
         std::size_t i = jobs_.size() - 1;
         while (jobs_[i].first_actor > actor) {
             --i;
@@ -230,13 +227,8 @@ class ChunkEngine {
     }
 
     std::uint32_t take_early(std::uint32_t actor, std::uint32_t step) {
-        const auto found = early_.find((std::uint64_t{actor} << 32U) | step);
-        if (found == early_.end()) {
-            return 0;
-        }
-        const std::uint32_t count = found->second;
-        early_.erase(found);
-        return count;
+        const auto found = early_.extract((std::uint64_t{actor} << 32U) | step);
+        return found ? found.mapped() : 0;
     }
 
     void finish(Job& job, std::uint32_t actor) {
