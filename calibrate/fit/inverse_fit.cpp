@@ -16,7 +16,6 @@
 #include "calibrate/fit/multi_start.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
-#include "sim/link/link_json.h"
 #include "sim/predict/prediction.h"
 
 namespace bucketwise {
