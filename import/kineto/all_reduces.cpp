@@ -12,10 +12,6 @@
 namespace bucketwise {
 namespace {
 
-bool reduces_in_backward(const TracedCollective& collective) {
-    return collective.in_backward && collective.name == "allreduce";
-}
-
 void refuse_sharded(const TracedRun& run) {
     std::map<std::string, std::size_t> counts;
     for (const TracedCollective& collective : run.first().collectives) {
@@ -35,10 +31,8 @@ void refuse_sharded(const TracedRun& run) {
 
 // Whether the ranks' traces are of the same steps.
 bool same_steps(const TracedRun& run) {
-    return std::all_of(run.steps.begin(), run.steps.end(), [&](const Steps& steps) {
-        return std::equal(
-            steps.begin(), steps.end(), run.alike().begin(), run.alike().end(),
-            [](const TracedStep* a, const TracedStep* b) { return a->name == b->name; });
+    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
+        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
     });
 }
 
@@ -68,9 +62,8 @@ std::optional<DType> travelling_dtype(const TracedCollective& collective) {
          {"Half", DType::float16},
          {"BFloat16", DType::bfloat16},
          {"Double", DType::float64}}};
-    const auto* const found = std::find_if(dtypes.begin(), dtypes.end(), [&](const auto& named) {
-        return named.first == collective.dtype;
-    });
+    const auto* const found = std::ranges::find(dtypes, std::string_view(collective.dtype),
+                                                [](const auto& named) { return named.first; });
     return found == dtypes.end() ? std::nullopt : std::optional(found->second);
 }
 
@@ -78,7 +71,7 @@ void find_group(TracedRun& run, Findings& findings) {
     const TracedStep& step = run.first();
     std::map<std::string, std::int64_t> bytes;
     for (const TracedCollective& collective : step.collectives) {
-        if (reduces_in_backward(collective)) {
+        if (collective.reduces_gradients()) {
             bytes[collective.group] += collective.bytes.count;
             run.unused_map = run.unused_map || is_unused_map(step, collective);
         }
@@ -90,9 +83,9 @@ void find_group(TracedRun& run, Findings& findings) {
     }
     if (bytes.size() > (bytes.count("") != 0 && bytes.at("") == 0 ? 2U : 1U)) {
         findings.found("process groups",
-                       fmt::format("all-reduces of {} groups in backward; those of group {} are "
-                                   "taken for the gradients', as they move most",
-                                   bytes.size(), run.group));
+                       "all-reduces of {} groups in backward; those of group {} are taken for the "
+                       "gradients', as they move most",
+                       bytes.size(), run.group);
     }
     if (run.unused_map) {
         findings.found("unused parameters",
@@ -111,7 +104,7 @@ bool is_unused_map(const TracedStep& step, const TracedCollective& collective) {
 std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step) {
     std::vector<const TracedCollective*> found;
     for (const TracedCollective& collective : step.collectives) {
-        if (reduces_in_backward(collective) && collective.group == run.group &&
+        if (collective.reduces_gradients() && collective.group == run.group &&
             collective.elements != 0 && !is_unused_map(step, collective) &&
             travelling_dtype(collective)) {
             found.push_back(&collective);
@@ -187,7 +180,7 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
             }
         }
         if (!by_step.empty() && !all_ranks) {
-            by_step = {*std::min_element(by_step.begin(), by_step.end())};
+            by_step = {std::ranges::min(by_step)};
         }
     }
     if (all_reduces.front().wire_us.empty()) {
@@ -195,12 +188,11 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
     } else if (all_ranks) {
         findings.assumed("link", "an all-reduce takes what it takes the rank that comes last");
     } else {
-        findings.assumed(
-            "link",
-            fmt::format("of {} ranks {} traced, so waiting for the others cannot be told from the "
-                        "wire: the shortest of {} steps is taken for the wire",
-                        ranks, run.ranks.size() == 1 ? "one was" : "not all were",
-                        run.alike().size()));
+        findings.assumed("link",
+                         "of {} ranks {} traced, so waiting for the others cannot be told from the "
+                         "wire: the shortest of {} steps is taken for the wire",
+                         ranks, run.ranks.size() == 1 ? "one was" : "not all were",
+                         run.alike().size());
     }
 }
 

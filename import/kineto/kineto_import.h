@@ -18,7 +18,7 @@
 namespace bucketwise {
 
 struct KinetoImportRequest {
-    NamedGradients gradients = {};
+    Workload model = {};  // that has the gradients, to name them; its times are not looked at
     std::optional<std::int64_t> ranks = {};  // where no trace tells
 };
 

@@ -88,8 +88,7 @@ class TraceIndex {
             }
         }
         const auto busiest =
-            std::max_element(busy_ns.begin(), busy_ns.end(),
-                             [](const auto& a, const auto& b) { return a.second < b.second; });
+            std::ranges::max_element(busy_ns, {}, [](const auto& stream) { return stream.second; });
         compute_stream_ = busiest == busy_ns.end() ? -1 : busiest->first;
     }
 

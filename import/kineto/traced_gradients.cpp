@@ -9,9 +9,9 @@
 namespace bucketwise {
 namespace {
 
-std::int64_t elements_of(const std::vector<NamedGradient>& gradients) {
+std::int64_t elements_of(const std::vector<Gradient>& gradients) {
     std::int64_t sum = 0;
-    for (const NamedGradient& gradient : gradients) {
+    for (const Gradient& gradient : gradients) {
         sum += gradient.numel;
     }
     return sum;
@@ -40,7 +40,7 @@ TracedSizes traced_sizes(const TracedRun& run) {
     }
     const auto all_known = [&](const std::vector<std::int64_t>& sizes) {
         return sizes.size() == gradients_of(run.first()) &&
-               std::all_of(sizes.begin(), sizes.end(), [](auto size) { return size > 0; });
+               std::ranges::all_of(sizes, [](auto size) { return size > 0; });
     };
     if (all_known(in)) {
         return {in, "sizes from the shapes of DDP's copies"};
@@ -57,33 +57,34 @@ TracedSizes traced_sizes(const TracedRun& run) {
 }
 
 // Numbered against the order of readiness.
-std::vector<NamedGradient> numbered(const TracedRun& run, const TracedSizes& sizes) {
+std::vector<Gradient> numbered(const TracedRun& run, const TracedSizes& sizes) {
     const std::size_t count = gradients_of(run.first());
     if (sizes.elements.empty()) {
         throw InputError(run.rank().file, "/traceEvents",
                          "shapes (record_shapes=True), DDP's copies out of its buckets, or --model",
                          fmt::format("{} gradients whose sizes nothing tells", count));
     }
-    std::vector<NamedGradient> gradients;
+    std::vector<Gradient> gradients;
     for (std::size_t i = 0; i < count; ++i) {
-        gradients.push_back({fmt::format("parameter {}", count - 1 - i), sizes.elements[i]});
+        gradients.push_back(
+            {.name = fmt::format("parameter {}", count - 1 - i), .numel = sizes.elements[i]});
     }
     return gradients;
 }
 
-std::vector<NamedGradient> named_so(const TracedRun& run, const NamedGradients& named,
-                                    TracedSizes& sizes) {
+std::vector<Gradient> named_so(const TracedRun& run, const Workload& model, TracedSizes& sizes) {
     const auto fail = [&](const std::string& expected, const std::string& got) {
         throw InputError(run.rank().file, "/traceEvents", expected, got);
     };
     const std::size_t count = gradients_of(run.first());
-    if (named.readiness.size() != count) {
-        fail(fmt::format("the model's {} gradients", named.readiness.size()),
+    if (model.readiness.size() != count) {
+        fail(fmt::format("the model's {} gradients", model.readiness.size()),
              fmt::format("{} (AccumulateGrad)", count));
     }
-    std::vector<NamedGradient> gradients;
-    for (const std::int32_t index : named.readiness) {
-        gradients.push_back(named.parameters[static_cast<std::size_t>(index)]);
+    std::vector<Gradient> gradients;
+    for (const std::int32_t index : model.readiness) {
+        const Gradient& gradient = model.gradients[static_cast<std::size_t>(index)];
+        gradients.push_back({.name = gradient.name, .numel = gradient.numel});
     }
     if (sizes.elements.empty()) {
         sizes.how = "sizes from the model";
@@ -101,30 +102,29 @@ std::vector<NamedGradient> named_so(const TracedRun& run, const NamedGradients& 
 
 }  // namespace
 
-std::vector<NamedGradient> traced_gradients(const TracedRun& run, const NamedGradients& named,
-                                            Findings& findings) {
+std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& model,
+                                       Findings& findings) {
     TracedSizes sizes = traced_sizes(run);
-    const bool without_names = named.readiness.empty();
-    std::vector<NamedGradient> gradients =
-        without_names ? numbered(run, sizes) : named_so(run, named, sizes);
+    const bool without_names = model.readiness.empty();
+    std::vector<Gradient> gradients =
+        without_names ? numbered(run, sizes) : named_so(run, model, sizes);
     if (without_names) {
         findings.assumed("names",
                          "a trace has none: gradients are numbered against the order of readiness, "
                          "as parameters mostly are; --model names them");
     }
-    findings.found("gradients", fmt::format("{} (AccumulateGrad), {} elements; {}",
-                                            gradients.size(), elements_of(gradients), sizes.how));
+    findings.found("gradients", "{} (AccumulateGrad), {} elements; {}", gradients.size(),
+                   elements_of(gradients), sizes.how);
     return gradients;
 }
 
-void complete_sizes(TracedRun& run, const std::vector<NamedGradient>& gradients,
-                    Findings& findings) {
+void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& findings) {
     bool any = false;
     for (TracedRank& rank : run.ranks) {
         for (TracedStep& step : rank.steps) {
             std::size_t from = 0;
             for (TracedCollective& collective : step.collectives) {
-                const bool reduces = collective.in_backward && collective.name == "allreduce";
+                const bool reduces = collective.reduces_gradients();
                 if (reduces && collective.elements < 0) {
                     const std::size_t until = std::min(collective.ready_before, gradients.size());
                     collective.elements = 0;
@@ -143,24 +143,25 @@ void complete_sizes(TracedRun& run, const std::vector<NamedGradient>& gradients,
                          "no event tells their bytes: each is taken to hold the gradients that "
                          "were ready since the one before");
     }
+    for (Gradient& gradient : gradients) {
+        gradient.dtype = gradient_dtype(run);
+    }
 }
 
-void check_sums(const TracedRun& run, const std::vector<NamedGradient>& gradients,
-                Findings& findings) {
+void check_sums(const TracedRun& run, const std::vector<Gradient>& gradients, Findings& findings) {
     std::int64_t reduced = 0;
     std::vector<std::size_t> ready;
     for (const TracedCollective* collective : reductions(run, run.first())) {
         reduced += collective->elements;
         ready.push_back(collective->ready_before);
     }
-    findings.found("launches", fmt::format("all-reduces were issued when {} gradients were ready",
-                                           fmt::join(ready, ", ")));
+    findings.found("launches", "all-reduces were issued when {} gradients were ready",
+                   fmt::join(ready, ", "));
     if (const std::int64_t sum = elements_of(gradients); reduced != sum) {
         findings.missing("gradients",
-                         fmt::format("all-reduces move {} elements, the gradients have {}: another "
-                                     "all-reduce is among them, or gradients are that were never "
-                                     "ready",
-                                     reduced, sum));
+                         "all-reduces move {} elements, the gradients have {}: another all-reduce "
+                         "is among them, or gradients are that were never ready",
+                         reduced, sum);
     }
 }
 
