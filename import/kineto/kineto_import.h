@@ -8,7 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/all_reduces.h"
 #include "import/kineto/traced_gradients.h"
 #include "import/kineto/traced_run.h"
 #include "import/source/findings.h"

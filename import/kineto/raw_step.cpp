@@ -13,9 +13,7 @@ namespace {
 constexpr double contiguous = 0.05;
 
 // Moves the step's begin to where the device has done what came before.
-void begin_at(std::int64_t begin_ns, TracedStep& step) {
-    const Duration later = from_ns(begin_ns - step.begin_ns);
-    step.begin_ns = begin_ns;
+void begin_later(Duration later, TracedStep& step) {
     step.backward_begin -= later;
     step.backward_end -= later;
     for (std::vector<StepMark>* pass : {&step.forward, &step.backward}) {
@@ -106,7 +104,7 @@ std::vector<TracedStep> traced_steps(const KinetoTrace& trace) {
         }
         TracedStep& step = raw.step;
         if (!step.backward.empty()) {
-            begin_at(begin_ns, step);
+            begin_later(from_ns(begin_ns - ranges[i].begin_ns), step);
             step.length = from_ns(std::max<std::int64_t>(end_ns - begin_ns, 1));
             steps.push_back(std::move(step));
         }

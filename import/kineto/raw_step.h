@@ -42,7 +42,7 @@ struct TimedMark {
 struct RawStep {
     StepRange range;
     StepPhases phases = {};
-    TracedStep step = {};                                           // but for its passes
+    TracedStep step = {};                                           // but for passes and length
     std::vector<TimedMark> marks = {};                              // by time
     std::vector<std::pair<std::int64_t, std::int64_t>> waits = {};  // of the host for the device
     // When the device is free of what came before, and of this step's work; -1: not told.

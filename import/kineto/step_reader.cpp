@@ -61,8 +61,6 @@ class StepReader {
             return std::move(raw_);  // no gradient became ready
         }
         step_.name = range_.name;
-        step_.begin_ns = range_.begin_ns;
-        step_.length = from_ns(range_.length_ns);
         step_.backward_begin = from_ns(phases_.backward_begin_ns - range_.begin_ns);
         step_.backward_end = from_ns(phases_.backward_end_ns - range_.begin_ns);
         for_each_event([&](const TraceEvent& event) { visit(event); });
@@ -330,9 +328,6 @@ class StepReader {
 
     // The first annotation of the same kind that begins once the collective is issued, or within.
     void match_annotation(TracedCollective& collective) {
-        if (collective.begin) {
-            return;
-        }
         const TraceEvent** match = nullptr;
         for (const TraceEvent*& annotation : annotations_) {
             if (annotation == nullptr ||

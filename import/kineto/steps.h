@@ -57,9 +57,8 @@ struct TracedCollective : CollectiveCall {
 };
 
 struct TracedStep {
-    std::string name;           // "ProfilerStep#4"
-    std::int64_t begin_ns = 0;  // on the trace's clock
-    Duration length{0};         // until the next one begins
+    std::string name;    // "ProfilerStep#4"
+    Duration length{0};  // until the next one begins
     Duration backward_begin{0};
     Duration backward_end{0};  // on the host; the optimizer follows
     std::int64_t micro_steps = 1;

@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/event_kind.h"
 #include "import/source/guarded_buffer.h"
 #include "sim/base/error.h"
 

@@ -1,14 +1,48 @@
-// The gradients of a traced run: how large they are and what they are called.
+// The gradients of a traced run, how large they are and what they are called; the all-reduces of
+// them among what it communicates, and what the wire takes.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "import/kineto/all_reduces.h"
 #include "import/kineto/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
+
+// One all-reduce of gradients, alike in every step.
+struct TracedAllReduce {
+    Bytes bytes;
+    Duration start{0};                 // median over the steps, from the start of the step
+    std::vector<double> wire_us = {};  // estimates of what it takes once every rank is there
+    bool operator==(const TracedAllReduce&) const = default;
+};
+
+// What travels, by c10d's name of it: float32 where that is not said; none: no gradient is so.
+std::optional<DType> travelling_dtype(const TracedCollective& collective);
+
+// Sets the run's group, that which moves most in backward, and whether it has a map of unused
+// parameters.
+void find_group(TracedRun& run, Findings& findings);
+
+// DDP's map of unused parameters: an int32 for each parameter, all-reduced when all are ready. On a
+// GPU from the host's memory.
+bool is_unused_map(const TracedStep& step, const TracedCollective& collective);
+
+// The step's all-reduces of gradients: in backward, of the run's group.
+std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step);
+
+// In the order they were issued, without wire times. Throws InputError where steps differ and where
+// gradients are sharded.
+std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run);
+
+// Throws InputError where neither a trace nor `requested` tells, or both and differently.
+std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested);
+
+void find_wire_times(const TracedRun& run, std::int64_t ranks,
+                     std::vector<TracedAllReduce>& all_reduces, Findings& findings);
 
 // By readiness, with names and sizes. `model` has them as the user knows them: without gradients
 // the trace has to tell the sizes. Throws InputError where nothing tells them, and where the

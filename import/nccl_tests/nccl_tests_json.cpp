@@ -3,14 +3,12 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "import/nccl_tests/nccl_tests_log.h"
 #include "import/source/plain_text.h"
-#include "sim/base/error.h"
 #include "sim/base/json_input.h"
 
 namespace bucketwise {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstddef>
 #include <set>
 #include <string_view>
@@ -110,32 +109,6 @@ class TextLog {
         }
     }
 
-    void finish() {
-        end_run();
-        begin_run(0);
-    }
-
-  private:
-    void skip(const char* what, const TextLine& line) { log_.skip(what, line.number); }
-
-    void begin_run(std::int64_t line) {
-        run_ = {.line = line, .collective = mentioned_};
-        info_ = {};
-    }
-
-    [[nodiscard]] bool is_used() const {
-        return !run_.rows.empty() || !run_.devices.empty() || run_.gpus_per_process > 0;
-    }
-
-    void begin_run_if_used(const TextLine& line) {
-        if (is_used()) {
-            end_run();
-        }
-        if (run_.line == 0) {
-            run_.line = line.number;
-        }
-    }
-
     void end_run() {
         std::set<std::int64_t> listed;
         std::set<std::string_view> hosts;
@@ -158,7 +131,24 @@ class TextLog {
         if (!run_.rows.empty()) {
             log_.runs.push_back(std::move(run_));
         }
-        begin_run(0);
+        run_ = {.collective = mentioned_};
+        info_ = {};
+    }
+
+  private:
+    void skip(const char* what, const TextLine& line) { log_.skip(what, line.number); }
+
+    [[nodiscard]] bool is_used() const {
+        return !run_.rows.empty() || !run_.devices.empty() || run_.gpus_per_process > 0;
+    }
+
+    void begin_run_if_used(const TextLine& line) {
+        if (is_used()) {
+            end_run();
+        }
+        if (run_.line == 0) {
+            run_.line = line.number;
+        }
     }
 
     void read_info(const TextLine& line) {
@@ -362,7 +352,7 @@ NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& fi
     while (const auto line = lines.next()) {
         text.read(*line);
     }
-    text.finish();
+    text.end_run();
     return log;
 }
 
