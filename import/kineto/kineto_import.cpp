@@ -89,18 +89,17 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
         return;
     }
     constexpr std::size_t most_listed = 8;
-    std::string text;
-    std::size_t listed = 0;
-    for (const auto& [what, count] : others) {
-        if (++listed <= most_listed) {
-            text += fmt::format("{}{} x {}", text.empty() ? "" : "; ", count, what);
-        }
-    }
-    if (others.size() > most_listed) {
-        text += fmt::format(" and {} more kinds", others.size() - most_listed);
+    auto texts = transformed(others, [](const auto& other) {
+        return fmt::format("{} x {}", other.second, other.first);
+    });
+    std::string more;
+    if (texts.size() > most_listed) {
+        more = fmt::format(" and {} more kinds", texts.size() - most_listed);
+        texts.resize(most_listed);
     }
     findings.missing("other collectives",
-                     "{}: the scenario leaves them out (SyncBatchNorm, metrics)", text);
+                     "{}{}: the scenario leaves them out (SyncBatchNorm, metrics)",
+                     fmt::join(texts, "; "), more);
 }
 
 }  // namespace

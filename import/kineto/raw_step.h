@@ -59,11 +59,6 @@ struct RawStep {
 // One pass over the step's events, by rising begin.
 RawStep read_raw_step(const TraceIndex& index, const StepRange& range);
 
-// Parts the marks of a step in which gradients became ready into its passes, where kernels ran on a
-// device, or where the host computed.
-void fill_device_passes(RawStep& raw);
-void fill_host_passes(RawStep& raw);
-
 // Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
 // gradient became ready are left out. Throws InputError where there are none, saying what was found
 // instead.

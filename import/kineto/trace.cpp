@@ -47,26 +47,20 @@ std::int64_t elements_in_text(std::string_view text) {
     if (text.substr(0, 1) != "[") {
         return -1;
     }
+    constexpr std::int64_t most = std::int64_t{1} << 40;
     std::size_t at = text.find_first_not_of("[ ");
-    std::int64_t product = 1;
-    bool any = false;
+    std::int64_t product = -1;
     while (at < text.size()) {
         std::int64_t size = 0;
         const auto [end, error] =
             std::from_chars(text.data() + at, text.data() + text.size(), size);
-        if (error != std::errc{} || size < 0 || size > (std::int64_t{1} << 40) ||
-            product > (std::int64_t{1} << 40)) {
+        if (error != std::errc{} || size < 0 || size > most || product > most) {
             break;
         }
-        product *= size;
-        any = true;
-        at = static_cast<std::size_t>(end - text.data());
-        if (at >= text.size() || text[at] == ']') {
-            break;
-        }
-        at = text.find_first_not_of(", ", at);
+        product = product < 0 ? size : product * size;
+        at = text.find_first_not_of(", ", static_cast<std::size_t>(end - text.data()));
     }
-    return any ? product : -1;
+    return product;
 }
 
 class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
@@ -142,7 +136,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         } else if (in_events_ && depth_ == event_depth_ + 1) {
             in_args_ = false;
         }
-        close();
+        --depth_;
         return true;
     }
     bool start_array(std::size_t /*size*/) override {
@@ -163,7 +157,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         if (in_events_ && depth_ + 1 == event_depth_) {
             in_events_ = false;
         }
-        close();
+        --depth_;
         return true;
     }
     bool parse_error(std::size_t position, const std::string& /*token*/,
@@ -204,7 +198,6 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                              "a deeper one");
         }
     }
-    void close() { --depth_; }
 
     // Directly in an event's object.
     [[nodiscard]] bool in_event() const { return in_events_ && depth_ == event_depth_; }

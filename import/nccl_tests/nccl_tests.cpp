@@ -222,8 +222,8 @@ std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
     if (rows.empty()) {
         return std::nullopt;
     }
-    const auto most = std::max_element(
-        rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::ranges::max_element(rows, {}, [](const auto& of_dtype) { return of_dtype.second; });
     return rows.contains(DType::float32) ? DType::float32 : most->first;
 }
 
@@ -399,16 +399,16 @@ class Import {
 };
 
 [[noreturn]] void refuse(const std::vector<NcclTestsLog>& logs) {
-    std::string skipped;
+    std::vector<std::string> skipped;
     for (const NcclTestsLog& log : logs) {
         for (const SkippedLines& lines : log.skipped) {
-            skipped +=
-                fmt::format("{}{} {}", skipped.empty() ? "only " : ", ", lines.count, lines.what);
+            skipped.push_back(fmt::format("{} {}", lines.count, lines.what));
         }
     }
-    throw InputError(logs.front().file, "",
-                     "rows of all_reduce_perf on more than one rank, as nccl-tests prints them",
-                     skipped.empty() ? "nothing of it" : skipped);
+    throw InputError(
+        logs.front().file, "",
+        "rows of all_reduce_perf on more than one rank, as nccl-tests prints them",
+        skipped.empty() ? "nothing of it" : fmt::format("only {}", fmt::join(skipped, ", ")));
 }
 
 }  // namespace

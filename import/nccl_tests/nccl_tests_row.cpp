@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -13,11 +14,6 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-constexpr std::array<std::string_view, 9> types_of_1_byte{
-    "int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2", "fp8e4m3", "fp8e5m2"};
-constexpr std::array<std::string_view, 2> types_of_2_bytes{"half", "bfloat16"};
-constexpr std::array<std::string_view, 4> types_of_4_bytes{"int32", "int", "uint32", "float"};
-constexpr std::array<std::string_view, 3> types_of_8_bytes{"int64", "uint64", "double"};
 constexpr std::array<std::pair<std::string_view, DType>, 4> gradient_dtypes{
     {{"float", DType::float32},
      {"half", DType::float16},
@@ -319,11 +315,13 @@ std::optional<std::int64_t> whole_number_in(std::string_view text) {
 }
 
 std::int64_t nccl_element_bytes(std::string_view dtype) {
-    return is_among(types_of_4_bytes, dtype)   ? 4
-           : is_among(types_of_2_bytes, dtype) ? 2
-           : is_among(types_of_8_bytes, dtype) ? 8
-           : is_among(types_of_1_byte, dtype)  ? 1
-                                               : 0;
+    static const std::map<std::string_view, std::int64_t> sizes{
+        {"int8", 1},     {"uint8", 1},    {"char", 1},    {"f8e4m3", 1},  {"f8e5m2", 1},
+        {"fp8_e4m3", 1}, {"fp8_e5m2", 1}, {"fp8e4m3", 1}, {"fp8e5m2", 1}, {"half", 2},
+        {"bfloat16", 2}, {"int32", 4},    {"int", 4},     {"uint32", 4},  {"float", 4},
+        {"int64", 8},    {"uint64", 8},   {"double", 8}};
+    const auto found = sizes.find(dtype);
+    return found == sizes.end() ? 0 : found->second;
 }
 
 std::optional<DType> nccl_gradient_dtype(std::string_view dtype) {
@@ -345,16 +343,14 @@ bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
     }
     constexpr double slack = 2e-3;  // some versions compute in single precision
     const double bus_over_alg = 2;  // more than that no collective has
-    if (half.busbw.value - half.busbw.half_unit >
-        bus_over_alg * (1 + slack) * (half.algbw.value + half.algbw.half_unit)) {
+    if (half.busbw.lowest() > bus_over_alg * (1 + slack) * half.algbw.highest()) {
         return false;
     }
     // 1 GB/s is 1000 bytes per us.
     const double gigabytes = static_cast<double>(bytes) / 1e3;
-    const double shortest = std::max(time.value - time.half_unit, 1e-9);
+    const double shortest = std::max(time.lowest(), 1e-9);
     const double highest = gigabytes / shortest * (1 + slack) + half.algbw.half_unit;
-    const double lowest =
-        gigabytes / (time.value + time.half_unit) * (1 - slack) - half.algbw.half_unit;
+    const double lowest = gigabytes / time.highest() * (1 - slack) - half.algbw.half_unit;
     return half.algbw.value <= highest && (cpu_time || half.algbw.value >= lowest);
 }
 

@@ -23,6 +23,9 @@ struct Printed {
     double value = 0;
     double half_unit = 0;
     bool operator==(const Printed&) const = default;
+
+    [[nodiscard]] double lowest() const { return value - half_unit; }
+    [[nodiscard]] double highest() const { return value + half_unit; }
 };
 
 // Out of place or in place.
