@@ -53,25 +53,18 @@ po::options_description import_kineto_options() {
     return options;
 }
 
-// Names and order of a model's gradients; its times are not looked at.
-NamedGradients gradients_of_model(const std::string& model) {
-    Workload workload;
+// With the names and order of a model's gradients; its times are not looked at.
+Workload workload_of(const std::string& model) {
     const std::vector<std::string_view>& names = model_names();
     if (std::find(names.begin(), names.end(), model) != names.end()) {
         ModelInput input;
         input.batch = 1;
         input.sequence_length = 1;
-        workload = workload_from_model(make_model(model, input), DType::float32,
-                                       {.device = device_preset("A100").value()});
-    } else {
-        const Json document = parse_json(read_text_file(model), model);
-        workload = step_input(parse_scenario(document, model, read_text_file)).workload;
+        return workload_from_model(make_model(model, input), DType::float32,
+                                   {.device = device_preset("A100").value()});
     }
-    NamedGradients named{{}, workload.readiness};
-    for (const Gradient& gradient : workload.gradients) {
-        named.parameters.push_back({gradient.name, gradient.numel});
-    }
-    return named;
+    const Json document = parse_json(read_text_file(model), model);
+    return step_input(parse_scenario(document, model, read_text_file)).workload;
 }
 
 std::vector<TracedRank> read_traces(const std::vector<std::string>& files) {
@@ -133,7 +126,7 @@ int run_import_kineto(const std::vector<std::string>& arguments) {
     }
     KinetoImportRequest request;
     if (values.count("model") != 0) {
-        request.gradients = gradients_of_model(values["model"].as<std::string>());
+        request.model = workload_of(values["model"].as<std::string>());
     }
     if (values.count("ranks") != 0) {
         request.ranks = whole_number(values, "ranks", {1, most_imported_ranks});
