@@ -1,10 +1,7 @@
 #include "bench/batch_norm/options.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
-#include <nlohmann/json.hpp>
 
 #include "bench/benches.h"
 #include "cli/ranks/backends.h"
@@ -236,7 +233,7 @@ std::optional<BenchSyncBnOptions> bench_syncbn_options(
     BenchSyncBnOptions options;
     options.command = bench_command("syncbn", arguments);
     if (is_measured(values)) {
-        read_backend(values, options);
+        read_job("syncbn", values, identity, options);
     }
     if (simulates) {
         options.machine = requested_machine(values);
@@ -253,9 +250,6 @@ std::optional<BenchSyncBnOptions> bench_syncbn_options(
     options.iterations = whole_number(values, "iterations", {1, 1'000'000});
     options.seed = seed_value(values);
     options.format = choice_value(values, "format", every<TableFormat>);
-    if (options.backend != nullptr) {
-        options.network = job_network(values, identity, "bench syncbn", standard_deadline);
-    }
     return options;
 }
 

@@ -1,8 +1,6 @@
 // bucketwise bench compute SCENARIO: one rank's step without communication, predicted and measured,
 // as a whole and layer by layer.
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,7 +11,6 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "bench/bench_options.h"
 #include "bench/benches.h"
 #include "calibrate/comparison/compute_comparison.h"
 #include "cli/ranks/backends.h"
@@ -47,15 +44,11 @@ compared with steps that ran freely. The fitted device is the roofline that expl
 
 po::options_description compute_options() {
     po::options_description options("options", 100);
-    options.add_options()  //
-        ("backend", po::value<std::string>()->default_value("gloo"),
-         "gloo: on the CPU; nccl: on the first GPU")  //
-        ("rounds", po::value<std::string>()->default_value("20"),
-         "how often to measure; one more round warms up")  //
-        ("format", po::value<std::string>()->default_value("text"),
-         "text, csv (every operation) or json (all)");
+    add_options(options, {{"backend", "gloo: on the CPU; nccl: on the first GPU", "gloo"},
+                          {"rounds", "how often to measure; one more round warms up", "20"},
+                          {"format", "text, csv (every operation) or json (all)", "text"}});
     add_scenario_options(options);
-    options.add_options()("help,h", "show this");
+    add_options(options, {{"help,h", "show this", no_value}});
     return options;
 }
 
@@ -67,10 +60,8 @@ struct Measured {
 // As the only rank of a job.
 Measured measure_compute(const Backend& backend, const Scenario& scenario, std::int64_t rounds) {
     const TemporaryFolder store;
-    MeetingPoint meeting;
-    meeting.store = store.path();
-    meeting.job = "compute";
-    meeting.address = "127.0.0.1";
+    const MeetingPoint meeting{
+        .store = store.path(), .job = "compute", .address = "127.0.0.1", .interface = {}};
     const StepInput input = replay_input(scenario);
     MeasureProgress line;
     RankSession session(backend.connect(meeting, {}, {}),
@@ -219,14 +210,9 @@ int run_bench_compute(const std::vector<std::string>& arguments) {
         return exit_done;
     }
     const po::variables_map& values = *parsed;
-    if (values.count("scenario") == 0) {
-        throw UsageError{
-            "bench compute: expected a scenario file, got none; see bucketwise bench compute "
-            "--help"};
-    }
+    const std::string file = scenario_file(values, "bench compute");
     const Backend& backend = requested_backend(values);
     backend.check({});
-    const std::string file = values["scenario"].as<std::string>();
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     backend.check_scenario(scenario, file);
     const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
@@ -235,10 +221,8 @@ int run_bench_compute(const std::vector<std::string>& arguments) {
                          "gradients of which only the time is known");
     }
     const std::int64_t rounds = whole_number(values, "rounds", {1, 100'000});
-    const auto format =
-        choice_named(values["format"].as<std::string>(), every<TableFormat>, "--format");
-    scenario.group.ranks = 1;
-    scenario.group.ranks_per_node = 1;
+    const auto format = choice_value(values, "format", every<TableFormat>);
+    scenario.group = {.ranks = 1, .ranks_per_node = 1};
     const Measured measured = measure_compute(backend, scenario, rounds);
     const ComputeComparison comparison = compare_compute(measured.records, scenario);
     const std::string hardware = hardware_of(measured.environment);

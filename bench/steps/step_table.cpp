@@ -1,8 +1,5 @@
 #include "bench/steps/step_table.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -44,14 +41,11 @@ po::options_description described_options(const StepTable& table) {
     return options;
 }
 
-struct Request {
-    std::vector<std::string> command;  // as typed, for the record
+struct Request : VariantRun {
     std::string file;
     Scenario scenario;
     std::vector<StepVariant> variants;
     bool simulates = false;
-    std::optional<VariantRun> run;  // none: nothing is measured
-    std::int64_t steps = 0;         // of each row, simulated
     std::optional<CsvFile> published;
     TableFormat format = TableFormat::text;
 };
@@ -70,18 +64,6 @@ void set_ranks(const po::variables_map& values, const std::optional<RankIdentity
             throw InputError("--ranks", "", fault->expected, fault->got);
         }
     }
-}
-
-VariantRun read_run(const StepTable& table, const po::variables_map& values,
-                    const std::optional<RankIdentity>& identity) {
-    VariantRun run;
-    read_backend(values, run);
-    run.network =
-        job_network(values, identity, fmt::format("bench {}", table.name), standard_deadline);
-    run.rounds = whole_number(values, "rounds", {1, 100'000});
-    run.steps_per_round = whole_number(values, "steps", {1, 100'000});
-    run.seed = seed_value(values);
-    return run;
 }
 
 // The rows say how gradients are synchronised, and a simulation asks nothing of real ranks.
@@ -114,26 +96,21 @@ Request read_request(const StepTable& table, const po::variables_map& values,
     set_ranks(values, identity, measures, request.scenario);
     request.variants = table.variants(values, request.scenario, request.file);
     if (measures) {
-        request.run = read_run(table, values, identity);
+        read_job(table.name, values, identity, request);
+    }
+    request.rounds = whole_number(values, "rounds", {1, 100'000});
+    request.steps_per_round = whole_number(values, "steps", {1, 100'000});
+    if (measures) {
+        request.seed = seed_value(values);
         for (const StepVariant& variant : request.variants) {
-            request.run->backend->check_scenario(variant.scenario, request.file);
+            request.backend->check_scenario(variant.scenario, request.file);
         }
     }
-    request.steps =
-        whole_number(values, "rounds", {1, 100'000}) * whole_number(values, "steps", {1, 100'000});
     if (values.count("published") != 0) {
         request.published = CsvFile::read(text_value(values, "published"));
     }
     request.format = choice_value(values, "format", every<TableFormat>);
     return request;
-}
-
-std::vector<StepSamples> simulate_all(const Request& request) {
-    std::vector<StepSamples> all;
-    for (const StepVariant& variant : request.variants) {
-        all.push_back(simulate_steps(variant, request.steps));
-    }
-    return all;
 }
 
 // --- rows ---
@@ -218,25 +195,27 @@ ResultTable table_of_rows(const StepTable& table, const std::vector<StepRow>& ro
 }
 
 void print_table(const StepTable& table, const Request& request,
-                 const std::optional<MeasuredVariants>& measured) {
+                 const EnvironmentRecord* environment, const std::vector<StepSamples>& measured) {
     std::vector<Source> sources;
     Json head{{"table", table.name},
               {"scenario", request.scenario.name},
               {"command", request.command},
               {"date", utc_now()}};
-    const std::int64_t ranks = request.scenario.group.ranks;
-    std::string title = fmt::format("{}: {}, {} {}", table.name, request.scenario.name, ranks,
-                                    ranks == 1 ? "rank" : "ranks");
-    if (measured) {
-        sources.push_back({.is_simulated = false, .by_variant = measured->by_variant});
-        const EnvironmentRecord& environment = measured->environment;
+    std::string title = fmt::format("{}: {}, {}", table.name, request.scenario.name,
+                                    text_of_ranks(request.scenario.group.ranks));
+    if (environment != nullptr) {
+        sources.push_back({.is_simulated = false, .by_variant = measured});
         title +=
-            fmt::format("\nmeasured on {}; {}{}", hardware_of(environment), environment.libraries,
-                        environment.link_rate.empty() ? "" : " at " + environment.link_rate);
-        head["environment"] = to_json(environment);
+            fmt::format("\nmeasured on {}; {}{}", hardware_of(*environment), environment->libraries,
+                        environment->link_rate.empty() ? "" : " at " + environment->link_rate);
+        head["environment"] = to_json(*environment);
     }
     if (request.simulates) {
-        sources.push_back({.is_simulated = true, .by_variant = simulate_all(request)});
+        sources.push_back({.is_simulated = true,
+                           .by_variant = transformed(request.variants, [&](const auto& variant) {
+                               return simulate_steps(variant,
+                                                     request.rounds * request.steps_per_round);
+                           })});
         title += fmt::format("\nsimulated with {}", request.scenario.link.name);
         head["link"] = request.scenario.link.name;
     }
@@ -262,47 +241,20 @@ int run_step_table(const StepTable& table, const std::vector<std::string>& argum
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
     Request request = read_request(table, *values, identity);
     request.command = bench_command(table.name, arguments);
-    if (!request.run) {
-        print_table(table, request, std::nullopt);
+    if (request.backend == nullptr) {
+        print_table(table, request, nullptr, {});
         return exit_done;
     }
-    request.run->command = request.command;
     if (!identity && request.scenario.group.ranks > most_ranks_here) {
         throw InputError(
             request.file, "/cluster/ranks",
             fmt::format("at most {} ranks on one machine (--ranks says how many)", most_ranks_here),
             std::to_string(request.scenario.group.ranks));
     }
-    return run_variants(
-        request.variants, *request.run, identity,
-        [&](const MeasuredVariants& measured) { print_table(table, request, measured); });
-}
-
-std::vector<double> each(const StepSamples& samples, double StepSample::*number) {
-    std::vector<double> values;
-    for (const StepSample& sample : samples) {
-        values.push_back(sample.*number);
-    }
-    return values;
-}
-
-std::vector<double> steps_us(const StepSamples& samples) {
-    std::vector<double> values;
-    for (const StepSample& sample : samples) {
-        values.push_back(sample.step_us());
-    }
-    return values;
-}
-
-std::function<double(const StepSamples&, const StepPlace&)> mean_seconds(
-    double StepSample::*number) {
-    return [number](const StepSamples& samples, const StepPlace&) {
-        return mean(each(samples, number)) / 1e6;
-    };
-}
-
-double mean_step_s(const StepSamples& samples, const StepPlace& /*place*/) {
-    return mean(steps_us(samples)) / 1e6;
+    return run_variants(request.variants, request, identity,
+                        [&](const EnvironmentRecord& environment, const auto& measured) {
+                            print_table(table, request, &environment, measured);
+                        });
 }
 
 Cell StepRow::error_percent(const std::string& key) const {
