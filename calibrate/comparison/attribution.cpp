@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "sim/base/statistics.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_parts.h"
-#include "sim/engine/timeline.h"
 #include "sim/link/collective.h"
 #include "sim/program/step_programs.h"
 

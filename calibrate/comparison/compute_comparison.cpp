@@ -1,6 +1,5 @@
 #include "calibrate/comparison/compute_comparison.h"
 
-#include <algorithm>
 #include <variant>
 
 #include "sim/base/invariant.h"

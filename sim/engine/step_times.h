@@ -1,8 +1,6 @@
 // How long a rank spends in a step, and how far it has got in one.
 #pragma once
 
-#include <span>
-
 #include "sim/base/units.h"
 #include "sim/program/program.h"
 
@@ -32,8 +30,5 @@ struct RankProgress {
     StepTimes times;     // of what came before
     bool operator==(const RankProgress&) const = default;
 };
-
-// The one that takes longest; the first of several.
-const StepTimes& slowest_of(std::span<const RankProgress> progress);
 
 }  // namespace bucketwise

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "sim/base/invariant.h"
-#include "sim/engine/engine.h"
-#include "sim/engine/undisturbed.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {

@@ -1,7 +1,6 @@
 #include "sim/optimum/optimal_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
 #include "sim/optimum/cap_list.h"
-#include "sim/optimum/greedy_merge.h"
 #include "sim/optimum/max_plus_plan.h"
 #include "sim/optimum/plan_search.h"
 #include "sim/program/program_builder.h"

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "sim/base/units.h"
 #include "sim/plan/plan.h"

@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/error.h"
 #include "sim/base/invariant.h"
 #include "sim/base/json_input.h"
 #include "sim/engine/undisturbed.h"

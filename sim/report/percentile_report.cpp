@@ -12,15 +12,10 @@ namespace {
 
 // What a row is besides a row.
 std::string percentile_marks(const PercentileTable& table, std::size_t row) {
-    std::string text;
-    const auto add = [&](bool is, const char* mark) {
-        text += !is ? "" : (text.empty() ? "" : ", ") + std::string(mark);
-    };
-    add(row == table.fastest, "fastest");
-    add(row == table.default_row(), "default");
-    add(row == table.best_p50, "best p50");
-    add(row == table.best_p99, "best p99");
-    return text;
+    return marks_text({{row == table.fastest, "fastest"},
+                       {row == table.default_row(), "default"},
+                       {row == table.best_p50, "best p50"},
+                       {row == table.best_p99, "best p99"}});
 }
 
 Json json_of(const PercentileRow& row) {

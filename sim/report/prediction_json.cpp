@@ -44,13 +44,14 @@ Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
 }
 
 Json setting_json(const FrameworkSetting& setting) {
-    const std::string key(setting.key);
+    const FrameworkRule& rule = rule_of(setting.framework);
+    const std::string key(rule.key);
     Json json = choice(setting, setting.best);
     json[key] = setting.best.value ? number(*setting.best.value) : Json(nullptr);
     json["typed"] = setting.typed;
     json["ideal_step_ms"] = to_ms(setting.ideal);
     json["ideal"] = setting.ideal_is_optimum ? "optimum" : "best simulated";
-    json["assumes"] = setting.assumes;
+    json["assumes"] = rule.assumes;
     json["default"] = choice(setting, setting.framework_default);
     json["default"][key] = number(setting.framework_default.value.value_or(0));
     add_unless_empty(json, "typed_elsewhere", setting.typed_elsewhere);
@@ -66,7 +67,7 @@ Json setting_json(const FrameworkSetting& setting) {
 Json settings_json(const std::vector<FrameworkSetting>& settings) {
     Json json = Json::object();
     for (const FrameworkSetting& setting : settings) {
-        json[std::string(setting.framework)] = setting_json(setting);
+        json[std::string(name_of(setting.framework))] = setting_json(setting);
     }
     return json;
 }

@@ -6,7 +6,6 @@
 
 #include "sim/base/json.h"
 #include "sim/frameworks/framework.h"
-#include "sim/predict/link_ends.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 

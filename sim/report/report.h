@@ -3,10 +3,11 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/frameworks/framework.h"
-#include "sim/predict/link_ends.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 
@@ -23,6 +24,9 @@ std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& pr
 
 // "25 MiB", "1 B"; "-" where the strategy has no cap.
 std::string bucket_cap_text(const std::optional<Bytes>& cap);
+
+// The marks that hold: "fastest, default".
+std::string marks_text(const std::vector<std::pair<bool, std::string_view>>& marks);
 
 // Indices into the sweep, rising: its ends, the best, the plateau's ends, and the rows without
 // which the curve would look different, at most about a dozen.

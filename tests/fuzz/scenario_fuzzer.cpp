@@ -13,7 +13,6 @@
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/link/link_presets.h"
-#include "sim/predict/link_ends.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/percentile_report.h"

@@ -324,7 +324,7 @@ TEST_CASE("every limit's step equals a naive simulation's, and the best one is t
             {Framework::deepspeed, [&](std::int64_t n) { return naive_deepspeed(drawn, n); }},
             {Framework::horovod, [&](std::int64_t n) { return naive_horovod(drawn, n, cycle); }}};
         for (std::size_t f = 1; f < settings.size(); ++f) {
-            const Framework framework = all_frameworks[f];
+            const Framework framework = every<Framework>[f];
             FrameworkStep step(input, {}, framework);
             Duration least = longest_duration;
             // 8 gradients of 12 elements are at most 96 elements and 384 bytes.

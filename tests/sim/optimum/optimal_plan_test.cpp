@@ -9,7 +9,6 @@
 
 #include "sim/base/error.h"
 #include "sim/optimum/cap_list.h"
-#include "sim/optimum/greedy_merge.h"
 #include "sim/plan/gradient_line.h"
 #include "sim/predict/prediction.h"
 #include "tests/catch.h"
