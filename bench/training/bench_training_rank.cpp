@@ -21,7 +21,7 @@
 #include "hw/training/image_data.h"
 #include "hw/training/training_check.h"
 #include "sim/base/statistics.h"
-#include "sim/predict/training_memory.h"
+#include "sim/predict/training.h"
 
 // Exactly, in the unit it counts in.
 template <>

@@ -11,7 +11,7 @@
 #include <Eigen/SVD>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/fit/multi_start.h"
+#include "calibrate/fit/least_squares.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/link/link_json.h"

@@ -142,7 +142,8 @@ class Engine {
                 continue;
             }
             if (instruction.kind == InstructionKind::launch) {
-                arrive(static_cast<std::size_t>(instruction.subject));
+                ++arrived_[static_cast<std::size_t>(instruction.subject)];
+                start_next_collective();
             } else if (static_cast<std::size_t>(instruction.subject) >= ended_collectives_) {
                 state.waiting = true;
                 return;
@@ -211,11 +212,6 @@ class Engine {
         --computing_;
         record(rank, Track::compute, state.next, state.compute.start, now_);
         finish_instruction(rank, programs_[rank].instructions[state.next]);
-    }
-
-    void arrive(std::size_t collective) {
-        ++arrived_[collective];
-        start_next_collective();
     }
 
     void start_next_collective() {

@@ -14,7 +14,7 @@
 
 #include <span>
 
-#include "sim/engine/step_times.h"
+#include "sim/engine/engine.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {

@@ -99,15 +99,6 @@ bool predicts_ddp(const SyncRequest& request, const Prediction& prediction) {
            !prediction.sweep[prediction.best].cap.is_none();
 }
 
-// Leaves the cap at the default where that is as good, as predict() advises.
-Tried best_ddp(FrameworkStep& step, std::size_t gradients) {
-    Tried best = best_or_default(step, gradients, default_cycle);
-    if (best.limit) {
-        best.limit = roundest_cap(best.fused.plan.same_plan);
-    }
-    return best;
-}
-
 // With the other arguments that the simulated step needs.
 std::string ddp_with(const SyncRequest& request, const std::string& argument) {
     return fmt::format("DistributedDataParallel(model{}{}{}{})", argument.empty() ? "" : ", ",
@@ -216,9 +207,13 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
     FrameworkSetting setting;
     setting.framework_default =
         choice_of(tried(step, std::nullopt, default_cycle), typed_mib(default_bucket_cap));
-    const Tried best = predicts_ddp(request, prediction)
-                           ? tried(step, prediction.advised().cap.named(), default_cycle)
-                           : best_ddp(step, input.workload.gradients.size());
+    const bool is_predicted = predicts_ddp(request, prediction);
+    Tried best = is_predicted
+                     ? tried(step, prediction.advised().cap.named(), default_cycle)
+                     : best_or_default(step, input.workload.gradients.size(), default_cycle);
+    if (best.limit && !is_predicted) {
+        best.limit = roundest_cap(best.fused.plan.same_plan);
+    }
     setting.best =
         choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
     if (best.limit) {

@@ -69,10 +69,6 @@ bool names_link_file(const Json& document) {
     return document.is_object() && document.contains(place) && document[place].is_string();
 }
 
-double seconds_in(Duration time) {
-    return std::chrono::duration<double>(time).count();
-}
-
 }  // namespace
 
 std::optional<LinkCost> link_cost_at(const std::string& pointer) {
@@ -187,7 +183,7 @@ void PlannedStep::check_length() const {
     if (disturbs(closing_)) {
         seconds += largest_slowdown(classes_) * longest_possible_seconds(closing_);
     } else {
-        seconds += closing_seconds_ + seconds_in(time_on_wire(closing_));
+        seconds += closing_seconds_ + std::chrono::duration<double>(time_on_wire(closing_)).count();
     }
     bucketwise::check_length(seconds);
 }

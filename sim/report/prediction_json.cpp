@@ -79,6 +79,14 @@ Json link_end_json(const LinkEnd& end) {
             {"regret", end.regret()}};
 }
 
+Json percentiles_json(const PercentileRow& row) {
+    return {{"bucket_cap_mib", mib_or_null(row.cap.size())},
+            {"p50_ms", to_ms(row.steps.p50)},
+            {"p90_ms", to_ms(row.steps.p90)},
+            {"p95_ms", to_ms(row.steps.p95)},
+            {"p99_ms", to_ms(row.steps.p99)}};
+}
+
 }  // namespace
 
 Json mib_or_null(const std::optional<Bytes>& cap) {
@@ -112,6 +120,15 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
     }
     add_optional(json, "configured", prediction.configured, row_json);
     return json;
+}
+
+Json to_json(const PercentileTable& table) {
+    return {{"draws", table.draws},
+            {"fastest", percentiles_json(table.rows[table.fastest])},
+            {"default", percentiles_json(table.rows[table.default_row()])},
+            {"best_p50", percentiles_json(table.rows[table.best_p50])},
+            {"best_p99", percentiles_json(table.rows[table.best_p99])},
+            {"caps", json_list(table.rows, percentiles_json)}};
 }
 
 }  // namespace bucketwise

@@ -404,6 +404,14 @@ std::string provenance_text(const LinkParameters& link) {
     return text.empty() ? "" : fmt::format("\n  Link {}: {}\n", link.name, text);
 }
 
+// What a row is besides a row.
+std::string percentile_marks(const PercentileTable& table, std::size_t row) {
+    return marks_text({{row == table.fastest, "fastest"},
+                       {row == table.default_row(), "default"},
+                       {row == table.best_p50, "best p50"},
+                       {row == table.best_p99, "best p99"}});
+}
+
 }  // namespace
 
 std::string bucket_cap_text(const std::optional<Bytes>& cap) {
@@ -471,6 +479,24 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     text += provenance_text(scenario.link) + link_ends_text(scenario.link, link_ends);
     for (const std::string& note : notes_of(scenario, prediction)) {
         text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+std::string text_of(const PercentileTable& table) {
+    std::string text = fmt::format(
+        "\n  Single steps, {} drawn from what varies, the same for every cap:\n  {:>17} {:>12} "
+        "{:>12} {:>12} {:>12}\n",
+        table.draws, "bucket cap", "p50 (ms)", "p90 (ms)", "p95 (ms)", "p99 (ms)");
+    for (std::size_t i = 0; i < table.rows.size(); ++i) {
+        const std::string mark = percentile_marks(table, i);
+        if (mark.empty()) {
+            continue;
+        }
+        const PercentileRow& row = table.rows[i];
+        text += fmt::format("  {:>17} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}  {}\n",
+                            bucket_cap_text(row.cap.size()), to_ms(row.steps.p50),
+                            to_ms(row.steps.p90), to_ms(row.steps.p95), to_ms(row.steps.p99), mark);
     }
     return text;
 }

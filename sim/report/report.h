@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/frameworks/framework.h"
+#include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 
@@ -18,6 +19,9 @@ namespace bucketwise {
 std::string text_report(const Scenario& scenario, const Prediction& prediction,
                         const std::vector<FrameworkSetting>& settings = {},
                         const std::vector<LinkEnd>& link_ends = {});
+
+// A table of the caps that are something: the fastest, the default, the best at p50 and at p99.
+std::string text_of(const PercentileTable& table);
 
 // What to know beside the numbers: the prediction's notes, then the scenario's caveats.
 std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& prediction);

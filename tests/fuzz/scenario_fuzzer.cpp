@@ -15,7 +15,6 @@
 #include "sim/link/link_presets.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
-#include "sim/report/percentile_report.h"
 #include "sim/report/perfetto.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
