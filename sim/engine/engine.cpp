@@ -5,7 +5,6 @@
 
 #include "sim/base/hash.h"
 #include "sim/base/invariant.h"
-#include "sim/engine/undisturbed.h"
 
 namespace bucketwise {
 namespace {

@@ -1,5 +1,5 @@
 // The engine: moves ranks through their programs. Where collectives and computing do not disturb
-// each other it does so without events (sim/engine/undisturbed.h); else event by event, on hosts,
+// each other it does so without events (sim/engine/undisturbed.cpp); else event by event, on hosts,
 // compute streams and one communication stream.
 //
 // Time moves from event to event, ordered by (time, sequence number), so that equal times resolve
@@ -88,6 +88,13 @@ Simulation simulate(std::span<const Program> ranks, Record record, const RankPro
 // The same, each rank from a start of its own.
 Simulation simulate(std::span<const Program> ranks, Record record,
                     std::span<const RankProgress> starts);
+
+// Whether any collective and computing slow each other.
+bool disturbs(const Program& program);
+
+// Moves each rank on to the end of its program. Preconditions as simulate()'s; no collective
+// disturbs.
+void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> progress);
 
 // Moves each rank on to the end of its program: the progress that simulate() gives. Where
 // collectives and computing do not disturb each other, without its events, several times as fast.

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.h"
-#include "sim/engine/undisturbed.h"
 
 namespace bucketwise {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "sim/base/invariant.h"
 #include "sim/base/json_input.h"
-#include "sim/engine/undisturbed.h"
 #include "sim/link/link_input.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/step_programs.h"
