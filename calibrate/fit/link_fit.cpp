@@ -110,7 +110,8 @@ std::size_t segment_of(const Segmentation& ends, std::size_t size_index) {
 }
 
 struct Regression {
-    NonNegativeSolution solution;  // what is common, then latency and 1 / rate by segment
+    Segmentation ends = {};
+    NonNegativeSolution solution = {};  // what is common, then latency and 1 / rate by segment
     Common common = Common::nothing;
 
     [[nodiscard]] double chi_squared() const { return solution.residual_sum; }
@@ -126,8 +127,7 @@ struct Regression {
 
 Regression regress(const std::vector<Observation>& observations, const Segmentation& ends,
                    Common common) {
-    Regression regression;
-    regression.common = common;
+    Regression regression{.ends = ends, .common = common};
     const auto rows = static_cast<Index>(observations.size());
     const Index columns = regression.column(ends.size());
     Eigen::MatrixXd a = Eigen::MatrixXd::Zero(rows, columns);
@@ -236,21 +236,15 @@ Segmentation choose_segmentation(const std::vector<Observation>& observations, C
     return chosen;
 }
 
-struct Segmented {
-    Segmentation ends;
-    Regression regression;
-};
-
-Segmented fit_observations(const std::vector<Observation>& observations, Common common) {
-    Segmented fit;
+Regression fit_observations(const std::vector<Observation>& observations, Common common) {
+    Regression fit;
     // Segments need what is common and what is common needs segments.
     constexpr int most_rounds = 4;
     const int rounds = common == Common::nothing ? 1 : most_rounds;
     double common_us = 0;
     for (int round = 0; round < rounds; ++round) {
-        fit.ends = choose_segmentation(observations, common, common_us);
-        fit.regression = regress(observations, fit.ends, common);
-        common_us = fit.regression.common_us();
+        fit = regress(observations, choose_segmentation(observations, common, common_us), common);
+        common_us = fit.common_us();
     }
     return fit;
 }
@@ -265,8 +259,8 @@ std::vector<Observation> without(const std::vector<Observation>& observations, s
     return observations_of(model, points);
 }
 
-double fitted_us(const Observation& o, const Segmentation& ends, const Regression& regression) {
-    const Index column = regression.column(segment_of(ends, o.size_index));
+double fitted_us(const Observation& o, const Regression& regression) {
+    const Index column = regression.column(segment_of(regression.ends, o.size_index));
     return count_of(regression.common, o) * regression.common_us() +
            o.steps * regression.solution.x[column] +
            o.wire_megabytes * regression.solution.x[column + 1];
@@ -282,21 +276,20 @@ std::optional<std::size_t> find_outlier(const std::vector<Observation>& observat
     if (observations.size() < fewest_points || count_sizes(observations) < fewest_points - 1) {
         return std::nullopt;
     }
-    const Segmented all = fit_observations(observations, common);
+    const Regression all = fit_observations(observations, common);
     const auto count = static_cast<double>(observations.size());
-    if (all.regression.chi_squared() < 2 * count) {
+    if (all.chi_squared() < 2 * count) {
         return std::nullopt;
     }
     std::optional<std::size_t> outlier;
-    double least = left_over * all.regression.chi_squared();
+    double least = left_over * all.chi_squared();
     for (std::size_t i = 0; i < observations.size(); ++i) {
-        const double off =
-            fitted_us(observations[i], all.ends, all.regression) / observations[i].point.median_us;
+        const double off = fitted_us(observations[i], all) / observations[i].point.median_us;
         if (std::abs(off - 1) < far / 2) {
             continue;
         }
         const std::vector<Observation> others = without(observations, i, model);
-        const double chi_squared = fit_observations(others, common).regression.chi_squared();
+        const double chi_squared = fit_observations(others, common).chi_squared();
         if (chi_squared < least) {
             least = chi_squared;
             outlier = i;
@@ -368,16 +361,16 @@ Bytes boundary(const Segment& low, const Segment& high, Bytes last, Bytes first,
                        static_cast<long long>(first.count - 1))};
 }
 
-std::vector<Segment> segments_from(const Segmented& fit,
+std::vector<Segment> segments_from(const Regression& fit,
                                    const std::vector<Observation>& observations,
                                    Algorithm algorithm) {
-    const double scale = error_scale(fit.regression, observations.size());
+    const double scale = error_scale(fit, observations.size());
     const std::vector<Bytes> sizes = distinct_sizes(transformed(observations, &Observation::point));
     const WireCost cost =
         wire_cost(CollectiveKind::all_reduce, algorithm, observations.front().point.ranks);
     std::vector<Segment> segments;
     for (std::size_t i = 0; i < fit.ends.size(); ++i) {
-        segments.push_back(segment_from(fit.regression, i, scale));
+        segments.push_back(segment_from(fit, i, scale));
         if (i > 0) {
             const std::size_t end = fit.ends[i - 1];
             segments[i - 1].up_to =
@@ -487,10 +480,10 @@ LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::
         dropped.push_back(observations[*outlier].point);
         observations = without(observations, *outlier, model);
     }
-    const Segmented segmented = fit_observations(observations, common);
+    const Regression regression = fit_observations(observations, common);
     LinkFit fit;
-    fit.segments = segments_from(segmented, observations, algorithm);
-    set_common(fit, segmented.regression, observations.size());
+    fit.segments = segments_from(regression, observations, algorithm);
+    set_common(fit, regression, observations.size());
     for (const LinkPoint& point : points) {
         const bool is_dropped = std::find(dropped.begin(), dropped.end(), point) != dropped.end();
         fit.residuals.push_back(residual_of(fit, model, point, is_dropped));
