@@ -108,8 +108,7 @@ struct FrameworkSetting {
     bool ideal_is_optimum = false;
     bool operator==(const FrameworkSetting&) const = default;
 
-    // By how much its step is longer than the ideal, as a share of that.
-    [[nodiscard]] double loss() const { return loss_of(best.step); }
+    // By how much a step is longer than the ideal, as a share of that.
     [[nodiscard]] double loss_of(Duration step) const {
         return ideal == Duration{0}
                    ? 0.0
