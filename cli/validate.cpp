@@ -25,7 +25,6 @@
 #include "cli/validation_report.h"
 #include "hw/launch/rank_identity.h"
 #include "sim/base/error.h"
-#include "sim/link/link_json.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
 

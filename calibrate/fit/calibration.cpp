@@ -11,7 +11,6 @@
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
-#include "sim/link/link_json.h"
 #include "sim/workload/device_input.h"
 
 namespace bucketwise {

@@ -14,7 +14,6 @@
 #include "calibrate/fit/least_squares.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
-#include "sim/link/link_json.h"
 #include "sim/predict/prediction.h"
 
 namespace bucketwise {

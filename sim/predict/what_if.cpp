@@ -281,7 +281,8 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
         reread_scenario(document_, file_, read_file_, changed, scenario_);
-        if (changed.workload || scenario_.sync.batch_norm != batch_norm) {
+        if (changed.contains(ScenarioSection::workload) ||
+            scenario_.sync.batch_norm != batch_norm) {
             input_ = step_input(scenario_);
             plan_.reset();
         } else {
@@ -298,18 +299,18 @@ ScenarioSections WhatIfs::changed_sections(const std::vector<std::size_t>& posit
             continue;
         }
         const std::string& pointer = grid_.keys()[i].pointer;
-        changed.name = changed.name || is_within(pointer, "name");
-        changed.workload = changed.workload || is_within(pointer, "workload");
-        changed.cluster = changed.cluster || is_within(pointer, "cluster");
-        changed.sync = changed.sync || is_within(pointer, "sync");
-        changed.step = changed.step || is_within(pointer, "step");
-        changed.variation = changed.variation || is_within(pointer, "variation");
+        for (const ScenarioSection section : every<ScenarioSection>) {
+            if (is_within(pointer, name_of(section))) {
+                changed.insert(section);
+            }
+        }
     }
     return changed;
 }
 
 void WhatIfs::set_input(const ScenarioSections& changed) {
-    if (changed.sync || changed.step || changed.variation) {
+    if (changed.contains(ScenarioSection::sync) || changed.contains(ScenarioSection::step) ||
+        changed.contains(ScenarioSection::variation)) {
         input_ = step_input(scenario_, std::move(input_.workload));
         plan_.reset();
         return;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "hw/nccl/gpu_training_device.h"
+#include "hw/nccl/gpu_devices.h"
 #include "hw/training/trainer.h"
 #include "sim/predict/training.h"
 #include "tests/catch.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hw/cpu/cpu_training_device.h"
+#include "hw/cpu/cpu_devices.h"
 #include "hw/training/image_data.h"
 #include "hw/training/trainer.h"
 #include "hw/training/training_check.h"
