@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "sim/engine/engine.h"
-#include "sim/engine/timeline.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
 

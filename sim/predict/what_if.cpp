@@ -8,10 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/error.h"
 #include "sim/base/invariant.h"
 #include "sim/base/json_input.h"
-#include "sim/engine/undisturbed.h"
 #include "sim/link/link_input.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/step_programs.h"
@@ -68,10 +66,6 @@ void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t val
 bool names_link_file(const Json& document) {
     const Json::json_pointer place("/cluster/link");
     return document.is_object() && document.contains(place) && document[place].is_string();
-}
-
-double seconds_in(Duration time) {
-    return std::chrono::duration<double>(time).count();
 }
 
 }  // namespace
@@ -188,7 +182,7 @@ void PlannedStep::check_length() const {
     if (disturbs(closing_)) {
         seconds += largest_slowdown(classes_) * longest_possible_seconds(closing_);
     } else {
-        seconds += closing_seconds_ + seconds_in(time_on_wire(closing_));
+        seconds += closing_seconds_ + std::chrono::duration<double>(time_on_wire(closing_)).count();
     }
     bucketwise::check_length(seconds);
 }

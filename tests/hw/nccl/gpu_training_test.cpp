@@ -5,7 +5,7 @@
 
 #include "hw/nccl/gpu_devices.h"
 #include "hw/training/trainer.h"
-#include "sim/predict/training_memory.h"
+#include "sim/predict/training.h"
 #include "tests/catch.h"
 #include "tests/hw/nccl/gpu_ranks.h"
 #include "tests/hw/training/training_case.h"

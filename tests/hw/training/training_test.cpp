@@ -11,7 +11,7 @@
 #include "hw/training/image_data.h"
 #include "hw/training/trainer.h"
 #include "hw/training/training_check.h"
-#include "sim/predict/training_memory.h"
+#include "sim/predict/training.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 #include "tests/hw/training/training_case.h"
