@@ -17,6 +17,7 @@
 #include "hw/rank/rank_device.h"
 #include "hw/record/measurement.h"
 #include "hw/training/training_device.h"
+#include "sim/base/interface.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -30,13 +31,8 @@ struct BackendRequest {
 };
 
 // One rank, connected to all others. Its devices must not outlive it; one at a time.
-class RankConnection {
+class RankConnection : public Interface {
   public:
-    virtual ~RankConnection() = default;
-    RankConnection() = default;
-    RankConnection(const RankConnection&) = delete;
-    RankConnection& operator=(const RankConnection&) = delete;
-
     [[nodiscard]] virtual ControlGroup& control() = 0;
 
     // What the rank computes on, beside its CPU; empty: nothing.
@@ -58,13 +54,8 @@ class RankConnection {
     [[nodiscard]] virtual std::unique_ptr<BatchNormDevice> batch_norm() = 0;
 };
 
-class Backend {
+class Backend : public Interface {
   public:
-    virtual ~Backend() = default;
-    Backend() = default;
-    Backend(const Backend&) = delete;
-    Backend& operator=(const Backend&) = delete;
-
     [[nodiscard]] virtual std::string_view name() const = 0;
 
     // Throws InputError for what this backend, as it was built, cannot do; its file is the option.

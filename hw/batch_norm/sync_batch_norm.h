@@ -20,6 +20,7 @@
 #include "hw/batch_norm/batch_norm_formulas.h"
 #include "hw/batch_norm/tensor_pool.h"
 #include "sim/base/dtype.h"
+#include "sim/base/interface.h"
 #include "sim/base/units.h"
 #include "sim/workload/batch_norm.h"
 
@@ -37,13 +38,8 @@ struct BatchShape {
 // What a layer is made of, on one device. All pointers are to memory that allocate() gave; matrices
 // are row-major. Everything happens in the order in which it is issued, and may be under way when a
 // call returns. Collectives are over all ranks and throw as Communicator does.
-class BatchNormDevice {
+class BatchNormDevice : public Interface {
   public:
-    virtual ~BatchNormDevice() = default;
-    BatchNormDevice() = default;
-    BatchNormDevice(const BatchNormDevice&) = delete;
-    BatchNormDevice& operator=(const BatchNormDevice&) = delete;
-
     [[nodiscard]] virtual int ranks() const = 0;
 
     // Throws std::bad_alloc.

@@ -1,7 +1,8 @@
 // Element-wise passes over gradients and buckets on the CPU, for every dtype.
 //
 // float16 and bfloat16 are computed in float32 and rounded to nearest even at the end, as a
-// framework's kernels do.
+// framework's kernels do. float32 holds more than twice as many bits as either of them, so rounding
+// twice gives what rounding once would (Figueroa 1995, "When is double rounding innocuous?").
 #pragma once
 
 #include <cstdint>
@@ -26,5 +27,15 @@ void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t coun
 
 // One element as a double.
 double element_at(const void* data, DType dtype, std::int64_t index);
+
+// Of the significand, with the one that is not stored.
+int significant_bits(DType dtype);
+
+// The arithmetic of an all-reduce: sum[i] += addend[i] for i < elements, rounded after each addition
+// as a device that sums in the tensor's own dtype does. The buffers do not overlap and are aligned
+// for the dtype.
+using ElementSum = void (*)(void* sum, const void* addend, std::int64_t elements);
+
+ElementSum element_sum(DType dtype);
 
 }  // namespace bucketwise

@@ -201,7 +201,7 @@ StepCheck CpuRank::check() {
     for (std::size_t i = 0; i < relative.size(); ++i) {
         const Gradient& gradient = workload().gradients[i];
         const auto index = static_cast<std::int32_t>(i);
-        const GradientCheck found =
+        const ElementCheck found =
             check_gradient(buffers_.gradient(index), gradient.dtype, gradient.numel,
                            kernel_plan().columns[i], gradient_factor(index) * mean, relative[i]);
         if (!(found.largest_difference <= check.largest_difference)) {

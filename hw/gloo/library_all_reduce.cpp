@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "hw/compute/element_sum.h"
+#include "hw/compute/elements.h"
 
 namespace bucketwise {
 namespace {

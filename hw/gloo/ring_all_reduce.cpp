@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "hw/compute/element_sum.h"
+#include "hw/compute/elements.h"
 #include "hw/gloo/chunks.h"
 
 namespace bucketwise {
