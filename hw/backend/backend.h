@@ -2,13 +2,13 @@
 // Each is one class in a target of its own.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "hw/backend/meeting_point.h"
 #include "hw/batch_norm/sync_batch_norm.h"
 #include "hw/compute/copy_bench.h"
 #include "hw/launch/rank_identity.h"
@@ -21,6 +21,19 @@
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
+
+// Where the ranks of a job find each other.
+struct MeetingPoint {
+    int rank = 0;
+    int ranks = 1;
+    // A directory that every rank sees, or "redis://HOST:PORT". Ranks that have met leave nothing
+    // behind in it; those that did not may leave keys, over which the same `job` does not meet.
+    std::string store;
+    std::string job;        // prefix of the keys in the store, so that jobs can share it
+    std::string address;    // numeric address to listen on; empty: that of `interface`
+    std::string interface;  // network interface to listen on; used when `address` is empty
+    std::chrono::milliseconds deadline{60'000};  // to meet, and for each collective
+};
 
 // What a user may ask of a backend.
 struct BackendRequest {

@@ -31,9 +31,9 @@ double element_at(const void* data, DType dtype, std::int64_t index);
 // Of the significand, with the one that is not stored.
 int significant_bits(DType dtype);
 
-// The arithmetic of an all-reduce: sum[i] += addend[i] for i < elements, rounded after each addition
-// as a device that sums in the tensor's own dtype does. The buffers do not overlap and are aligned
-// for the dtype.
+// The arithmetic of an all-reduce: sum[i] += addend[i] for i < elements, rounded after each
+// addition as a device that sums in the tensor's own dtype does. The buffers do not overlap and are
+// aligned for the dtype.
 using ElementSum = void (*)(void* sum, const void* addend, std::int64_t elements);
 
 ElementSum element_sum(DType dtype);

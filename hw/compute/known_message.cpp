@@ -27,8 +27,8 @@ long double exact_sum(std::int64_t element, DType dtype, int ranks) {
 }  // namespace
 
 double known_term(int rank, std::int64_t element, DType dtype) {
-    const std::uint64_t hash =
-        mixed_bits(mixed_bits(static_cast<std::uint64_t>(rank)) ^ static_cast<std::uint64_t>(element));
+    const std::uint64_t hash = mixed_bits(mixed_bits(static_cast<std::uint64_t>(rank)) ^
+                                          static_cast<std::uint64_t>(element));
     const int bits = significant_bits(dtype) - 1;  // so that a term is exact in its dtype
     return 1.0 +
            std::ldexp(static_cast<double>(hash >> (64U - static_cast<unsigned>(bits))), -bits);

@@ -30,8 +30,7 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
       buffers_(this->workload().gradients, sync),
       kernels_(kernel_plan(), this->workload().gradients, buffers_, scenario.step.optimizer),
       communicator_(communicator),
-      messages_(communicator, thread_),
-      thread_(communicator.rank()) {
+      messages_(communicator) {
     for (const BufferGroup& group : workload.buffer_groups) {
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
@@ -228,7 +227,7 @@ std::optional<StepTrace> CpuRank::run_each(const Program& /*program*/, const Syn
 }
 
 AllReduceTrace CpuRank::all_reduce(const Message& message, std::int64_t iterations) {
-    return messages_.run(message, iterations);
+    return messages_.all_reduce(message, iterations);
 }
 
 std::vector<Duration> CpuRank::repeat(const Message& message, std::int64_t iterations,
@@ -237,7 +236,7 @@ std::vector<Duration> CpuRank::repeat(const Message& message, std::int64_t itera
 }
 
 std::int64_t CpuRank::peak_memory_bytes() const {
-    return bucketwise::peak_memory_bytes();
+    return messages_.peak_memory_bytes();
 }
 
 void CpuRank::warm_up_backward() {

@@ -9,7 +9,6 @@
 
 #include "hw/compute/gradient_buffers.h"
 #include "hw/cpu/cpu_kernels.h"
-#include "hw/rank/communication_thread.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/isolated_all_reduce.h"
 #include "hw/rank/replay_rank.h"
@@ -68,9 +67,9 @@ class CpuRank : public ReplayRank {
     std::vector<Arena> module_buffers_;                 // and where it is copied to
     Arena unused_map_;                                  // one float32 per parameter, all ones
     Arena statistics_;                                  // what ranks exchange of BatchNorm's
-    IsolatedAllReduce messages_;                        // uses thread_
     std::vector<CommunicationThread::Ticket> tickets_;  // of the step in progress, by collective
-    CommunicationThread thread_;                        // last, so that it ends first
+    IsolatedAllReduce messages_;                        // last, so that its thread ends first
+    CommunicationThread& thread_ = messages_.thread();
 };
 
 }  // namespace bucketwise

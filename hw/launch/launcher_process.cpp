@@ -203,21 +203,13 @@ class Child {
     return pid;
 }
 
-std::string without_control_characters(std::string_view text) {
-    std::string clean(text);
-    for (char& c : clean) {
+std::string without_control_characters(std::string text) {
+    for (char& c : text) {
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
             c = ' ';  // it may be printed to a terminal
         }
     }
-    return clean;
-}
-
-std::optional<std::string_view> after(std::string_view line, std::string_view prefix) {
-    if (!line.starts_with(prefix)) {
-        return std::nullopt;
-    }
-    return line.substr(prefix.size());
+    return text;
 }
 
 }  // namespace
@@ -314,21 +306,23 @@ void RankProcess::read_available() {
 }
 
 RankReport RankProcess::parse(const std::string& line) const {
-    if (const auto text = after(line, "progress ")) {
-        return {RankReport::Kind::progress, without_control_characters(*text)};
+    using Kind = RankReport::Kind;
+    constexpr std::array<std::pair<std::string_view, Kind>, 3> kinds{
+        {{"progress ", Kind::progress},
+         {"failure own ", Kind::own_failure},
+         {"failure peer ", Kind::peer_failure}}};
+    for (const auto& [prefix, kind] : kinds) {
+        if (line.starts_with(prefix)) {
+            return {kind, without_control_characters(line.substr(prefix.size()))};
+        }
     }
-    if (const auto text = after(line, "failure own ")) {
-        return {RankReport::Kind::own_failure, without_control_characters(*text)};
-    }
-    if (const auto text = after(line, "failure peer ")) {
-        return {RankReport::Kind::peer_failure, without_control_characters(*text)};
-    }
-    if (const auto text = after(line, not_started_mark); text && text->size() > 2) {
+    const std::size_t step = not_started_mark.size();
+    if (line.starts_with(not_started_mark) && line.size() > step + 2) {
         int error = 0;
-        std::from_chars(text->data() + 2, text->data() + text->size(), error);
+        std::from_chars(line.data() + step + 2, line.data() + line.size(), error);
         throw std::runtime_error(fmt::format(
             "cannot start rank {}: {}: {}", rank_,
-            text->front() == executing ? program_ : "cannot prepare its process", message(error)));
+            line[step] == executing ? program_ : "cannot prepare its process", message(error)));
     }
     return {};
 }

@@ -18,8 +18,8 @@ struct MeasuringOrder {
     bool operator==(const MeasuringOrder&) const = default;
 };
 
-// Bits that depend on the seed, the round and the item alone. Each part is mixed before the next one
-// joins, so that no two of them can stand for each other.
+// Bits that depend on the seed, the round and the item alone. Each part is mixed before the next
+// one joins, so that no two of them can stand for each other.
 inline std::uint64_t seeded_bits(std::uint64_t seed, std::int64_t round, std::int64_t item) {
     const std::uint64_t with_round =
         mixed_bits(mixed_bits(seed) ^ static_cast<std::uint64_t>(round));

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/transformed.h"
+
 namespace bucketwise {
 
 void RankSession::expect(std::int64_t total, std::int64_t done) {
@@ -67,11 +69,7 @@ void RankSession::keep(const std::vector<Measurement>& records) const {
 }
 
 std::vector<double> microseconds(const std::vector<Duration>& times) {
-    std::vector<double> us;
-    for (const Duration time : times) {
-        us.push_back(to_us(time));
-    }
-    return us;
+    return transformed(times, to_us);
 }
 
 }  // namespace bucketwise

@@ -1,6 +1,7 @@
 #include "hw/rank/replay_rank.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -37,32 +38,13 @@ void ReplayRank::begin_step(const Program& program, const SyncSettings& sync,
 }
 
 void ReplayRank::execute(const Instruction& instruction) {
-    switch (instruction.kind) {
-        case InstructionKind::copy_buffers:
-            return copy_buffers(instruction.subject);
-        case InstructionKind::forward:
-            return kernels().forward(instruction.subject);
-        case InstructionKind::backward:
-            return backward(instruction.subject);
-        case InstructionKind::copy_in:
-            return copy_in(instruction.subject);
-        case InstructionKind::pack:
-            return pack(instruction.subject);
-        case InstructionKind::cast_down:
-            return cast_down(instruction.subject);
-        case InstructionKind::launch:
-            return launch(instruction.subject);
-        case InstructionKind::wait:
-            return wait_for(instruction.subject);
-        case InstructionKind::cast_up:
-            return cast_up(instruction.subject);
-        case InstructionKind::unpack:
-            return unpack(instruction.subject);
-        case InstructionKind::copy_back:
-            return copy_back(instruction.subject);
-        case InstructionKind::optimizer:
-            return kernels().optimizer();
-    }
+    // In the order of InstructionKind.
+    constexpr std::array<void (ReplayRank::*)(std::int32_t), 12> acts{
+        &ReplayRank::copy_buffers, &ReplayRank::forward,   &ReplayRank::backward,
+        &ReplayRank::copy_in,      &ReplayRank::pack,      &ReplayRank::cast_down,
+        &ReplayRank::launch,       &ReplayRank::wait_for,  &ReplayRank::cast_up,
+        &ReplayRank::unpack,       &ReplayRank::copy_back, &ReplayRank::optimizer};
+    (this->*acts.at(static_cast<std::size_t>(instruction.kind)))(instruction.subject);
 }
 
 // The last operation of backward ends a micro-step.
@@ -73,26 +55,6 @@ void ReplayRank::backward(std::int32_t operation) {
     if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
         ++step_.micro_step;
     }
-}
-
-const Gradient& ReplayRank::gradient(std::int32_t index) const {
-    return workload_.gradients[static_cast<std::size_t>(index)];
-}
-
-const Bucket& ReplayRank::bucket(std::int32_t index) const {
-    return plan_.buckets[static_cast<std::size_t>(index)];
-}
-
-DType ReplayRank::wire_dtype_of(std::int32_t index) const {
-    return step_.rules.on_the_wire(bucket(index).dtype);
-}
-
-bool ReplayRank::casts(std::int32_t index) const {
-    return step_.rules.casts(bucket(index).dtype);
-}
-
-Movement ReplayRank::movement(std::int32_t collective) const {
-    return movement_of(*step_.program, collective, plan_, statistics_, step_.rules);
 }
 
 double ReplayRank::exact_mean() const {

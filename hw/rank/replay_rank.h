@@ -54,12 +54,22 @@ class ReplayRank : public RankDevice {
     [[nodiscard]] const KernelPlan& kernel_plan() const { return kernel_plan_; }
     // What the buffers are laid out for.
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
-    [[nodiscard]] const Gradient& gradient(std::int32_t index) const;
-    [[nodiscard]] const Bucket& bucket(std::int32_t index) const;
+    [[nodiscard]] const Gradient& gradient(std::int32_t index) const {
+        return workload_.gradients[static_cast<std::size_t>(index)];
+    }
+    [[nodiscard]] const Bucket& bucket(std::int32_t index) const {
+        return plan_.buckets[static_cast<std::size_t>(index)];
+    }
     // Whether a hook casts the bucket for its all-reduce, and what then travels.
-    [[nodiscard]] DType wire_dtype_of(std::int32_t index) const;
-    [[nodiscard]] bool casts(std::int32_t index) const;
-    [[nodiscard]] Movement movement(std::int32_t collective) const;
+    [[nodiscard]] DType wire_dtype_of(std::int32_t index) const {
+        return step_.rules.on_the_wire(bucket(index).dtype);
+    }
+    [[nodiscard]] bool casts(std::int32_t index) const {
+        return step_.rules.casts(bucket(index).dtype);
+    }
+    [[nodiscard]] Movement movement(std::int32_t collective) const {
+        return movement_of(*step_.program, collective, plan_, statistics_, step_.rules);
+    }
 
     // What every gradient's known values are multiplied by after the step, but for its own factor.
     [[nodiscard]] double exact_mean() const;
@@ -91,7 +101,9 @@ class ReplayRank : public RankDevice {
     virtual void warm_up_backward() = 0;
     virtual std::vector<Duration> time_backward() = 0;
 
+    void forward(std::int32_t operation) { kernels().forward(operation); }
     void backward(std::int32_t operation);
+    void optimizer(std::int32_t /*part*/) { kernels().optimizer(); }
 
     Workload workload_;
     int rank_;
