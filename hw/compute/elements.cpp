@@ -146,10 +146,6 @@ void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, s
     });
 }
 
-void store(void* to, DType dtype, const float* from, std::int64_t count, bool accumulate) {
-    store_scaled(to, dtype, from, count, 1.0F, accumulate);
-}
-
 void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t count, float factor,
                   bool accumulate) {
     with_type(dtype, [&](auto zero) {

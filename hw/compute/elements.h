@@ -18,9 +18,6 @@ void copy_scaled(void* to, const void* from, std::int64_t count, DType dtype, do
 void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count,
                  double factor);
 
-// to[i] = from[i], or += where `accumulate`; from is float32.
-void store(void* to, DType dtype, const float* from, std::int64_t count, bool accumulate);
-
 // to[i] = factor * pattern[i], or += where `accumulate`.
 void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t count, float factor,
                   bool accumulate);

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <stdexcept>
-#include <string_view>
 
 #include "sim/base/dtype.h"
 #include "sim/base/interface.h"

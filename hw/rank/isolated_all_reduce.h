@@ -10,7 +10,6 @@
 #include "hw/rank/communicator.h"
 #include "hw/rank/rank_device.h"
 #include "hw/record/environment.h"
-#include "sim/base/dtype.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
