@@ -33,13 +33,9 @@ std::optional<Number> number_in(std::string_view text) {
     return whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-class Environment {
-  public:
-    explicit Environment(const VariableLookup& lookup) : lookup_(lookup) {}
+struct Environment {
+    const VariableLookup& text;
 
-    [[nodiscard]] std::optional<std::string> text(const std::string& name) const {
-        return lookup_(name);
-    }
     [[nodiscard]] bool has(const std::string& name) const { return text(name).has_value(); }
 
     [[nodiscard]] int number(const std::string& name) const {
@@ -66,9 +62,6 @@ class Environment {
         }
         return job.empty() ? otherwise : job;
     }
-
-  private:
-    const VariableLookup& lookup_;
 };
 
 // What one launcher calls the four numbers.
@@ -247,7 +240,7 @@ void check_nothing_began(const Environment& environment) {
 }  // namespace
 
 std::optional<RankIdentity> rank_from_environment(const VariableLookup& lookup) {
-    const Environment environment(lookup);
+    const Environment environment{lookup};
     for (const Launcher& launcher : launchers()) {
         if (std::optional<RankIdentity> identity = read(environment, launcher)) {
             return identity;

@@ -49,18 +49,6 @@ std::string lower_case(std::string_view text) {
     return lower;
 }
 
-// `count` in `unit`, with as many decimals as it takes.
-std::string text_in(std::int64_t count, const RateUnit& unit) {
-    std::string text = std::to_string(count / unit.bits_per_second);
-    std::int64_t rest = count % unit.bits_per_second;
-    for (std::int64_t digit = unit.bits_per_second / 10; rest > 0; digit /= 10) {
-        text += text.find('.') == std::string::npos ? "." : "";
-        text += std::to_string(rest / digit);
-        rest %= digit;
-    }
-    return text.append(unit.name);
-}
-
 // -- the shape of a link --
 
 // Jumbo frames, as in clusters: headers take 0.7 % of the link, where they take 4.4 % with frames
@@ -332,7 +320,9 @@ BitsPerSecond parse_rate(std::string_view text, const std::string& option) {
 std::string text_of(BitsPerSecond rate) {
     std::string shortest;
     for (const RateUnit& unit : rate_units) {
-        const std::string text = text_in(rate.count, unit);
+        const std::string text = fmt::format(
+            "{}{}", static_cast<double>(rate.count) / static_cast<double>(unit.bits_per_second),
+            unit.name);
         if (shortest.empty() || text.size() < shortest.size()) {
             shortest = text;
         }

@@ -4,14 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/transformed.h"
-
 namespace bucketwise {
-
-void RankSession::expect(std::int64_t total, std::int64_t done) {
-    total_ = total;
-    done_ = done;
-}
 
 void RankSession::show(const std::string& text) {
     shown_ = text;
@@ -66,10 +59,6 @@ void RankSession::keep(const std::vector<Measurement>& records) const {
     if (keep_ && is_first()) {
         keep_(records);
     }
-}
-
-std::vector<double> microseconds(const std::vector<Duration>& times) {
-    return transformed(times, to_us);
 }
 
 }  // namespace bucketwise
