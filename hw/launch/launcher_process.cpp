@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,8 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -64,22 +67,15 @@ Variables variables_of_rank(const LaunchRequest& request, int rank, const std::s
 
 // This process's environment with `variables`, of which the last of a name counts.
 std::vector<std::string> environment_with(const Variables& variables) {
-    std::vector<std::string> names;
-    std::vector<std::string> lines;
-    const auto add_unless_known = [&](const std::string& name, const std::string& line) {
-        if (std::find(names.begin(), names.end(), name) == names.end()) {
-            names.push_back(name);
-            lines.push_back(line);
-        }
-    };
-    for (auto it = variables.rbegin(); it != variables.rend(); ++it) {
-        add_unless_known(it->first, it->first + "=" + it->second);
+    std::map<std::string, std::string> lines;  // by name
+    for (const auto& [name, value] : variables) {
+        lines[name] = name + "=" + value;
     }
     for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
         const std::string_view text(*line);
-        add_unless_known(std::string(text.substr(0, text.find('='))), std::string(text));
+        lines.emplace(text.substr(0, text.find('=')), text);
     }
-    return lines;
+    return transformed(lines, &std::pair<const std::string, std::string>::second);
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {

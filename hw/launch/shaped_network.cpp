@@ -330,14 +330,14 @@ std::string text_of(BitsPerSecond rate) {
     return shortest;
 }
 
-ShapedNetwork::ShapedNetwork(int ranks, BitsPerSecond rate) : ranks_(ranks) {
+ShapedNetwork::ShapedNetwork(int ranks, BitsPerSecond rate) {
     invariant(ranks >= 1 && ranks <= most_ranks, "a shaped network has 1 to 250 ranks");
     // A namespace belongs to a thread: the calling one never leaves its own.
     namespaces_ = std::async(std::launch::async, [&] { return build(ranks, rate); }).get();
 }
 
 bool ShapedNetwork::enter(int rank) const noexcept {
-    if (rank < 0 || rank >= ranks_) {
+    if (rank < 0 || rank >= std::ssize(namespaces_) - 1) {
         errno = EINVAL;
         return false;
     }

@@ -37,7 +37,6 @@ class ShapedNetwork {
     [[nodiscard]] static std::string interface() { return "eth0"; }  // in every namespace
 
   private:
-    int ranks_;
     std::vector<Descriptor> namespaces_;  // of the ranks and, last, of the switch
 };
 

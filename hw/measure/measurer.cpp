@@ -14,10 +14,6 @@
 namespace bucketwise {
 namespace {
 
-double sum_us(const std::vector<Duration>& times) {
-    return to_us(std::accumulate(times.begin(), times.end(), Duration{0}));
-}
-
 // From the first instruction of the last micro-step's backward.
 struct LastMicroStep {
     std::vector<Duration> forward;
@@ -279,7 +275,8 @@ std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_re
                                              const std::vector<Duration>& operations) {
     const auto longest = std::max_element(operations.begin(), operations.end());
     const double longest_us = longest == operations.end() ? 0.0 : to_us(*longest);
-    const double mean_us = sum_us(all_reduces) / static_cast<double>(all_reduces.size());
+    const Duration sum = std::accumulate(all_reduces.begin(), all_reduces.end(), Duration{0});
+    const double mean_us = to_us(sum) / static_cast<double>(all_reduces.size());
     const double wanted = std::max(1e5, 4 * longest_us) / std::max(mean_us, 1.0);
     auto iterations = static_cast<std::int64_t>(std::clamp(std::ceil(wanted), 2.0, 10'000.0));
     session_.control().broadcast_from_first({&iterations, 1});
