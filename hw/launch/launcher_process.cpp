@@ -272,15 +272,7 @@ ProcessEnd RankProcess::reap() {
 }
 
 std::vector<RankReport> RankProcess::take_reports() {
-    read_available();
     std::vector<RankReport> reports;
-    for (const std::string& line : std::exchange(lines_, {})) {
-        reports.push_back(parse(line));
-    }
-    return reports;
-}
-
-void RankProcess::read_available() {
     std::array<char, PIPE_BUF> block{};
     // Bounded, so that a rank that writes without end does not keep the others waiting.
     for (int blocks = 0; blocks < 16 && report_.is_open(); ++blocks) {
@@ -289,16 +281,17 @@ void RankProcess::read_available() {
             report_.reset();
         }
         if (count <= 0) {
-            return;
+            break;
         }
         for (const char c : std::string_view(block.data(), static_cast<std::size_t>(count))) {
             if (c == '\n') {
-                lines_.push_back(std::exchange(unfinished_line_, {}));
+                reports.push_back(parse(std::exchange(unfinished_line_, {})));
             } else if (unfinished_line_.size() < PIPE_BUF) {
                 unfinished_line_.push_back(c);
             }
         }
     }
+    return reports;
 }
 
 RankReport RankProcess::parse(const std::string& line) const {
