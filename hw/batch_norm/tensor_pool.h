@@ -36,6 +36,7 @@ class TensorPool {
     [[nodiscard]] TensorMemory floats(std::int64_t count) { return tensor(count, sizeof(float)); }
     [[nodiscard]] TensorMemory doubles(std::int64_t count) { return tensor(count, sizeof(double)); }
 
+    [[nodiscard]] MemoryCount& count() { return count_; }
     [[nodiscard]] const MemoryCount& count() const { return count_; }
 
   private:
