@@ -2,13 +2,13 @@
 // Each is one class in a target of its own.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "hw/backend/meeting_point.h"
 #include "hw/batch_norm/sync_batch_norm.h"
 #include "hw/compute/copy_bench.h"
 #include "hw/launch/rank_identity.h"
@@ -17,9 +17,23 @@
 #include "hw/rank/rank_device.h"
 #include "hw/record/measurement.h"
 #include "hw/training/training_device.h"
+#include "sim/base/interface.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
+
+// Where the ranks of a job find each other.
+struct MeetingPoint {
+    int rank = 0;
+    int ranks = 1;
+    // A directory that every rank sees, or "redis://HOST:PORT". Ranks that have met leave nothing
+    // behind in it; those that did not may leave keys, over which the same `job` does not meet.
+    std::string store;
+    std::string job;        // prefix of the keys in the store, so that jobs can share it
+    std::string address;    // numeric address to listen on; empty: that of `interface`
+    std::string interface;  // network interface to listen on; used when `address` is empty
+    std::chrono::milliseconds deadline{60'000};  // to meet, and for each collective
+};
 
 // What a user may ask of a backend.
 struct BackendRequest {
@@ -30,13 +44,8 @@ struct BackendRequest {
 };
 
 // One rank, connected to all others. Its devices must not outlive it; one at a time.
-class RankConnection {
+class RankConnection : public Interface {
   public:
-    virtual ~RankConnection() = default;
-    RankConnection() = default;
-    RankConnection(const RankConnection&) = delete;
-    RankConnection& operator=(const RankConnection&) = delete;
-
     [[nodiscard]] virtual ControlGroup& control() = 0;
 
     // What the rank computes on, beside its CPU; empty: nothing.
@@ -58,13 +67,8 @@ class RankConnection {
     [[nodiscard]] virtual std::unique_ptr<BatchNormDevice> batch_norm() = 0;
 };
 
-class Backend {
+class Backend : public Interface {
   public:
-    virtual ~Backend() = default;
-    Backend() = default;
-    Backend(const Backend&) = delete;
-    Backend& operator=(const Backend&) = delete;
-
     [[nodiscard]] virtual std::string_view name() const = 0;
 
     // Throws InputError for what this backend, as it was built, cannot do; its file is the option.

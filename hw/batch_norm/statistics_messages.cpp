@@ -1,9 +1,8 @@
 #include "hw/batch_norm/statistics_messages.h"
 
-#include <cstring>
-
 #include <fmt/format.h>
 
+#include "hw/compute/elements.h"
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
@@ -24,26 +23,6 @@ double value_of(int rank, std::int64_t element) {
 
 double sum_of(int ranks, std::int64_t element) {
     return 0.5 * ranks * (value_of(0, element) + value_of(ranks - 1, element));
-}
-
-void store(std::byte* block, DType dtype, std::int64_t index, double value) {
-    if (dtype == DType::float64) {
-        std::memcpy(block + index * element_size(dtype).count, &value, sizeof(value));
-    } else {
-        const auto single = static_cast<float>(value);
-        std::memcpy(block + index * element_size(dtype).count, &single, sizeof(single));
-    }
-}
-
-double load(const std::byte* block, DType dtype, std::int64_t index) {
-    if (dtype == DType::float64) {
-        double value = 0;
-        std::memcpy(&value, block + index * element_size(dtype).count, sizeof(value));
-        return value;
-    }
-    float single = 0;
-    std::memcpy(&single, block + index * element_size(dtype).count, sizeof(single));
-    return single;
 }
 
 }  // namespace
@@ -68,7 +47,9 @@ void StatisticsMessages::add(const Collective& collective, std::size_t index, in
     const std::int64_t end = exchange.all_offset + (exchange.gathers ? collective.bytes.count : 0);
     initial_.resize(static_cast<std::size_t>(end));
     for (std::int64_t i = 0; i < exchange.elements; ++i) {
-        store(initial_.data() + exchange.own_offset, exchange.dtype, i, value_of(rank, i));
+        const double value = value_of(rank, i);
+        cast_scaled(initial_.data() + exchange.own_offset + i * element_size(exchange.dtype).count,
+                    exchange.dtype, &value, DType::float64, 1, 1.0);
     }
 }
 
@@ -90,7 +71,7 @@ std::string StatisticsMessages::what_is_wrong(const std::vector<std::byte>& bloc
                 exchange.gathers
                     ? value_of(static_cast<int>(i / exchange.elements), i % exchange.elements)
                     : sum_of(ranks_, i);
-            const double got = load(result, exchange.dtype, i);
+            const double got = element_at(result, exchange.dtype, i);
             if (got != expected) {
                 return fmt::format("statistics of collective {}, element {}: expected {}, got {}",
                                    index, i, expected, got);

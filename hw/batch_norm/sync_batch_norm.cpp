@@ -1,7 +1,6 @@
 #include "hw/batch_norm/sync_batch_norm.h"
 
 #include <chrono>
-#include <utility>
 
 #include "sim/base/invariant.h"
 

@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "hw/batch_norm/batch_norm_passes.h"
 #include "hw/batch_norm/tensor_pool.h"
 #include "sim/base/dtype.h"
+#include "sim/base/interface.h"
 #include "sim/base/units.h"
 #include "sim/workload/batch_norm.h"
 
@@ -28,13 +28,8 @@ namespace bucketwise {
 // What a layer is made of, on one device. All pointers are to memory that allocate() gave.
 // Everything happens in the order in which it is issued, and may be under way when a
 // call returns. Collectives are over all ranks and throw as Communicator does.
-class BatchNormDevice {
+class BatchNormDevice : public Interface {
   public:
-    virtual ~BatchNormDevice() = default;
-    BatchNormDevice() = default;
-    BatchNormDevice(const BatchNormDevice&) = delete;
-    BatchNormDevice& operator=(const BatchNormDevice&) = delete;
-
     [[nodiscard]] virtual int ranks() const = 0;
 
     // Throws std::bad_alloc.

@@ -1,11 +1,12 @@
 // What moving gradients into a bucket and out of it costs, beside a plain copy of as many bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "sim/base/dtype.h"
+#include "sim/base/interface.h"
 #include "sim/base/names.h"
 #include "sim/base/units.h"
 
@@ -37,19 +38,20 @@ struct CopyTimes {
     bool operator==(const CopyTimes&) const = default;
 };
 
-class CopyBench {
+class CopyBench : public Interface {
   public:
-    virtual ~CopyBench() = default;
-    CopyBench() = default;
-    CopyBench(const CopyBench&) = delete;
-    CopyBench& operator=(const CopyBench&) = delete;
-
     // Every way once in each round, after one that warms up. Goes over so many buckets in turn that
     // none stays in a cache. Throws std::runtime_error if what was packed is wrong.
     virtual std::vector<CopyTimes> run(const CopyCase& copy_case, std::int64_t rounds) = 0;
 };
 
 // How many buckets hold a GiB, 2 to 64.
-std::int64_t buckets_beyond_caches(const CopyCase& copy_case);
+inline std::int64_t buckets_beyond_caches(const CopyCase& copy_case) {
+    const std::int64_t bytes =
+        copy_case.tensors * copy_case.numel *
+        (element_size(copy_case.tensor_dtype) + element_size(copy_case.place_dtype)).count;
+    return std::clamp<std::int64_t>((std::int64_t{1} << 30U) / std::max<std::int64_t>(bytes, 1), 2,
+                                    64);
+}
 
 }  // namespace bucketwise

@@ -1,7 +1,8 @@
 #include "hw/compute/elements.h"
 
-#include <algorithm>
+#include <bit>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include <Eigen/Core>
@@ -39,6 +40,86 @@ void scale_into(To* to, const From* from, std::int64_t count, double factor) {
     }
 }
 
+// The conversions are written without branches so that compilers turn the loops over them into
+// vector code on any CPU: x86-64 has conversions of its own only from F16C and AVX512-BF16 on.
+
+constexpr std::uint32_t float_infinity = 0x7f80'0000;
+
+// first if `condition`, else second. Written as ?:, GCC 12 makes a branch of it again where one of
+// the two takes an addition.
+constexpr std::uint32_t either(bool condition, std::uint32_t first, std::uint32_t second) {
+    const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
+    return (first & mask) | (second & ~mask);
+}
+
+struct BFloat16Bits {
+    static float widened(std::uint16_t bits) {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    }
+
+    // Adding just under half of the last place kept, and the rest if that place is odd, carries
+    // exactly when the value is to be rounded up; a carry into the exponent is right too.
+    static std::uint16_t rounded(float value) {
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        const std::uint32_t nearest = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+        const std::uint32_t quiet_nan = (bits >> 16) | 0x0040;
+        const bool is_nan = (bits & 0x7fff'ffff) > float_infinity;
+        return static_cast<std::uint16_t>(either(is_nan, quiet_nan, nearest));
+    }
+};
+
+// binary16 has 5 bits of exponent (bias 15) and 10 of mantissa, float32 8 (bias 127) and 23.
+struct HalfBits {
+    // A multiplication by 2^(127-15) mends the exponent, of subnormal values too.
+    static float widened(std::uint16_t bits) {
+        const std::uint32_t magnitude = (bits & 0x7fffU) << 13;
+        const float finite = std::bit_cast<float>(magnitude) * 0x1p112F;
+        const std::uint32_t beyond = either(magnitude >= (0x7c00U << 13), float_infinity, 0);
+        const std::uint32_t sign = (bits & 0x8000U) << 16;
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(finite) | beyond | sign);
+    }
+
+    static std::uint16_t rounded(float value) {
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        const std::uint32_t sign = (bits >> 16) & 0x8000;
+        const std::uint32_t magnitude = bits & 0x7fff'ffff;
+        // The last place of 1/2 in float32 is 2^-24, that of a subnormal binary16: the addition
+        // rounds.
+        const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
+        const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f00'0000;
+        const std::uint32_t normal =
+            (magnitude - (112U << 23) + 0x0fff + ((magnitude >> 13) & 1)) >> 13;
+        const std::uint32_t beyond = either(magnitude > float_infinity, 0x7e00, 0x7c00);
+        const std::uint32_t finite = either(magnitude < (113U << 23), subnormal, normal);
+        return static_cast<std::uint16_t>(sign | either(magnitude >= (143U << 23), beyond, finite));
+    }
+};
+
+template <typename T>
+void sum_of(void* sum, const void* addend, std::int64_t elements) {
+    auto* const to = static_cast<T*>(sum);
+    const auto* const from = static_cast<const T*>(addend);
+    for (std::int64_t i = 0; i < elements; ++i) {
+        to[i] += from[i];
+    }
+}
+
+template <typename Format>
+void sum_of_16_bits(void* sum, const void* addend, std::int64_t elements) {
+    auto* const to = static_cast<std::uint16_t*>(sum);
+    const auto* const from = static_cast<const std::uint16_t*>(addend);
+    for (std::int64_t i = 0; i < elements; ++i) {
+        to[i] = Format::rounded(Format::widened(to[i]) + Format::widened(from[i]));
+    }
+}
+
+template <typename T>
+constexpr ElementSum sum_in = sum_of<T>;
+template <>
+constexpr ElementSum sum_in<Half> = sum_of_16_bits<HalfBits>;
+template <>
+constexpr ElementSum sum_in<BFloat16> = sum_of_16_bits<BFloat16Bits>;
+
 }  // namespace
 
 void copy_scaled(void* to, const void* from, std::int64_t count, DType dtype, double factor) {
@@ -65,10 +146,6 @@ void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, s
     });
 }
 
-void store(void* to, DType dtype, const float* from, std::int64_t count, bool accumulate) {
-    store_scaled(to, dtype, from, count, 1.0F, accumulate);
-}
-
 void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t count, float factor,
                   bool accumulate) {
     with_type(dtype, [&](auto zero) {
@@ -93,6 +170,15 @@ double element_at(const void* data, DType dtype, std::int64_t index) {
         using T = decltype(zero);
         return static_cast<double>(static_cast<const T*>(data)[index]);
     });
+}
+
+int significant_bits(DType dtype) {
+    return with_type(dtype,
+                     [](auto zero) { return int{std::numeric_limits<decltype(zero)>::digits}; });
+}
+
+ElementSum element_sum(DType dtype) {
+    return with_type(dtype, [](auto zero) { return sum_in<decltype(zero)>; });
 }
 
 }  // namespace bucketwise

@@ -1,7 +1,8 @@
 // Element-wise passes over gradients and buckets on the CPU, for every dtype.
 //
 // float16 and bfloat16 are computed in float32 and rounded to nearest even at the end, as a
-// framework's kernels do.
+// framework's kernels do. float32 holds more than twice as many bits as either of them, so rounding
+// twice gives what rounding once would (Figueroa 1995, "When is double rounding innocuous?").
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,21 @@ void copy_scaled(void* to, const void* from, std::int64_t count, DType dtype, do
 void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count,
                  double factor);
 
-// to[i] = from[i], or += where `accumulate`; from is float32.
-void store(void* to, DType dtype, const float* from, std::int64_t count, bool accumulate);
-
 // to[i] = factor * pattern[i], or += where `accumulate`.
 void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t count, float factor,
                   bool accumulate);
 
 // One element as a double.
 double element_at(const void* data, DType dtype, std::int64_t index);
+
+// Of the significand, with the one that is not stored.
+int significant_bits(DType dtype);
+
+// The arithmetic of an all-reduce: sum[i] += addend[i] for i < elements, rounded after each
+// addition as a device that sums in the tensor's own dtype does. The buffers do not overlap and are
+// aligned for the dtype.
+using ElementSum = void (*)(void* sum, const void* addend, std::int64_t elements);
+
+ElementSum element_sum(DType dtype);
 
 }  // namespace bucketwise

@@ -1,6 +1,7 @@
 // The memory of one rank's gradients and buckets.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -48,9 +49,9 @@ class BasicGradientBuffers {
         return compressed_.at(layout_.compressed_place(gradient));
     }
 
-    [[nodiscard]] const Memory& buckets_block() const { return buckets_; }
-    [[nodiscard]] const Memory& own_block() const { return own_; }
-    [[nodiscard]] const Memory& compressed_block() const { return compressed_; }
+    [[nodiscard]] std::array<const Memory*, 3> blocks() const {
+        return {&buckets_, &own_, &compressed_};
+    }
 
   private:
     GradientLayout layout_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "hw/compute/elements.h"
 
@@ -22,6 +21,14 @@ std::uint64_t scattered(std::uint64_t x) {
 std::int32_t one_to(std::int32_t largest, std::int64_t index, std::uint64_t salt) {
     const std::uint64_t hash = scattered(static_cast<std::uint64_t>(index) * 4 + salt);
     return 1 + static_cast<std::int32_t>(hash % static_cast<std::uint64_t>(largest));
+}
+
+std::vector<float> first_values(std::int64_t count, std::int32_t (*value)(std::int64_t)) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < count; ++i) {
+        values.push_back(static_cast<float>(value(i)));
+    }
+    return values;
 }
 
 }  // namespace
@@ -65,27 +72,19 @@ float scale_within_float16(int ranks, std::int64_t accumulation) {
 }
 
 std::vector<float> row_values(std::int64_t rows) {
-    std::vector<float> values(static_cast<std::size_t>(rows));
-    for (std::int64_t i = 0; i < rows; ++i) {
-        values[static_cast<std::size_t>(i)] = static_cast<float>(row_value(i));
-    }
-    return values;
+    return first_values(rows, row_value);
 }
 
 std::vector<float> column_values(std::int64_t columns) {
-    std::vector<float> values(static_cast<std::size_t>(columns));
-    for (std::int64_t j = 0; j < columns; ++j) {
-        values[static_cast<std::size_t>(j)] = static_cast<float>(column_value(j));
-    }
-    return values;
+    return first_values(columns, column_value);
 }
 
-GradientCheck check_gradient(const void* data, DType dtype, std::int64_t numel,
-                             std::int64_t columns, double factor_and_mean, double tolerance) {
+ElementCheck check_gradient(const void* data, DType dtype, std::int64_t numel, std::int64_t columns,
+                            double factor_and_mean, double tolerance) {
     constexpr std::int64_t block = 4096;
     std::array<double, block> values{};
     const std::vector<float> pattern = column_values(columns);
-    GradientCheck check;
+    ElementCheck check;
     for (std::int64_t begin = 0; begin < numel;) {
         // A block lies within one row, so that the inner loop is a plain one.
         const std::int64_t column = begin % columns;
@@ -94,18 +93,8 @@ GradientCheck check_gradient(const void* data, DType dtype, std::int64_t numel,
         cast_scaled(values.data(), DType::float64, bytes, dtype, count, 1.0);
         const double row = factor_and_mean * row_value(begin / columns);
         for (std::int64_t i = 0; i < count; ++i) {
-            const auto at = static_cast<std::size_t>(i);
             const double exact = row * double{pattern[static_cast<std::size_t>(column + i)]};
-            const double difference = std::abs(values[at] - exact);
-            // Written so that a NaN counts as wrong.
-            if (!(difference <= check.largest_difference)) {
-                check.largest_difference = difference;
-            }
-            if (!(difference <= tolerance * exact) && check.wrong_element < 0) {
-                check.wrong_element = begin + i;
-                check.expected = exact;
-                check.got = values[at];
-            }
+            check.compare(begin + i, exact, values[static_cast<std::size_t>(i)], tolerance);
         }
         begin += count;
     }
@@ -113,21 +102,9 @@ GradientCheck check_gradient(const void* data, DType dtype, std::int64_t numel,
 }
 
 double rounding_tolerance(int ranks, std::int64_t accumulation, DType on_the_wire) {
-    const auto unit_roundoff = [](DType dtype) {
-        switch (dtype) {
-            case DType::float16:
-                return std::ldexp(1.0, -11);
-            case DType::bfloat16:
-                return std::ldexp(1.0, -8);
-            case DType::float32:
-                return std::ldexp(1.0, -24);
-            case DType::float64:
-                return std::ldexp(1.0, -53);
-        }
-        return 0.0;
-    };
+    const double unit_roundoff = std::ldexp(1.0, -significant_bits(on_the_wire));
     const double roundings = static_cast<double>(ranks) + static_cast<double>(accumulation) + 3;
-    return 1.01 * roundings * unit_roundoff(on_the_wire);
+    return 1.01 * roundings * unit_roundoff;
 }
 
 }  // namespace bucketwise

@@ -15,8 +15,8 @@
 // about 100 ranks in float16 and 10 in bfloat16; elements in other places always.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "sim/base/dtype.h"
@@ -42,17 +42,32 @@ float scale_within_float16(int ranks, std::int64_t accumulation);
 std::vector<float> row_values(std::int64_t rows);
 std::vector<float> column_values(std::int64_t columns);
 
-struct GradientCheck {
-    double largest_difference = 0;    // from the exact mean
+// What comparing elements with exact values, one after another, finds.
+struct ElementCheck {
+    double largest_difference = 0;
     std::int64_t wrong_element = -1;  // the first further off than rounding explains; -1: none
     double expected = 0;              // there
     double got = 0;
+
+    // `tolerance` is relative to `exact`. Written so that a NaN counts as wrong.
+    template <typename Exact>
+    void compare(std::int64_t element, Exact exact, double value, double tolerance) {
+        const auto difference = static_cast<double>(std::abs(value - exact));
+        if (!(difference <= largest_difference)) {
+            largest_difference = difference;
+        }
+        if (!(difference <= tolerance * static_cast<double>(exact)) && wrong_element < 0) {
+            wrong_element = element;
+            expected = static_cast<double>(exact);
+            got = value;
+        }
+    }
 };
 
 // Compares all `numel` elements with factor * row_value * column_value * mean. `tolerance` is
 // relative to the exact value.
-GradientCheck check_gradient(const void* data, DType dtype, std::int64_t numel,
-                             std::int64_t columns, double factor_and_mean, double tolerance);
+ElementCheck check_gradient(const void* data, DType dtype, std::int64_t numel, std::int64_t columns,
+                            double factor_and_mean, double tolerance);
 
 // What rounding can do to a mean over `ranks`: each term is rounded once when it is divided, cast
 // and stored, and every addition rounds once more, each by at most half a unit in the last place

@@ -9,32 +9,10 @@
 
 #include "hw/compute/elements.h"
 #include "hw/compute/gradient_pattern.h"
+#include "sim/base/mixed_bits.h"
 
 namespace bucketwise {
 namespace {
-
-// Significant bits, so that a term is exact in its dtype.
-int significant_bits(DType dtype) {
-    switch (dtype) {
-        case DType::bfloat16:
-            return 8;
-        case DType::float16:
-            return 11;
-        case DType::float32:
-            return 24;
-        case DType::float64:
-            return 53;
-    }
-    return 0;
-}
-
-// SplitMix64's output function on a counter.
-std::uint64_t mixed(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15ULL;
-    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
-    return x ^ (x >> 31U);
-}
 
 constexpr std::int64_t block_elements = 4096;
 
@@ -49,9 +27,9 @@ long double exact_sum(std::int64_t element, DType dtype, int ranks) {
 }  // namespace
 
 double known_term(int rank, std::int64_t element, DType dtype) {
-    const std::uint64_t hash =
-        mixed(mixed(static_cast<std::uint64_t>(rank)) ^ static_cast<std::uint64_t>(element));
-    const int bits = significant_bits(dtype) - 1;
+    const std::uint64_t hash = mixed_bits(mixed_bits(static_cast<std::uint64_t>(rank)) ^
+                                          static_cast<std::uint64_t>(element));
+    const int bits = significant_bits(dtype) - 1;  // so that a term is exact in its dtype
     return 1.0 +
            std::ldexp(static_cast<double>(hash >> (64U - static_cast<unsigned>(bits))), -bits);
 }
@@ -70,7 +48,7 @@ void write_known_message(void* data, std::int64_t elements, DType dtype, int ran
 
 MessageCheck check_known_sum(const void* data, std::int64_t elements, DType dtype, int ranks) {
     const double tolerance = rounding_tolerance(ranks, 0, dtype);
-    MessageCheck check;
+    ElementCheck found;
     std::array<double, block_elements> block{};
     for (std::int64_t begin = 0; begin < elements; begin += block_elements) {
         const std::int64_t count = std::min(block_elements, elements - begin);
@@ -78,21 +56,16 @@ MessageCheck check_known_sum(const void* data, std::int64_t elements, DType dtyp
                     static_cast<const std::byte*>(data) + begin * element_size(dtype).count, dtype,
                     count, 1.0);
         for (std::int64_t i = 0; i < count; ++i) {
-            const long double exact = exact_sum(begin + i, dtype, ranks);
-            const double got = block[static_cast<std::size_t>(i)];
-            const auto difference = static_cast<double>(std::abs(got - exact));
-            // Written so that a NaN counts as wrong.
-            if (!(difference <= check.largest_difference)) {
-                check.largest_difference = difference;
-            }
-            if (!(difference <= tolerance * static_cast<double>(exact)) && check.wrong.empty()) {
-                check.wrong = fmt::format(
-                    "sum of {} over {} ranks, element {} of {}: expected {}, got {}",
-                    name_of(dtype), ranks, begin + i, elements, static_cast<double>(exact), got);
-            }
+            found.compare(begin + i, exact_sum(begin + i, dtype, ranks),
+                          block[static_cast<std::size_t>(i)], tolerance);
         }
     }
-    check.largest_difference /= ranks;
+    MessageCheck check{.largest_difference = found.largest_difference / ranks};
+    if (found.wrong_element >= 0) {
+        check.wrong = fmt::format("sum of {} over {} ranks, element {} of {}: expected {}, got {}",
+                                  name_of(dtype), ranks, found.wrong_element, elements,
+                                  found.expected, found.got);
+    }
     return check;
 }
 

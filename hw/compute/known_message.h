@@ -16,7 +16,7 @@ void write_known_message(void* data, std::int64_t elements, DType dtype, int ran
 
 struct MessageCheck {
     double largest_difference = 0;  // of an element's mean over the ranks from the exact one
-    std::string wrong;              // the first element further off than rounding explains
+    std::string wrong = {};         // the first element further off than rounding explains
 };
 
 // Compares every element of the sum with the exact one, summed in long double.

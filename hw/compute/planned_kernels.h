@@ -8,18 +8,15 @@
 #include <vector>
 
 #include "hw/compute/kernel_plan.h"
+#include "sim/base/interface.h"
 #include "sim/base/units.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
 
-class PlannedKernels {
+class PlannedKernels : public Interface {
   public:
-    virtual ~PlannedKernels() = default;
-    PlannedKernels(const PlannedKernels&) = delete;
-    PlannedKernels& operator=(const PlannedKernels&) = delete;
-
     // Measures how long the filler's unit and writing a gradient take, so that fillers and the
     // passes of gradients with given times last as long as they should. Takes some 100 ms at most.
     virtual void calibrate() = 0;

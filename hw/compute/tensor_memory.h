@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 namespace bucketwise {
 
@@ -21,24 +20,16 @@ struct MemoryCount {
     void restart_peak() { peak = current; }
 };
 
-// A block that counts while it lives. What it counts towards must outlive it.
+// A block that counts while it, or a copy that shares it, lives. What it counts towards must
+// outlive it.
 class TensorMemory {
   public:
     TensorMemory() = default;
-    TensorMemory(std::shared_ptr<std::byte> data, std::int64_t size_bytes, MemoryCount& count)
-        : data_(std::move(data)), size_bytes_(size_bytes), count_(&count) {
+    TensorMemory(const std::shared_ptr<std::byte>& data, std::int64_t size_bytes,
+                 MemoryCount& count)
+        : data_(data.get(), [data, size_bytes, &count](std::byte*) { count.add(-size_bytes); }),
+          size_bytes_(size_bytes) {
         count.add(size_bytes);
-    }
-    ~TensorMemory() {
-        if (count_ != nullptr) {
-            count_->add(-size_bytes_);
-        }
-    }
-    TensorMemory(TensorMemory&& other) noexcept { swap(other); }
-    TensorMemory& operator=(TensorMemory&& other) noexcept {
-        TensorMemory gone(std::move(*this));
-        swap(other);
-        return *this;
     }
 
     [[nodiscard]] std::byte* at(std::int64_t offset_bytes) const {
@@ -54,15 +45,8 @@ class TensorMemory {
     [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
 
   private:
-    void swap(TensorMemory& other) {
-        std::swap(data_, other.data_);
-        std::swap(size_bytes_, other.size_bytes_);
-        std::swap(count_, other.count_);
-    }
-
     std::shared_ptr<std::byte> data_;
     std::int64_t size_bytes_ = 0;
-    MemoryCount* count_ = nullptr;
 };
 
 }  // namespace bucketwise

@@ -30,8 +30,7 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
       buffers_(this->workload().gradients, sync),
       kernels_(kernel_plan(), this->workload().gradients, buffers_, scenario.step.optimizer),
       communicator_(communicator),
-      messages_(communicator, thread_),
-      thread_(communicator.rank()) {
+      messages_(communicator) {
     for (const BufferGroup& group : workload.buffer_groups) {
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
@@ -165,7 +164,7 @@ StepCheck CpuRank::check() {
     for (std::size_t i = 0; i < relative.size(); ++i) {
         const Gradient& gradient = workload().gradients[i];
         const auto index = static_cast<std::int32_t>(i);
-        const GradientCheck found =
+        const ElementCheck found =
             check_gradient(buffers_.gradient(index), gradient.dtype, gradient.numel,
                            kernel_plan().columns[i], gradient_factor(index) * mean, relative[i]);
         if (!(found.largest_difference <= check.largest_difference)) {

@@ -7,7 +7,6 @@
 
 #include "hw/compute/gradient_buffers.h"
 #include "hw/cpu/cpu_kernels.h"
-#include "hw/rank/communication_thread.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/isolated_all_reduce.h"
 #include "hw/rank/replay_rank.h"
@@ -27,7 +26,7 @@ class CpuRank : public ReplayRank {
                   std::int64_t step, Communicate communicate) override;
     StepCheck check() override;
     AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
-        return messages_.run(message, iterations);
+        return messages_.all_reduce(message, iterations);
     }
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override {
@@ -36,7 +35,7 @@ class CpuRank : public ReplayRank {
     ContentionTrace contend(const Message& message, std::int64_t iterations,
                             const std::vector<Duration>& alone) override;
     [[nodiscard]] std::int64_t peak_memory_bytes() const override {
-        return bucketwise::peak_memory_bytes();
+        return messages_.peak_memory_bytes();
     }
 
   private:
@@ -68,9 +67,9 @@ class CpuRank : public ReplayRank {
     std::vector<Arena> module_buffers_;                 // and where it is copied to
     Arena unused_map_;                                  // one float32 per parameter, all ones
     Arena statistics_;                                  // what ranks exchange of BatchNorm's
-    IsolatedAllReduce messages_;                        // uses thread_
     std::vector<CommunicationThread::Ticket> tickets_;  // of the step in progress, by collective
-    CommunicationThread thread_;                        // last, so that it ends first
+    IsolatedAllReduce messages_;                        // last, so that its thread ends first
+    CommunicationThread& thread_ = messages_.thread();
 };
 
 }  // namespace bucketwise

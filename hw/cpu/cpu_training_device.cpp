@@ -8,7 +8,6 @@
 #include "hw/compute/arena.h"
 #include "hw/compute/elements.h"
 #include "hw/cpu/blas.h"
-#include "hw/rank/communication_thread.h"
 #include "hw/rank/isolated_all_reduce.h"
 
 namespace bucketwise {
@@ -27,9 +26,7 @@ Duration since(Clock::time_point begin) {
 class CpuTrainingDevice : public TrainingDevice {
   public:
     explicit CpuTrainingDevice(Communicator& communicator)
-        : communicator_(communicator),
-          messages_(communicator, thread_),
-          thread_(communicator.rank()) {
+        : communicator_(communicator), messages_(communicator) {
         compute_on_one_blas_thread();
     }
 
@@ -174,8 +171,8 @@ class CpuTrainingDevice : public TrainingDevice {
   private:
     Communicator& communicator_;
     std::vector<Ticket> tickets_;
-    IsolatedAllReduce messages_;  // uses thread_
-    CommunicationThread thread_;  // last, so that it ends first
+    IsolatedAllReduce messages_;  // last, so that its thread ends first
+    CommunicationThread& thread_ = messages_.thread();
 };
 
 }  // namespace

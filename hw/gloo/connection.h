@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "hw/backend/meeting_point.h"
+#include "hw/backend/backend.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/control_group.h"
 

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "hw/compute/element_sum.h"
+#include "hw/compute/elements.h"
 #include "hw/gloo/all_reduces.h"
 
 namespace bucketwise {

@@ -26,7 +26,7 @@ class GlooRank : public RankConnection {
     }
 
     std::unique_ptr<MessageDevice> messages() override {
-        return std::make_unique<CpuMessages>(connection_.communicator(implementation_));
+        return std::make_unique<IsolatedAllReduce>(connection_.communicator(implementation_));
     }
 
     std::unique_ptr<TrainingDevice> training() override {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "hw/compute/element_sum.h"
+#include "hw/compute/elements.h"
 #include "hw/gloo/all_reduces.h"
 
 namespace bucketwise {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 
-#include "hw/compute/element_sum.h"
 #include "hw/compute/elements.h"
 #include "hw/compute/known_message.h"
 #include "hw/gloo/all_reduces.h"

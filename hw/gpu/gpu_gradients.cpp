@@ -34,8 +34,7 @@ void GradientChecks::arrange() {
 
 void GradientChecks::poison() {
     constexpr int not_a_number = 0xFF;  // in every byte: a NaN of every dtype
-    for (const DeviceMemory* memory :
-         {&buffers_.buckets_block(), &buffers_.own_block(), &buffers_.compressed_block()}) {
+    for (const DeviceMemory* memory : buffers_.blocks()) {
         stream_.fill(memory->at(0), not_a_number, memory->size_bytes());
     }
 }

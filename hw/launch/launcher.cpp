@@ -1,7 +1,6 @@
 #include "hw/launch/launcher.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstring>
@@ -171,13 +170,13 @@ class Launch {
                 end();
             }
         }
-        if (signals_.take_suspend()) {
+        if (signals_.take(SIGTSTP)) {
             send_to_all(SIGSTOP);
             signals_.suspend_here();
             send_to_all(SIGCONT);
             restart_clocks();
         }
-        if (signals_.take_continue()) {
+        if (signals_.take(SIGCONT)) {
             restart_clocks();
         }
     }

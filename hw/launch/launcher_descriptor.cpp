@@ -12,42 +12,30 @@
 namespace bucketwise {
 namespace {
 
-[[noreturn]] void fail(const char* what) {
-    throw std::runtime_error(
-        fmt::format("cannot open {}: {}", what, std::generic_category().message(errno)));
-}
-
-Descriptor above_standard_streams(Descriptor descriptor, const char* what) {
-    if (descriptor.get() > STDERR_FILENO) {
-        return descriptor;
+// What has just been opened, or was not; numbered above the standard streams.
+Descriptor opened(Descriptor descriptor, const char* what) {
+    if (descriptor.is_open() && descriptor.get() <= STDERR_FILENO) {
+        descriptor = Descriptor(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
     }
-    const int number = ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (number < 0) {
-        fail(what);
+    if (!descriptor.is_open()) {
+        throw std::runtime_error(
+            fmt::format("cannot open {}: {}", what, std::generic_category().message(errno)));
     }
-    return Descriptor(number);
+    return descriptor;
 }
 
 }  // namespace
 
 Pipe open_pipe() {
-    constexpr auto what = "a pipe";
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-        fail(what);
-    }
-    Pipe opened{Descriptor(ends[0]), Descriptor(ends[1])};
-    return {above_standard_streams(std::move(opened.read), what),
-            above_standard_streams(std::move(opened.write), what)};
+    std::array<int, 2> ends{-1, -1};
+    [[maybe_unused]] const int failed = ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK);
+    Pipe pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+    return {opened(std::move(pipe.read), "a pipe"), opened(std::move(pipe.write), "a pipe")};
 }
 
 Descriptor open_null() {
-    constexpr auto what = "/dev/null";
-    const int number = ::open(what, O_RDONLY | O_CLOEXEC);
-    if (number < 0) {
-        fail(what);
-    }
-    return above_standard_streams(Descriptor(number), what);
+    constexpr auto path = "/dev/null";
+    return opened(Descriptor(::open(path, O_RDONLY | O_CLOEXEC)), path);
 }
 
 }  // namespace bucketwise

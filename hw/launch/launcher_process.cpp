@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,8 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -64,22 +67,15 @@ Variables variables_of_rank(const LaunchRequest& request, int rank, const std::s
 
 // This process's environment with `variables`, of which the last of a name counts.
 std::vector<std::string> environment_with(const Variables& variables) {
-    std::vector<std::string> names;
-    std::vector<std::string> lines;
-    const auto add_unless_known = [&](const std::string& name, const std::string& line) {
-        if (std::find(names.begin(), names.end(), name) == names.end()) {
-            names.push_back(name);
-            lines.push_back(line);
-        }
-    };
-    for (auto it = variables.rbegin(); it != variables.rend(); ++it) {
-        add_unless_known(it->first, it->first + "=" + it->second);
+    std::map<std::string, std::string> lines;  // by name
+    for (const auto& [name, value] : variables) {
+        lines[name] = name + "=" + value;
     }
     for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
         const std::string_view text(*line);
-        add_unless_known(std::string(text.substr(0, text.find('='))), std::string(text));
+        lines.emplace(text.substr(0, text.find('=')), text);
     }
-    return lines;
+    return transformed(lines, &std::pair<const std::string, std::string>::second);
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
@@ -203,21 +199,13 @@ class Child {
     return pid;
 }
 
-std::string without_control_characters(std::string_view text) {
-    std::string clean(text);
-    for (char& c : clean) {
+std::string without_control_characters(std::string text) {
+    for (char& c : text) {
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
             c = ' ';  // it may be printed to a terminal
         }
     }
-    return clean;
-}
-
-std::optional<std::string_view> after(std::string_view line, std::string_view prefix) {
-    if (!line.starts_with(prefix)) {
-        return std::nullopt;
-    }
-    return line.substr(prefix.size());
+    return text;
 }
 
 }  // namespace
@@ -284,15 +272,7 @@ ProcessEnd RankProcess::reap() {
 }
 
 std::vector<RankReport> RankProcess::take_reports() {
-    read_available();
     std::vector<RankReport> reports;
-    for (const std::string& line : std::exchange(lines_, {})) {
-        reports.push_back(parse(line));
-    }
-    return reports;
-}
-
-void RankProcess::read_available() {
     std::array<char, PIPE_BUF> block{};
     // Bounded, so that a rank that writes without end does not keep the others waiting.
     for (int blocks = 0; blocks < 16 && report_.is_open(); ++blocks) {
@@ -301,34 +281,37 @@ void RankProcess::read_available() {
             report_.reset();
         }
         if (count <= 0) {
-            return;
+            break;
         }
         for (const char c : std::string_view(block.data(), static_cast<std::size_t>(count))) {
             if (c == '\n') {
-                lines_.push_back(std::exchange(unfinished_line_, {}));
+                reports.push_back(parse(std::exchange(unfinished_line_, {})));
             } else if (unfinished_line_.size() < PIPE_BUF) {
                 unfinished_line_.push_back(c);
             }
         }
     }
+    return reports;
 }
 
 RankReport RankProcess::parse(const std::string& line) const {
-    if (const auto text = after(line, "progress ")) {
-        return {RankReport::Kind::progress, without_control_characters(*text)};
+    using Kind = RankReport::Kind;
+    constexpr std::array<std::pair<std::string_view, Kind>, 3> kinds{
+        {{"progress ", Kind::progress},
+         {"failure own ", Kind::own_failure},
+         {"failure peer ", Kind::peer_failure}}};
+    for (const auto& [prefix, kind] : kinds) {
+        if (line.starts_with(prefix)) {
+            return {kind, without_control_characters(line.substr(prefix.size()))};
+        }
     }
-    if (const auto text = after(line, "failure own ")) {
-        return {RankReport::Kind::own_failure, without_control_characters(*text)};
-    }
-    if (const auto text = after(line, "failure peer ")) {
-        return {RankReport::Kind::peer_failure, without_control_characters(*text)};
-    }
-    if (const auto text = after(line, not_started_mark); text && text->size() > 2) {
+    const std::size_t step = not_started_mark.size();
+    if (line.starts_with(not_started_mark) && line.size() > step + 2) {
         int error = 0;
-        std::from_chars(text->data() + 2, text->data() + text->size(), error);
+        std::from_chars(line.data() + step + 2, line.data() + line.size(), error);
         throw std::runtime_error(fmt::format(
             "cannot start rank {}: {}: {}", rank_,
-            text->front() == executing ? program_ : "cannot prepare its process", message(error)));
+            line[step] == executing ? program_ : "cannot prepare its process", message(error)));
     }
     return {};
 }

@@ -56,7 +56,6 @@ class RankProcess {
 
   private:
     [[nodiscard]] std::optional<::siginfo_t> look(int options) const;
-    void read_available();
     [[nodiscard]] RankReport parse(const std::string& line) const;
     ProcessEnd reap();
 
@@ -65,7 +64,6 @@ class RankProcess {
     ::pid_t pid_ = -1;  // -1 once it has been waited for: the number may then be another's
     Descriptor report_;
     std::string unfinished_line_;
-    std::vector<std::string> lines_;
 };
 
 }  // namespace bucketwise

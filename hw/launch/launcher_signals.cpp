@@ -81,19 +81,15 @@ void LauncherSignals::clear_wake() {
 
 std::optional<int> LauncherSignals::take_interrupt() {
     for (const int signal : interrupts) {
-        if (arrived_flag(signal).exchange(false)) {
+        if (take(signal)) {
             return signal;
         }
     }
     return std::nullopt;
 }
 
-bool LauncherSignals::take_suspend() {
-    return arrived_flag(SIGTSTP).exchange(false);
-}
-
-bool LauncherSignals::take_continue() {
-    return arrived_flag(SIGCONT).exchange(false);
+bool LauncherSignals::take(int signal) {
+    return arrived_flag(signal).exchange(false);
 }
 
 void LauncherSignals::suspend_here() {

@@ -25,8 +25,7 @@ class LauncherSignals {
     void clear_wake();
 
     std::optional<int> take_interrupt();  // SIGINT, SIGTERM or SIGHUP
-    bool take_suspend();                  // SIGTSTP
-    bool take_continue();                 // SIGCONT
+    bool take(int signal);
 
     // Stops this process as SIGTSTP would have; returns once it goes on.
     void suspend_here();

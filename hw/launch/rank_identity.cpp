@@ -1,7 +1,6 @@
 #include "hw/launch/rank_identity.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -34,13 +33,9 @@ std::optional<Number> number_in(std::string_view text) {
     return whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-class Environment {
-  public:
-    explicit Environment(const VariableLookup& lookup) : lookup_(lookup) {}
+struct Environment {
+    const VariableLookup& text;
 
-    [[nodiscard]] std::optional<std::string> text(const std::string& name) const {
-        return lookup_(name);
-    }
     [[nodiscard]] bool has(const std::string& name) const { return text(name).has_value(); }
 
     [[nodiscard]] int number(const std::string& name) const {
@@ -67,9 +62,6 @@ class Environment {
         }
         return job.empty() ? otherwise : job;
     }
-
-  private:
-    const VariableLookup& lookup_;
 };
 
 // What one launcher calls the four numbers.
@@ -80,10 +72,32 @@ struct Names {
     std::string local_ranks;
 };
 
-const Names torchrun_names{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-const Names open_mpi_names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                           "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
-const Names mpich_names{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+struct Launcher {
+    std::string name;
+    Names names;
+    std::string marked_by;         // a variable that it sets too; empty: none tells it apart
+    std::vector<std::string> job;  // variables whose values tell one run from the next
+};
+
+// In the order in which they are asked for. The run's id of torchrun is "none" unless the user
+// names one; a restart is another run. Hydra, MPICH's, sets nothing that tells one run from the
+// next and is the same on all ranks.
+const std::vector<Launcher>& launchers() {
+    static const Names torchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+    static const Names open_mpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+    static const Names mpich{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+    static const std::vector<Launcher> all{
+        {"bucketwise", torchrun, "BUCKETWISE_LAUNCHER", {"BUCKETWISE_LAUNCHER"}},
+        {"torchrun",
+         torchrun,
+         "",
+         {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}},
+        {"mpirun", open_mpi, "PMIX_NAMESPACE", {"PMIX_NAMESPACE"}},
+        {"mpirun", open_mpi, "", {"OMPI_MCA_ess_base_jobid"}},
+        {"mpirun", mpich, "", {}}};
+    return all;
+}
 
 void check_below(int value, const std::string& name, int limit, const std::string& limit_name) {
     if (value >= limit) {
@@ -111,122 +125,50 @@ std::string first_missing(const Environment& environment, const Names& names) {
 }
 
 // A launcher that names all four numbers, each in a variable of its own.
-std::optional<RankIdentity> read(const Environment& environment, const Names& names) {
-    if (!first_missing(environment, names).empty()) {
+std::optional<RankIdentity> read(const Environment& environment, const Launcher& launcher) {
+    const Names& names = launcher.names;
+    if (!first_missing(environment, names).empty() ||
+        !(launcher.marked_by.empty() || environment.has(launcher.marked_by))) {
         return std::nullopt;
     }
-    RankIdentity identity;
-    identity.rank = environment.number(names.rank);
-    identity.ranks = environment.number(names.ranks);
-    identity.local_rank = environment.number(names.local_rank);
-    identity.local_ranks = environment.number(names.local_ranks);
-    return checked(identity, names);
+    return checked({.rank = environment.number(names.rank),
+                    .ranks = environment.number(names.ranks),
+                    .local_rank = environment.number(names.local_rank),
+                    .local_ranks = environment.number(names.local_ranks),
+                    .launcher = launcher.name,
+                    .job = environment.job(launcher.job, launcher.name)},
+                   names);
 }
 
-std::optional<RankIdentity> read_torchrun(const Environment& environment) {
-    std::optional<RankIdentity> identity = read(environment, torchrun_names);
-    if (identity && environment.has("BUCKETWISE_LAUNCHER")) {
-        identity->launcher = "bucketwise";
-        identity->job = environment.job({"BUCKETWISE_LAUNCHER"}, identity->launcher);
-    } else if (identity) {
-        // The run's id is "none" unless the user names one; a restart is another run.
-        identity->launcher = "torchrun";
-        identity->job = environment.job(
-            {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}, "torchrun");
-    }
-    return identity;
-}
+struct TasksOnNodes {
+    int tasks;  // on each of them
+    int nodes;
+};
 
-std::optional<RankIdentity> read_open_mpi(const Environment& environment) {
-    std::optional<RankIdentity> identity = read(environment, open_mpi_names);
-    if (identity) {
-        const bool has_namespace = environment.has("PMIX_NAMESPACE");
-        identity->launcher = "mpirun";
-        identity->job = environment.job(
-            {has_namespace ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid"}, "mpirun");
-    }
-    return identity;
-}
-
-// Hydra sets nothing that tells one run from the next and is the same on all ranks.
-std::optional<RankIdentity> read_mpich(const Environment& environment) {
-    std::optional<RankIdentity> identity = read(environment, mpich_names);
-    if (identity) {
-        identity->launcher = "mpirun";
-        identity->job = "mpirun";
-    }
-    return identity;
-}
-
-// "2(x3),1" is 2, 2, 2, 1: tasks on each node of a step.
-class TasksPerNode {
-  public:
-    TasksPerNode(const Environment& environment, std::string name)
-        : name_(std::move(name)), text_(environment.text(name_).value_or("")) {
-        std::string_view rest = text_;
-        while (true) {
-            const std::size_t comma = rest.find(',');
-            add(rest.substr(0, comma));
-            if (comma == std::string_view::npos) {
-                break;
-            }
-            rest.remove_prefix(comma + 1);
-        }
-    }
-
-    [[nodiscard]] std::int64_t total() const {
-        std::int64_t sum = 0;
-        for (const Run& run : runs_) {
-            sum += std::int64_t{run.tasks} * run.nodes;
-        }
-        return sum;
-    }
-
-    [[nodiscard]] std::optional<int> on_node(int node) const {
-        std::int64_t first = 0;
-        for (const Run& run : runs_) {
-            first += run.nodes;
-            if (node < first) {
-                return run.tasks;
-            }
-        }
-        return std::nullopt;
-    }
-
-    void check_total(int ranks, const std::string& ranks_name) const {
-        if (total() != ranks) {
-            fail(name_, fmt::format("as many tasks as {}, {}", ranks_name, ranks),
-                 in_quotes(text_));
-        }
-    }
-
-  private:
-    struct Run {
-        int tasks;
-        int nodes;
-    };
-
-    void add(std::string_view part) {
-        const std::size_t open = part.find("(x");
+// Tasks on each node of a step: "2(x3),1" is 2, 2, 2, 1. `name`: the variable that says so.
+std::vector<TasksOnNodes> tasks_per_node(const std::string& text, const std::string& name) {
+    // No cluster has more; so the sum of what an environment can hold cannot overflow.
+    constexpr int most = 1'000'000;
+    std::vector<TasksOnNodes> runs;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t comma = std::min(text.find(',', begin), text.size());
+        std::string_view tasks = std::string_view(text).substr(begin, comma - begin);
         std::string_view nodes = "1";
-        if (open != std::string_view::npos && part.ends_with(')')) {
-            nodes = part.substr(open + 2, part.size() - open - 3);
-            part = part.substr(0, open);
+        const std::size_t open = tasks.find("(x");
+        if (open != std::string_view::npos && tasks.ends_with(')')) {
+            nodes = tasks.substr(open + 2, tasks.size() - open - 3);
+            tasks = tasks.substr(0, open);
         }
-        // No cluster has more; so the sum of what an environment can hold cannot overflow.
-        constexpr int most = 1'000'000;
-        const std::optional<int> task_count = number_in<int>(part);
+        const std::optional<int> task_count = number_in<int>(tasks);
         const std::optional<int> node_count = number_in<int>(nodes);
         if (!task_count || !node_count || *task_count > most || *node_count > most) {
-            fail(name_, "tasks per node such as '2(x3),1'", in_quotes(text_));
+            fail(name, "tasks per node such as '2(x3),1'", in_quotes(text));
         }
-        runs_.push_back({*task_count, *node_count});
+        runs.push_back({*task_count, *node_count});
+        begin = comma + 1;
     }
-
-    std::string name_;
-    std::string text_;
-    std::vector<Run> runs_;
-};
+    return runs;
+}
 
 // Slurm gives the script of sbatch and the shell of salloc a SLURM_PROCID too. A rank is only what
 // srun started in a step of several tasks. The steps that Slurm makes for itself (batch script,
@@ -254,14 +196,26 @@ std::optional<RankIdentity> read_slurm(const Environment& environment) {
     }
     identity.rank = environment.number("SLURM_PROCID");
     identity.local_rank = environment.number("SLURM_LOCALID");
-    const TasksPerNode per_node(environment, per_node_name);
-    per_node.check_total(identity.ranks, ranks_name);
+    const std::string per_node = environment.text(per_node_name).value_or("");
+    const std::vector<TasksOnNodes> runs = tasks_per_node(per_node, per_node_name);
+    std::int64_t total = 0;
+    for (const TasksOnNodes& run : runs) {
+        total += std::int64_t{run.tasks} * run.nodes;
+    }
+    if (total != identity.ranks) {
+        fail(per_node_name, fmt::format("as many tasks as {}, {}", ranks_name, identity.ranks),
+             in_quotes(per_node));
+    }
     const int node = environment.number("SLURM_NODEID");
-    const std::optional<int> local_ranks = per_node.on_node(node);
-    if (!local_ranks) {
+    std::int64_t nodes = 0;
+    const auto of_node = std::find_if(runs.begin(), runs.end(), [&](const TasksOnNodes& run) {
+        nodes += run.nodes;
+        return node < nodes;
+    });
+    if (of_node == runs.end()) {
         fail("SLURM_NODEID", "a node of " + per_node_name, std::to_string(node));
     }
-    identity.local_ranks = *local_ranks;
+    identity.local_ranks = of_node->tasks;
     identity.launcher = "srun";
     identity.job = environment.job({"SLURM_JOB_ID", "SLURM_STEP_ID"}, "srun");
     return checked(identity, {"SLURM_PROCID", ranks_name, "SLURM_LOCALID", per_node_name});
@@ -271,12 +225,13 @@ std::optional<RankIdentity> read_slurm(const Environment& environment) {
 // jobs of one rank as there are processes. Where there is but one, it may go on: srun with PMI sets
 // PMI_RANK and PMI_SIZE alone.
 void check_nothing_began(const Environment& environment) {
-    for (const Names* names : {&torchrun_names, &open_mpi_names, &mpich_names}) {
-        const bool is_one = environment.text(names->ranks) == "1";
-        if (!is_one && (environment.has(names->rank) || environment.has(names->ranks))) {
-            const bool has_rank = environment.has(names->rank);
-            fail(first_missing(environment, *names),
-                 fmt::format("a number, as {} is set", has_rank ? names->rank : names->ranks),
+    for (const Launcher& launcher : launchers()) {
+        const Names& names = launcher.names;
+        const bool is_one = environment.text(names.ranks) == "1";
+        if (!is_one && (environment.has(names.rank) || environment.has(names.ranks))) {
+            const bool has_rank = environment.has(names.rank);
+            fail(first_missing(environment, names),
+                 fmt::format("a number, as {} is set", has_rank ? names.rank : names.ranks),
                  "nothing");
         }
     }
@@ -285,11 +240,14 @@ void check_nothing_began(const Environment& environment) {
 }  // namespace
 
 std::optional<RankIdentity> rank_from_environment(const VariableLookup& lookup) {
-    const Environment environment(lookup);
-    for (const auto reader : {read_torchrun, read_open_mpi, read_mpich, read_slurm}) {
-        if (std::optional<RankIdentity> identity = reader(environment)) {
+    const Environment environment{lookup};
+    for (const Launcher& launcher : launchers()) {
+        if (std::optional<RankIdentity> identity = read(environment, launcher)) {
             return identity;
         }
+    }
+    if (std::optional<RankIdentity> identity = read_slurm(environment)) {
+        return identity;
     }
     check_nothing_began(environment);
     return std::nullopt;

@@ -15,14 +15,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <future>
+#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include "hw/launch/launcher_descriptor.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 
@@ -48,18 +47,6 @@ std::string lower_case(std::string_view text) {
         return static_cast<char>(std::tolower(character));
     });
     return lower;
-}
-
-// `count` in `unit`, with as many decimals as it takes.
-std::string text_in(std::int64_t count, const RateUnit& unit) {
-    std::string text = std::to_string(count / unit.bits_per_second);
-    std::int64_t rest = count % unit.bits_per_second;
-    for (std::int64_t digit = unit.bits_per_second / 10; rest > 0; digit /= 10) {
-        text += text.find('.') == std::string::npos ? "." : "";
-        text += std::to_string(rest / digit);
-        rest %= digit;
-    }
-    return text.append(unit.name);
 }
 
 // -- the shape of a link --
@@ -119,15 +106,12 @@ constexpr const char* needs_privileges = "needs CAP_NET_ADMIN and CAP_SYS_ADMIN 
 std::string find_program(const std::string& name) {
     const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nothing sets it
     // Where they are on most systems, and where the PATH of a plain user does not look.
-    const std::string folders = std::string(path == nullptr ? "" : path) + ":/usr/sbin:/sbin";
-    std::size_t begin = 0;
-    while (begin <= folders.size()) {
-        const std::size_t colon = std::min(folders.find(':', begin), folders.size());
-        std::string program = folders.substr(begin, colon - begin) + "/" + name;
-        if (colon > begin && ::access(program.c_str(), X_OK) == 0) {
+    std::istringstream folders(std::string(path == nullptr ? "" : path) + ":/usr/sbin:/sbin");
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        std::string program = folder + "/" + name;
+        if (!folder.empty() && ::access(program.c_str(), X_OK) == 0) {
             return program;
         }
-        begin = colon + 1;
     }
     fail("needs the program " + name + " (package iproute2)");
 }
@@ -158,13 +142,9 @@ int exit_status(::pid_t child) {
     return status;
 }
 
-struct ProgramResult {
-    bool succeeded = false;
-    std::string error;  // the first line of its standard error
-};
-
-// Runs `program -batch -` in the network namespace of the calling thread.
-ProgramResult run_batch(const std::string& program, const std::string& commands) {
+// Runs `program -batch -` in the network namespace of the calling thread. Where it fails, the first
+// line of its standard error.
+std::optional<std::string> error_of_batch(const std::string& program, const std::string& commands) {
     const Descriptor input = memory_file(commands);
     const Descriptor errors = memory_file("");
     std::array<std::string, 3> words{program, "-batch", "-"};
@@ -179,10 +159,9 @@ ProgramResult run_batch(const std::string& program, const std::string& commands)
         ::posix_spawn(&child, program.c_str(), &actions, nullptr, arguments.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {
-        return {false, reason(error)};
+        return reason(error);
     }
-    const bool succeeded = exit_status(child) == 0;
-    return {succeeded, first_line(errors)};
+    return exit_status(child) == 0 ? std::nullopt : std::optional(first_line(errors));
 }
 
 // What iproute2 and the kernel say, and what that means to someone who typed --link-rate.
@@ -196,16 +175,16 @@ constexpr std::array<Explanation, 3> explanations{
      {"Unknown device type", "needs the kernel's veth pairs and bridges (veth, bridge)"}}};
 
 void require_batch(const std::string& program, const std::string& commands) {
-    const ProgramResult result = run_batch(program, commands);
-    if (result.succeeded) {
+    const std::optional<std::string> error = error_of_batch(program, commands);
+    if (!error) {
         return;
     }
     for (const Explanation& explanation : explanations) {
-        if (result.error.find(explanation.said) != std::string::npos) {
-            fail(fmt::format("{}: {}: {}", explanation.means, program, result.error));
+        if (error->find(explanation.said) != std::string::npos) {
+            fail(fmt::format("{}: {}: {}", explanation.means, program, *error));
         }
     }
-    fail(fmt::format("cannot build the network: {}: {}", program, result.error));
+    fail(fmt::format("cannot build the network: {}: {}", program, *error));
 }
 
 // -- namespaces --
@@ -242,16 +221,7 @@ bool enter_namespace(const Descriptor& holder) noexcept {
     return ::setns(holder.get(), CLONE_NEWNET) == 0;
 }
 
-}  // namespace
-
 // -- the network --
-
-struct ShapedNetwork::State {
-    std::vector<Descriptor> namespaces;  // of the ranks
-    std::vector<Descriptor> switches;    // one, once it is built
-};
-
-namespace {
 
 std::string address_of(int rank) {
     return fmt::format("10.77.0.{}", rank + 1);
@@ -300,16 +270,17 @@ std::string rank_commands(int rank, int ranks, const LinkShape& shape) {
     return commands;
 }
 
-// For a thread of its own, which ends in one of the namespaces.
-void build(std::vector<Descriptor>& namespaces, std::vector<Descriptor>& switches, int ranks,
-           BitsPerSecond rate) {
+// Namespaces of the ranks and, last, of the switch. For a thread of its own, which ends in one of
+// them.
+std::vector<Descriptor> build(int ranks, BitsPerSecond rate) {
     const std::string ip = find_program("ip");
     const std::string tc = find_program("tc");
     const LinkShape shape = shape_of(rate, ranks);
+    std::vector<Descriptor> namespaces;
     for (int rank = 0; rank < ranks; ++rank) {
         namespaces.push_back(new_namespace());
     }
-    switches.push_back(new_namespace());
+    Descriptor of_switch = new_namespace();
     require_batch(ip, switch_commands(namespaces));
     std::string ports;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -323,6 +294,8 @@ void build(std::vector<Descriptor>& namespaces, std::vector<Descriptor>& switche
         require_batch(ip, rank_commands(rank, ranks, shape));
         require_batch(tc, shaping("eth0", rate, shape));
     }
+    namespaces.push_back(std::move(of_switch));
+    return namespaces;
 }
 
 }  // namespace
@@ -347,7 +320,9 @@ BitsPerSecond parse_rate(std::string_view text, const std::string& option) {
 std::string text_of(BitsPerSecond rate) {
     std::string shortest;
     for (const RateUnit& unit : rate_units) {
-        const std::string text = text_in(rate.count, unit);
+        const std::string text = fmt::format(
+            "{}{}", static_cast<double>(rate.count) / static_cast<double>(unit.bits_per_second),
+            unit.name);
         if (shortest.empty() || text.size() < shortest.size()) {
             shortest = text;
         }
@@ -355,29 +330,21 @@ std::string text_of(BitsPerSecond rate) {
     return shortest;
 }
 
-ShapedNetwork::ShapedNetwork(int ranks, BitsPerSecond rate) : state_(std::make_unique<State>()) {
+ShapedNetwork::ShapedNetwork(int ranks, BitsPerSecond rate) {
     invariant(ranks >= 1 && ranks <= most_ranks, "a shaped network has 1 to 250 ranks");
     // A namespace belongs to a thread: the calling one never leaves its own.
-    std::async(std::launch::async, [&] {
-        build(state_->namespaces, state_->switches, ranks, rate);
-    }).get();
+    namespaces_ = std::async(std::launch::async, [&] { return build(ranks, rate); }).get();
 }
 
-ShapedNetwork::~ShapedNetwork() = default;
-
 bool ShapedNetwork::enter(int rank) const noexcept {
-    if (rank < 0 || rank >= std::ssize(state_->namespaces)) {
+    if (rank < 0 || rank >= std::ssize(namespaces_) - 1) {
         errno = EINVAL;
         return false;
     }
-    return enter_namespace(state_->namespaces[static_cast<std::size_t>(rank)]);
+    return enter_namespace(namespaces_[static_cast<std::size_t>(rank)]);
 }
 
-std::string ShapedNetwork::interface() {
-    return "eth0";
-}
-
-std::string ShapedNetwork::address(int rank) const {
+std::string ShapedNetwork::address(int rank) {
     return address_of(rank);
 }
 

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "hw/launch/launcher_descriptor.h"
 
 namespace bucketwise {
 
@@ -26,20 +28,16 @@ class ShapedNetwork {
     // Throws std::runtime_error that says what is missing: Linux, root (CAP_SYS_ADMIN and
     // CAP_NET_ADMIN), the programs ip and tc, the kernel's tbf. ranks in 1..250.
     ShapedNetwork(int ranks, BitsPerSecond rate);
-    ~ShapedNetwork();
-    ShapedNetwork(const ShapedNetwork&) = delete;
-    ShapedNetwork& operator=(const ShapedNetwork&) = delete;
 
     // Moves the calling process (one thread) into the rank's namespace. For a child between fork
     // and exec: allocates nothing; returns false with errno set.
     [[nodiscard]] bool enter(int rank) const noexcept;
 
-    [[nodiscard]] std::string address(int rank) const;  // numeric, the rank's own
-    [[nodiscard]] static std::string interface();       // the same name in every namespace
+    [[nodiscard]] static std::string address(int rank);              // numeric, the rank's own
+    [[nodiscard]] static std::string interface() { return "eth0"; }  // in every namespace
 
   private:
-    struct State;
-    std::unique_ptr<State> state_;
+    std::vector<Descriptor> namespaces_;  // of the ranks and, last, of the switch
 };
 
 }  // namespace bucketwise

@@ -3,35 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "hw/rank/isolated_all_reduce.h"
 #include "hw/rank/replay_rules.h"
-#include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
-
-std::vector<double> begins_us(const StepTrace& trace) {
-    std::vector<double> begins;
-    for (const Interval& collective : trace.collectives) {
-        begins.push_back(to_us(collective.begin));
-    }
-    return begins;
-}
-
-double sum_us(const std::vector<Duration>& times) {
-    return to_us(std::accumulate(times.begin(), times.end(), Duration{0}));
-}
-
-Program communication_free_program(const StepInput& input) {
-    SyncRequest request;
-    request.strategy = Strategy::none;
-    return build_program(input, settings_for(request), {});
-}
 
 // From the first instruction of the last micro-step's backward.
 struct LastMicroStep {
@@ -233,10 +214,10 @@ ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
     ComputeRecord record;
     record.copying_step_us = copies_first ? run_free(copying) : 0;
     session_.control().barrier();
-    const Program program = communication_free_program(input_);
     SyncRequest none;
     none.strategy = Strategy::none;
     const SyncSettings sync = settings_for(none);
+    const Program program = build_program(input_, sync, {});
     const StepTrace trace = device_.run(program, sync, {}, next_step_++, Communicate::for_free);
     if (!copies_first) {
         record.copying_step_us = run_free(copying);
@@ -294,7 +275,8 @@ std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_re
                                              const std::vector<Duration>& operations) {
     const auto longest = std::max_element(operations.begin(), operations.end());
     const double longest_us = longest == operations.end() ? 0.0 : to_us(*longest);
-    const double mean_us = sum_us(all_reduces) / static_cast<double>(all_reduces.size());
+    const Duration sum = std::accumulate(all_reduces.begin(), all_reduces.end(), Duration{0});
+    const double mean_us = to_us(sum) / static_cast<double>(all_reduces.size());
     const double wanted = std::max(1e5, 4 * longest_us) / std::max(mean_us, 1.0);
     auto iterations = static_cast<std::int64_t>(std::clamp(std::ceil(wanted), 2.0, 10'000.0));
     session_.control().broadcast_from_first({&iterations, 1});
@@ -369,7 +351,8 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
                   replayed.sync.communicates ? check.largest_difference : 0);
     const std::vector<std::vector<double>> by_rank = session_.gather(values);
     const std::vector<double> greatest = session_.greatest(values);
-    const std::vector<double> last_begins = session_.greatest(begins_us(trace));
+    const std::vector<double> last_begins =
+        session_.greatest(microseconds(transformed(trace.collectives, &Interval::begin)));
     if (!session_.is_first()) {
         return {};
     }
@@ -381,8 +364,7 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
         record.cap = item.cap.value_or(replayed.sync.policy.limits.cap);
         record.is_default = !item.cap;
     }
-    std::transform(by_rank.begin(), by_rank.end(), std::back_inserter(record.by_rank),
-                   rank_step_of);
+    record.by_rank = transformed(by_rank, rank_step_of);
     record.samples_us = {greatest.front()};
     record.free_communication_us = {greatest[rank_step_values]};
     record.exposed_communication_us = greatest.front() - greatest[rank_step_values];

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "hw/measure/rank_session.h"

@@ -6,11 +6,6 @@
 
 namespace bucketwise {
 
-void RankSession::expect(std::int64_t total, std::int64_t done) {
-    total_ = total;
-    done_ = done;
-}
-
 void RankSession::show(const std::string& text) {
     shown_ = text;
     show_again();
@@ -64,14 +59,6 @@ void RankSession::keep(const std::vector<Measurement>& records) const {
     if (keep_ && is_first()) {
         keep_(records);
     }
-}
-
-std::vector<double> microseconds(const std::vector<Duration>& times) {
-    std::vector<double> us;
-    for (const Duration time : times) {
-        us.push_back(to_us(time));
-    }
-    return us;
 }
 
 }  // namespace bucketwise

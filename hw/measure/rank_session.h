@@ -14,6 +14,7 @@
 #include "hw/measure/measuring_order.h"
 #include "hw/rank/control_group.h"
 #include "hw/record/measurement.h"
+#include "sim/base/transformed.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -34,7 +35,10 @@ class RankSession {
     // --- how far it is ---
 
     // `total` items in all, of which `done` were done before this session.
-    void expect(std::int64_t total, std::int64_t done = 0);
+    void expect(std::int64_t total, std::int64_t done = 0) {
+        total_ = total;
+        done_ = done;
+    }
     void show(const std::string& text);
     void show_again() const;  // who says nothing for long is taken for hung
     void item_done() { ++done_; }
@@ -73,6 +77,8 @@ class RankSession {
     std::string shown_;
 };
 
-std::vector<double> microseconds(const std::vector<Duration>& times);
+inline std::vector<double> microseconds(const std::vector<Duration>& times) {
+    return transformed(times, to_us);
+}
 
 }  // namespace bucketwise

@@ -144,8 +144,7 @@ std::int64_t GpuRank::peak_memory_bytes() const {
     std::int64_t bytes = kernels_.memory_bytes() + checks_.memory_bytes() +
                          messages_.peak_memory_bytes() + ones_.size_bytes() +
                          unused_map_.size_bytes() + statistics_.size_bytes();
-    for (const DeviceMemory* memory :
-         {&buffers_.buckets_block(), &buffers_.own_block(), &buffers_.compressed_block()}) {
+    for (const DeviceMemory* memory : buffers_.blocks()) {
         bytes += memory->size_bytes();
     }
     for (const auto* groups : {&broadcast_, &module_buffers_}) {

@@ -12,8 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "hw/record/step_trace.h"
-
 namespace bucketwise {
 
 class CommunicationThread {

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <stdexcept>
-#include <string_view>
 
 #include "sim/base/dtype.h"
+#include "sim/base/interface.h"
 #include "sim/base/names.h"
 #include "sim/base/units.h"
 
@@ -31,13 +31,8 @@ inline constexpr auto names_of<AllReduceImplementation> = names("library", "ring
 // Not thread-safe: one thread at a time. Every rank calls the same collectives in the same order.
 // Each call blocks until this rank's part is done, and throws PeerFailure when another rank does
 // not answer within the deadline or is gone.
-class Communicator {
+class Communicator : public Interface {
   public:
-    virtual ~Communicator() = default;
-    Communicator() = default;
-    Communicator(const Communicator&) = delete;
-    Communicator& operator=(const Communicator&) = delete;
-
     [[nodiscard]] virtual int rank() const = 0;
     [[nodiscard]] virtual int ranks() const = 0;
 

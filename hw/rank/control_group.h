@@ -6,16 +6,13 @@
 #include <span>
 #include <vector>
 
+#include "sim/base/interface.h"
+
 namespace bucketwise {
 
 // Not thread-safe, and collective like Communicator. Throws PeerFailure likewise.
-class ControlGroup {
+class ControlGroup : public Interface {
   public:
-    virtual ~ControlGroup() = default;
-    ControlGroup() = default;
-    ControlGroup(const ControlGroup&) = delete;
-    ControlGroup& operator=(const ControlGroup&) = delete;
-
     [[nodiscard]] virtual int rank() const = 0;
     [[nodiscard]] virtual int ranks() const = 0;
 

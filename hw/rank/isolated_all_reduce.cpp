@@ -68,7 +68,7 @@ std::vector<Duration> IsolatedAllReduce::repeat(const Message& message, std::int
     return times;
 }
 
-AllReduceTrace IsolatedAllReduce::run(const Message& message, std::int64_t iterations) {
+AllReduceTrace IsolatedAllReduce::all_reduce(const Message& message, std::int64_t iterations) {
     const Bytes size = message.size;
     const DType dtype = message.dtype;
     const std::int64_t elements = size.count / element_size(dtype).count;

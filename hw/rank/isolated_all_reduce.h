@@ -10,24 +10,23 @@
 #include "hw/rank/communicator.h"
 #include "hw/rank/rank_device.h"
 #include "hw/record/environment.h"
-#include "sim/base/dtype.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
 
-class IsolatedAllReduce {
+class IsolatedAllReduce : public MessageDevice {
   public:
-    // Both are kept by reference.
-    IsolatedAllReduce(Communicator& communicator, CommunicationThread& thread)
-        : communicator_(communicator), thread_(thread) {}
+    // Kept by reference, and used by another thread.
+    explicit IsolatedAllReduce(Communicator& communicator)
+        : communicator_(communicator), thread_(communicator.rank()) {}
 
-    // One that warms up and whose sum is checked, then `iterations` that are timed. They sum
-    // zeros, so that nothing overflows.
-    AllReduceTrace run(const Message& message, std::int64_t iterations);
-
-    // Only the timed ones; `waiting` is called about once a second.
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
-                                 const std::function<void()>& waiting);
+                                 const std::function<void()>& waiting) override;
+    // Of the process.
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
+        return bucketwise::peak_memory_bytes();
+    }
 
     // For who has something to do meanwhile: waits until all ranks have come here, launches, and
     // leaves waiting to the caller.
@@ -39,36 +38,15 @@ class IsolatedAllReduce {
     // Returns once all ranks have called it. On the communication thread.
     void meet();
 
+    [[nodiscard]] CommunicationThread& thread() { return thread_; }
+
   private:
     void prepare(Bytes size);
     std::vector<CommunicationThread::Ticket> launch_all(const Message& message,
                                                         std::int64_t iterations);
 
     Communicator& communicator_;
-    CommunicationThread& thread_;
     Arena message_;
-};
-
-// Isolated all-reduces as a device of its own.
-class CpuMessages : public MessageDevice {
-  public:
-    // Kept by reference, and used by another thread.
-    explicit CpuMessages(Communicator& communicator)
-        : messages_(communicator, thread_), thread_(communicator.rank()) {}
-
-    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
-        return messages_.run(message, iterations);
-    }
-    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
-                                 const std::function<void()>& waiting) override {
-        return messages_.repeat(message, iterations, waiting);
-    }
-    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
-        return bucketwise::peak_memory_bytes();
-    }
-
-  private:
-    IsolatedAllReduce messages_;  // uses thread_
     CommunicationThread thread_;  // last, so that it ends first
 };
 

@@ -10,6 +10,7 @@
 
 #include "hw/record/step_trace.h"
 #include "sim/base/dtype.h"
+#include "sim/base/interface.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
@@ -39,13 +40,8 @@ struct AllReduceTrace {
 
 // All-reduces of one message back to back, as a step runs them. They sum zeros, so that nothing
 // overflows.
-class MessageDevice {
+class MessageDevice : public Interface {
   public:
-    virtual ~MessageDevice() = default;
-    MessageDevice() = default;
-    MessageDevice(const MessageDevice&) = delete;
-    MessageDevice& operator=(const MessageDevice&) = delete;
-
     // After one that warms up and whose sum is checked, element by element.
     virtual AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) = 0;
 

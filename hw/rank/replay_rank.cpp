@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -70,26 +69,6 @@ void ReplayRank::backward(std::int32_t operation) {
     if (operation + 1 == static_cast<std::int32_t>(workload_.backward.size())) {
         ++step_.micro_step;
     }
-}
-
-const Gradient& ReplayRank::gradient(std::int32_t index) const {
-    return workload_.gradients[static_cast<std::size_t>(index)];
-}
-
-const Bucket& ReplayRank::bucket(std::int32_t index) const {
-    return plan_.buckets[static_cast<std::size_t>(index)];
-}
-
-DType ReplayRank::wire_dtype_of(std::int32_t index) const {
-    return step_.rules.on_the_wire(bucket(index).dtype);
-}
-
-bool ReplayRank::casts(std::int32_t index) const {
-    return step_.rules.casts(bucket(index).dtype);
-}
-
-Movement ReplayRank::movement(std::int32_t collective) const {
-    return movement_of(*step_.program, collective, plan_, statistics_, step_.rules);
 }
 
 double ReplayRank::exact_mean() const {

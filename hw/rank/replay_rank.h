@@ -55,12 +55,22 @@ class ReplayRank : public RankDevice {
     [[nodiscard]] const KernelPlan& kernel_plan() const { return kernel_plan_; }
     // What the buffers are laid out for.
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
-    [[nodiscard]] const Gradient& gradient(std::int32_t index) const;
-    [[nodiscard]] const Bucket& bucket(std::int32_t index) const;
+    [[nodiscard]] const Gradient& gradient(std::int32_t index) const {
+        return workload_.gradients[static_cast<std::size_t>(index)];
+    }
+    [[nodiscard]] const Bucket& bucket(std::int32_t index) const {
+        return plan_.buckets[static_cast<std::size_t>(index)];
+    }
     // Whether a hook casts the bucket for its all-reduce, and what then travels.
-    [[nodiscard]] DType wire_dtype_of(std::int32_t index) const;
-    [[nodiscard]] bool casts(std::int32_t index) const;
-    [[nodiscard]] Movement movement(std::int32_t collective) const;
+    [[nodiscard]] DType wire_dtype_of(std::int32_t index) const {
+        return step_.rules.on_the_wire(bucket(index).dtype);
+    }
+    [[nodiscard]] bool casts(std::int32_t index) const {
+        return step_.rules.casts(bucket(index).dtype);
+    }
+    [[nodiscard]] Movement movement(std::int32_t collective) const {
+        return movement_of(*step_.program, collective, plan_, statistics_, step_.rules);
+    }
 
     // to[i] = factor * from[i], i < numel.
     struct Copy {

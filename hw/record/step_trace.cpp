@@ -1,5 +1,7 @@
 #include "hw/record/step_trace.h"
 
+#include <array>
+
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
@@ -26,6 +28,9 @@ Duration finishing_on_host(const Program& program, const StepTrace& trace) {
 MeasuredStep summarize(const Program& program, const StepTrace& trace) {
     invariant(trace.instructions.size() == program.instructions.size(),
               "a trace has an interval per instruction");
+    // In the order of Phase.
+    constexpr std::array of_phase{&MeasuredStep::forward, &MeasuredStep::backward,
+                                  &MeasuredStep::optimizer};
     MeasuredStep measured;
     Duration previous{0};
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -33,17 +38,7 @@ MeasuredStep summarize(const Program& program, const StepTrace& trace) {
         const Interval& interval = trace.instructions[i];
         const Duration elapsed = interval.end - previous;
         previous = interval.end;
-        switch (instruction.phase) {
-            case Phase::forward:
-                measured.forward += elapsed;
-                break;
-            case Phase::backward:
-                measured.backward += elapsed;
-                break;
-            case Phase::optimizer:
-                measured.optimizer += elapsed;
-                break;
-        }
+        measured.*of_phase.at(static_cast<std::size_t>(instruction.phase)) += elapsed;
         if (instruction.kind == InstructionKind::wait) {
             measured.waiting += interval.length();
         }

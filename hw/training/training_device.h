@@ -15,6 +15,7 @@
 #include "hw/compute/tensor_memory.h"
 #include "hw/training/training_passes.h"
 #include "sim/base/dtype.h"
+#include "sim/base/interface.h"
 #include "sim/base/units.h"
 #include "sim/workload/model.h"
 
@@ -35,15 +36,10 @@ struct ContentionTimes {
 
 // Linear layers are products c[m,n] = a[m,k] b[k,n] (sim/workload/model.h), all matrices row-major,
 // b the weight. Rows may be none, everything else is not.
-class TrainingDevice {
+class TrainingDevice : public Interface {
   public:
     using Act = std::function<void()>;
     using Ticket = std::size_t;
-
-    virtual ~TrainingDevice() = default;
-    TrainingDevice() = default;
-    TrainingDevice(const TrainingDevice&) = delete;
-    TrainingDevice& operator=(const TrainingDevice&) = delete;
 
     [[nodiscard]] virtual int rank() const = 0;
     [[nodiscard]] virtual int ranks() const = 0;

@@ -220,8 +220,8 @@ std::vector<JsonPlace> read_array(const JsonPlace& place, std::size_t most) {
     return elements;
 }
 
-JsonObject::JsonObject(JsonPlace place, std::initializer_list<std::string_view> known)
-    : place_(std::move(place)), known_(known) {
+JsonObject::JsonObject(JsonPlace place, std::vector<std::string_view> known)
+    : place_(std::move(place)), known_(std::move(known)) {
     if (!place_.value->is_object()) {
         place_.fail("an object");
     }

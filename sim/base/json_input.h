@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,7 +65,7 @@ auto read_choice(const JsonPlace& place, const Choices& choices) {
 // the nearest known one.
 class JsonObject {
   public:
-    JsonObject(JsonPlace place, std::initializer_list<std::string_view> known);
+    JsonObject(JsonPlace place, std::vector<std::string_view> known);
 
     [[nodiscard]] bool has(std::string_view key) const;
     // Throws when the key is missing.

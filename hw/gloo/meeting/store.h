@@ -12,17 +12,13 @@
 #include <vector>
 
 #include "hw/gloo/meeting/peer_failure.h"
+#include "sim/base/interface.h"
 
 namespace bucketwise {
 
 // One of Gloo's stores, asked without blocking, so that whoever waits can look after other things.
-class KeyValueStore {
+class KeyValueStore : public Interface {
   public:
-    virtual ~KeyValueStore() = default;
-    KeyValueStore() = default;
-    KeyValueStore(const KeyValueStore&) = delete;
-    KeyValueStore& operator=(const KeyValueStore&) = delete;
-
     virtual bool has(const std::string& key) = 0;
     // The key must not be there yet.
     virtual void set(const std::string& key, const std::vector<char>& value) = 0;

@@ -1,4 +1,4 @@
-#include "hw/compute/element_sum.h"
+#include "hw/compute/elements.h"
 
 #include <array>
 #include <cstring>

@@ -119,7 +119,7 @@ TEST_CASE("copies, casts and stores keep values that the dtype holds") {
             CHECK(element_at(copy.data(), dtype, static_cast<std::int64_t>(i)) ==
                   values[i] + 2.0 * double{more[i]});
         }
-        store(copy.data(), dtype, more.data(), 5, false);
+        store_scaled(copy.data(), dtype, more.data(), 5, 1.0F, false);
         CHECK(element_at(copy.data(), dtype, 3) == 4.0);
     }
 }
