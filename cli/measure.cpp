@@ -74,13 +74,9 @@ MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankId
             .file = has_file && exit_code == exit_done ? options.output : ""};
 }
 
-int run_measure(const std::vector<std::string>& arguments) {
+int run_measure(const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<MeasureOptions> options = measure_options(arguments, identity);
-    if (!options) {
-        return exit_done;
-    }
-    const MeasureOutcome outcome = measure(*options, identity);
+    const MeasureOutcome outcome = measure(measure_options(line, identity), identity);
     if (!outcome.file.empty()) {
         write_output("-", measure_report(read_measurements(outcome.file).records));
     }

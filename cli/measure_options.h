@@ -16,11 +16,10 @@ namespace bucketwise {
 // The file for measurements that -o stands for; throws UsageError. Empty: that very file.
 using MeasurementPlace = std::function<std::string(const std::string& output)>;
 
-// Nothing when help was asked for and printed. `identity`: who this process is, if a launcher
-// started it; its number of ranks then holds. Throws InputError and UsageError.
-std::optional<MeasureOptions> measure_options(const std::vector<std::string>& arguments,
-                                              const std::optional<RankIdentity>& identity,
-                                              const MeasurementPlace& place = {});
+// `identity`: who this process is, if a launcher started it; its number of ranks then holds. Throws
+// InputError and UsageError.
+MeasureOptions measure_options(const CommandLine& line, const std::optional<RankIdentity>& identity,
+                               const MeasurementPlace& place = {});
 
 // What measure takes, and validate, whose -o and text are others.
 CommandHelp help_of_measuring(const std::string& usage, const char* output_text,

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/shell/csv.h"
+
 namespace bucketwise {
 namespace {
 
@@ -104,26 +106,7 @@ const Picture& picture_named(const ValidationReport& report, std::string_view na
 // --- HTML ---
 
 std::string escaped(std::string_view text) {
-    std::string html;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                html += "&amp;";
-                break;
-            case '<':
-                html += "&lt;";
-                break;
-            case '>':
-                html += "&gt;";
-                break;
-            case '"':
-                html += "&quot;";
-                break;
-            default:
-                html += c;
-        }
-    }
-    return html;
+    return with_replaced(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
 std::string html(const Table& table) {

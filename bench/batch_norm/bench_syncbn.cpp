@@ -14,17 +14,14 @@
 
 namespace bucketwise {
 
-int run_bench_syncbn(const std::vector<std::string>& arguments) {
+int run_bench_syncbn(const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<BenchSyncBnOptions> options = bench_syncbn_options(arguments, identity);
-    if (!options) {
-        return exit_done;
-    }
-    if (options->backend != nullptr) {
-        return run_bench_syncbn_ranks(*options, identity);
+    const BenchSyncBnOptions options = bench_syncbn_options(line, identity);
+    if (options.backend != nullptr) {
+        return run_bench_syncbn_ranks(options, identity);
     }
     if (!identity || identity->rank == 0) {  // nothing is measured, and one of them prints
-        write_output("-", bench_syncbn_report(*options, {}));
+        write_output("-", bench_syncbn_report(options, {}));
     }
     return exit_done;
 }

@@ -54,6 +54,17 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
                : text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
+std::string with_replaced(std::string_view text,
+                          std::initializer_list<std::pair<char, std::string_view>> replacements) {
+    std::string replaced;
+    for (const char c : text) {
+        const auto* const found =
+            std::ranges::find(replacements, c, &std::pair<char, std::string_view>::first);
+        replaced += found == replacements.end() ? std::string_view(&c, 1) : found->second;
+    }
+    return replaced;
+}
+
 std::optional<double> number_in(std::string_view text) {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -65,11 +76,7 @@ std::string csv_text(const std::string& value) {
     if (value.find_first_of(",\"\n\r") == std::string::npos) {
         return value;
     }
-    std::string quoted = "\"";
-    for (const char c : value) {
-        quoted += c == '"' ? "\"\"" : std::string(1, c);
-    }
-    return quoted + '"';
+    return '"' + with_replaced(value, {{'"', "\"\""}}) + '"';
 }
 
 CsvFile CsvFile::read(const std::string& path) {

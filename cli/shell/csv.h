@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace bucketwise {
@@ -15,6 +17,10 @@ std::vector<std::string> split_at_commas(const std::string& text);
 
 // `text` without any of `blanks` at its ends.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " ");
+
+// With every character that is listed replaced by what stands beside it.
+std::string with_replaced(std::string_view text,
+                          std::initializer_list<std::pair<char, std::string_view>> replacements);
 
 // None: the text is not a number, or more than one.
 std::optional<double> number_in(std::string_view text);
