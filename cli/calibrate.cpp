@@ -17,7 +17,6 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
-#include "cli/shell/scenario_document.h"
 #include "cli/steps_csv.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"

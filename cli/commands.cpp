@@ -8,7 +8,6 @@
 
 #include "bench/benches.h"
 #include "cli/commands.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/version.h"
 #include "hw/nccl/nccl_backend.h"

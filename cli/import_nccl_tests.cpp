@@ -1,5 +1,4 @@
 // bucketwise import nccl-tests LOG...: what all_reduce_perf printed, as measurements.
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -42,20 +42,16 @@ std::string argument(std::string_view words) {
     return fmt::format("\"{}\"", troff(words));
 }
 
-std::string typed(const std::vector<std::string>& lines) {
-    std::string block = ".PP\n.nf\n.RS\n";
+std::string lines_of(const std::vector<std::string>& lines) {
+    std::string text;
     for (const std::string& line : lines) {
-        block += troff(line) + "\n";
+        text += troff(line) + "\n";
     }
-    return block + ".RE\n.fi\n";
+    return text;
 }
 
-std::string paragraph(const std::vector<std::string>& lines) {
-    std::string block = ".PP\n";
-    for (const std::string& line : lines) {
-        block += troff(line) + "\n";
-    }
-    return block;
+std::string typed(const std::vector<std::string>& lines) {
+    return ".PP\n.nf\n.RS\n" + lines_of(lines) + ".RE\n.fi\n";
 }
 
 std::string term(const std::string& name, std::string_view what) {
@@ -89,9 +85,7 @@ std::string head() {
 std::string synopsis(const std::vector<DescribedCommand>& described) {
     std::string section = ".SH SYNOPSIS\n.nf\n";
     for (const DescribedCommand& command : described) {
-        for (const std::string& usage : command.help.usage) {
-            section += troff(usage) + "\n";
-        }
+        section += lines_of(command.help.usage);
     }
     return section + troff("bucketwise --help") + "\n" + troff("bucketwise --version") + "\n.fi\n";
 }
@@ -119,7 +113,7 @@ std::string commands_section(const std::vector<DescribedCommand>& described) {
         }
         for (const TextBlock& block : blocks_of_text(command.help.text)) {
             if (!block.is_examples) {
-                section += block.is_typed ? typed(block.lines) : paragraph(block.lines);
+                section += block.is_typed ? typed(block.lines) : ".PP\n" + lines_of(block.lines);
             }
         }
     }

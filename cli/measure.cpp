@@ -1,26 +1,17 @@
 // bucketwise measure SCENARIO: run the scenario on real ranks and write down everything measured.
 #include <filesystem>
-#include <optional>
 #include <stdexcept>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/measure.h"
-#include "cli/measure_options.h"
-#include "cli/measure_report.h"
-#include "cli/ranks/measure_rank.h"
 #include "cli/ranks/measurement_file.h"
-#include "cli/ranks/rank_job.h"
 #include "cli/ranks/resumption.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/progress.h"
 #include "hw/launch/launcher.h"
-#include "hw/launch/rank_identity.h"
 
 namespace bucketwise {
 namespace {

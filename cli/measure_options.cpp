@@ -1,12 +1,10 @@
-#include "cli/measure_options.h"
+#include "cli/measure.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <filesystem>
-#include <numeric>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,8 +13,6 @@
 
 #include "cli/commands.h"
 #include "cli/ranks/backends.h"
-#include "cli/ranks/rank_job.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
@@ -117,14 +113,6 @@ void check_local_ranks(const Scenario& scenario, const std::string& file) {
 
 // --- what to measure ---
 
-Bytes power_of_two_at_least(Bytes size) {
-    Bytes power{1};
-    while (power < size) {
-        power = 2 * power;
-    }
-    return power;
-}
-
 // A range of caps for every plan, from a 256th of all gradients to one bucket for all.
 std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& sync) {
     const std::int64_t all = input.workload.gradient_bytes().count;
@@ -148,9 +136,9 @@ double log_of(const CapRange& range) {
 }
 
 // The roundest caps of up to thirteen plans: the first, the last, and again and again the one that
-// lies furthest from all that were chosen, on a logarithmic scale. And the default.
-std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const SyncRequest& sync) {
-    std::vector<std::optional<Bytes>> caps{std::nullopt};
+// lies furthest from all that were chosen, on a logarithmic scale.
+std::vector<Bytes> automatic_caps(const StepInput& input, const SyncRequest& sync) {
+    std::vector<Bytes> caps;
     if (!has_cap(sync)) {
         return caps;
     }
@@ -159,7 +147,7 @@ std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const S
     std::vector<double> distance(plans.size());
     std::size_t next = 0;
     for (std::size_t chosen = 0; chosen < std::min(most_caps, plans.size()); ++chosen) {
-        caps.emplace_back(roundest_cap(plans[next]));
+        caps.push_back(roundest_cap(plans[next]));
         for (std::size_t i = 0; i < plans.size(); ++i) {
             const double away = std::abs(log_of(plans[i]) - log_of(plans[next]));
             distance[i] = chosen == 0 ? away : std::min(distance[i], away);
@@ -173,24 +161,18 @@ std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const S
 std::vector<std::optional<Bytes>> requested_caps(const po::variables_map& values,
                                                  const StepInput& input, const SyncRequest& sync) {
     const std::string& text = text_value(values, "bucket-cap");
-    std::vector<std::optional<Bytes>> caps = automatic_caps(input, sync);
-    if (text != "auto") {
-        if (!has_cap(sync)) {
-            throw UsageError{
-                fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
-                            name_of(sync.strategy))};
-        }
-        caps.resize(1);  // the default stays: it is what every other is compared with
-        for (const Bytes cap : parse_sizes(text, "--bucket-cap")) {
-            caps.emplace_back(cap);
-        }
+    if (text != "auto" && !has_cap(sync)) {
+        throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
+                                     name_of(sync.strategy))};
     }
+    const std::vector<Bytes> others =
+        text == "auto" ? automatic_caps(input, sync) : parse_sizes(text, "--bucket-cap");
+    std::set<std::optional<Bytes>> caps(others.begin(), others.end());
+    caps.insert(std::nullopt);  // the default: it is what every other is compared with
     if (const std::optional<Bytes> named = cap_of(sync).named()) {
-        caps.emplace_back(*named);
+        caps.insert(*named);
     }
-    std::sort(caps.begin(), caps.end());
-    caps.erase(std::unique(caps.begin(), caps.end()), caps.end());
-    return caps;
+    return {caps.begin(), caps.end()};
 }
 
 constexpr Bytes least_message{1024};
@@ -199,16 +181,17 @@ constexpr Bytes largest_message{std::int64_t{1} << 30};
 std::vector<Bytes> requested_messages(const po::variables_map& values, const StepInput& input,
                                       DType dtype) {
     const std::string& text = text_value(values, "bytes");
-    std::vector<Bytes> sizes;
+    std::set<Bytes> sizes;
     if (text == "auto") {
+        const auto all = static_cast<std::uint64_t>(input.workload.gradient_bytes().count);
         const Bytes largest =
-            std::min(power_of_two_at_least(input.workload.gradient_bytes()), largest_message);
+            std::min(Bytes{static_cast<std::int64_t>(std::bit_ceil(all))}, largest_message);
         constexpr Bytes coarse_up_to{std::int64_t{256} << 10};
         for (Bytes size = least_message; size <= std::max(largest, coarse_up_to);
              size = (size < coarse_up_to ? 4 : 2) * size) {
-            sizes.push_back(size);
+            sizes.insert(size);
         }
-        return sizes;
+        return {sizes.begin(), sizes.end()};
     }
     const Bytes element = element_size(dtype);
     for (const Bytes size : parse_sizes(text, "--bytes")) {
@@ -218,11 +201,9 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
                                          name_of(dtype), element.count),
                              fmt::format("{} bytes", size.count));
         }
-        sizes.push_back(size);
+        sizes.insert(size);
     }
-    std::sort(sizes.begin(), sizes.end());
-    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-    return sizes;
+    return {sizes.begin(), sizes.end()};
 }
 
 // Messages from small to large, none larger than all gradients.

@@ -4,7 +4,6 @@
 
 #include "cli/shell/progress.h"
 #include "sim/base/error.h"
-#include "sim/engine/engine.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/link/link_presets.h"
 

@@ -1,7 +1,6 @@
 // bucketwise sweep SCENARIO --vary POINTER=VALUES: the step at every combination of values, in
 // parallel, a row each.
 #include <algorithm>
-#include <exception>
 #include <iterator>
 #include <map>
 #include <memory>

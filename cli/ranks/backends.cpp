@@ -1,7 +1,6 @@
 #include "cli/ranks/backends.h"
 
 #include <array>
-#include <string>
 
 #include "cli/shell/option_values.h"
 #include "hw/gloo/gloo_backend.h"

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
-#include <stdexcept>
 #include <system_error>
 
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cli/ranks/measure_request.h"
+#include "cli/ranks/measure_rank.h"
 #include "hw/record/measurement.h"
 
 namespace bucketwise {

@@ -36,15 +36,19 @@ std::vector<std::string> values_in(const std::string& line) {
 
 }  // namespace
 
-std::vector<std::string> split_at_commas(const std::string& text) {
+std::vector<std::string> split_at(const std::string& text, char separator) {
     std::vector<std::string> parts;
     std::size_t begin = 0;
     while (begin <= text.size()) {
-        const std::size_t comma = std::min(text.find(',', begin), text.size());
-        parts.push_back(text.substr(begin, comma - begin));
-        begin = comma + 1;
+        const std::size_t end = std::min(text.find(separator, begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
     }
     return parts;
+}
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+    return split_at(text, ',');
 }
 
 std::string_view trimmed(std::string_view text, std::string_view blanks) {

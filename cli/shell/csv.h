@@ -12,7 +12,8 @@
 
 namespace bucketwise {
 
-// The parts between commas; empty ones too.
+// The parts between separators, or between commas; empty ones too.
+std::vector<std::string> split_at(const std::string& text, char separator);
 std::vector<std::string> split_at_commas(const std::string& text);
 
 // `text` without any of `blanks` at its ends.
