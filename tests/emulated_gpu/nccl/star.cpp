@@ -14,7 +14,6 @@
 #include "tests/emulated_gpu/nccl/reduction.h"
 
 namespace bucketwise::emulated {
-namespace {
 
 // Precedes every payload.
 struct Header {
@@ -62,6 +61,8 @@ class Transfer {
 
     std::size_t done_ = 0;
 };
+
+namespace {
 
 std::string described(const Collective& collective) {
     const bool reduces = collective.kind == Collective::Kind::all_reduce;
