@@ -1,11 +1,9 @@
 // What `bucketwise bench allreduce` was asked for.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bench/all_reduce/report.h"

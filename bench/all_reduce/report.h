@@ -1,10 +1,8 @@
 // The tables that `bucketwise bench allreduce` prints.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bench/all_reduce/rows.h"

@@ -2,7 +2,6 @@
 // rounding from how the algorithm works.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

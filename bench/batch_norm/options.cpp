@@ -1,10 +1,7 @@
 #include "bench/batch_norm/options.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
-#include <nlohmann/json.hpp>
 
 #include "bench/benches.h"
 #include "cli/ranks/backends.h"

@@ -1,6 +1,5 @@
 #include "bench/batch_norm/report.h"
 
-#include <array>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -47,23 +46,13 @@ LayerNumbers simulated_numbers(const BatchNormLayer& layer, const SimulatedMachi
 
 // --- published -----------------------------------------------------------------------------------
 
-// The published system that does the same: gather is PyTorch's way, fused the hand-made one's.
-std::string_view published_name(BatchNormSystem system) {
-    switch (system) {
-        case BatchNormSystem::gather:
-        case BatchNormSystem::pytorch:
-            return name_of(BatchNormSystem::pytorch);
-        case BatchNormSystem::fused:
-        case BatchNormSystem::selfmade:
-            return name_of(BatchNormSystem::selfmade);
-    }
-    return {};
-}
-
-// The row of the layer's own name, or else of the system that does the same.
+// The row of the layer's own name, or else of the published system that does the same: gather is
+// PyTorch's way, fused the hand-made one's.
 void add_published(const CsvFile& file, Row& row) {
+    using enum BatchNormSystem;
+    const BatchNormSystem own = row.layer.system;
     for (const std::string_view name :
-         {name_of(row.layer.system), published_name(row.layer.system)}) {
+         {name_of(own), name_of(own == gather || own == pytorch ? pytorch : selfmade)}) {
         if (const auto found = find_row(file, {{"implementation", std::string(name)},
                                                {"batch_size", row.layer.rows},
                                                {"hidden_dim", row.layer.channels}})) {
@@ -79,8 +68,8 @@ std::vector<Row> rows_of(const BenchSyncBnOptions& options, const MeasuredLayers
     std::vector<Row> rows;
     for (std::size_t i = 0; i < options.layers.size(); ++i) {
         Row row{.layer = options.layers[i]};
-        const auto found = measured.layers.find(i);
-        if (found != measured.layers.end() && !found->second.samples_us.empty()) {
+        const auto found = measured.find(i);
+        if (found != measured.end() && !found->second.samples_us.empty()) {
             row.measured = found->second;
         }
         if (options.machine) {
@@ -178,12 +167,12 @@ Columns columns_of(const BenchSyncBnOptions& options) {
     return columns;
 }
 
-std::string title_of(const BenchSyncBnOptions& options, const MeasuredLayers& measured) {
+std::string title_of(const BenchSyncBnOptions& options, const EnvironmentRecord& environment) {
     std::string title = fmt::format("SyncBatchNorm layer, float32, {} {}", options.ranks,
                                     options.ranks == 1 ? "rank" : "ranks");
     if (options.backend != nullptr) {
-        title += fmt::format("\nmeasured over {}; {}; the slowest rank's times", measured.libraries,
-                             measured.hardware);
+        title += fmt::format("\nmeasured over {}; {}; the slowest rank's times",
+                             environment.libraries, hardware_of(environment));
     }
     if (options.machine) {
         const SimulatedMachine& machine = *options.machine;
@@ -199,9 +188,11 @@ std::vector<std::string> notes_of(const BenchSyncBnOptions& options, const std::
     bool other = false;
     bool other_passes = false;
     for (const Row& row : rows) {
-        found += row.published ? std::size_t{1} : 0;
-        other = other || (row.published && row.published_as != name_of(row.layer.system));
-        other_passes = other_passes || (row.published && row.layer.passes == BatchNormPasses::both);
+        if (row.published) {
+            ++found;
+            other = other || row.published_as != name_of(row.layer.system);
+            other_passes = other_passes || row.layer.passes == BatchNormPasses::both;
+        }
     }
     if (options.published && found < options.published->rows()) {
         notes.push_back(fmt::format("{} of {} published rows have a row here.", found,
@@ -222,15 +213,17 @@ std::vector<std::string> notes_of(const BenchSyncBnOptions& options, const std::
 
 }  // namespace
 
-std::string bench_syncbn_report(const BenchSyncBnOptions& options, const MeasuredLayers& measured) {
+std::string bench_syncbn_report(const BenchSyncBnOptions& options,
+                                const EnvironmentRecord& environment,
+                                const MeasuredLayers& measured) {
     const std::vector<Row> rows = rows_of(options, measured);
     ResultTable table = table_of(columns_of(options), rows);
-    table.title = title_of(options, measured);
+    table.title = title_of(options, environment);
     table.notes = notes_of(options, rows);
     Json head{{"date", utc_now()}, {"ranks", options.ranks}};
     if (options.backend != nullptr) {
-        head["hardware"] = measured.hardware;
-        head["libraries"] = measured.libraries;
+        head["hardware"] = hardware_of(environment);
+        head["libraries"] = environment.libraries;
         head["rounds"] = options.rounds;
         head["iterations"] = options.iterations;
     }

@@ -17,13 +17,11 @@ struct MeasuredLayer {
     std::int64_t peak_memory_bytes = 0;
 };
 
-struct MeasuredLayers {
-    std::string hardware;
-    std::string libraries;
-    std::map<std::size_t, MeasuredLayer> layers;  // by index of BenchSyncBnOptions::layers
-};
+using MeasuredLayers = std::map<std::size_t, MeasuredLayer>;  // by index of the options' layers
 
-// Throws InputError for a published file that is not one.
-std::string bench_syncbn_report(const BenchSyncBnOptions& options, const MeasuredLayers& measured);
+// `environment`: of what was measured. Throws InputError for a published file that is not one.
+std::string bench_syncbn_report(const BenchSyncBnOptions& options,
+                                const EnvironmentRecord& environment,
+                                const MeasuredLayers& measured);
 
 }  // namespace bucketwise

@@ -1,8 +1,6 @@
 // bucketwise bench compute SCENARIO: one rank's step without communication, predicted and measured,
 // as a whole and layer by layer.
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <string_view>

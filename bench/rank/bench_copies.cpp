@@ -1,6 +1,5 @@
 // bucketwise bench copies: what packing gradients into a bucket and unpacking them costs, beside a
 // plain copy of as many bytes.
-#include <array>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -103,13 +103,9 @@ std::vector<StepColumn> columns_of_statistics() {
     for (const auto& [name, statistic] : statistics) {
         const std::string key = fmt::format("{}_ms", name);
         const auto number = [of = statistic](const StepSamples& samples, const StepPlace& place) {
-            std::vector<double> ms =
-                each(samples,
-                     is_of(place, "backward") ? &StepSample::backward_us : &StepSample::forward_us);
-            for (double& value : ms) {
-                value /= 1e3;
-            }
-            return of(ms);
+            const auto part =
+                is_of(place, "backward") ? &StepSample::backward_us : &StepSample::forward_us;
+            return of(transformed(samples, [part](const StepSample& s) { return s.*part / 1e3; }));
         };
         columns.push_back({{key, fmt::format("{}\nms", name)}, number, true});
         columns.push_back(

@@ -1,11 +1,8 @@
 // bucketwise bench ddp-strategies: what synchronising naively, flat or overlapped costs, as
 // Stanford CS336's second assignment asks.
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "bench/benches.h"
 #include "bench/steps/step_table.h"
@@ -40,14 +37,6 @@ std::vector<StepVariant> strategy_variants(const po::variables_map& values,
     return variants;
 }
 
-double deviation_of_steps_s(const StepSamples& samples, const StepPlace& /*place*/) {
-    return standard_deviation(steps_us(samples)) / 1e6;
-}
-
-double deviation_of_sync_s(const StepSamples& samples, const StepPlace& /*place*/) {
-    return standard_deviation(each(samples, &StepSample::finishing_host_us)) / 1e6;
-}
-
 std::vector<StepPlace> strategy_places(const std::vector<StepVariant>& variants) {
     std::vector<StepPlace> places;
     for (const StepVariant& variant : variants) {
@@ -65,13 +54,17 @@ StepTable strategy_table() {
                      "naive,flat,overlap,bucketed"}},
         .variants = strategy_variants,
         .keys = {{"strategy", "strategy"}},
-        .columns = {{{"step_s", "step\ns", 6}, mean_step_s, true},
-                    {{"std_step_s", "std\ns", 6}, deviation_of_steps_s, true},
-                    {{"sync_s", "sync\ns", 6}, mean_seconds(&StepSample::finishing_host_us), true},
-                    {{"std_sync_s", "std\ns", 6}, deviation_of_sync_s, true},
+        .columns = {{{"step_s", "step\ns", 6}, seconds(mean, &StepSample::step_us), true},
+                    {{"std_step_s", "std\ns", 6},
+                     seconds(standard_deviation, &StepSample::step_us),
+                     true},
+                    {{"sync_s", "sync\ns", 6}, seconds(mean, &StepSample::finishing_host_us), true},
+                    {{"std_sync_s", "std\ns", 6},
+                     seconds(standard_deviation, &StepSample::finishing_host_us),
+                     true},
                     ratio_column({"fraction_sync", "sync\nof step", 4}, "sync_s", "step_s"),
-                    {{"exposed_s", "exposed\ns", 6}, mean_seconds(&StepSample::finishing_us)},
-                    {{"wire_s", "wire\ns", 6}, mean_seconds(&StepSample::wire_us)},
+                    {{"exposed_s", "exposed\ns", 6}, seconds(mean, &StepSample::finishing_us)},
+                    {{"wire_s", "wire\ns", 6}, seconds(mean, &StepSample::wire_us)},
                     error_column({"step_error_percent", "step\nerror %", 2}, "step_s"),
                     error_column({"sync_error_percent", "sync\nerror %", 1}, "sync_s")},
         .places = strategy_places,

@@ -1,8 +1,5 @@
 #include "bench/steps/step_table.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -128,14 +125,6 @@ Request read_request(const StepTable& table, const po::variables_map& values,
     return request;
 }
 
-std::vector<StepSamples> simulate_all(const Request& request) {
-    std::vector<StepSamples> all;
-    for (const StepVariant& variant : request.variants) {
-        all.push_back(simulate_steps(variant, request.steps));
-    }
-    return all;
-}
-
 // --- rows ---
 
 // One source's samples of every variant.
@@ -218,7 +207,7 @@ ResultTable table_of_rows(const StepTable& table, const std::vector<StepRow>& ro
 }
 
 void print_table(const StepTable& table, const Request& request,
-                 const std::optional<MeasuredVariants>& measured) {
+                 const EnvironmentRecord* environment, const std::vector<StepSamples>& measured) {
     std::vector<Source> sources;
     Json head{{"table", table.name},
               {"scenario", request.scenario.name},
@@ -227,16 +216,18 @@ void print_table(const StepTable& table, const Request& request,
     const std::int64_t ranks = request.scenario.group.ranks;
     std::string title = fmt::format("{}: {}, {} {}", table.name, request.scenario.name, ranks,
                                     ranks == 1 ? "rank" : "ranks");
-    if (measured) {
-        sources.push_back({.is_simulated = false, .by_variant = measured->by_variant});
-        const EnvironmentRecord& environment = measured->environment;
+    if (environment != nullptr) {
+        sources.push_back({.is_simulated = false, .by_variant = measured});
         title +=
-            fmt::format("\nmeasured on {}; {}{}", hardware_of(environment), environment.libraries,
-                        environment.link_rate.empty() ? "" : " at " + environment.link_rate);
-        head["environment"] = to_json(environment);
+            fmt::format("\nmeasured on {}; {}{}", hardware_of(*environment), environment->libraries,
+                        environment->link_rate.empty() ? "" : " at " + environment->link_rate);
+        head["environment"] = to_json(*environment);
     }
     if (request.simulates) {
-        sources.push_back({.is_simulated = true, .by_variant = simulate_all(request)});
+        sources.push_back({.is_simulated = true,
+                           .by_variant = transformed(request.variants, [&](const auto& variant) {
+                               return simulate_steps(variant, request.steps);
+                           })});
         title += fmt::format("\nsimulated with {}", request.scenario.link.name);
         head["link"] = request.scenario.link.name;
     }
@@ -259,7 +250,7 @@ int run_step_table(const StepTable& table, const CommandLine& line) {
     Request request = read_request(table, line.values, identity);
     request.command = bench_command(table.name, line.arguments);
     if (!request.run) {
-        print_table(table, request, std::nullopt);
+        print_table(table, request, nullptr, {});
         return exit_done;
     }
     request.run->command = request.command;
@@ -269,36 +260,10 @@ int run_step_table(const StepTable& table, const CommandLine& line) {
             fmt::format("at most {} ranks on one machine (--ranks says how many)", most_ranks_here),
             std::to_string(request.scenario.group.ranks));
     }
-    return run_variants(
-        request.variants, *request.run, identity,
-        [&](const MeasuredVariants& measured) { print_table(table, request, measured); });
-}
-
-std::vector<double> each(const StepSamples& samples, double StepSample::*number) {
-    std::vector<double> values;
-    for (const StepSample& sample : samples) {
-        values.push_back(sample.*number);
-    }
-    return values;
-}
-
-std::vector<double> steps_us(const StepSamples& samples) {
-    std::vector<double> values;
-    for (const StepSample& sample : samples) {
-        values.push_back(sample.step_us());
-    }
-    return values;
-}
-
-std::function<double(const StepSamples&, const StepPlace&)> mean_seconds(
-    double StepSample::*number) {
-    return [number](const StepSamples& samples, const StepPlace&) {
-        return mean(each(samples, number)) / 1e6;
-    };
-}
-
-double mean_step_s(const StepSamples& samples, const StepPlace& /*place*/) {
-    return mean(steps_us(samples)) / 1e6;
+    return run_variants(request.variants, *request.run, identity,
+                        [&](const EnvironmentRecord& environment, const auto& measured) {
+                            print_table(table, request, &environment, measured);
+                        });
 }
 
 Cell StepRow::error_percent(const std::string& key) const {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "cli/shell/command_help.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/result_table.h"
+#include "sim/base/transformed.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -73,14 +73,13 @@ CommandHelp help_of(const StepTable& table);
 
 int run_step_table(const StepTable& table, const CommandLine& line);
 
-// One number of every sample.
-std::vector<double> each(const StepSamples& samples, double StepSample::*number);
-std::vector<double> steps_us(const StepSamples& samples);
-
-// The means of either, in seconds, as a column takes them.
-std::function<double(const StepSamples&, const StepPlace&)> mean_seconds(
-    double StepSample::*number);
-double mean_step_s(const StepSamples& samples, const StepPlace& place);
+// A statistic of one number of every sample, in seconds, as a column takes it.
+template <typename Number>
+auto seconds(double (*statistic)(const std::vector<double>&), Number StepSample::*number) {
+    return [=](const StepSamples& samples, const StepPlace&) {
+        return statistic(transformed(samples, number)) / 1e6;
+    };
+}
 
 // How far those rows that have an error of this column are off, in percent.
 template <typename Rows>

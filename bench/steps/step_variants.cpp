@@ -8,6 +8,7 @@
 
 #include "cli/ranks/rank_bench.h"
 #include "hw/measure/measurer.h"
+#include "sim/base/transformed.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
@@ -21,33 +22,28 @@ namespace bucketwise {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepSample, forward_us, backward_us, optimizer_us, finishing_us,
                                    finishing_host_us, wire_us)
 
-void to_json(Json& document, const MeasuredVariants& measured) {
-    document = {{"environment", to_json(measured.environment)}, {"variants", measured.by_variant}};
-}
-
-void from_json(const Json& document, MeasuredVariants& measured) {
-    measured.environment =
-        std::get<EnvironmentRecord>(read_measurement(document.at("environment"), "", 1));
-    document.at("variants").get_to(measured.by_variant);
-}
-
 namespace {
 
-// What each rank measures of a sample, as numbers_of() has it.
+// What each rank measures of a sample.
 constexpr std::array sample_parts{&StepSample::forward_us, &StepSample::backward_us,
                                   &StepSample::optimizer_us, &StepSample::finishing_us,
                                   &StepSample::finishing_host_us};
+
+// `times`: of the engine or of a rank.
+template <typename Times>
+StepSample sample_of(const Times& times) {
+    return {.forward_us = to_us(times.forward),
+            .backward_us = to_us(times.backward),
+            .optimizer_us = to_us(times.optimizer),
+            .finishing_us = to_us(times.finishing),
+            .finishing_host_us = to_us(times.finishing_host)};
+}
 
 // --- simulated -----------------------------------------------------------------------------------
 
 StepSample simulated_sample(const Program& program) {
     const Simulation simulation = simulate({&program, 1}, Record::timeline);
-    const StepTimes& times = simulation.ranks.front();
-    StepSample sample{.forward_us = to_us(times.forward),
-                      .backward_us = to_us(times.backward),
-                      .optimizer_us = to_us(times.optimizer),
-                      .finishing_us = to_us(times.finishing),
-                      .finishing_host_us = to_us(times.finishing_host)};
+    StepSample sample = sample_of(simulation.ranks.front());
     for (const Span& span : simulation.timeline.spans) {
         const auto subject = static_cast<std::size_t>(span.subject);
         if (span.track == Track::communication && program.collectives[subject].bucket) {
@@ -102,10 +98,9 @@ class VariantRank {
 
     // The step's parts, then how long each of its gradients' collectives was in flight here.
     static std::vector<double> numbers_of(const Program& program, const StepTrace& trace) {
-        const MeasuredStep step = summarize(program, trace);
-        std::vector<double> numbers{to_us(step.forward), to_us(step.backward),
-                                    to_us(step.optimizer), to_us(step.finishing),
-                                    to_us(step.finishing_host)};
+        const StepSample sample = sample_of(summarize(program, trace));
+        std::vector<double> numbers =
+            transformed(sample_parts, [&](const auto part) { return sample.*part; });
         for (std::size_t i = 0; i < program.collectives.size(); ++i) {
             if (program.collectives[i].bucket) {
                 numbers.push_back(to_us(trace.collectives[i].length()));
@@ -161,15 +156,12 @@ StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
 }
 
 int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                 const std::optional<RankIdentity>& identity,
-                 const std::function<void(const MeasuredVariants&)>& print) {
+                 const std::optional<RankIdentity>& identity, const PrintVariants& print) {
     const RankJob job = job_of(run, variants.front().scenario.group.ranks);
-    return run_rank_bench<MeasuredVariants>(
+    return run_rank_bench<std::vector<StepSamples>>(
         job, identity,
         [&](RankSession& session) {
-            return MeasuredVariants{
-                .environment = environment_of(job, identity.value(), session),
-                .by_variant = VariantRank(variants, run, session).measure(job.order)};
+            return VariantRank(variants, run, session).measure(job.order);
         },
         print);
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bench/bench_options.h"
-#include "hw/backend/backend.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/record/measurement.h"
 #include "sim/base/units.h"
@@ -45,16 +44,12 @@ struct VariantRun : BenchOptions {
     std::int64_t steps_per_round = 1;  // after one that warms up
 };
 
-struct MeasuredVariants {
-    EnvironmentRecord environment;
-    std::vector<StepSamples> by_variant;  // each sample of the slowest rank
-};
+// Gets each variant's samples, of the slowest rank each.
+using PrintVariants = std::function<void(const EnvironmentRecord& environment,
+                                         const std::vector<StepSamples>& by_variant)>;
 
-// Measures on real ranks; `print` gets it in the process that launches them or on rank 0 of another
-// launcher. Returns the exit code. Throws std::runtime_error when a rank fails
-// that it launched.
+// Measures on real ranks, as run_rank_bench() does.
 int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                 const std::optional<RankIdentity>& identity,
-                 const std::function<void(const MeasuredVariants&)>& print);
+                 const std::optional<RankIdentity>& identity, const PrintVariants& print);
 
 }  // namespace bucketwise

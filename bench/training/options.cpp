@@ -1,8 +1,6 @@
 #include "bench/training/options.h"
 
-#include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <variant>
 
 #include <fmt/format.h>

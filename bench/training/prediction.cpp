@@ -5,6 +5,7 @@
 #include <set>
 
 #include "sim/base/invariant.h"
+#include "sim/predict/training_memory.h"
 
 namespace bucketwise {
 namespace {
@@ -95,6 +96,13 @@ StepInput scenario_input(const TrainingTask& task, const Scenario& scenario, std
     return input;
 }
 
+TrainingTime predicted_time(const TrainingTask& task, const Workload& workload,
+                            const MicroStepInput& input_of) {
+    const SyncSettings sync = settings_for(task.sync);
+    return training_time(task.schedule, sync,
+                         make_plan(workload.gradients, workload.readiness, sync.policy), input_of);
+}
+
 }  // namespace
 
 std::vector<std::pair<std::int64_t, bool>> micro_step_kinds(const TrainingSchedule& schedule) {
@@ -111,23 +119,33 @@ std::vector<std::pair<std::int64_t, bool>> micro_step_kinds(const TrainingSchedu
 
 TrainingTime predict_training(const TrainingTask& task, const Workload& workload,
                               const TrainingMeasurement& measured) {
-    const SyncSettings sync = settings_for(task.sync);
-    return training_time(task.schedule, sync,
-                         make_plan(workload.gradients, workload.readiness, sync.policy),
-                         [&](std::int64_t samples, bool accumulates) {
-                             return measured_input(task, workload, measured,
-                                                   measured.operations.at({samples, accumulates}));
-                         });
+    return predicted_time(task, workload, [&](std::int64_t samples, bool accumulates) {
+        return measured_input(task, workload, measured,
+                              measured.operations.at({samples, accumulates}));
+    });
 }
 
 TrainingTime predict_training(const TrainingTask& task, const Scenario& scenario) {
-    const SyncSettings sync = settings_for(task.sync);
-    const Workload workload = step_input(scenario).workload;
-    return training_time(task.schedule, sync,
-                         make_plan(workload.gradients, workload.readiness, sync.policy),
-                         [&](std::int64_t samples, bool /*accumulates*/) {
-                             return scenario_input(task, scenario, samples);
-                         });
+    return predicted_time(task, step_input(scenario).workload,
+                          [&](std::int64_t samples, bool /*accumulates*/) {
+                              return scenario_input(task, scenario, samples);
+                          });
+}
+
+std::vector<std::int64_t> predict_memory(const TrainingTask& task, std::int64_t test_samples,
+                                         Bytes alignment, Bytes workspace) {
+    const TrainingMemoryInput request{.shape = task.shape,
+                                      .schedule = task.schedule,
+                                      .test_samples = test_samples,
+                                      .sync = settings_for(task.sync),
+                                      .optimizer = task.optimizer,
+                                      .alignment = alignment,
+                                      .workspace = workspace};
+    std::vector<std::int64_t> by_rank;
+    for (std::int64_t rank = 0; rank < task.schedule.ranks; ++rank) {
+        by_rank.push_back(training_memory(request, rank).total().count);
+    }
+    return by_rank;
 }
 
 }  // namespace bucketwise

@@ -37,4 +37,8 @@ TrainingTime predict_training(const TrainingTask& task, const Workload& workload
 // samples.
 TrainingTime predict_training(const TrainingTask& task, const Scenario& scenario);
 
+// What the memory model says, in bytes by rank. `alignment` and `workspace`: of the device.
+std::vector<std::int64_t> predict_memory(const TrainingTask& task, std::int64_t test_samples,
+                                         Bytes alignment, Bytes workspace);
+
 }  // namespace bucketwise

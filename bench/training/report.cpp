@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 
 #include "cli/shell/csv.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -57,35 +58,6 @@ PublishedRows read_published(const std::string& path) {
 
 // --- rows ---
 
-std::vector<Column> columns(bool published) {
-    std::vector<Column> all{
-        {.key = "implementation", .heading = "implementation"},
-        {.key = "strategy", .heading = "strategy"},
-        {.key = "rank", .heading = "rank"},
-        {.key = "time_s", .heading = "time\ns"},
-        {.key = "simulated_time_s", .heading = "simulated\ns"},
-        {.key = "time_error_percent", .heading = "error\n%", .decimals = 1},
-        {.key = "step_ms", .heading = "full step\nms"},
-        {.key = "simulated_step_ms", .heading = "simulated\nms"},
-        {.key = "step_error_percent", .heading = "error\n%", .decimals = 1},
-        {.key = "max_memory_bytes", .heading = "memory\nbytes"},
-        {.key = "simulated_max_memory_bytes", .heading = "simulated\nbytes"},
-        {.key = "memory_error_percent", .heading = "error\n%", .decimals = 1},
-        {.key = "loss", .heading = "loss", .decimals = 4},
-        {.key = "accuracy", .heading = "accuracy", .decimals = 4},
-        {.key = "process_peak_bytes", .heading = "process\nbytes", .in_text = false}};
-    if (published) {
-        all.push_back({.key = "published_implementation", .heading = "published\nas"});
-        all.push_back({.key = "published_time_s", .heading = "published\ns"});
-        all.push_back(
-            {.key = "published_max_memory_bytes", .heading = "published\nbytes", .decimals = 0});
-        all.push_back({.key = "published_loss", .heading = "published\nloss", .decimals = 4});
-        all.push_back(
-            {.key = "published_accuracy", .heading = "published\naccuracy", .decimals = 4});
-    }
-    return all;
-}
-
 double in_seconds(Duration time) {
     return to_us(time) * 1e-6;
 }
@@ -94,39 +66,82 @@ double percent_off(double predicted, double measured) {
     return 100 * (predicted / measured - 1);
 }
 
-void add_published(const PublishedRow* row, std::vector<Cell>& cells) {
-    if (row == nullptr) {
-        cells.resize(cells.size() + 5);
-        return;
+// One rank of an implementation, and what others published of the same.
+struct Row {
+    const TrainedImplementation& result;
+    std::size_t rank = 0;
+    const PublishedRow* published = nullptr;
+
+    [[nodiscard]] const TrainedRank* run() const {
+        return result.ranks.empty() ? nullptr : &result.ranks[rank];
     }
-    cells.insert(cells.end(),
-                 {row->name, row->time_s, row->max_memory_bytes, row->loss, row->accuracy});
+    [[nodiscard]] std::int64_t simulated_bytes() const {
+        return result.simulated_memory_bytes[rank];
+    }
+};
+
+using CellOf = std::function<Cell(const Row&)>;
+using Columns = std::vector<ColumnOf<Row>>;
+
+// Of what ran.
+template <typename Value>
+CellOf measured(const Value& value) {
+    return [value](const Row& row) { return row.run() ? Cell(value(row)) : Cell(); };
 }
 
-std::vector<Cell> cells_of(const BenchTrainingOptions& options, const TrainedImplementation& result,
-                           std::size_t rank) {
-    const double simulated_s =
-        in_seconds(result.simulated.epoch()) * static_cast<double>(options.epochs);
-    const double simulated_step_s = in_seconds(result.simulated_full_step);
-    const std::int64_t simulated_bytes = result.simulated_memory_bytes[rank];
-    std::vector<Cell> cells{std::string(name_of(result.implementation)),
-                            std::string(name_of(options.sync_of(result.implementation).strategy)),
-                            static_cast<std::int64_t>(rank)};
-    if (result.ranks.empty()) {
-        const Cell none;
-        cells.insert(cells.end(), {none, simulated_s, none, none, 1e3 * simulated_step_s, none,
-                                   none, simulated_bytes, none, none, none, none});
-        return cells;
+template <typename Value>
+CellOf published(Value PublishedRow::*value) {
+    return [value](const Row& row) { return row.published ? Cell(row.published->*value) : Cell(); };
+}
+
+Columns columns_of(const BenchTrainingOptions& options, bool has_published) {
+    const auto simulated_s = [epochs = static_cast<double>(options.epochs)](const Row& row) {
+        return in_seconds(row.result.simulated.epoch()) * epochs;
+    };
+    const auto step_s = [](const Row& row) { return in_seconds(row.result.simulated_full_step); };
+    Columns columns{
+        {{"implementation", "implementation"},
+         [](const Row& row) { return std::string(name_of(row.result.implementation)); }},
+        {{"strategy", "strategy"},
+         [&options](const Row& row) {
+             return std::string(name_of(options.sync_of(row.result.implementation).strategy));
+         }},
+        {{"rank", "rank"}, [](const Row& row) { return static_cast<std::int64_t>(row.rank); }},
+        {{"time_s", "time\ns"}, measured([](const Row& row) { return row.run()->time_s; })},
+        {{"simulated_time_s", "simulated\ns"}, simulated_s},
+        {{"time_error_percent", "error\n%", 1}, measured([simulated_s](const Row& row) {
+             return percent_off(simulated_s(row), row.run()->time_s);
+         })},
+        {{"step_ms", "full step\nms"},
+         measured([](const Row& row) { return 1e3 * row.run()->full_step_s; })},
+        {{"simulated_step_ms", "simulated\nms"},
+         [step_s](const Row& row) { return 1e3 * step_s(row); }},
+        {{"step_error_percent", "error\n%", 1}, measured([step_s](const Row& row) {
+             return percent_off(step_s(row), row.run()->full_step_s);
+         })},
+        {{"max_memory_bytes", "memory\nbytes"},
+         measured([](const Row& row) { return row.run()->max_memory_bytes; })},
+        {{"simulated_max_memory_bytes", "simulated\nbytes"}, &Row::simulated_bytes},
+        {{"memory_error_percent", "error\n%", 1}, measured([](const Row& row) {
+             return percent_off(static_cast<double>(row.simulated_bytes()),
+                                static_cast<double>(row.run()->max_memory_bytes));
+         })},
+        {{"loss", "loss", 4}, measured([](const Row& row) { return row.result.losses.back(); })},
+        {{"accuracy", "accuracy", 4}, measured([](const Row& row) { return row.result.accuracy; })},
+        {{"process_peak_bytes", "process\nbytes", 3, false},
+         measured([](const Row& row) { return row.run()->process_peak_bytes; })}};
+    if (has_published) {
+        append(
+            columns,
+            Columns{{{"published_implementation", "published\nas"}, published(&PublishedRow::name)},
+                    {{"published_time_s", "published\ns"}, published(&PublishedRow::time_s)},
+                    {{"published_max_memory_bytes", "published\nbytes", 0},
+                     published(&PublishedRow::max_memory_bytes)},
+                    {{"published_loss", "published\nloss", 4}, published(&PublishedRow::loss)},
+                    {{"published_accuracy", "published\naccuracy", 4},
+                     published(&PublishedRow::accuracy)}});
     }
-    const TrainedRank& run = result.ranks[rank];
-    cells.insert(cells.end(), {run.time_s, simulated_s, percent_off(simulated_s, run.time_s),
-                               1e3 * run.full_step_s, 1e3 * simulated_step_s,
-                               percent_off(simulated_step_s, run.full_step_s), run.max_memory_bytes,
-                               simulated_bytes,
-                               percent_off(static_cast<double>(simulated_bytes),
-                                           static_cast<double>(run.max_memory_bytes)),
-                               result.losses.back(), result.accuracy, run.process_peak_bytes});
-    return cells;
+    return columns;
 }
 
 // --- notes ---
@@ -140,11 +155,8 @@ const TrainedImplementation* find(const std::vector<TrainedImplementation>& resu
 }
 
 double slowest_s(const TrainedImplementation& result) {
-    double slowest = 0;
-    for (const TrainedRank& rank : result.ranks) {
-        slowest = std::max(slowest, rank.time_s);
-    }
-    return slowest;
+    const std::vector<double> times = transformed(result.ranks, &TrainedRank::time_s);
+    return *std::max_element(times.begin(), times.end());
 }
 
 struct PublishedExtremes {
@@ -241,25 +253,21 @@ std::string bench_training_report(const BenchTrainingOptions& options,
                                   const std::vector<TrainedImplementation>& results,
                                   const std::string& about, const Json& head) {
     const PublishedRows published = read_published(options.published);
-    ResultTable table;
+    std::vector<Row> rows;
+    for (const TrainedImplementation& result : results) {
+        for (std::size_t rank = 0; rank < result.simulated_memory_bytes.size(); ++rank) {
+            const auto found =
+                published.find({result.implementation, static_cast<std::int64_t>(rank)});
+            rows.push_back({result, rank, found == published.end() ? nullptr : &found->second});
+        }
+    }
+    ResultTable table = table_of(columns_of(options, !published.empty()), rows);
     const TrainingTask task = options.task_of(options.implementations.front());
     table.title =
         fmt::format("{}: {} epochs of {} samples, batch {} on {} {}, accumulation {}; {}",
                     options.scenario.name, options.epochs, options.samples, task.schedule.batch,
                     task.schedule.ranks, task.schedule.ranks == 1 ? "rank" : "ranks",
                     task.schedule.accumulation, about);
-    table.columns = columns(!published.empty());
-    for (const TrainedImplementation& result : results) {
-        for (std::size_t rank = 0; rank < result.simulated_memory_bytes.size(); ++rank) {
-            table.rows.push_back(cells_of(options, result, rank));
-            if (!published.empty()) {
-                const auto found =
-                    published.find({result.implementation, static_cast<std::int64_t>(rank)});
-                add_published(found == published.end() ? nullptr : &found->second,
-                              table.rows.back());
-            }
-        }
-    }
     table.notes = notes_of(options, results, published);
     Json document = head;
     document["epoch_losses"] = epochs_json(results);

@@ -32,7 +32,8 @@ Json measured_on_this_rank(const RankJob& job, const RankIdentity& identity,
                            const std::function<Json(RankSession&)>& measure) {
     ProgressReporter show(report, identity);
     RankSession session = meet(job, identity, std::ref(show));
-    Json measured = measure(session);
+    Json measured{{"environment", to_json(environment_of(job, identity, session))},
+                  {"values", measure(session)}};
     session.leave();
     return measured;
 }
@@ -41,9 +42,13 @@ Json measured_on_this_rank(const RankJob& job, const RankIdentity& identity,
 
 int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identity,
                    const std::function<Json(RankSession&)>& measure,
-                   const std::function<void(const Json&)>& print) {
+                   const std::function<void(const EnvironmentRecord&, const Json&)>& print) {
+    const auto print_measured = [&](const Json& measured) {
+        print(std::get<EnvironmentRecord>(read_measurement(measured.at("environment"), "", 1)),
+              measured.at("values"));
+    };
     if (!identity) {
-        print(measured_by_ranks(job));
+        print_measured(measured_by_ranks(job));
         return exit_done;
     }
     return run_rank(*identity, [&](const LauncherReport& report) {
@@ -51,7 +56,7 @@ int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identi
         if (identity->rank == 0 && is_own_rank(identity)) {
             hand_over(measured);
         } else if (identity->rank == 0) {
-            print(measured);
+            print_measured(measured);
         }
     });
 }

@@ -11,12 +11,12 @@
 
 namespace bucketwise {
 
-// Runs `measure` on every rank, and `print` with rank 0's result: in this process, if it launched
-// the ranks, or on rank 0 of another launcher. Returns the exit code. Throws std::runtime_error
-// when a rank that it launched failed.
+// Runs `measure` on every rank, and `print` with rank 0's environment and result: in this process,
+// if it launched the ranks, or on rank 0 of another launcher. Returns the exit code. Throws
+// std::runtime_error when a rank that it launched failed.
 int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identity,
                    const std::function<Json(RankSession&)>& measure,
-                   const std::function<void(const Json&)>& print);
+                   const std::function<void(const EnvironmentRecord&, const Json&)>& print);
 
 // `Values` has to_json and from_json.
 template <typename Values, typename Measure, typename Print>
@@ -24,7 +24,9 @@ int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identi
                    const Measure& measure, const Print& print) {
     return run_rank_bench(
         job, identity, [&](RankSession& session) { return Json(measure(session)); },
-        [&](const Json& measured) { print(measured.get<Values>()); });
+        [&](const EnvironmentRecord& environment, const Json& measured) {
+            print(environment, measured.get<Values>());
+        });
 }
 
 }  // namespace bucketwise
