@@ -8,7 +8,6 @@
 #include "cli/commands.h"
 #include "cli/measure.h"
 #include "cli/ranks/measurement_file.h"
-#include "cli/ranks/resumption.h"
 #include "cli/shell/files.h"
 #include "cli/shell/progress.h"
 #include "hw/launch/launcher.h"

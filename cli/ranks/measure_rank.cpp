@@ -1,6 +1,5 @@
 #include "cli/ranks/measure_rank.h"
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -11,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "cli/ranks/measurement_file.h"
-#include "cli/ranks/resumption.h"
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
 #include "sim/base/hash.h"
