@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
 
 #include "bench/benches.h"
 #include "cli/ranks/backends.h"
