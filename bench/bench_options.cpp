@@ -1,5 +1,7 @@
 #include "bench/bench_options.h"
 
+#include <fmt/format.h>
+
 #include "cli/ranks/backends.h"
 #include "cli/shell/option_values.h"
 
@@ -18,10 +20,17 @@ std::vector<std::string> bench_command(std::string_view name,
     return command;
 }
 
-void read_backend(const po::variables_map& values, BenchOptions& options) {
+std::string text_of_ranks(std::int64_t ranks) {
+    return fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks");
+}
+
+void read_job(std::string_view name, const po::variables_map& values,
+              const std::optional<RankIdentity>& identity, BenchOptions& options) {
     options.backend = &requested_backend(values);
     options.request = backend_request(values);
     options.backend->check(options.request);
+    options.network =
+        job_network(values, identity, fmt::format("bench {}", name), standard_deadline);
 }
 
 RankJob job_of(const BenchOptions& options, std::int64_t ranks) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,9 @@ struct BenchOptions {
     std::uint64_t seed = 0;
 };
 
+// "1 rank", "2 ranks"
+std::string text_of_ranks(std::int64_t ranks);
+
 // How long a rank waits for others unless --deadline says otherwise; what --help says of it.
 constexpr std::chrono::milliseconds standard_deadline{60'000};
 inline const std::string deadline_text =
@@ -34,8 +38,10 @@ bool is_measured(const boost::program_options::variables_map& values);
 std::vector<std::string> bench_command(std::string_view name,
                                        const std::vector<std::string>& arguments);
 
-// --backend and what is asked of it. Throws InputError for what the backend cannot do.
-void read_backend(const boost::program_options::variables_map& values, BenchOptions& options);
+// Of bench `name` on real ranks: --backend and what is asked of it, and how ranks meet. Throws
+// InputError for what the backend cannot do.
+void read_job(std::string_view name, const boost::program_options::variables_map& values,
+              const std::optional<RankIdentity>& identity, BenchOptions& options);
 
 // How so many ranks carry it out.
 RankJob job_of(const BenchOptions& options, std::int64_t ranks);

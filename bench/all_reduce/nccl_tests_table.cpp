@@ -7,23 +7,13 @@
 
 #include "bench/all_reduce/report.h"
 #include "sim/base/dtype.h"
+#include "sim/base/names.h"
 
 namespace bucketwise {
 namespace {
 
-std::string_view nccl_type(DType dtype) {
-    switch (dtype) {
-        case DType::float32:
-            return "float";
-        case DType::float16:
-            return "half";
-        case DType::bfloat16:
-            return "bfloat16";
-        case DType::float64:
-            return "double";
-    }
-    return {};
-}
+// As DType declares them.
+constexpr auto nccl_types = names("float", "half", "bfloat16", "double");
 
 // nccl-tests: seven columns, with fewer decimals the larger the number is.
 std::string nccl_time(double us) {
@@ -40,8 +30,8 @@ std::string nccl_row(const AllReduceRow& row) {
         fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", nccl_time(row.measured->median_us),
                     algorithm_gb_per_s(row), bus_gb_per_s(row), 0);
     return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.place.size.count,
-                       row.place.size.count / element_size(row.dtype).count, nccl_type(row.dtype),
-                       "sum", -1, half, half);
+                       row.place.size.count / element_size(row.dtype).count,
+                       nccl_types.at(static_cast<std::size_t>(row.dtype)), "sum", -1, half, half);
 }
 
 // "step: 2(factor)" if each size is so many times the one before; nccl-tests has no lists.

@@ -16,6 +16,7 @@
 #include "cli/shell/size.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -115,16 +116,17 @@ std::vector<AllReduceImplementation> requested_algorithms(const po::variables_ma
     return each_once(algorithms);
 }
 
-std::vector<int> requested_ranks(const po::variables_map& values, bool measure,
-                                 const std::optional<RankIdentity>& identity) {
+using Ranks = std::vector<std::int64_t>;
+
+Ranks requested_ranks(const po::variables_map& values, bool measure,
+                      const std::optional<RankIdentity>& identity) {
     const bool fixed = identity && !is_own_rank(identity);
-    std::vector<int> standard = fixed ? std::vector{identity->ranks} : std::vector{2, 4};
+    Ranks standard = fixed ? Ranks{identity->ranks} : Ranks{2, 4};
     if (values.count("ranks") == 0) {
         return standard;
     }
     const std::int64_t most = fixed || !measure ? most_simulated_ranks : most_ranks_here;
-    const std::vector<std::int64_t> numbers = rising(whole_numbers(values, "ranks", {1, most}));
-    std::vector<int> ranks(numbers.begin(), numbers.end());
+    Ranks ranks = rising(whole_numbers(values, "ranks", {1, most}));
     if (fixed && ranks != standard) {
         throw InputError(
             "--ranks", "",
@@ -169,18 +171,15 @@ void check_simulation_options(const po::variables_map& values) {
 
 std::vector<std::string> simulated_algorithms(const po::variables_map& values,
                                               const BenchAllReduceOptions& options) {
-    std::vector<std::string> names;
     if (options.measure) {
-        for (const AllReduceImplementation implementation : options.algorithms) {
-            names.emplace_back(name_of(implementation));
-        }
-        return names;
+        return transformed(options.algorithms, [](AllReduceImplementation implementation) {
+            return std::string(name_of(implementation));
+        });
     }
     const std::string text = text_or_empty(values, "algorithms");
-    names = split_at_commas(text.empty() ? "library,ring,direct" : text);
+    const auto names = split_at_commas(text.empty() ? "library,ring,direct" : text);
     for (const std::string& name : names) {
-        if (std::find(simulated_names.begin(), simulated_names.end(), name) ==
-            simulated_names.end()) {
+        if (std::ranges::count(simulated_names, name) == 0) {
             throw InputError("--algorithms", "",
                              fmt::format("one of {}", fmt::join(simulated_names, ", ")),
                              "\"" + name + "\"");
@@ -206,9 +205,8 @@ SimulationRequest requested_simulation(const po::variables_map& values,
     return request;
 }
 
-std::vector<std::int64_t> requested_simulated_ranks(const po::variables_map& values,
-                                                    const std::vector<int>& measured) {
-    std::vector<std::int64_t> ranks(measured.begin(), measured.end());
+// Besides those that are measured.
+Ranks requested_simulated_ranks(const po::variables_map& values, Ranks ranks) {
     if (!text_or_empty(values, "simulated-ranks").empty()) {
         const auto more = whole_numbers(values, "simulated-ranks", {1, most_simulated_ranks});
         ranks.insert(ranks.end(), more.begin(), more.end());
@@ -230,23 +228,20 @@ std::vector<PublishedAllReduce> requested_published(const po::variables_map& val
 // Without --ranks and --bytes those that were published are what is asked for.
 void follow_published(const po::variables_map& values, BenchAllReduceOptions& options) {
     if (values.count("ranks") == 0) {
-        options.ranks.clear();
-        for (const PublishedAllReduce& row : options.published) {
-            if (options.measure && row.place.ranks > most_ranks_here) {
-                throw InputError("--published", "",
-                                 fmt::format("at most {} ranks to measure", most_ranks_here),
-                                 fmt::format("{}", row.place.ranks));
-            }
-            options.ranks.push_back(static_cast<int>(row.place.ranks));
+        options.ranks = transformed(options.published,
+                                    [](const PublishedAllReduce& row) { return row.place.ranks; });
+        const auto too_many = std::ranges::find_if(
+            options.ranks, [](std::int64_t ranks) { return ranks > most_ranks_here; });
+        if (options.measure && too_many != options.ranks.end()) {
+            throw InputError("--published", "",
+                             fmt::format("at most {} ranks to measure", most_ranks_here),
+                             fmt::format("{}", *too_many));
         }
         options.ranks = rising(options.ranks);
     }
     if (values["bytes"].defaulted()) {
-        options.sizes.clear();
-        for (const PublishedAllReduce& row : options.published) {
-            options.sizes.push_back(row.place.size);
-        }
-        options.sizes = rising(options.sizes);
+        options.sizes = rising(transformed(
+            options.published, [](const PublishedAllReduce& row) { return row.place.size; }));
     }
 }
 
@@ -272,14 +267,14 @@ void request_comparison(const po::variables_map& values,
 // cores take turns at both, and a link of limited rate carries up to twice the message.
 std::chrono::milliseconds deadline_for(const BenchAllReduceOptions& options,
                                        const std::optional<BitsPerSecond>& link_rate,
-                                       int local_ranks) {
+                                       std::int64_t local_ranks) {
     constexpr double seconds_per_checked_term = 10e-9;
     constexpr double loopback_bytes_per_second = 0.5e9;
     const auto bytes = static_cast<double>(options.sizes.back().count);
     const double elements = bytes / static_cast<double>(element_size(options.dtype).count);
     const auto ranks = static_cast<double>(options.ranks.back());
     const double cores = std::max(read_environment().cores, 1U);
-    const double ranks_per_core = std::max(local_ranks / cores, 1.0);
+    const double ranks_per_core = std::max(static_cast<double>(local_ranks) / cores, 1.0);
     const double check = elements * ranks * ranks_per_core * seconds_per_checked_term;
     const double reduce = 2 * bytes * ranks_per_core / loopback_bytes_per_second;
     const double wire = link_rate ? 2 * bytes * 8 / static_cast<double>(link_rate->count) : 0.0;
@@ -290,7 +285,7 @@ JobNetwork requested_network(const po::variables_map& values, const BenchAllRedu
                              const std::optional<RankIdentity>& identity) {
     JobNetwork network = job_network(values, identity, "bench allreduce", standard_deadline);
     if (values.count("deadline") == 0) {
-        const int local_ranks = identity ? identity->local_ranks : options.ranks.back();
+        const std::int64_t local_ranks = identity ? identity->local_ranks : options.ranks.back();
         network.deadline = deadline_for(options, network.link_rate, local_ranks);
     }
     return network;

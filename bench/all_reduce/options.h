@@ -6,22 +6,32 @@
 #include <string>
 #include <vector>
 
-#include "bench/all_reduce/report.h"
 #include "bench/all_reduce/simulation.h"
 #include "bench/bench_options.h"
 #include "cli/shell/command_help.h"
 #include "hw/launch/rank_identity.h"
 #include "sim/base/dtype.h"
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
+
+enum class BenchFormat : std::uint8_t {
+    text,
+    csv,  // one row per ranks, size and algorithm
+    json,
+    nccl_tests  // as all_reduce_perf prints it, a block per ranks and algorithm
+};
+
+template <>
+inline constexpr auto names_of<BenchFormat> = names("text", "csv", "json", "nccl-tests");
 
 // The request says all but who sums.
 struct BenchAllReduceOptions : BenchOptions {
     bool measure = true;  // else nothing is started
     std::vector<AllReduceImplementation> algorithms;
-    std::vector<int> ranks;    // to measure; rising
-    std::vector<Bytes> sizes;  // rising
+    std::vector<std::int64_t> ranks;  // to measure; rising
+    std::vector<Bytes> sizes;         // rising
     DType dtype = DType::float32;
     std::optional<std::int64_t> iterations;  // none: by size
     BenchFormat format = BenchFormat::text;

@@ -1,32 +1,18 @@
 // The tables that `bucketwise bench allreduce` prints.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "bench/all_reduce/options.h"
 #include "bench/all_reduce/rows.h"
 #include "hw/record/measurement.h"
-#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
 
-enum class BenchFormat : std::uint8_t {
-    text,
-    csv,  // one row per ranks, size and algorithm
-    json,
-    nccl_tests  // as all_reduce_perf prints it, a block per ranks and algorithm
-};
-
-template <>
-inline constexpr auto names_of<BenchFormat> = names("text", "csv", "json", "nccl-tests");
-
 // A size as it was typed, most likely: "10MB" for 10,000,000 bytes, where text_of() says 9.54MiB.
 std::string message_text(Bytes size);
-
-// The machine that measured; nothing: none did.
-const EnvironmentRecord* environment_of(const std::vector<Measurement>& records);
 
 // What is not in the rows.
 struct AllReduceReport {
@@ -37,8 +23,13 @@ struct AllReduceReport {
 };
 
 // Columns of what no row has are left out. nccl-tests' columns hold what was measured only.
-std::string bench_allreduce_report(const AllReduceReport& report,
-                                   const std::vector<AllReduceRow>& rows, BenchFormat format);
+std::string bench_allreduce_report(AllReduceReport report, std::vector<AllReduceRow> rows,
+                                   BenchFormat format);
+
+// All that is printed at the end: what was measured, beside what was asked to be simulated and what
+// was published.
+std::string bench_allreduce_result(const BenchAllReduceOptions& options,
+                                   const std::vector<Measurement>& records);
 
 // Bytes of the message per second, and 2(p-1)/p of it, which crosses each rank's link in a ring and
 // in a direct all-reduce, as nccl-tests counts its bus bandwidth. Precondition: it was measured.

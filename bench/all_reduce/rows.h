@@ -55,14 +55,4 @@ struct AllReduceRow {
     std::optional<PublishedAllReduce> published = {};
 };
 
-// Worlds in the order they ran; within each, by size.
-std::vector<AllReduceRow> measured_rows(const std::vector<Measurement>& records);
-
-// Published values beside what was measured of the same; what was not has a row of its own.
-void add_published(std::vector<AllReduceRow>& rows,
-                   const std::vector<PublishedAllReduce>& published, DType dtype);
-
-// By ranks, then by size, so that algorithms stand one below the other.
-std::vector<AllReduceRow> by_size(std::vector<AllReduceRow> rows);
-
 }  // namespace bucketwise

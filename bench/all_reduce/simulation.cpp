@@ -33,8 +33,8 @@ constexpr std::array replacing{Algorithm::ring, Algorithm::direct,
 constexpr std::int64_t most_terms = 100'000'000;
 
 std::optional<Algorithm> algorithm_named(const std::string& name) {
-    const auto* const found = std::find_if(replacing.begin(), replacing.end(),
-                                           [&](Algorithm a) { return name_of(a) == name; });
+    const auto* const found =
+        std::ranges::find(replacing, name, [](Algorithm a) { return name_of(a); });
     return found == replacing.end() ? std::nullopt : std::optional(*found);
 }
 
@@ -53,12 +53,6 @@ LinkParameters read_link_file(const std::string& path) {
                          "a topology");
     }
     return link;
-}
-
-SimulatedAlgorithm with_link(const std::string& name, LinkParameters link) {
-    const std::string& backend = link.provenance.backend;
-    const bool over_gloo = backend.empty() || backend == "gloo";
-    return {name, std::move(link), over_gloo};
 }
 
 // One collective that is issued in no time, and waited for.
@@ -132,9 +126,7 @@ std::optional<Crossover> crossover(const SimulatedAlgorithm& ring, const Simulat
 }
 
 const SimulatedAlgorithm* find(const SimulationRequest& request, std::string_view name) {
-    const auto found =
-        std::find_if(request.algorithms.begin(), request.algorithms.end(),
-                     [&](const SimulatedAlgorithm& algorithm) { return algorithm.name == name; });
+    const auto found = std::ranges::find(request.algorithms, name, &SimulatedAlgorithm::name);
     return found == request.algorithms.end() ? nullptr : &*found;
 }
 
@@ -160,7 +152,8 @@ std::vector<SimulatedAlgorithm> read_simulated_algorithms(
                              fmt::format("\"{}\"", name_of(link.algorithm)));
         }
         link.algorithm = algorithm.value_or(link.algorithm);
-        simulated.push_back(with_link(algorithms[i], std::move(link)));
+        const std::string& backend = link.provenance.backend;
+        simulated.push_back({algorithms[i], link, backend.empty() || backend == "gloo"});
     }
     return simulated;
 }

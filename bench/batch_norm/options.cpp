@@ -230,7 +230,7 @@ BenchSyncBnOptions bench_syncbn_options(const CommandLine& line,
     BenchSyncBnOptions options;
     options.command = bench_command("syncbn", line.arguments);
     if (is_measured(values)) {
-        read_backend(values, options);
+        read_job("syncbn", values, identity, options);
     }
     if (simulates) {
         options.machine = requested_machine(values);
@@ -247,9 +247,6 @@ BenchSyncBnOptions bench_syncbn_options(const CommandLine& line,
     options.iterations = whole_number(values, "iterations", {1, 1'000'000});
     options.seed = seed_value(values);
     options.format = choice_value(values, "format", every<TableFormat>);
-    if (options.backend != nullptr) {
-        options.network = job_network(values, identity, "bench syncbn", standard_deadline);
-    }
     return options;
 }
 

@@ -168,8 +168,8 @@ Columns columns_of(const BenchSyncBnOptions& options) {
 }
 
 std::string title_of(const BenchSyncBnOptions& options, const EnvironmentRecord& environment) {
-    std::string title = fmt::format("SyncBatchNorm layer, float32, {} {}", options.ranks,
-                                    options.ranks == 1 ? "rank" : "ranks");
+    std::string title =
+        fmt::format("SyncBatchNorm layer, float32, {}", text_of_ranks(options.ranks));
     if (options.backend != nullptr) {
         title += fmt::format("\nmeasured over {}; {}; the slowest rank's times",
                              environment.libraries, hardware_of(environment));

@@ -45,15 +45,11 @@ compared with steps that ran freely. The fitted device is the roofline that expl
 
 po::options_description compute_options() {
     po::options_description options("options", 100);
-    options.add_options()  //
-        ("backend", po::value<std::string>()->default_value("gloo"),
-         "gloo: on the CPU; nccl: on the first GPU")  //
-        ("rounds", po::value<std::string>()->default_value("20"),
-         "how often to measure; one more round warms up")  //
-        ("format", po::value<std::string>()->default_value("text"),
-         "text, csv (every operation) or json (all)");
+    add_options(options, {{"backend", "gloo: on the CPU; nccl: on the first GPU", "gloo"},
+                          {"rounds", "how often to measure; one more round warms up", "20"},
+                          {"format", "text, csv (every operation) or json (all)", "text"}});
     add_scenario_options(options);
-    options.add_options()("help,h", "show this");
+    add_options(options, {{"help,h", "show this", no_value}});
     return options;
 }
 
@@ -65,10 +61,8 @@ struct Measured {
 // As the only rank of a job.
 Measured measure_compute(const Backend& backend, const Scenario& scenario, std::int64_t rounds) {
     const TemporaryFolder store;
-    MeetingPoint meeting;
-    meeting.store = store.path();
-    meeting.job = "compute";
-    meeting.address = "127.0.0.1";
+    const MeetingPoint meeting{
+        .store = store.path(), .job = "compute", .address = "127.0.0.1", .interface = {}};
     const StepInput input = replay_input(scenario);
     MeasureProgress line;
     RankSession session(backend.connect(meeting, {}, {}),
@@ -213,14 +207,9 @@ CommandHelp bench_compute_help() {
 
 int run_bench_compute(const CommandLine& line) {
     const po::variables_map& values = line.values;
-    if (values.count("scenario") == 0) {
-        throw UsageError{
-            "bench compute: expected a scenario file, got none; see bucketwise bench compute "
-            "--help"};
-    }
+    const std::string file = scenario_file(values, "bench compute");
     const Backend& backend = requested_backend(values);
     backend.check({});
-    const std::string file = values["scenario"].as<std::string>();
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     backend.check_scenario(scenario, file);
     const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
@@ -229,10 +218,8 @@ int run_bench_compute(const CommandLine& line) {
                          "gradients of which only the time is known");
     }
     const std::int64_t rounds = whole_number(values, "rounds", {1, 100'000});
-    const auto format =
-        choice_named(values["format"].as<std::string>(), every<TableFormat>, "--format");
-    scenario.group.ranks = 1;
-    scenario.group.ranks_per_node = 1;
+    const auto format = choice_value(values, "format", every<TableFormat>);
+    scenario.group = {.ranks = 1, .ranks_per_node = 1};
     const Measured measured = measure_compute(backend, scenario, rounds);
     const ComputeComparison comparison = compare_compute(measured.records, scenario);
     const std::string hardware = hardware_of(measured.environment);

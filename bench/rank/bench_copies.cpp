@@ -22,6 +22,7 @@
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -60,16 +61,16 @@ struct Row {
     double median_us = 0;
     double gb_per_s = 0;
     double share = 0;  // of the plain copy's
+
+    [[nodiscard]] Bytes bucket() const {
+        return copy_case.tensors * copy_case.numel * element_size(copy_case.place_dtype);
+    }
 };
 
 std::vector<Row> rows_of(const CopyCase& copy_case, const std::vector<CopyTimes>& ways) {
     std::vector<Row> rows;
     for (const CopyTimes& times : ways) {
-        std::vector<double> us;
-        for (const Duration sample : times.samples) {
-            us.push_back(to_us(sample));
-        }
-        Row row{copy_case, times, median(us)};
+        Row row{copy_case, times, median_of(times.samples, to_us)};
         row.gb_per_s = static_cast<double>(times.bytes_moved) / row.median_us / 1e3;
         row.share = rows.empty() ? 1 : row.gb_per_s / rows.front().gb_per_s;
         rows.push_back(row);
@@ -84,9 +85,8 @@ std::string text_report(const std::vector<Row>& rows, const std::string& hardwar
     for (const Row& row : rows) {
         const CopyCase& c = row.copy_case;
         text += fmt::format("{:>10} {:>9} {:>10}  {:<10} {:>12.1f} {:>9.1f} {:>11.1f} %\n",
-                            text_of(c.tensors * c.numel * element_size(c.place_dtype)), c.tensors,
-                            c.numel, name_of(row.times.way), row.median_us, row.gb_per_s,
-                            100 * row.share);
+                            text_of(row.bucket()), c.tensors, c.numel, name_of(row.times.way),
+                            row.median_us, row.gb_per_s, 100 * row.share);
     }
     return text;
 }
@@ -96,9 +96,8 @@ std::string csv_report(const std::vector<Row>& rows) {
         "bucket_bytes,tensors,tensor_elements,dtype,bucket_dtype,way,median_us,gb_per_s,share\n";
     for (const Row& row : rows) {
         const CopyCase& c = row.copy_case;
-        text += fmt::format("{},{},{},{},{},{},{:.6g},{:.6g},{:.6g}\n",
-                            c.tensors * c.numel * element_size(c.place_dtype).count, c.tensors,
-                            c.numel, name_of(c.tensor_dtype), name_of(c.place_dtype),
+        text += fmt::format("{},{},{},{},{},{},{:.6g},{:.6g},{:.6g}\n", row.bucket().count,
+                            c.tensors, c.numel, name_of(c.tensor_dtype), name_of(c.place_dtype),
                             name_of(row.times.way), row.median_us, row.gb_per_s, row.share);
     }
     return text;
@@ -109,18 +108,14 @@ std::string json_report(const std::vector<Row>& rows, const std::string& hardwar
     Json list = Json::array();
     for (const Row& row : rows) {
         const CopyCase& c = row.copy_case;
-        Json samples = Json::array();
-        for (const Duration sample : row.times.samples) {
-            samples.push_back(to_us(sample));
-        }
-        list.push_back({{"bucket_bytes", c.tensors * c.numel * element_size(c.place_dtype).count},
+        list.push_back({{"bucket_bytes", row.bucket().count},
                         {"tensors", c.tensors},
                         {"tensor_elements", c.numel},
                         {"dtype", name_of(c.tensor_dtype)},
                         {"bucket_dtype", name_of(c.place_dtype)},
                         {"way", name_of(row.times.way)},
                         {"moved_bytes", row.times.bytes_moved},
-                        {"samples_us", samples},
+                        {"samples_us", transformed(row.times.samples, to_us)},
                         {"gb_per_s", row.gb_per_s},
                         {"share_of_plain_copy", row.share}});
     }

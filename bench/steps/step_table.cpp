@@ -72,9 +72,7 @@ void set_ranks(const po::variables_map& values, const std::optional<RankIdentity
 VariantRun read_run(const StepTable& table, const po::variables_map& values,
                     const std::optional<RankIdentity>& identity) {
     VariantRun run;
-    read_backend(values, run);
-    run.network =
-        job_network(values, identity, fmt::format("bench {}", table.name), standard_deadline);
+    read_job(table.name, values, identity, run);
     run.rounds = whole_number(values, "rounds", {1, 100'000});
     run.steps_per_round = whole_number(values, "steps", {1, 100'000});
     run.seed = seed_value(values);
@@ -213,9 +211,8 @@ void print_table(const StepTable& table, const Request& request,
               {"scenario", request.scenario.name},
               {"command", request.command},
               {"date", utc_now()}};
-    const std::int64_t ranks = request.scenario.group.ranks;
-    std::string title = fmt::format("{}: {}, {} {}", table.name, request.scenario.name, ranks,
-                                    ranks == 1 ? "rank" : "ranks");
+    std::string title = fmt::format("{}: {}, {}", table.name, request.scenario.name,
+                                    text_of_ranks(request.scenario.group.ranks));
     if (environment != nullptr) {
         sources.push_back({.is_simulated = false, .by_variant = measured});
         title +=

@@ -315,8 +315,7 @@ BenchTrainingOptions bench_training_options(const CommandLine& line,
                          fmt::format("at most {} ranks on one machine", most_ranks_here),
                          std::to_string(options.scenario.group.ranks));
     }
-    read_backend(values, options);
-    options.network = job_network(values, identity, "bench training", standard_deadline);
+    read_job("training", values, identity, options);
     return options;
 }
 

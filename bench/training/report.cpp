@@ -148,9 +148,8 @@ Columns columns_of(const BenchTrainingOptions& options, bool has_published) {
 
 const TrainedImplementation* find(const std::vector<TrainedImplementation>& results,
                                   TrainingImplementation implementation) {
-    const auto found = std::find_if(
-        results.begin(), results.end(),
-        [&](const TrainedImplementation& r) { return r.implementation == implementation; });
+    const auto found =
+        std::ranges::find(results, implementation, &TrainedImplementation::implementation);
     return found == results.end() ? nullptr : &*found;
 }
 
@@ -264,10 +263,9 @@ std::string bench_training_report(const BenchTrainingOptions& options,
     ResultTable table = table_of(columns_of(options, !published.empty()), rows);
     const TrainingTask task = options.task_of(options.implementations.front());
     table.title =
-        fmt::format("{}: {} epochs of {} samples, batch {} on {} {}, accumulation {}; {}",
+        fmt::format("{}: {} epochs of {} samples, batch {} on {}, accumulation {}; {}",
                     options.scenario.name, options.epochs, options.samples, task.schedule.batch,
-                    task.schedule.ranks, task.schedule.ranks == 1 ? "rank" : "ranks",
-                    task.schedule.accumulation, about);
+                    text_of_ranks(task.schedule.ranks), task.schedule.accumulation, about);
     table.notes = notes_of(options, results, published);
     Json document = head;
     document["epoch_losses"] = epochs_json(results);
