@@ -97,11 +97,9 @@ tidy() { tools/run_tidy.py build/release build/fuzz; }
 
 fuzzers=(scenario_fuzzer nccl_tests_fuzzer kineto_fuzzer)
 
-fuzz() {
-    local fuzzer
-    for fuzzer in "${fuzzers[@]}"; do
-        tools/run_fuzzer.sh build/fuzz "$fuzzer" "$fuzz_seconds"
-    done
+fuzz() {  # all at once, as each takes as long as it is told
+    printf '%s\0' "${fuzzers[@]}" |
+        xargs --null --max-procs=0 --replace tools/run_fuzzer.sh build/fuzz '{}' "$fuzz_seconds"
 }
 
 # --- running them -------------------------------------------------------------------------------------

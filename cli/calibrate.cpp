@@ -23,7 +23,6 @@
 #include "sim/base/json_input.h"
 #include "sim/link/link.h"
 #include "sim/link/link_input.h"
-#include "sim/link/link_json.h"
 
 namespace bucketwise {
 namespace {

@@ -37,25 +37,18 @@ A trace is what torch.profiler writes with export_chrome_trace() or tensorboard_
 with gzip, of some steps of DistributedDataParallel on CPUs or GPUs. With record_shapes=True it tells the most.
 )";
 
-// Names and order of a model's gradients; its times are not looked at.
-NamedGradients gradients_of_model(const std::string& model) {
-    Workload workload;
+// With the names and order of a model's gradients; its times are not looked at.
+Workload workload_of(const std::string& model) {
     const std::vector<std::string_view>& names = model_names();
     if (std::find(names.begin(), names.end(), model) != names.end()) {
         ModelInput input;
         input.batch = 1;
         input.sequence_length = 1;
-        workload = workload_from_model(make_model(model, input), DType::float32,
-                                       {.device = device_preset("A100").value()});
-    } else {
-        const Json document = parse_json(read_text_file(model), model);
-        workload = step_input(parse_scenario(document, model, read_text_file)).workload;
+        return workload_from_model(make_model(model, input), DType::float32,
+                                   {.device = device_preset("A100").value()});
     }
-    NamedGradients named{{}, workload.readiness};
-    for (const Gradient& gradient : workload.gradients) {
-        named.parameters.push_back({gradient.name, gradient.numel});
-    }
-    return named;
+    const Json document = parse_json(read_text_file(model), model);
+    return step_input(parse_scenario(document, model, read_text_file)).workload;
 }
 
 std::vector<TracedRank> read_traces(const std::vector<std::string>& files) {
@@ -105,7 +98,7 @@ int run_import_kineto(const CommandLine& line) {
     check_one_printed(values, "import kineto", "output", "trace");
     KinetoImportRequest request;
     if (values.count("model") != 0) {
-        request.gradients = gradients_of_model(text_value(values, "model"));
+        request.model = workload_of(text_value(values, "model"));
     }
     request.ranks = optional_number(values, "ranks", {1, most_imported_ranks});
     const std::vector<TracedRank> ranks = read_traces(texts_value(values, "traces"));

@@ -18,7 +18,6 @@
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/optimal_report.h"
-#include "sim/report/percentile_report.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
 #include "sim/scenario/scenario.h"

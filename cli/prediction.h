@@ -7,7 +7,6 @@
 #include "sim/base/units.h"
 #include "sim/frameworks/framework.h"
 #include "sim/optimum/optimal_plan.h"
-#include "sim/predict/link_ends.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
 #include "sim/report/perfetto.h"

@@ -21,7 +21,6 @@
 #include "cli/shell/plots.h"
 #include "cli/validation_report.h"
 #include "sim/base/error.h"
-#include "sim/link/link_json.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
 

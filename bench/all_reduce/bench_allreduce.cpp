@@ -19,6 +19,7 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
+#include "cli/shell/size.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_all_reduce.h"
 
@@ -43,12 +44,12 @@ class AllReduceWorld {
                              text_of_ranks(job.ranks))),
           session_(session),
           messages_(session.connection().messages()) {
-        const auto items = static_cast<std::int64_t>(options.sizes.size()) * options.rounds;
+        const std::int64_t items = std::ssize(options.sizes) * options.rounds;
         const auto place = [](const auto& values, const auto& value) {
-            return std::find(values.begin(), values.end(), value) - values.begin();
+            return std::ranges::find(values, value) - values.begin();
         };
-        const auto algorithms = static_cast<std::int64_t>(options.algorithms.size());
-        session.expect(items * algorithms * static_cast<std::int64_t>(options.ranks.size()),
+        const std::int64_t algorithms = std::ssize(options.algorithms);
+        session.expect(items * algorithms * std::ssize(options.ranks),
                        items * (place(options.ranks, job.ranks) * algorithms +
                                 place(options.algorithms, job.request.implementation)));
     }

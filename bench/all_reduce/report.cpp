@@ -312,21 +312,6 @@ std::vector<std::string> error_notes(const std::vector<AllReduceRow>& rows) {
 
 }  // namespace
 
-std::string message_text(Bytes size) {
-    if (size.count % 1000 != 0) {
-        return text_of(size);
-    }
-    std::int64_t number = size.count;
-    std::string_view unit;
-    for (const std::string_view larger : {"kB", "MB", "GB"}) {
-        if (number % 1000 == 0) {
-            number /= 1000;
-            unit = larger;
-        }
-    }
-    return fmt::format("{}{}", number, unit);
-}
-
 double algorithm_gb_per_s(const AllReduceRow& row) {
     return row.measured->median_us > 0
                ? static_cast<double>(row.place.size.count) / row.measured->median_us / 1e3

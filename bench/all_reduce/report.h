@@ -7,12 +7,8 @@
 #include "bench/all_reduce/options.h"
 #include "bench/all_reduce/rows.h"
 #include "hw/record/measurement.h"
-#include "sim/base/units.h"
 
 namespace bucketwise {
-
-// A size as it was typed, most likely: "10MB" for 10,000,000 bytes, where text_of() says 9.54MiB.
-std::string message_text(Bytes size);
 
 // What is not in the rows.
 struct AllReduceReport {

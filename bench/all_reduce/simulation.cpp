@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/report.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
+#include "cli/shell/size.h"
 #include "hw/gloo/predicted_all_reduce.h"
 #include "hw/rank/communicator.h"
 #include "sim/base/error.h"

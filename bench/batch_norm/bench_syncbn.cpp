@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -46,13 +47,9 @@ BatchNormValues values_of(const BatchNormLayer& layer, int rank) {
     const auto channels = static_cast<std::size_t>(layer.channels);
     SeededNumbers numbers(static_cast<std::uint64_t>(rank) + 1);
     values.input.resize(elements);
-    for (float& value : values.input) {
-        value = static_cast<float>(rank) + numbers();
-    }
+    std::ranges::generate(values.input, [&] { return static_cast<float>(rank) + numbers(); });
     values.output_gradient.resize(elements);
-    for (float& value : values.output_gradient) {
-        value = numbers();
-    }
+    std::ranges::generate(values.output_gradient, std::ref(numbers));
     values.weight.assign(channels, 1.0F);
     values.bias.assign(channels, 0.0F);
     return values;

@@ -11,7 +11,6 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "bench/bench_options.h"
 #include "bench/benches.h"
 #include "calibrate/comparison/compute_comparison.h"
 #include "cli/ranks/backends.h"

@@ -41,14 +41,11 @@ po::options_description described_options(const StepTable& table) {
     return options;
 }
 
-struct Request {
-    std::vector<std::string> command;  // as typed, for the record
+struct Request : VariantRun {
     std::string file;
     Scenario scenario;
     std::vector<StepVariant> variants;
     bool simulates = false;
-    std::optional<VariantRun> run;  // none: nothing is measured
-    std::int64_t steps = 0;         // of each row, simulated
     std::optional<CsvFile> published;
     TableFormat format = TableFormat::text;
 };
@@ -67,16 +64,6 @@ void set_ranks(const po::variables_map& values, const std::optional<RankIdentity
             throw InputError("--ranks", "", fault->expected, fault->got);
         }
     }
-}
-
-VariantRun read_run(const StepTable& table, const po::variables_map& values,
-                    const std::optional<RankIdentity>& identity) {
-    VariantRun run;
-    read_job(table.name, values, identity, run);
-    run.rounds = whole_number(values, "rounds", {1, 100'000});
-    run.steps_per_round = whole_number(values, "steps", {1, 100'000});
-    run.seed = seed_value(values);
-    return run;
 }
 
 // The rows say how gradients are synchronised, and a simulation asks nothing of real ranks.
@@ -109,13 +96,16 @@ Request read_request(const StepTable& table, const po::variables_map& values,
     set_ranks(values, identity, measures, request.scenario);
     request.variants = table.variants(values, request.scenario, request.file);
     if (measures) {
-        request.run = read_run(table, values, identity);
+        read_job(table.name, values, identity, request);
+    }
+    request.rounds = whole_number(values, "rounds", {1, 100'000});
+    request.steps_per_round = whole_number(values, "steps", {1, 100'000});
+    if (measures) {
+        request.seed = seed_value(values);
         for (const StepVariant& variant : request.variants) {
-            request.run->backend->check_scenario(variant.scenario, request.file);
+            request.backend->check_scenario(variant.scenario, request.file);
         }
     }
-    request.steps =
-        whole_number(values, "rounds", {1, 100'000}) * whole_number(values, "steps", {1, 100'000});
     if (values.count("published") != 0) {
         request.published = CsvFile::read(text_value(values, "published"));
     }
@@ -223,7 +213,8 @@ void print_table(const StepTable& table, const Request& request,
     if (request.simulates) {
         sources.push_back({.is_simulated = true,
                            .by_variant = transformed(request.variants, [&](const auto& variant) {
-                               return simulate_steps(variant, request.steps);
+                               return simulate_steps(variant,
+                                                     request.rounds * request.steps_per_round);
                            })});
         title += fmt::format("\nsimulated with {}", request.scenario.link.name);
         head["link"] = request.scenario.link.name;
@@ -246,18 +237,17 @@ int run_step_table(const StepTable& table, const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
     Request request = read_request(table, line.values, identity);
     request.command = bench_command(table.name, line.arguments);
-    if (!request.run) {
+    if (request.backend == nullptr) {
         print_table(table, request, nullptr, {});
         return exit_done;
     }
-    request.run->command = request.command;
     if (!identity && request.scenario.group.ranks > most_ranks_here) {
         throw InputError(
             request.file, "/cluster/ranks",
             fmt::format("at most {} ranks on one machine (--ranks says how many)", most_ranks_here),
             std::to_string(request.scenario.group.ranks));
     }
-    return run_variants(request.variants, *request.run, identity,
+    return run_variants(request.variants, request, identity,
                         [&](const EnvironmentRecord& environment, const auto& measured) {
                             print_table(table, request, &environment, measured);
                         });

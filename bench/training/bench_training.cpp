@@ -211,11 +211,9 @@ class ImplementationOnRank {
 
   private:
     [[nodiscard]] std::int64_t largest_message_bytes() const {
-        std::int64_t largest = 0;
-        for (const Bucket& bucket : trainer_.plan().buckets) {
-            largest = std::max(largest, bytes_on_wire(bucket, task_.sync.comm_hook));
-        }
-        return largest;
+        return std::ranges::max(transformed(trainer_.plan().buckets, [&](const Bucket& bucket) {
+            return bytes_on_wire(bucket, task_.sync.comm_hook);
+        }));
     }
 
     TrainingTimes operation_times(const std::vector<TrainingTimes>& samples, Statistic statistic) {

@@ -1,6 +1,5 @@
 #include "bench/training/options.h"
 
-#include <charconv>
 #include <variant>
 
 #include <fmt/format.h>
@@ -203,13 +202,12 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
 
 double requested_learning_rate(const po::variables_map& values) {
     const std::string& text = text_value(values, "learning-rate");
-    double rate = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
-    if (error != std::errc{} || end != text.data() + text.size() || !(rate > 0 && rate <= 100)) {
+    const std::optional<double> rate = number_in(text);
+    if (!rate || !(*rate > 0 && *rate <= 100)) {
         throw InputError("--learning-rate", "", "a number above 0 and at most 100",
                          "\"" + text + "\"");
     }
-    return rate;
+    return *rate;
 }
 
 // Every rank holds all images.

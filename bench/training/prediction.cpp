@@ -5,7 +5,7 @@
 #include <set>
 
 #include "sim/base/invariant.h"
-#include "sim/predict/training_memory.h"
+#include "sim/predict/training.h"
 
 namespace bucketwise {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hw/training/trainer.h"
-#include "sim/predict/training_run.h"
+#include "sim/predict/training.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {

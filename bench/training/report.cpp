@@ -154,8 +154,7 @@ const TrainedImplementation* find(const std::vector<TrainedImplementation>& resu
 }
 
 double slowest_s(const TrainedImplementation& result) {
-    const std::vector<double> times = transformed(result.ranks, &TrainedRank::time_s);
-    return *std::max_element(times.begin(), times.end());
+    return std::ranges::max(transformed(result.ranks, &TrainedRank::time_s));
 }
 
 struct PublishedExtremes {

@@ -9,7 +9,7 @@
 #include "cli/shell/result_table.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/predict/training_run.h"
+#include "sim/predict/training.h"
 
 namespace bucketwise {
 

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <span>
 
 #include "sim/base/statistics.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_parts.h"
-#include "sim/engine/timeline.h"
 #include "sim/link/collective.h"
 #include "sim/program/step_programs.h"
 
@@ -19,21 +18,16 @@ double us_of(const Program& program) {
     return to_us(simulate_times(program).step());
 }
 
-void scale_instructions(Program& program, std::size_t begin, std::size_t end, double factor) {
-    for (std::size_t i = begin; i < end; ++i) {
-        Instruction& instruction = program.instructions[i];
+void scale(std::span<Instruction> instructions, double factor) {
+    for (Instruction& instruction : instructions) {
         instruction.device = scaled(instruction.device, factor);
     }
 }
 
-void scale_all(Program& program, double factor) {
-    scale_instructions(program, 0, program.instructions.size(), factor);
-}
-
-double device_us(const Program& program, std::size_t begin, std::size_t end) {
+double device_us(std::span<const Instruction> instructions) {
     Duration sum{0};
-    for (std::size_t i = begin; i < end; ++i) {
-        sum += program.instructions[i].device;
+    for (const Instruction& instruction : instructions) {
+        sum += instruction.device;
     }
     return to_us(sum);
 }
@@ -85,14 +79,15 @@ void shift_first_bucket(Program& program, const MeasuredCap& measured) {
                                          return i.kind == InstructionKind::launch &&
                                                 static_cast<std::size_t>(i.subject) == *first;
                                      });
-    const auto at = static_cast<std::size_t>(launch - program.instructions.begin());
-    const double before_us = device_us(program, 0, at);
-    const double after_us = device_us(program, at, program.instructions.size());
+    const std::span before(program.instructions.begin(), launch);
+    const std::span after(launch, program.instructions.end());
+    const double before_us = device_us(before);
+    const double after_us = device_us(after);
     const double later_us = measured.last_begin_us[*first] - look_into(program).begin_us[*first];
     const double shift_us = std::clamp(later_us, -before_us, after_us);
     if (before_us > 0 && after_us > 0) {
-        scale_instructions(program, 0, at, 1 + shift_us / before_us);
-        scale_instructions(program, at, program.instructions.size(), 1 - shift_us / after_us);
+        scale(before, 1 + shift_us / before_us);
+        scale(after, 1 - shift_us / after_us);
     }
 }
 
@@ -217,12 +212,12 @@ Attribution attribute(const StepInput& input, const SyncSettings& sync, const Bu
     };
     if (const double predicted_us = compute_only_us(input);
         isolated.compute_step_us && predicted_us > 0) {
-        scale_all(program, *isolated.compute_step_us / predicted_us);
+        scale(program.instructions, *isolated.compute_step_us / predicted_us);
     }
     conclude("computing");
     const double free_us = us_of(with_free_communication(program));
     if (free_us > 0) {
-        scale_all(program, median(measured.free_communication_us) / free_us);
+        scale(program.instructions, median(measured.free_communication_us) / free_us);
     }
     conclude("drift, copies and launches");
     shift_first_bucket(program, measured);

@@ -1,6 +1,5 @@
 #include "calibrate/comparison/compute_comparison.h"
 
-#include <algorithm>
 #include <variant>
 
 #include "sim/base/invariant.h"
@@ -44,24 +43,6 @@ Scenario with_operations(Scenario scenario, const ComputeRecords& records,
     return scenario;
 }
 
-// What the fitted device would take for each operation of a pass.
-std::vector<double> fitted_us(const Workload& workload, bool in_backward) {
-    return transformed(in_backward ? workload.backward : workload.forward,
-                       [](const TimedOperation& operation) { return to_us(operation.device); });
-}
-
-void add_operations(const std::vector<TimedOperation>& operations, bool in_backward,
-                    const std::vector<double>& launches, const std::vector<double>& fitted,
-                    ComputeComparison& comparison) {
-    for (std::size_t i = 0; i < operations.size(); ++i) {
-        comparison.operations.push_back({.name = operations[i].name,
-                                         .in_backward = in_backward,
-                                         .measured_us = to_us(operations[i].device),
-                                         .fitted_us = fitted.empty() ? 0 : fitted[i],
-                                         .launch_us = launches.empty() ? 0 : launches[i]});
-    }
-}
-
 }  // namespace
 
 ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
@@ -94,22 +75,27 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
     fit.launch = comparison.launch;
     fit.rounds = records.size();
     comparison.device = fit_device(measured, fit);
-    std::vector<double> fitted_forward;
-    std::vector<double> fitted_backward;
+    std::optional<Workload> fitted;
     if (comparison.device) {
-        const Workload fitted = workload_from_model(model_of(workload), workload.dtype,
-                                                    {.device = comparison.device->device,
-                                                     .arithmetic = workload.arithmetic,
-                                                     .batch_norm = measured.sync.batch_norm});
-        fitted_forward = fitted_us(fitted, false);
-        fitted_backward = fitted_us(fitted, true);
+        fitted = workload_from_model(model_of(workload), workload.dtype,
+                                     {.device = comparison.device->device,
+                                      .arithmetic = workload.arithmetic,
+                                      .batch_norm = measured.sync.batch_norm});
     }
-    add_operations(input.workload.forward, false,
-                   medians_of(records, &ComputeRecord::forward_launches_us), fitted_forward,
-                   comparison);
-    add_operations(input.workload.backward, true,
-                   medians_of(records, &ComputeRecord::backward_launches_us), fitted_backward,
-                   comparison);
+    const auto add = [&](std::vector<TimedOperation> Workload::*pass, const auto& launches_of) {
+        const std::vector<double> launches = medians_of(records, launches_of);
+        for (std::size_t i = 0; const TimedOperation& operation : input.workload.*pass) {
+            comparison.operations.push_back(
+                {.name = operation.name,
+                 .in_backward = pass == &Workload::backward,
+                 .measured_us = to_us(operation.device),
+                 .fitted_us = fitted ? to_us(((*fitted).*pass)[i].device) : 0,
+                 .launch_us = launches.empty() ? 0 : launches[i]});
+            ++i;
+        }
+    };
+    add(&Workload::forward, &ComputeRecord::forward_launches_us);
+    add(&Workload::backward, &ComputeRecord::backward_launches_us);
     return comparison;
 }
 

@@ -9,7 +9,6 @@
 #include "calibrate/fit/compute_fit.h"
 #include "calibrate/fit/device_fit.h"
 #include "hw/record/measurement.h"
-#include "sim/base/units.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {

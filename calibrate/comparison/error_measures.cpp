@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <numeric>
 
 #include "sim/base/statistics.h"
@@ -60,21 +59,11 @@ double mean_absolute_percentage_error(const std::vector<ComparedPoint>& points) 
 }
 
 double largest_absolute_error(const std::vector<ComparedPoint>& points) {
-    const std::vector<double> errors = transformed(points, absolute_error);
-    return *std::max_element(errors.begin(), errors.end());
-}
-
-double regret(const std::vector<ComparedPoint>& points) {
-    const auto chosen = std::min_element(
-        points.begin(), points.end(),
-        [](const auto& a, const auto& b) { return a.predicted_step_ms < b.predicted_step_ms; });
-    return regret(points, static_cast<std::size_t>(chosen - points.begin()));
+    return std::ranges::max(transformed(points, absolute_error));
 }
 
 double regret(const std::vector<ComparedPoint>& points, std::size_t chosen) {
-    const auto best = std::min_element(
-        points.begin(), points.end(),
-        [](const auto& a, const auto& b) { return a.measured_step_ms < b.measured_step_ms; });
+    const auto best = std::ranges::min_element(points, {}, &ComparedPoint::measured_step_ms);
     return points[chosen].measured_step_ms / best->measured_step_ms - 1;
 }
 

@@ -21,11 +21,8 @@ double relative_error(const ComparedPoint& point);
 double mean_absolute_percentage_error(const std::vector<ComparedPoint>& points);
 double largest_absolute_error(const std::vector<ComparedPoint>& points);
 
-// Measured time at the cap with the best prediction / best measured time - 1: zero when the tool
-// chose what a full measurement would have chosen. Precondition: at least one point.
-double regret(const std::vector<ComparedPoint>& points);
-
-// The regret of the point that was chosen, by whatever rule.
+// Measured time at the cap that was chosen / best measured time - 1: zero when the tool chose what
+// a full measurement would have chosen. Precondition: at least one point.
 double regret(const std::vector<ComparedPoint>& points, std::size_t chosen);
 
 // Spearman's rank correlation of predicted and measured times, ties sharing their mean rank; zero

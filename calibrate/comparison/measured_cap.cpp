@@ -1,6 +1,5 @@
 #include "calibrate/comparison/measured_cap.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 

@@ -125,19 +125,6 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     return points;
 }
 
-// As predict() recommends: the fastest, unless another cap's expected regret is noticeably less.
-std::size_t least_expected_regret(const std::vector<CapComparison>& points, std::size_t fastest) {
-    std::size_t least = fastest;
-    for (std::size_t i = 0; i < points.size(); ++i) {
-        const auto& here = points[i].predicted.confidence;
-        const auto& there = points[least].predicted.confidence;
-        if (here && there && here->expected_regret + noticeable_regret < there->expected_regret) {
-            least = i;
-        }
-    }
-    return least;
-}
-
 void judge(Comparison& comparison) {
     std::vector<ComparedPoint> plain;
     std::vector<double> half_widths;
@@ -153,13 +140,13 @@ void judge(Comparison& comparison) {
     comparison.rank_correlation = rank_correlation(plain);
     comparison.noise_floor = median(half_widths);
     const auto least = [&](double ComparedPoint::*ms) {
-        const auto found =
-            std::min_element(plain.begin(), plain.end(),
-                             [ms](const auto& a, const auto& b) { return a.*ms < b.*ms; });
-        return static_cast<std::size_t>(found - plain.begin());
+        return static_cast<std::size_t>(std::ranges::min_element(plain, {}, ms) - plain.begin());
     };
-    comparison.chosen =
-        least_expected_regret(comparison.points, least(&ComparedPoint::predicted_step_ms));
+    const auto confidence_of = [](const CapComparison& point) {
+        return point.predicted.confidence;
+    };
+    comparison.chosen = least_expected_regret(transformed(comparison.points, confidence_of),
+                                              least(&ComparedPoint::predicted_step_ms));
     comparison.fastest = least(&ComparedPoint::measured_step_ms);
     comparison.regret = regret(plain, comparison.chosen);
     for (std::size_t i = 0; i < comparison.points.size(); ++i) {
@@ -175,10 +162,10 @@ void judge(Comparison& comparison) {
 // holds it with 95 %.
 void note_few_samples(Comparison& comparison) {
     constexpr std::size_t few = 6;
-    std::size_t fewest = comparison.points.front().measured.step_us.size();
-    for (const CapComparison& point : comparison.points) {
-        fewest = std::min(fewest, point.measured.step_us.size());
-    }
+    const std::size_t fewest =
+        std::ranges::min(transformed(comparison.points, [](const CapComparison& point) {
+            return point.measured.step_us.size();
+        }));
     if (fewest < few) {
         comparison.notes.push_back(
             fmt::format("{} steps per cap: intervals are their extremes, which say less than 95 %, "
@@ -255,7 +242,7 @@ StepPicture predicted_picture(const Program& program) {
     const Simulation simulation = simulate({&program, 1}, Record::timeline);
     StepPicture picture;
     picture.step_ms = to_ms(simulation.ranks.front().step());
-    std::vector<PictureSpan> phases;
+    std::vector<PictureSpan>& phases = picture.computing;
     for (const Span& span : simulation.timeline.spans) {
         const auto subject = static_cast<std::size_t>(span.subject);
         if (span.track == Track::communication) {
@@ -280,7 +267,6 @@ StepPicture predicted_picture(const Program& program) {
             phases.push_back({what, to_ms(span.start), to_ms(span.end)});
         }
     }
-    picture.computing = std::move(phases);
     return picture;
 }
 

@@ -8,6 +8,7 @@
 #include "calibrate/comparison/step_comparison.h"
 #include "sim/base/json_output.h"
 #include "sim/report/prediction_json.h"
+#include "sim/report/report.h"
 
 namespace bucketwise {
 namespace {
@@ -180,17 +181,10 @@ std::string cap_text(const std::optional<Bytes>& cap) {
 }
 
 std::string marks_of(const Comparison& comparison, std::size_t i) {
-    std::vector<std::string_view> marks;
-    if (comparison.points[i].measured.is_default) {
-        marks.emplace_back("default");
-    }
-    if (has_decision(comparison) && i == comparison.chosen) {
-        marks.emplace_back("predicted best");
-    }
-    if (has_decision(comparison) && i == comparison.fastest) {
-        marks.emplace_back("measured best");
-    }
-    return fmt::format("{}", fmt::join(marks, ", "));
+    const bool decided = has_decision(comparison);
+    return marks_text({{comparison.points[i].measured.is_default, "default"},
+                       {decided && i == comparison.chosen, "predicted best"},
+                       {decided && i == comparison.fastest, "measured best"}});
 }
 
 std::vector<std::string> verdict(const Comparison& c) {

@@ -11,8 +11,6 @@
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
-#include "sim/link/link_json.h"
-#include "sim/plan/strategy.h"
 #include "sim/workload/device_input.h"
 
 namespace bucketwise {
@@ -65,7 +63,7 @@ LinkPoint point_of(const AllReduceSamples& samples) {
 }
 
 // Samples that lie far above their median, which is what others waited for.
-std::string outlier_note(const std::vector<AllReduceSamples>& all_reduces) {
+std::vector<std::string> outlier_note(const std::vector<AllReduceSamples>& all_reduces) {
     constexpr double far = 1.5;
     constexpr double deviations = 5;
     std::size_t outliers = 0;
@@ -81,34 +79,30 @@ std::string outlier_note(const std::vector<AllReduceSamples>& all_reduces) {
             longest = sample > limit ? std::max(longest, sample / middle) : longest;
         }
     }
-    return outliers == 0 ? ""
-                         : fmt::format(
-                               "{} of {} all-reduce samples took more than {:g} times their "
-                               "median, up to {:.0f} times; medians leave them out",
-                               outliers, samples, far, longest);
+    if (outliers == 0) {
+        return {};
+    }
+    return {fmt::format(
+        "{} of {} all-reduce samples took more than {:g} times their median, up to {:.0f} times; "
+        "medians leave them out",
+        outliers, samples, far, longest)};
 }
 
 Provenance provenance_of(const std::vector<MeasuredRun>& runs,
                          const std::vector<AllReduceSamples>& all_reduces) {
     Provenance from;
     from.backend = runs.front().transport.backend;
-    std::int64_t samples = 0;
-    std::string files;
-    for (const MeasuredRun& run : runs) {
-        files += (files.empty() ? "" : ", ") + run.file;
-    }
-    from.smallest_message = all_reduces.front().size;
-    from.largest_message = all_reduces.front().size;
-    std::int64_t most_ranks = 0;
+    const auto [smallest, largest] =
+        std::ranges::minmax_element(all_reduces, {}, &AllReduceSamples::size);
+    from.smallest_message = smallest->size;
+    from.largest_message = largest->size;
+    from.ranks = all_reduces.back().ranks;  // sorted by them
+    from.samples = 0;
     for (const AllReduceSamples& s : all_reduces) {
-        samples += static_cast<std::int64_t>(s.samples_us.size());
-        from.smallest_message = std::min(*from.smallest_message, s.size);
-        from.largest_message = std::max(*from.largest_message, s.size);
-        most_ranks = std::max(most_ranks, s.ranks);
+        *from.samples += std::ssize(s.samples_us);
     }
-    from.ranks = most_ranks;
-    from.samples = samples;
-    from.source = "bucketwise calibrate " + files;
+    from.source = fmt::format("bucketwise calibrate {}",
+                              fmt::join(transformed(runs, &MeasuredRun::file), ", "));
     if (const auto& environment = runs.front().environment) {
         // What tells most comes first: a link file holds 200 characters of it.
         from.hardware = fmt::format(
@@ -142,7 +136,7 @@ std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
             samples.insert(samples.end(), record.issue_us.begin(), record.issue_us.end());
         }
     }
-    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+    return host_cost(samples);
 }
 
 }  // namespace
@@ -151,9 +145,12 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
                       std::optional<std::int64_t> processors) {
     const MeasuredRun& first = runs.front();
     Calibration result;
+    const auto warn = [&](const std::vector<std::string>& warnings) {
+        result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
+    };
     for (const MeasuredRun& run : runs) {
         check_same_link(first, run);
-        result.warnings.insert(result.warnings.end(), run.warnings.begin(), run.warnings.end());
+        warn(run.warnings);
     }
     result.all_reduces = all_reduce_samples(runs);
     std::vector<LinkPoint> points;
@@ -205,9 +202,6 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
     link.copy_bandwidth = result.compute ? result.compute->copy_bandwidth : std::nullopt;
     link.provenance = provenance_of(runs, result.all_reduces);
 
-    const auto warn = [&](const std::vector<std::string>& warnings) {
-        result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
-    };
     if (result.shared_gpu) {
         result.warnings.insert(result.warnings.begin(), std::string(shared_gpu_warning));
     }
@@ -216,9 +210,7 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
     if (result.compute) {
         warn(result.compute->warnings);
     }
-    if (const std::string note = outlier_note(result.all_reduces); !note.empty()) {
-        result.warnings.push_back(note);
-    }
+    warn(outlier_note(result.all_reduces));
     if (first.computes.empty() && first.contentions.empty()) {
         result.warnings.emplace_back(
             "only all-reduces were measured: the link is known, but not what computing and copying "

@@ -1,7 +1,6 @@
 // From measurements to what predict reads: a link, and the measured scenario with its real times.
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,10 +1,11 @@
 #include "calibrate/fit/compute_fit.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -17,7 +18,8 @@
 namespace bucketwise {
 namespace {
 
-using Round = std::vector<const ComputeRecord*>;  // one per rank
+using ComputeRecords = std::vector<const ComputeRecord*>;
+using Round = ComputeRecords;  // one per rank
 
 std::vector<Round> complete_rounds(const MeasuredRun& run, std::vector<std::string>& warnings) {
     std::map<std::int64_t, std::map<std::int64_t, const ComputeRecord*>> by_round;
@@ -32,13 +34,18 @@ std::vector<Round> complete_rounds(const MeasuredRun& run, std::vector<std::stri
                             run.file, number, by_rank.size(), run.transport.ranks));
             continue;
         }
-        Round round;
-        for (const auto& [rank, record] : by_rank) {
-            round.push_back(record);
-        }
-        rounds.push_back(round);
+        const auto records = std::views::values(by_rank);
+        rounds.emplace_back(records.begin(), records.end());
     }
     return rounds;
+}
+
+ComputeRecords all_records(const std::vector<Round>& rounds) {
+    ComputeRecords records;
+    for (const Round& round : rounds) {
+        records.insert(records.end(), round.begin(), round.end());
+    }
+    return records;
 }
 
 // The slowest rank's value, by round.
@@ -65,33 +72,32 @@ double computing_us(const ComputeRecord& record) {
     return record.forward_us + record.backward_us;
 }
 
-std::vector<double> operation_ends(const ComputeRecord& record) {
-    std::vector<double> ends = record.forward_operations_us;
-    ends.insert(ends.end(), record.backward_operations_us.begin(),
-                record.backward_operations_us.end());
-    std::partial_sum(ends.begin(), ends.end(), ends.begin());
-    return ends;
+double step_us(const ComputeRecord& record) {
+    return record.samples_us.front();
+}
+
+std::vector<double> operations_us(const ComputeRecord& record) {
+    std::vector<double> times = record.forward_operations_us;
+    std::ranges::copy(record.backward_operations_us, std::back_inserter(times));
+    return times;
 }
 
 // When the slowest rank has finished each operation of a micro-step, from its start, in us. Medians
 // of values that rise with the operation rise with it too.
 std::vector<double> slowest_ends(const std::vector<Round>& rounds) {
-    std::vector<std::vector<double>> by_operation;
-    for (const Round& round : rounds) {
-        std::vector<double> latest;
+    const auto latest_ends = [](const Round& round) {
+        std::vector<double> latest(operations_us(*round.front()).size());
         for (const ComputeRecord* record : round) {
-            const std::vector<double> ends = operation_ends(*record);
-            latest.resize(ends.size(), 0.0);
-            std::transform(ends.begin(), ends.end(), latest.begin(), latest.begin(),
-                           [](double a, double b) { return std::max(a, b); });
+            double end = 0;
+            for (std::size_t i = 0; const double time : operations_us(*record)) {
+                end += time;
+                latest[i] = std::max(latest[i], end);
+                ++i;
+            }
         }
-        by_operation.resize(latest.size());
-        for (std::size_t i = 0; i < latest.size(); ++i) {
-            by_operation[i].push_back(latest[i]);
-        }
-    }
-    return transformed(by_operation,
-                       [](const std::vector<double>& operation) { return median(operation); });
+        return latest;
+    };
+    return medians_of(transformed(rounds, latest_ends), std::identity{});
 }
 
 // When the last of operations that end at `ends`, if each follows the one before, would end were
@@ -159,25 +165,21 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input
     }
     std::vector<double> extra_us;
     std::vector<double> copies_us;
-    for (const Round& round : rounds) {
-        for (const ComputeRecord* record : round) {
-            extra_us.push_back(record->copying_step_us - record->samples_us.front());
-            if (record->copies_us) {
-                copies_us.push_back(*record->copies_us);
-            }
+    for (const ComputeRecord* record : all_records(rounds)) {
+        extra_us.push_back(record->copying_step_us - step_us(*record));
+        if (record->copies_us) {
+            copies_us.push_back(*record->copies_us);
         }
     }
-    const double step_us =
-        slowest(rounds, [](const ComputeRecord& r) { return r.samples_us.front(); });
     constexpr double noticeable = 1e-4;  // of the step
+    const double least_us = noticeable * slowest(rounds, step_us);
     const double cost_us = median(copies_us.empty() ? extra_us : copies_us);
-    if (cost_us < noticeable * step_us) {
+    if (cost_us < least_us) {
         fit.warnings.emplace_back("copies cost too little to be told from noise");
     }
     // Bytes per microsecond are thousandths of 10^9 bytes per second.
     fit.copy_bandwidth = bandwidth_from_gb_per_s(std::clamp(
-        static_cast<double>(copied.count) / 1e3 / std::max(cost_us, noticeable * step_us), 1e-6,
-        1e6));
+        static_cast<double>(copied.count) / 1e3 / std::max(cost_us, least_us), 1e-6, 1e6));
 }
 
 // How single operations vary once the whole step's variation is taken out. Counted are those
@@ -185,16 +187,12 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input
 double operation_spread(const std::vector<Round>& rounds) {
     constexpr double worth = 0.005;
     std::vector<std::vector<double>> shares;  // [operation]: of the record's computing
-    for (const Round& round : rounds) {
-        for (const ComputeRecord* record : round) {
-            std::vector<double> times = record->forward_operations_us;
-            times.insert(times.end(), record->backward_operations_us.begin(),
-                         record->backward_operations_us.end());
-            const double all = std::accumulate(times.begin(), times.end(), 0.0);
-            shares.resize(times.size());
-            for (std::size_t i = 0; i < times.size(); ++i) {
-                shares[i].push_back(all > 0 ? times[i] / all : 0);
-            }
+    for (const ComputeRecord* record : all_records(rounds)) {
+        const std::vector<double> times = operations_us(*record);
+        const double all = std::accumulate(times.begin(), times.end(), 0.0);
+        shares.resize(times.size());
+        for (std::size_t i = 0; i < times.size(); ++i) {
+            shares[i].push_back(all > 0 ? times[i] / all : 0);
         }
     }
     std::vector<double> spreads;
@@ -250,8 +248,11 @@ double collective_spread(const std::vector<AllReduceSamples>& samples) {
 
 }  // namespace
 
-HostCost host_cost(const std::vector<double>& samples_us) {
-    return {.time = duration_from_us(median(samples_us)), .spread = spread(samples_us)};
+std::optional<HostCost> host_cost(const std::vector<double>& samples_us) {
+    if (samples_us.empty()) {
+        return std::nullopt;
+    }
+    return HostCost{.time = duration_from_us(median(samples_us)), .spread = spread(samples_us)};
 }
 
 std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records) {
@@ -261,7 +262,7 @@ std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& rec
             samples.insert(samples.end(), pass->begin(), pass->end());
         }
     }
-    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+    return host_cost(samples);
 }
 
 std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*>& records) {
@@ -271,7 +272,7 @@ std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*
             samples.push_back(*record->graph_launch_us);
         }
     }
-    return samples.empty() ? std::nullopt : std::optional(host_cost(samples));
+    return host_cost(samples);
 }
 
 std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario) {
@@ -281,16 +282,11 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     if (rounds.empty()) {
         return std::nullopt;
     }
-    for (const Round& round : rounds) {
-        for (const ComputeRecord* record : round) {
-            check_operations(run, *record, input.workload);
-        }
+    const ComputeRecords records = all_records(rounds);
+    for (const ComputeRecord* record : records) {
+        check_operations(run, *record, input.workload);
     }
     fit.rounds = rounds.size();
-    std::vector<const ComputeRecord*> records;
-    for (const Round& round : rounds) {
-        records.insert(records.end(), round.begin(), round.end());
-    }
     fit.launch = launch_cost(records);
     fit.graph_launch = graph_launch_cost(records);
     set_operations(rounds, input.step.accumulation, fit);
@@ -307,10 +303,7 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
 std::optional<double> compute_step_us(const MeasuredRun& run) {
     std::vector<std::string> ignored;
     const std::vector<Round> rounds = complete_rounds(run, ignored);
-    return rounds.empty() ? std::nullopt
-                          : std::optional(slowest(rounds, [](const ComputeRecord& record) {
-                                return record.samples_us.front();
-                            }));
+    return rounds.empty() ? std::nullopt : std::optional(slowest(rounds, step_us));
 }
 
 }  // namespace bucketwise

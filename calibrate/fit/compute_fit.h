@@ -21,8 +21,8 @@ struct HostCost {
     bool operator==(const HostCost&) const = default;
 };
 
-// Precondition (asserted): samples.
-HostCost host_cost(const std::vector<double>& samples_us);
+// Nothing without samples.
+std::optional<HostCost> host_cost(const std::vector<double>& samples_us);
 
 // What launching one operation takes, from all records; nothing if none was launched by itself.
 std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records);

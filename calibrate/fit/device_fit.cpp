@@ -113,10 +113,9 @@ std::optional<DeviceFit> fit_device(const Scenario& scenario, const ComputeFit& 
     std::vector<char> bound;
     constexpr int most_rounds = 50;
     for (int round = 0; round < most_rounds; ++round) {
-        std::vector<char> next;
-        for (const TimedWork& work : works) {
-            next.push_back(is_compute_bound(work, rates) ? 1 : 0);
-        }
+        const std::vector<char> next = transformed(works, [&](const TimedWork& work) {
+            return static_cast<char>(is_compute_bound(work, rates));
+        });
         if (next == bound) {
             break;
         }
@@ -141,11 +140,9 @@ std::optional<DeviceFit> fit_device(const Scenario& scenario, const ComputeFit& 
     fit.device.launch = duration_from_us(1e6 * rates.launch_seconds);
     fit.compute_error = rates.flop_error;
     fit.memory_error = rates.byte_error;
-    std::vector<double> residuals;
-    for (const TimedWork& work : works) {
-        residuals.push_back(std::abs(fitted_seconds(work, rates) / work.seconds - 1));
-    }
-    fit.typical_residual = median(residuals);
+    fit.typical_residual = median_of(works, [&](const TimedWork& work) {
+        return std::abs(fitted_seconds(work, rates) / work.seconds - 1);
+    });
     return fit;
 }
 

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -58,17 +57,16 @@ using Records = std::vector<const ContentionRecord*>;
 
 std::map<Bytes, Factors> factors_by_size(const Records& records) {
     std::map<Bytes, Factors> by_size;
-    for (const ContentionRecord* one : records) {
-        const ContentionRecord& record = *one;
-        Factors& factors = by_size[record.size];
-        add_apart(record, factors);
+    for (const ContentionRecord* record : records) {
+        Factors& factors = by_size[record->size];
+        add_apart(*record, factors);
         // All ranks together. Where no operation counted, there is nothing to compare.
-        const double alone = sum(record.compute_alone_us);
+        const double alone = sum(record->compute_alone_us);
         if (alone > 0) {
-            factors.compute.push_back(sum(record.compute_disturbed_us) / alone);
+            factors.compute.push_back(sum(record->compute_disturbed_us) / alone);
         }
-        factors.communication.push_back(mean(record.allreduce_disturbed_us) /
-                                        median(record.allreduce_alone_us));
+        factors.communication.push_back(mean(record->allreduce_disturbed_us) /
+                                        median(record->allreduce_alone_us));
     }
     return by_size;
 }
@@ -78,14 +76,13 @@ MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
 }
 
 InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Factors& factors) {
-    InterferencePoint point{.ctas = ctas, .size = size};
-    point.apart = {factors.products.slowdown(), factors.rest.slowdown()};
-    if (!factors.compute.empty()) {
-        point.compute = slowdown_of(factors.compute);
-    }
-    point.communication = slowdown_of(factors.communication);
-    point.rounds = factors.communication.size();
-    return point;
+    return {.ctas = ctas,
+            .size = size,
+            .compute = factors.compute.empty() ? std::nullopt
+                                               : std::optional(slowdown_of(factors.compute)),
+            .communication = slowdown_of(factors.communication),
+            .rounds = factors.communication.size(),
+            .apart = {factors.products.slowdown(), factors.rest.slowdown()}};
 }
 
 std::int64_t to_ppm(double slowdown) {
@@ -179,11 +176,6 @@ std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint
     return segments;
 }
 
-bool says_nothing_of_computing(const std::vector<InterferencePoint>& points) {
-    return std::none_of(points.begin(), points.end(),
-                        [](const InterferencePoint& point) { return point.compute.has_value(); });
-}
-
 }  // namespace
 
 InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
@@ -209,7 +201,7 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
     for (const auto& [number, of_number] : by_ctas) {
         const std::vector<InterferencePoint> points = points_of(number, of_number);
         const std::vector<InterferenceSegment> segments = segments_of(points, most);
-        if (says_nothing_of_computing(points)) {
+        if (std::ranges::none_of(points, [](const auto& p) { return p.compute.has_value(); })) {
             fit.warnings.push_back(fmt::format(
                 "no operation of backward ran wholly while all-reduces{} did, launched ahead: they "
                 "are taken not to slow computing",

@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 #include <Eigen/Core>
 #include <Eigen/SVD>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/fit/multi_start.h"
+#include "calibrate/fit/least_squares.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
-#include "sim/link/link_json.h"
 #include "sim/predict/prediction.h"
 
 namespace bucketwise {
@@ -351,13 +348,8 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
 
 namespace {
 
+// A number, or all of a list.
 void scale_key(Json& object, const char* key, double factor) {
-    if (object.contains(key)) {
-        object[key] = factor * object[key].get<double>();
-    }
-}
-
-void scale_list(Json& object, const char* key, double factor) {
     if (object.contains(key)) {
         for (Json& value : object[key]) {
             value = factor * value.get<double>();
@@ -388,9 +380,9 @@ Json fitted_scenario(Json document, const Scenario& scenario, ObservedPart part,
         workload["backward_operations_us"] = times_us(timed, timed.backward, fit.computing_factor);
     } else {
         scale_key(workload, "forward_ms", forward_factor);
-        scale_list(workload, "forward_operations_us", forward_factor);
+        scale_key(workload, "forward_operations_us", forward_factor);
         scale_key(workload, "backward_ms", fit.computing_factor);
-        scale_list(workload, "backward_operations_us", fit.computing_factor);
+        scale_key(workload, "backward_operations_us", fit.computing_factor);
     }
     if (workload.contains("gradients")) {
         for (Json& gradient : workload["gradients"]) {

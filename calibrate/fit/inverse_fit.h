@@ -2,7 +2,6 @@
 // simulator.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
-#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -13,6 +11,7 @@
 #include "calibrate/fit/least_squares.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/link/collective.h"
 
 namespace bucketwise {
@@ -56,12 +55,17 @@ struct Observation {
     std::size_t size_index = 0;  // among the distinct sizes
 };
 
+// Rising.
+std::vector<Bytes> distinct_sizes(const std::vector<LinkPoint>& points) {
+    std::vector<Bytes> sizes = transformed(points, &LinkPoint::size);
+    std::ranges::sort(sizes);
+    sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+    return sizes;
+}
+
 std::vector<Observation> observations_of(const LinkModel& model,
                                          const std::vector<LinkPoint>& points) {
-    std::set<Bytes> sizes;
-    for (const LinkPoint& point : points) {
-        sizes.insert(point.size);
-    }
+    const std::vector<Bytes> sizes = distinct_sizes(points);
     std::vector<Observation> observations;
     for (const LinkPoint& point : points) {
         const WireCost cost = wire_cost(CollectiveKind::all_reduce, model.algorithm, point.ranks);
@@ -75,7 +79,7 @@ std::vector<Observation> observations_of(const LinkModel& model,
              .wire_megabytes = turns * share * static_cast<double>(point.size.count) / 1e6,
              .sigma_us = std::max(point.standard_error_us, model_error * point.median_us),
              .size_index =
-                 static_cast<std::size_t>(std::distance(sizes.begin(), sizes.find(point.size)))});
+                 static_cast<std::size_t>(std::ranges::find(sizes, point.size) - sizes.begin())});
     }
     return observations;
 }
@@ -106,20 +110,24 @@ std::size_t segment_of(const Segmentation& ends, std::size_t size_index) {
 }
 
 struct Regression {
-    NonNegativeSolution solution;  // what is common, then latency and 1 / rate by segment
+    Segmentation ends = {};
+    NonNegativeSolution solution = {};  // what is common, then latency and 1 / rate by segment
     Common common = Common::nothing;
-    double chi_squared = 0;
 
+    [[nodiscard]] double chi_squared() const { return solution.residual_sum; }
     [[nodiscard]] Index column(std::size_t segment) const {
         return (common != Common::nothing ? 1 : 0) + 2 * static_cast<Index>(segment);
     }
     [[nodiscard]] double common_us() const { return common != Common::nothing ? solution.x[0] : 0; }
+    // Of an unknown, where those of the points are `scale` times what they should be, squared.
+    [[nodiscard]] double error(Index unknown, double scale) const {
+        return std::sqrt(std::max(scale * solution.covariance(unknown, unknown), 0.0));
+    }
 };
 
 Regression regress(const std::vector<Observation>& observations, const Segmentation& ends,
                    Common common) {
-    Regression regression;
-    regression.common = common;
+    Regression regression{.ends = ends, .common = common};
     const auto rows = static_cast<Index>(observations.size());
     const Index columns = regression.column(ends.size());
     Eigen::MatrixXd a = Eigen::MatrixXd::Zero(rows, columns);
@@ -135,16 +143,11 @@ Regression regress(const std::vector<Observation>& observations, const Segmentat
         b[row] = o.point.median_us / o.sigma_us;
     }
     regression.solution = solve_non_negative(a, b);
-    regression.chi_squared = regression.solution.residual_sum;
     return regression;
 }
 
 std::size_t count_sizes(const std::vector<Observation>& observations) {
-    std::size_t sizes = 0;
-    for (const Observation& o : observations) {
-        sizes = std::max(sizes, o.size_index + 1);
-    }
-    return sizes;
+    return std::ranges::max(observations, {}, &Observation::size_index).size_index + 1;
 }
 
 // cost[first][last]: chi squared of one segment for the sizes from first to last, what is common
@@ -164,7 +167,7 @@ std::vector<std::vector<double>> segment_costs(const std::vector<Observation>& o
                     within.push_back(o);
                 }
             }
-            costs[first][last] = regress(within, {1}, Common::nothing).chi_squared;
+            costs[first][last] = regress(within, {1}, Common::nothing).chi_squared();
         }
     }
     return costs;
@@ -233,21 +236,15 @@ Segmentation choose_segmentation(const std::vector<Observation>& observations, C
     return chosen;
 }
 
-struct Segmented {
-    Segmentation ends;
-    Regression regression;
-};
-
-Segmented fit_observations(const std::vector<Observation>& observations, Common common) {
-    Segmented fit;
+Regression fit_observations(const std::vector<Observation>& observations, Common common) {
+    Regression fit;
     // Segments need what is common and what is common needs segments.
     constexpr int most_rounds = 4;
     const int rounds = common == Common::nothing ? 1 : most_rounds;
     double common_us = 0;
     for (int round = 0; round < rounds; ++round) {
-        fit.ends = choose_segmentation(observations, common, common_us);
-        fit.regression = regress(observations, fit.ends, common);
-        common_us = fit.regression.common_us();
+        fit = regress(observations, choose_segmentation(observations, common, common_us), common);
+        common_us = fit.common_us();
     }
     return fit;
 }
@@ -257,17 +254,13 @@ Segmented fit_observations(const std::vector<Observation>& observations, Common 
 // Renumbers the distinct sizes of what is left.
 std::vector<Observation> without(const std::vector<Observation>& observations, std::size_t left_out,
                                  const LinkModel& model) {
-    std::vector<LinkPoint> points;
-    for (std::size_t i = 0; i < observations.size(); ++i) {
-        if (i != left_out) {
-            points.push_back(observations[i].point);
-        }
-    }
+    std::vector<LinkPoint> points = transformed(observations, &Observation::point);
+    points.erase(points.begin() + static_cast<std::ptrdiff_t>(left_out));
     return observations_of(model, points);
 }
 
-double fitted_us(const Observation& o, const Segmentation& ends, const Regression& regression) {
-    const Index column = regression.column(segment_of(ends, o.size_index));
+double fitted_us(const Observation& o, const Regression& regression) {
+    const Index column = regression.column(segment_of(regression.ends, o.size_index));
     return count_of(regression.common, o) * regression.common_us() +
            o.steps * regression.solution.x[column] +
            o.wire_megabytes * regression.solution.x[column + 1];
@@ -283,21 +276,20 @@ std::optional<std::size_t> find_outlier(const std::vector<Observation>& observat
     if (observations.size() < fewest_points || count_sizes(observations) < fewest_points - 1) {
         return std::nullopt;
     }
-    const Segmented all = fit_observations(observations, common);
+    const Regression all = fit_observations(observations, common);
     const auto count = static_cast<double>(observations.size());
-    if (all.regression.chi_squared < 2 * count) {
+    if (all.chi_squared() < 2 * count) {
         return std::nullopt;
     }
     std::optional<std::size_t> outlier;
-    double least = left_over * all.regression.chi_squared;
+    double least = left_over * all.chi_squared();
     for (std::size_t i = 0; i < observations.size(); ++i) {
-        const double off =
-            fitted_us(observations[i], all.ends, all.regression) / observations[i].point.median_us;
+        const double off = fitted_us(observations[i], all) / observations[i].point.median_us;
         if (std::abs(off - 1) < far / 2) {
             continue;
         }
         const std::vector<Observation> others = without(observations, i, model);
-        const double chi_squared = fit_observations(others, common).regression.chi_squared;
+        const double chi_squared = fit_observations(others, common).chi_squared();
         if (chi_squared < least) {
             least = chi_squared;
             outlier = i;
@@ -318,20 +310,18 @@ double to_gb_per_s(double us_per_megabyte) {
 double error_scale(const Regression& regression, std::size_t points) {
     const double freedom =
         static_cast<double>(points) - static_cast<double>(regression.solution.x.size());
-    return freedom > 0 ? std::max(regression.chi_squared / freedom, 1.0) : 1.0;
+    return freedom > 0 ? std::max(regression.chi_squared() / freedom, 1.0) : 1.0;
 }
 
 Segment segment_from(const Regression& regression, std::size_t index, double scale) {
     const Index column = regression.column(index);
     const auto& x = regression.solution.x;
-    const Eigen::MatrixXd& covariance = regression.solution.covariance;
     Segment segment;
     segment.latency = duration_from_us(x[column]);
     const double gb_per_s = to_gb_per_s(x[column + 1]);
     segment.bandwidth = bandwidth_from_gb_per_s(gb_per_s);
-    const double latency_error = std::sqrt(std::max(scale * covariance(column, column), 0.0));
-    const double inverse_error =
-        std::sqrt(std::max(scale * covariance(column + 1, column + 1), 0.0));
+    const double latency_error = regression.error(column, scale);
+    const double inverse_error = regression.error(column + 1, scale);
     SegmentErrors errors;
     constexpr double largest_us = 1e6;  // as a link file may have it
     errors.latency_us = std::min(latency_error, largest_us);
@@ -341,19 +331,13 @@ Segment segment_from(const Regression& regression, std::size_t index, double sca
             std::min(gb_per_s * inverse_error / x[column + 1], largest_gb_per_s);
         const double product = latency_error * inverse_error;
         errors.correlation =
-            product > 0 ? std::clamp(-scale * covariance(column, column + 1) / product, -1.0, 1.0)
-                        : 0;
+            product > 0
+                ? std::clamp(-scale * regression.solution.covariance(column, column + 1) / product,
+                             -1.0, 1.0)
+                : 0;
     }
     segment.errors = errors;
     return segment;
-}
-
-std::vector<Bytes> distinct_sizes(const std::vector<Observation>& observations) {
-    std::set<Bytes> sizes;
-    for (const Observation& o : observations) {
-        sizes.insert(o.point.size);
-    }
-    return {sizes.begin(), sizes.end()};
 }
 
 // Where two segments meet: where their lines cross, if that is between the last size of one and the
@@ -377,16 +361,16 @@ Bytes boundary(const Segment& low, const Segment& high, Bytes last, Bytes first,
                        static_cast<long long>(first.count - 1))};
 }
 
-std::vector<Segment> segments_from(const Segmented& fit,
+std::vector<Segment> segments_from(const Regression& fit,
                                    const std::vector<Observation>& observations,
                                    Algorithm algorithm) {
-    const double scale = error_scale(fit.regression, observations.size());
-    const std::vector<Bytes> sizes = distinct_sizes(observations);
+    const double scale = error_scale(fit, observations.size());
+    const std::vector<Bytes> sizes = distinct_sizes(transformed(observations, &Observation::point));
     const WireCost cost =
         wire_cost(CollectiveKind::all_reduce, algorithm, observations.front().point.ranks);
     std::vector<Segment> segments;
     for (std::size_t i = 0; i < fit.ends.size(); ++i) {
-        segments.push_back(segment_from(fit.regression, i, scale));
+        segments.push_back(segment_from(fit, i, scale));
         if (i > 0) {
             const std::size_t end = fit.ends[i - 1];
             segments[i - 1].up_to =
@@ -413,7 +397,7 @@ LinkResidual residual_of(const LinkFit& fit, const LinkModel& model, const LinkP
 }
 
 void warn(LinkFit& fit, const std::vector<Observation>& observations) {
-    const std::vector<Bytes> sizes = distinct_sizes(observations);
+    const std::vector<Bytes> sizes = distinct_sizes(transformed(observations, &Observation::point));
     constexpr std::size_t few_sizes = 4;
     constexpr std::int64_t narrow = 16;
     if (sizes.size() < few_sizes) {
@@ -445,12 +429,11 @@ void warn(LinkFit& fit, const std::vector<Observation>& observations) {
 }
 
 void check_points(const std::vector<LinkPoint>& points, const std::string& file) {
-    std::set<Bytes> sizes;
     for (const LinkPoint& point : points) {
         invariant(point.median_us > 0 && point.ranks > 1 && point.size.count > 0,
                   "a point of a link has a size, a time and more than one rank");
-        sizes.insert(point.size);
     }
+    const std::vector<Bytes> sizes = distinct_sizes(points);
     constexpr std::size_t most_sizes = 64;
     if (sizes.size() > most_sizes) {
         throw InputError(file, "", fmt::format("all-reduces of at most {} sizes", most_sizes),
@@ -467,8 +450,7 @@ void set_common(LinkFit& fit, const Regression& regression, std::size_t points) 
     if (regression.common == Common::nothing) {
         return;
     }
-    const double error = std::sqrt(
-        std::max(error_scale(regression, points) * regression.solution.covariance(0, 0), 0.0));
+    const double error = regression.error(0, error_scale(regression, points));
     const Duration time = duration_from_us(regression.common_us());
     if (regression.common == Common::launch) {
         fit.launch = time;
@@ -485,9 +467,7 @@ LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::
                  std::optional<std::int64_t> processors) {
     const LinkModel model{algorithm, processors};
     check_points(points, file);
-    const auto order = [](const LinkPoint& p) { return std::tuple(p.ranks, p.size); };
-    std::sort(points.begin(), points.end(),
-              [&](const auto& a, const auto& b) { return order(a) < order(b); });
+    std::ranges::sort(points, {}, [](const LinkPoint& p) { return std::tuple(p.ranks, p.size); });
     std::vector<Observation> observations = observations_of(model, points);
     const Common common = common_of(algorithm, points);
     std::vector<LinkPoint> dropped;
@@ -500,10 +480,10 @@ LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::
         dropped.push_back(observations[*outlier].point);
         observations = without(observations, *outlier, model);
     }
-    const Segmented segmented = fit_observations(observations, common);
+    const Regression regression = fit_observations(observations, common);
     LinkFit fit;
-    fit.segments = segments_from(segmented, observations, algorithm);
-    set_common(fit, segmented.regression, observations.size());
+    fit.segments = segments_from(regression, observations, algorithm);
+    set_common(fit, regression, observations.size());
     for (const LinkPoint& point : points) {
         const bool is_dropped = std::find(dropped.begin(), dropped.end(), point) != dropped.end();
         fit.residuals.push_back(residual_of(fit, model, point, is_dropped));

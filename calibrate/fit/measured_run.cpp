@@ -126,8 +126,11 @@ class Collector {
         }
     }
 
-    // Summing costs differ.
-    void check_dtype(DType dtype, const Line& line) {
+    void check_message(Bytes size, DType dtype, const Line& line) {
+        if (size.count <= 0) {
+            line.fail("/bytes", "a message of at least one byte", std::to_string(size.count));
+        }
+        // Summing costs differ.
         const DType first = run_.dtype.value_or(dtype);
         if (dtype != first) {
             line.fail("/dtype", fmt::format("all-reduces of one dtype, {}", name_of(first)),
@@ -139,11 +142,7 @@ class Collector {
     void add_record(const AllReduceRecord& record, const Line& line) {
         check_all_reduce(record.transport, line);
         line.check_times("/samples_us", record.samples_us);
-        if (record.size.count <= 0) {
-            line.fail("/bytes", "a message of at least one byte",
-                      std::to_string(record.size.count));
-        }
-        check_dtype(record.dtype, line);
+        check_message(record.size, record.dtype, line);
         run_.all_reduces.push_back(record);
     }
 
@@ -179,11 +178,7 @@ class Collector {
         Transport with_same_ctas = record.transport;
         with_same_ctas.ctas = run_.transport.ctas;
         check_transport(count_ == 0 ? record.transport : with_same_ctas, line);
-        if (record.size.count <= 0) {
-            line.fail("/bytes", "a message of at least one byte",
-                      std::to_string(record.size.count));
-        }
-        check_dtype(record.dtype, line);
+        check_message(record.size, record.dtype, line);
         line.check_times("/allreduce_alone_us", record.allreduce_alone_us);
         line.check_times("/allreduce_disturbed_us", record.allreduce_disturbed_us);
         line.check_count("/compute_disturbed_us", record.compute_disturbed_us.size(),

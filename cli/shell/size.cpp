@@ -59,6 +59,21 @@ std::string text_of(Bytes size) {
     return text + names[unit];
 }
 
+std::string message_text(Bytes size) {
+    if (size.count % 1000 != 0) {
+        return text_of(size);
+    }
+    std::int64_t number = size.count;
+    std::string_view unit;
+    for (const std::string_view larger : {"kB", "MB", "GB"}) {
+        if (number % 1000 == 0) {
+            number /= 1000;
+            unit = larger;
+        }
+    }
+    return fmt::format("{}{}", number, unit);
+}
+
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option) {
     return transformed(split_at_commas(text),
                        [&](const std::string& part) { return parse_size(part, option); });

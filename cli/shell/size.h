@@ -17,6 +17,9 @@ Bytes parse_size(const std::string& text, const std::string& option);
 // decimals.
 std::string text_of(Bytes size);
 
+// A size as it was typed, most likely: "10MB" for 10,000,000 bytes, where text_of() says 9.54MiB.
+std::string message_text(Bytes size);
+
 // Sizes separated by commas.
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option);
 

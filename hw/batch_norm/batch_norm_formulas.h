@@ -7,11 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define BUCKETWISE_HOST_AND_DEVICE __host__ __device__ __forceinline__
-#else
-#define BUCKETWISE_HOST_AND_DEVICE inline
-#endif
+#include "hw/compute/both_sides.h"
 
 namespace bucketwise {
 
@@ -26,8 +22,8 @@ struct ChannelMoments {
     double variance = 0;  // biased: over all rows
 };
 
-BUCKETWISE_HOST_AND_DEVICE ChannelMoments moments_from_sums(double sum, double sum_of_squares,
-                                                            double rows) {
+BUCKETWISE_BOTH_SIDES ChannelMoments moments_from_sums(double sum, double sum_of_squares,
+                                                       double rows) {
     if (rows < 1) {
         return {};
     }
@@ -36,7 +32,7 @@ BUCKETWISE_HOST_AND_DEVICE ChannelMoments moments_from_sums(double sum, double s
     return {rows, mean, variance > 0 ? variance : 0.0};
 }
 
-BUCKETWISE_HOST_AND_DEVICE double inverse_deviation(double variance) {
+BUCKETWISE_BOTH_SIDES double inverse_deviation(double variance) {
     return 1 / sqrt(variance + batch_norm_epsilon);
 }
 
@@ -47,45 +43,20 @@ struct ChannelSums {
     double second = 0;
 };
 
+BUCKETWISE_BOTH_SIDES ChannelSums square_terms(float x) {
+    const double value = x;
+    return {value, value * value};
+}
+
 // One row of an all-gather: [mean C, inverse standard deviation C, rows 1].
-BUCKETWISE_HOST_AND_DEVICE std::int64_t gathered_row(std::int64_t channels) {
+BUCKETWISE_BOTH_SIDES std::int64_t gathered_row(std::int64_t channels) {
     return 2 * channels + 1;
-}
-
-// This rank's part of the all-gather; a mean and a deviation of no rows count for nothing.
-BUCKETWISE_HOST_AND_DEVICE void store_local_statistics(const ChannelSums& sums, double rows,
-                                                       float* to, std::int64_t channels,
-                                                       std::int64_t channel) {
-    const ChannelMoments moments = moments_from_sums(sums.first, sums.second, rows);
-    to[channel] = static_cast<float>(moments.mean);
-    to[channels + channel] =
-        rows < 1 ? 0.0F : static_cast<float>(inverse_deviation(moments.variance));
-    if (channel == 0) {
-        to[2 * channels] = static_cast<float>(rows);
-    }
-}
-
-// This rank's part of the fused all-reduce: [sum x C, sum x^2 C, rows 1].
-BUCKETWISE_HOST_AND_DEVICE void store_local_sums(const ChannelSums& sums, double rows, double* to,
-                                                 std::int64_t channels, std::int64_t channel) {
-    to[channel] = sums.first;
-    to[channels + channel] = sums.second;
-    if (channel == 0) {
-        to[2 * channels] = rows;
-    }
-}
-
-// The moments of a channel over all ranks, from their sums.
-BUCKETWISE_HOST_AND_DEVICE ChannelMoments reduced_moments(const double* sums, std::int64_t channels,
-                                                          std::int64_t channel) {
-    return moments_from_sums(sums[channel], sums[channels + channel], sums[2 * channels]);
 }
 
 // Over all ranks, from each one's statistics, as PyTorch's batch_norm_gather_stats_with_counts:
 // the pairwise update of Chan, Golub and LeVeque 1979. Ranks without rows do not count.
-BUCKETWISE_HOST_AND_DEVICE ChannelMoments combined_moments(const float* gathered, int ranks,
-                                                           std::int64_t channels,
-                                                           std::int64_t channel) {
+BUCKETWISE_BOTH_SIDES ChannelMoments combined_moments(const float* gathered, int ranks,
+                                                      std::int64_t channels, std::int64_t channel) {
     ChannelMoments all;
     double squares = 0;  // of differences from the mean, summed
     for (int rank = 0; rank < ranks; ++rank) {
@@ -117,9 +88,8 @@ struct ChannelStatistics {
 };
 
 // Running statistics move towards this batch's, unless it is empty everywhere.
-BUCKETWISE_HOST_AND_DEVICE void store_statistics(const ChannelMoments& moments,
-                                                 const ChannelStatistics& to,
-                                                 std::int64_t channel) {
+BUCKETWISE_BOTH_SIDES void store_statistics(const ChannelMoments& moments,
+                                            const ChannelStatistics& to, std::int64_t channel) {
     to.mean[channel] = static_cast<float>(moments.mean);
     to.inverse[channel] = static_cast<float>(inverse_deviation(moments.variance));
     if (channel == 0) {
@@ -138,56 +108,5 @@ BUCKETWISE_HOST_AND_DEVICE void store_statistics(const ChannelMoments& moments,
 
 // How backward's second sum is scaled: sum dy (x - mean), as PyTorch, or sum dy xhat.
 enum class GradientScale : std::uint8_t { centred, normalised };
-
-// One channel's part of backward: its mean gradient, and what each row's distance from the mean
-// takes off the gradient.
-struct ChannelGradient {
-    float mean = 0;        // of dy
-    float slope = 0;       // of dy over x - mean
-    float factor = 0;      // weight / standard deviation
-    float batch_mean = 0;  // of x
-};
-
-// `sums` are over all ranks: [sum dy C, second sum C].
-BUCKETWISE_HOST_AND_DEVICE ChannelGradient
-channel_gradient(const float* sums, const ChannelStatistics& statistics, const float* weight,
-                 std::int64_t channels, std::int64_t channel, GradientScale scale) {
-    const double rows = *statistics.rows;
-    const double inverse = statistics.inverse[channel];
-    const double power = scale == GradientScale::normalised ? inverse : inverse * inverse;
-    return {static_cast<float>(sums[channel] / rows),
-            static_cast<float>(sums[channels + channel] / rows * power),
-            static_cast<float>(weight[channel] * inverse), statistics.mean[channel]};
-}
-
-// dx = (dy - mean dy - (x - mean) slope) weight / standard deviation
-BUCKETWISE_HOST_AND_DEVICE float input_gradient(float dy, float x, const ChannelGradient& channel) {
-    return (dy - channel.mean - (x - channel.batch_mean) * channel.slope) * channel.factor;
-}
-
-BUCKETWISE_HOST_AND_DEVICE float normalised(float x, float mean, float inverse, float weight,
-                                            float bias) {
-    return (x - mean) * inverse * weight + bias;
-}
-
-// What backward knows from this rank alone: [sum dy C, second sum C] to be all-reduced, and the
-// gradients of weight and bias, which data-parallel training averages later.
-struct GradientSums {
-    float* sums = nullptr;
-    float* weight_gradient = nullptr;
-    float* bias_gradient = nullptr;
-};
-
-BUCKETWISE_HOST_AND_DEVICE void store_gradient_sums(const ChannelSums& of_channel,
-                                                    const ChannelStatistics& statistics,
-                                                    const GradientSums& to, std::int64_t channels,
-                                                    std::int64_t channel, GradientScale scale) {
-    const double normalised_sum = of_channel.second * statistics.inverse[channel];
-    to.sums[channel] = static_cast<float>(of_channel.first);
-    to.sums[channels + channel] =
-        static_cast<float>(scale == GradientScale::normalised ? normalised_sum : of_channel.second);
-    to.weight_gradient[channel] = static_cast<float>(normalised_sum);
-    to.bias_gradient[channel] = static_cast<float>(of_channel.first);
-}
 
 }  // namespace bucketwise

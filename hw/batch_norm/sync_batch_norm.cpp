@@ -53,19 +53,23 @@ ChannelStatistics SyncBatchNorm::statistics_in(const Saved& saved) const {
 void SyncBatchNorm::gather_statistics(const Saved& saved) {
     const std::int64_t row = gathered_row(shape_.channels);
     Tensor own = pool_.floats(row);
-    device_.local_statistics(input_.floats(), shape_, own.floats());
+    device_.run(LocalStatistics{.shape = shape_, .x = input_.floats(), .to = own.floats()});
     const Tensor all = pool_.floats(device_.ranks() * row);
     device_.all_gather(own.floats(), all.floats(), row);
     own = Tensor();
-    device_.combine(all.floats(), shape_, statistics_in(saved));
+    device_.run(CombineStatistics{.shape = shape_,
+                                  .gathered = all.floats(),
+                                  .ranks = device_.ranks(),
+                                  .to = statistics_in(saved)});
 }
 
 void SyncBatchNorm::reduce_statistics(const Saved& saved) {
     const std::int64_t row = gathered_row(shape_.channels);
     const Tensor sums = pool_.doubles(row);
-    device_.local_sums(input_.floats(), shape_, sums.doubles());
+    device_.run(LocalSums{.shape = shape_, .x = input_.floats(), .to = sums.doubles()});
     device_.all_reduce_sum(sums.doubles(), row, DType::float64);
-    device_.statistics_of_sums(sums.doubles(), shape_, statistics_in(saved));
+    device_.run(
+        StatisticsOfSums{.shape = shape_, .sums = sums.doubles(), .to = statistics_in(saved)});
 }
 
 SyncBatchNorm::Saved SyncBatchNorm::forward() {
@@ -79,8 +83,12 @@ SyncBatchNorm::Saved SyncBatchNorm::forward() {
         reduce_statistics(saved);
     }
     saved.output = pool_.floats(shape_.elements());
-    device_.normalise(input_.floats(), shape_, statistics_in(saved), weight_.floats(),
-                      bias_.floats(), saved.output.floats());
+    device_.run(Normalise{.shape = shape_,
+                          .x = input_.floats(),
+                          .statistics = statistics_in(saved),
+                          .weight = weight_.floats(),
+                          .bias = bias_.floats(),
+                          .y = saved.output.floats()});
     return saved;
 }
 
@@ -92,12 +100,24 @@ SyncBatchNorm::Gradients SyncBatchNorm::backward(const Saved& saved) {
     gradients.weight = pool_.floats(shape_.channels);
     gradients.bias = pool_.floats(shape_.channels);
     const Tensor sums = pool_.floats(2 * shape_.channels);
-    device_.gradient_sums(output_gradient_.floats(), input_.floats(), shape_, statistics, scale,
-                          {sums.floats(), gradients.weight.floats(), gradients.bias.floats()});
+    device_.run(GradientSums{.shape = shape_,
+                             .dy = output_gradient_.floats(),
+                             .x = input_.floats(),
+                             .statistics = statistics,
+                             .scale = scale,
+                             .sums = sums.floats(),
+                             .weight_gradient = gradients.weight.floats(),
+                             .bias_gradient = gradients.bias.floats()});
     device_.all_reduce_sum(sums.floats(), 2 * shape_.channels, DType::float32);
     gradients.input = pool_.floats(shape_.elements());
-    device_.input_gradients(output_gradient_.floats(), input_.floats(), shape_, statistics, scale,
-                            sums.floats(), weight_.floats(), gradients.input.floats());
+    device_.run(InputGradients{.shape = shape_,
+                               .dy = output_gradient_.floats(),
+                               .x = input_.floats(),
+                               .statistics = statistics,
+                               .scale = scale,
+                               .sums = sums.floats(),
+                               .weight = weight_.floats(),
+                               .dx = gradients.input.floats()});
     return gradients;
 }
 

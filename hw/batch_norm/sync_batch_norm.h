@@ -17,7 +17,7 @@
 #include <optional>
 #include <vector>
 
-#include "hw/batch_norm/batch_norm_formulas.h"
+#include "hw/batch_norm/batch_norm_passes.h"
 #include "hw/batch_norm/tensor_pool.h"
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
@@ -25,17 +25,8 @@
 
 namespace bucketwise {
 
-// The size of one rank's batch.
-struct BatchShape {
-    std::int64_t rows = 0;
-    std::int64_t channels = 1;
-    bool operator==(const BatchShape&) const = default;
-
-    [[nodiscard]] std::int64_t elements() const { return rows * channels; }
-};
-
-// What a layer is made of, on one device. All pointers are to memory that allocate() gave; matrices
-// are row-major. Everything happens in the order in which it is issued, and may be under way when a
+// What a layer is made of, on one device. All pointers are to memory that allocate() gave.
+// Everything happens in the order in which it is issued, and may be under way when a
 // call returns. Collectives are over all ranks and throw as Communicator does.
 class BatchNormDevice {
   public:
@@ -56,28 +47,7 @@ class BatchNormDevice {
     // Returns once all ranks have called it.
     virtual void meet() = 0;
 
-    // [mean C, inverse deviation C, rows 1] of this rank's batch; zeros if it is empty.
-    virtual void local_statistics(const float* x, const BatchShape& shape, float* to) = 0;
-    // Statistics over all ranks, whose local ones stand one after another.
-    virtual void combine(const float* gathered, const BatchShape& shape,
-                         const ChannelStatistics& to) = 0;
-    // [sum x C, sum x^2 C, rows 1].
-    virtual void local_sums(const float* x, const BatchShape& shape, double* to) = 0;
-    // Statistics over all ranks, whose sums are added up.
-    virtual void statistics_of_sums(const double* sums, const BatchShape& shape,
-                                    const ChannelStatistics& to) = 0;
-    // y = (x - mean) / deviation * weight + bias
-    virtual void normalise(const float* x, const BatchShape& shape,
-                           const ChannelStatistics& statistics, const float* weight,
-                           const float* bias, float* y) = 0;
-    virtual void gradient_sums(const float* dy, const float* x, const BatchShape& shape,
-                               const ChannelStatistics& statistics, GradientScale scale,
-                               const GradientSums& to) = 0;
-    // `sums` are of all ranks together.
-    virtual void input_gradients(const float* dy, const float* x, const BatchShape& shape,
-                                 const ChannelStatistics& statistics, GradientScale scale,
-                                 const float* sums, const float* weight, float* dx) = 0;
-
+    virtual void run(const BatchNormPass& pass) = 0;
     virtual void all_gather(const float* own, float* all, std::int64_t elements) = 0;
     virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
 };

@@ -1,4 +1,4 @@
-#include "hw/cpu/cpu_batch_norm.h"
+#include "hw/cpu/cpu_devices.h"
 
 #include <algorithm>
 #include <array>
@@ -20,45 +20,62 @@ void for_each_strip(std::int64_t channels, const Act& act) {
     }
 }
 
-// What one strip's rows sum up to: act(element, channel within the strip) gives the two terms.
+// What one strip's rows sum up to.
 struct StripSums {
     std::array<double, strip> first{};
     std::array<double, strip> second{};
 };
 
-template <typename Terms>
-StripSums sums_of_strip(const BatchShape& shape, std::int64_t first, std::int64_t width,
-                        const Terms& terms) {
-    StripSums sums;
-    for (std::int64_t row = 0; row < shape.rows; ++row) {
-        const std::int64_t begin = row * shape.channels + first;
-        for (std::int64_t i = 0; i < width; ++i) {
-            const ChannelSums of_element = terms(begin + i, first + i);
-            const auto place = static_cast<std::size_t>(i);
-            sums.first[place] += of_element.first;
-            sums.second[place] += of_element.second;
+template <SumsRows Pass>
+void go_over(const Pass& pass) {
+    for_each_strip(pass.shape.channels, [&](std::int64_t first, std::int64_t width) {
+        StripSums sums;
+        for (std::int64_t row = 0; row < pass.shape.rows; ++row) {
+            const std::int64_t begin = row * pass.shape.channels + first;
+            for (std::int64_t i = 0; i < width; ++i) {
+                const ChannelSums of_element = pass.terms(begin + i, first + i);
+                const auto place = static_cast<std::size_t>(i);
+                sums.first[place] += of_element.first;
+                sums.second[place] += of_element.second;
+            }
         }
-    }
-    return sums;
-}
-
-// Calls act(channel, its sums) for every channel.
-template <typename Terms, typename Act>
-void sum_over_rows(const BatchShape& shape, const Terms& terms, const Act& act) {
-    for_each_strip(shape.channels, [&](std::int64_t first, std::int64_t width) {
-        const StripSums sums = sums_of_strip(shape, first, width, terms);
         for (std::int64_t i = 0; i < width; ++i) {
             const auto place = static_cast<std::size_t>(i);
-            act(first + i, ChannelSums{sums.first[place], sums.second[place]});
+            pass.store({sums.first[place], sums.second[place]}, first + i);
         }
     });
 }
 
-auto squares_of(const float* x) {
-    return [x](std::int64_t element, std::int64_t /*channel*/) {
-        const double value = x[element];
-        return ChannelSums{value, value * value};
-    };
+template <typename Pass>
+void go_over(const Pass& pass) {
+    for (std::int64_t channel = 0; channel < pass.shape.channels; ++channel) {
+        pass.of_channel(channel);
+    }
+}
+
+// What is known of a channel is there already, so whole rows are gone through.
+void go_over(const Normalise& pass) {
+    for (std::int64_t row = 0; row < pass.shape.rows; ++row) {
+        const std::int64_t begin = row * pass.shape.channels;
+        for (std::int64_t c = 0; c < pass.shape.channels; ++c) {
+            pass.write(begin + c, pass.known_of(c));
+        }
+    }
+}
+
+void go_over(const InputGradients& pass) {
+    for_each_strip(pass.shape.channels, [&](std::int64_t first, std::int64_t width) {
+        std::array<InputGradients::Channel, strip> of_channel;
+        for (std::int64_t i = 0; i < width; ++i) {
+            of_channel[static_cast<std::size_t>(i)] = pass.known_of(first + i);
+        }
+        for (std::int64_t row = 0; row < pass.shape.rows; ++row) {
+            const std::int64_t begin = row * pass.shape.channels + first;
+            for (std::int64_t i = 0; i < width; ++i) {
+                pass.write(begin + i, of_channel[static_cast<std::size_t>(i)]);
+            }
+        }
+    });
 }
 
 class CpuBatchNorm : public BatchNormDevice {
@@ -89,75 +106,8 @@ class CpuBatchNorm : public BatchNormDevice {
         communicator_.all_reduce_sum(&one, 1, DType::float32);
     }
 
-    void local_statistics(const float* x, const BatchShape& shape, float* to) override {
-        const auto rows = static_cast<double>(shape.rows);
-        sum_over_rows(shape, squares_of(x), [&](std::int64_t channel, const ChannelSums& sums) {
-            store_local_statistics(sums, rows, to, shape.channels, channel);
-        });
-    }
-
-    void combine(const float* gathered, const BatchShape& shape,
-                 const ChannelStatistics& to) override {
-        for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-            store_statistics(combined_moments(gathered, ranks(), shape.channels, channel), to,
-                             channel);
-        }
-    }
-
-    void local_sums(const float* x, const BatchShape& shape, double* to) override {
-        const auto rows = static_cast<double>(shape.rows);
-        sum_over_rows(shape, squares_of(x), [&](std::int64_t channel, const ChannelSums& sums) {
-            store_local_sums(sums, rows, to, shape.channels, channel);
-        });
-    }
-
-    void statistics_of_sums(const double* sums, const BatchShape& shape,
-                            const ChannelStatistics& to) override {
-        for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-            store_statistics(reduced_moments(sums, shape.channels, channel), to, channel);
-        }
-    }
-
-    void normalise(const float* x, const BatchShape& shape, const ChannelStatistics& statistics,
-                   const float* weight, const float* bias, float* y) override {
-        for (std::int64_t row = 0; row < shape.rows; ++row) {
-            const std::int64_t begin = row * shape.channels;
-            for (std::int64_t c = 0; c < shape.channels; ++c) {
-                y[begin + c] = normalised(x[begin + c], statistics.mean[c], statistics.inverse[c],
-                                          weight[c], bias[c]);
-            }
-        }
-    }
-
-    void gradient_sums(const float* dy, const float* x, const BatchShape& shape,
-                       const ChannelStatistics& statistics, GradientScale scale,
-                       const GradientSums& to) override {
-        const auto terms = [&](std::int64_t element, std::int64_t channel) {
-            const double gradient = dy[element];
-            return ChannelSums{gradient, gradient * (x[element] - statistics.mean[channel])};
-        };
-        sum_over_rows(shape, terms, [&](std::int64_t channel, const ChannelSums& sums) {
-            store_gradient_sums(sums, statistics, to, shape.channels, channel, scale);
-        });
-    }
-
-    void input_gradients(const float* dy, const float* x, const BatchShape& shape,
-                         const ChannelStatistics& statistics, GradientScale scale,
-                         const float* sums, const float* weight, float* dx) override {
-        for_each_strip(shape.channels, [&](std::int64_t first, std::int64_t width) {
-            std::array<ChannelGradient, strip> of_channel;
-            for (std::int64_t i = 0; i < width; ++i) {
-                of_channel[static_cast<std::size_t>(i)] =
-                    channel_gradient(sums, statistics, weight, shape.channels, first + i, scale);
-            }
-            for (std::int64_t row = 0; row < shape.rows; ++row) {
-                const std::int64_t begin = row * shape.channels + first;
-                for (std::int64_t i = 0; i < width; ++i) {
-                    dx[begin + i] = input_gradient(dy[begin + i], x[begin + i],
-                                                   of_channel[static_cast<std::size_t>(i)]);
-                }
-            }
-        });
+    void run(const BatchNormPass& pass) override {
+        std::visit([](const auto& one) { go_over(one); }, pass);
     }
 
     void all_gather(const float* own, float* all, std::int64_t elements) override {

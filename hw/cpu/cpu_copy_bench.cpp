@@ -1,8 +1,7 @@
-#include "hw/cpu/cpu_copy_bench.h"
+#include "hw/cpu/cpu_devices.h"
 
 #include <chrono>
 #include <cstring>
-#include <functional>
 
 #include "hw/compute/arena.h"
 #include "hw/compute/elements.h"

@@ -23,8 +23,14 @@ using Out = Eigen::Map<Matrix>;
 
 constexpr std::int64_t float_bytes = 4;
 
-// One unit of the filler: some microseconds, within the first-level cache.
 constexpr std::int64_t filler_edge = 32;
+
+// Some microseconds, within the first-level cache.
+void compute_filler_unit(float* data) {
+    constexpr std::int64_t area = filler_edge * filler_edge;
+    Out(data + 2 * area, filler_edge, filler_edge).noalias() =
+        In(data, filler_edge, filler_edge) * In(data + area, filler_edge, filler_edge);
+}
 
 // An element-wise pass over more than this does not stay in any cache, so it need not be larger.
 constexpr std::int64_t most_streamed_floats = std::int64_t{16} << 20;
@@ -115,12 +121,7 @@ void CpuKernels::reserve(const KernelCall& call) {
 
 void CpuKernels::calibrate() {
     grow(result_, 3 * filler_edge * filler_edge);
-    const double unit = median_seconds(9, 500, [&] {
-        float* data = result_.floats();
-        constexpr std::int64_t area = filler_edge * filler_edge;
-        Out(data + 2 * area, filler_edge, filler_edge).noalias() =
-            In(data, filler_edge, filler_edge) * In(data + area, filler_edge, filler_edge);
-    });
+    const double unit = median_seconds(9, 500, [&] { compute_filler_unit(result_.floats()); });
     calibrate_writing(
         [](const Run& write) { return duration_from_us(1e6 * median_seconds(5, 1, write)); });
     seconds_per_filler_unit_ = unit;
@@ -206,11 +207,8 @@ void CpuKernels::fill(Duration duration) {
     }
     const double seconds = to_us(duration) * 1e-6;
     const auto units = std::llround(seconds / seconds_per_filler_unit_);
-    float* data = result_.floats();
-    constexpr std::int64_t area = filler_edge * filler_edge;
     for (std::int64_t i = 0; i < units; ++i) {
-        Out(data + 2 * area, filler_edge, filler_edge).noalias() =
-            In(data, filler_edge, filler_edge) * In(data + area, filler_edge, filler_edge);
+        compute_filler_unit(result_.floats());
     }
 }
 

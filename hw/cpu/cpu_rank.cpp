@@ -40,14 +40,6 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
     CpuRank::lay_out();
 }
 
-void CpuRank::lay_out() {
-    buffers_.arrange(plan());
-}
-
-void CpuRank::calibrate() {
-    kernels_.calibrate();
-}
-
 StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                        std::int64_t step, Communicate communicate) {
     begin_step(program, sync, plan, step, communicate);
@@ -82,15 +74,13 @@ void CpuRank::fill_statistics() {
     std::copy(initial.begin(), initial.end(), statistics_.at(0));
 }
 
-void CpuRank::copy_in(std::int32_t index) {
-    const Gradient& g = gradient(index);
-    copy_scaled(buffers_.place_in_bucket(index), buffers_.gradient(index), g.numel, g.dtype,
-                step().rules.copy_in_factor(g.dtype));
-}
-
-void CpuRank::copy_back(std::int32_t index) {
-    const Gradient& g = gradient(index);
-    copy_scaled(buffers_.gradient(index), buffers_.place_in_bucket(index), g.numel, g.dtype, 1.0);
+void CpuRank::copy(InstructionKind kind, std::int32_t subject) {
+    const Copy c = copy_of(kind, subject, buffers_);
+    if (kind == InstructionKind::copy_in || kind == InstructionKind::copy_back) {
+        copy_scaled(c.to, c.from, c.numel, c.to_dtype, c.factor);
+    } else {
+        cast_scaled(c.to, c.to_dtype, c.from, c.from_dtype, c.numel, c.factor);
+    }
 }
 
 std::byte* CpuRank::place_on_the_wire(std::int32_t bucket, std::int32_t gradient) {
@@ -115,18 +105,6 @@ void CpuRank::unpack(std::int32_t index) {
     }
 }
 
-void CpuRank::cast_down(std::int32_t index) {
-    const Bucket& b = bucket(index);
-    cast_scaled(buffers_.compressed(index), wire_dtype_of(index), buffers_.bucket(index), b.dtype,
-                numel_of(b), step().rules.mean_factor());
-}
-
-void CpuRank::cast_up(std::int32_t index) {
-    const Bucket& b = bucket(index);
-    cast_scaled(buffers_.bucket(index), b.dtype, buffers_.compressed(index), wire_dtype_of(index),
-                numel_of(b), 1.0);
-}
-
 void CpuRank::copy_buffers(std::int32_t group) {
     const auto index = static_cast<std::size_t>(group);
     std::memcpy(module_buffers_[index].at(0), broadcast_[index].at(0),
@@ -135,63 +113,49 @@ void CpuRank::copy_buffers(std::int32_t group) {
 
 void CpuRank::launch(std::int32_t collective) {
     tickets_[static_cast<std::size_t>(collective)] = thread_.launch(
-        std::visit([&](const auto& moved) { return job_of(moved); }, movement(collective)));
+        [this, moved = movement(collective), is_free = step().communicate == Communicate::for_free,
+         mean = step().rules.mean_factor()] {
+            if (!is_free) {
+                std::visit([this](const auto& one) { carry(one); }, moved);
+            }
+            // Where no copy divides, the collective averages, as NCCL's does. That is computing, so
+            // it is not free.
+            const auto* reduced = std::get_if<BucketReduction>(&moved);
+            if (reduced != nullptr && reduced->averages) {
+                std::byte* data = place_of(*reduced);
+                copy_scaled(data, data, reduced->elements, reduced->dtype, mean);
+            }
+        });
 }
 
 void CpuRank::wait_for(std::int32_t collective) {
     thread_.wait(tickets_[static_cast<std::size_t>(collective)]);
 }
 
-bool CpuRank::is_free() const {
-    return step().communicate == Communicate::for_free;
+void CpuRank::carry(const BufferBroadcast& moved) {
+    communicator_.broadcast_from_first(broadcast_[static_cast<std::size_t>(moved.group)].at(0),
+                                       moved.size);
 }
 
-CommunicationThread::Job CpuRank::job_of(const BufferBroadcast& moved) {
-    if (is_free()) {
-        return [] {};
-    }
-    std::byte* data = broadcast_[static_cast<std::size_t>(moved.group)].at(0);
-    return [this, data, size = moved.size] { communicator_.broadcast_from_first(data, size); };
+void CpuRank::carry(const UnusedMapSum& moved) {
+    communicator_.all_reduce_sum(unused_map_.at(0), moved.elements, DType::float32);
 }
 
-CommunicationThread::Job CpuRank::job_of(const UnusedMapSum& moved) {
-    if (is_free()) {
-        return [] {};
-    }
-    std::byte* data = unused_map_.at(0);
-    return [this, data, elements = moved.elements] {
-        communicator_.all_reduce_sum(data, elements, DType::float32);
-    };
+void CpuRank::carry(const BucketReduction& moved) {
+    communicator_.all_reduce_sum(place_of(moved), moved.elements, moved.dtype);
 }
 
-// Where no copy divides, the collective averages, as NCCL's does. That is computing, so it is not
-// free.
-CommunicationThread::Job CpuRank::job_of(const BucketReduction& moved) {
-    std::byte* data =
-        moved.casts ? buffers_.compressed(moved.bucket) : buffers_.bucket(moved.bucket);
-    return [this, data, moved, is_free = is_free(), mean = step().rules.mean_factor()] {
-        if (!is_free) {
-            communicator_.all_reduce_sum(data, moved.elements, moved.dtype);
-        }
-        if (moved.averages) {
-            copy_scaled(data, data, moved.elements, moved.dtype, mean);
-        }
-    };
-}
-
-CommunicationThread::Job CpuRank::job_of(const StatisticsExchange& moved) {
-    if (is_free()) {
-        return [] {};
-    }
+void CpuRank::carry(const StatisticsExchange& moved) {
     std::byte* own = statistics_.at(moved.own_offset);
-    std::byte* all = statistics_.at(moved.all_offset);
-    return [this, own, all, moved] {
-        if (moved.gathers) {
-            communicator_.all_gather(own, all, moved.own_size());
-        } else {
-            communicator_.all_reduce_sum(own, moved.elements, moved.dtype);
-        }
-    };
+    if (moved.gathers) {
+        communicator_.all_gather(own, statistics_.at(moved.all_offset), moved.own_size());
+    } else {
+        communicator_.all_reduce_sum(own, moved.elements, moved.dtype);
+    }
+}
+
+std::byte* CpuRank::place_of(const BucketReduction& moved) {
+    return moved.casts ? buffers_.compressed(moved.bucket) : buffers_.bucket(moved.bucket);
 }
 
 StepCheck CpuRank::check() {
@@ -219,29 +183,6 @@ StepCheck CpuRank::check() {
     const std::byte* exchanged = statistics_.at(0);
     check_statistics({exchanged, exchanged + statistics().initial().size()}, check);
     return check;
-}
-
-// run() stamps every instruction as it is.
-std::optional<StepTrace> CpuRank::run_each(const Program& /*program*/, const SyncSettings& /*sync*/,
-                                           const BucketPlan& /*plan*/, std::int64_t /*step*/) {
-    return std::nullopt;
-}
-
-AllReduceTrace CpuRank::all_reduce(const Message& message, std::int64_t iterations) {
-    return messages_.run(message, iterations);
-}
-
-std::vector<Duration> CpuRank::repeat(const Message& message, std::int64_t iterations,
-                                      const std::function<void()>& waiting) {
-    return messages_.repeat(message, iterations, waiting);
-}
-
-std::int64_t CpuRank::peak_memory_bytes() const {
-    return bucketwise::peak_memory_bytes();
-}
-
-void CpuRank::warm_up_backward() {
-    time_backward();
 }
 
 std::vector<Duration> CpuRank::time_backward() {

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <vector>
 
 #include "hw/compute/gradient_buffers.h"
@@ -24,40 +22,42 @@ class CpuRank : public ReplayRank {
     CpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
             Communicator& communicator);
 
-    void calibrate() override;
+    void calibrate() override { kernels_.calibrate(); }
     StepTrace run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                   std::int64_t step, Communicate communicate) override;
     StepCheck check() override;
-    std::optional<StepTrace> run_each(const Program& program, const SyncSettings& sync,
-                                      const BucketPlan& plan, std::int64_t step) override;
-    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
+        return messages_.run(message, iterations);
+    }
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
-                                 const std::function<void()>& waiting) override;
+                                 const std::function<void()>& waiting) override {
+        return messages_.repeat(message, iterations, waiting);
+    }
     ContentionTrace contend(const Message& message, std::int64_t iterations,
                             const std::vector<Duration>& alone) override;
-    [[nodiscard]] std::int64_t peak_memory_bytes() const override;
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
+        return bucketwise::peak_memory_bytes();
+    }
 
   private:
     PlannedKernels& kernels() override { return kernels_; }
-    void lay_out() override;
+    void lay_out() override { buffers_.arrange(plan()); }
     void copy_buffers(std::int32_t group) override;
-    void copy_in(std::int32_t index) override;
+    void copy(InstructionKind kind, std::int32_t subject) override;
     void pack(std::int32_t index) override;
-    void cast_down(std::int32_t index) override;
     void launch(std::int32_t collective) override;
     void wait_for(std::int32_t collective) override;
-    void cast_up(std::int32_t index) override;
     void unpack(std::int32_t index) override;
-    void copy_back(std::int32_t index) override;
-    void warm_up_backward() override;
+    void warm_up_backward() override { time_backward(); }
     std::vector<Duration> time_backward() override;
 
     void fill_statistics();
-    [[nodiscard]] bool is_free() const;
-    [[nodiscard]] CommunicationThread::Job job_of(const BufferBroadcast& moved);
-    [[nodiscard]] CommunicationThread::Job job_of(const UnusedMapSum& moved);
-    [[nodiscard]] CommunicationThread::Job job_of(const BucketReduction& moved);
-    [[nodiscard]] CommunicationThread::Job job_of(const StatisticsExchange& moved);
+    // On the communication thread.
+    void carry(const BufferBroadcast& moved);
+    void carry(const UnusedMapSum& moved);
+    void carry(const BucketReduction& moved);
+    void carry(const StatisticsExchange& moved);
+    [[nodiscard]] std::byte* place_of(const BucketReduction& moved);
     // Where the gradient lies in what of its bucket travels.
     [[nodiscard]] std::byte* place_on_the_wire(std::int32_t bucket, std::int32_t gradient);
 

@@ -1,6 +1,5 @@
-#include "hw/cpu/cpu_training_device.h"
+#include "hw/cpu/cpu_devices.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -52,13 +51,15 @@ class CpuTrainingDevice : public TrainingDevice {
 
     // --- computing ---
 
-    void gather(const GatherCall& call) override { gather_share(call, 0, 1); }
+    void run(const TrainingPass& pass) override {
+        std::visit([](const auto& one) { one(0, 1); }, pass);
+    }
 
     void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
                 float* c) override {
         if (p.m > 0) {
             Out(c, p.m, p.n).noalias() = In(a, p.m, p.k) * In(b, p.k, p.n);
-            add_bias_share(c, bias, p.m, p.n, 0, 1);
+            AddBias{.x = c, .bias = bias, .rows = p.m, .columns = p.n}(0, 1);
         }
     }
 
@@ -91,16 +92,6 @@ class CpuTrainingDevice : public TrainingDevice {
             weight.noalias() = in.transpose() * out;
         }
     }
-
-    void relu(float* x, std::int64_t count) override { relu_share(x, count, 0, 1); }
-
-    void relu_gradient(float* gradient, const float* activation, std::int64_t count) override {
-        relu_gradient_share(gradient, activation, count, 0, 1);
-    }
-
-    void cross_entropy(const CrossEntropyCall& call) override { cross_entropy_share(call, 0, 1); }
-
-    void sgd(const SgdCall& call) override { sgd_share(call, 0, 1); }
 
     void copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
                      std::int64_t count, double factor) override {
@@ -169,12 +160,7 @@ class CpuTrainingDevice : public TrainingDevice {
                 result.passes.push_back(time);
             }
         }
-        for (const Ticket ticket : tickets) {
-            thread_.wait(ticket);
-            const CommunicationThread::Times times = thread_.times(ticket);
-            result.all_reduces.push_back(
-                std::chrono::duration_cast<Duration>(times.end - times.begin));
-        }
+        result.all_reduces = messages_.times_of(tickets);
         finish();
         return result;
     }

@@ -4,18 +4,14 @@
 #include <gloo/rendezvous/context.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <vector>
 
-#include "hw/gloo/direct_all_reduce.h"
-#include "hw/gloo/library_all_reduce.h"
+#include "hw/gloo/gloo_communicator.h"
 #include "hw/gloo/meeting/device.h"
 #include "hw/gloo/meeting/gloo_control_group.h"
-#include "hw/gloo/meeting/group.h"
-#include "hw/gloo/meeting/open_store.h"
-#include "hw/gloo/meeting/peer_failure.h"
 #include "hw/gloo/meeting/store.h"
-#include "hw/gloo/ring_all_reduce.h"
 #include "hw/launch/processor_affinity.h"
 #include "sim/base/error.h"
 
@@ -112,9 +108,9 @@ struct GlooConnection::State {
 
     GlooGroup data;
     GlooGroup own;  // of the control group
-    LibraryAllReduce library{data};
-    RingAllReduce ring{data};
-    DirectAllReduce direct{data};
+    // By AllReduceImplementation.
+    std::array<GlooCommunicator, 3> communicators{
+        {{data, library_all_reduce}, {data, ring_all_reduce}, {data, direct_all_reduce}}};
     GlooControlGroup control{own};
 };
 
@@ -147,15 +143,7 @@ GlooConnection::GlooConnection(const MeetingPoint& meeting) {
 GlooConnection::~GlooConnection() = default;
 
 Communicator& GlooConnection::communicator(AllReduceImplementation implementation) {
-    switch (implementation) {
-        case AllReduceImplementation::library:
-            return state_->library;
-        case AllReduceImplementation::ring:
-            return state_->ring;
-        case AllReduceImplementation::direct:
-            return state_->direct;
-    }
-    return state_->library;
+    return state_->communicators[static_cast<std::size_t>(implementation)];
 }
 
 ControlGroup& GlooConnection::control() {

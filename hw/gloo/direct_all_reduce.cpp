@@ -1,9 +1,7 @@
-#include "hw/gloo/direct_all_reduce.h"
-
 #include <vector>
 
 #include "hw/compute/element_sum.h"
-#include "hw/gloo/chunks.h"
+#include "hw/gloo/all_reduces.h"
 
 namespace bucketwise {
 namespace {
@@ -35,12 +33,10 @@ class Direct {
 
     void reduce_scatter() {
         for (std::size_t i = 0; i < from_peers_.size(); ++i) {
-            from_peers_[i]->recv(peer(static_cast<int>(i)),
-                                 static_cast<std::uint64_t>(Slot::direct_reduce_scatter));
+            from_peers_[i]->recv(peer(static_cast<int>(i)), Slot::direct_reduce_scatter);
         }
         const int sent = for_each_peer_chunk([&](int peer, std::size_t offset, std::size_t size) {
-            data_buffer_->send(peer, static_cast<std::uint64_t>(Slot::direct_reduce_scatter),
-                               offset, size);
+            data_buffer_->send(peer, Slot::direct_reduce_scatter, offset, size);
         });
         for (std::size_t i = 0; i < from_peers_.size(); ++i) {
             from_peers_[i]->waitRecv(deadline_.left());
@@ -53,12 +49,11 @@ class Direct {
     void all_gather() {
         const int arriving =
             for_each_peer_chunk([&](int peer, std::size_t offset, std::size_t size) {
-                data_buffer_->recv(peer, static_cast<std::uint64_t>(Slot::direct_all_gather),
-                                   offset, size);
+                data_buffer_->recv(peer, Slot::direct_all_gather, offset, size);
             });
         const int sent = own_size_ > 0 ? ranks_ - 1 : 0;
         for (int i = 0; i < sent; ++i) {
-            data_buffer_->send(peer(i), static_cast<std::uint64_t>(Slot::direct_all_gather),
+            data_buffer_->send(peer(i), Slot::direct_all_gather,
                                static_cast<std::size_t>(own_.first * element_),
                                static_cast<std::size_t>(own_size_));
         }
@@ -109,9 +104,10 @@ class Direct {
 
 }  // namespace
 
-void DirectAllReduce::reduce_over_ranks(void* data, std::int64_t elements, DType dtype) {
-    Direct direct(group(), scratch_, data, elements, dtype);
-    group().collective("all-reduce", [&] {
+void direct_all_reduce(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
+                       DType dtype) {
+    Direct direct(group, scratch, data, elements, dtype);
+    group.collective("all-reduce", [&] {
         direct.reduce_scatter();
         direct.all_gather();
     });

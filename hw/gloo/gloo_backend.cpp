@@ -1,10 +1,8 @@
 #include "hw/gloo/gloo_backend.h"
 
-#include "hw/cpu/cpu_batch_norm.h"
-#include "hw/cpu/cpu_copy_bench.h"
+#include "hw/cpu/cpu_devices.h"
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/cpu/cpu_rank.h"
-#include "hw/cpu/cpu_training_device.h"
 #include "hw/gloo/connection.h"
 #include "hw/rank/isolated_all_reduce.h"
 #include "sim/base/error.h"

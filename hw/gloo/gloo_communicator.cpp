@@ -1,7 +1,6 @@
 #include "hw/gloo/gloo_communicator.h"
 
 #include <gloo/allgather.h>
-#include <gloo/broadcast.h>
 
 #include <cstring>
 
@@ -9,7 +8,7 @@ namespace bucketwise {
 
 void GlooCommunicator::all_reduce_sum(void* data, std::int64_t elements, DType dtype) {
     if (ranks() > 1 && elements > 0) {
-        reduce_over_ranks(data, elements, dtype);
+        all_reduce_(group_, scratch_, data, elements, dtype);
     }
 }
 
@@ -25,19 +24,7 @@ void GlooCommunicator::all_gather(const void* own, void* all, Bytes size) {
     }
     gloo::AllgatherOptions options(group_.context());
     options.setOutput(blocks, static_cast<std::size_t>(ranks() * size.count));
-    options.setTimeout(group_.deadline());
-    group_.collective("all-gather", [&] { gloo::allgather(options); });
-}
-
-void GlooCommunicator::broadcast_from_first(void* data, Bytes size) {
-    if (ranks() == 1 || size.count == 0) {
-        return;
-    }
-    gloo::BroadcastOptions options(group_.context());
-    options.setOutput(static_cast<char*>(data), static_cast<std::size_t>(size.count));
-    options.setRoot(0);
-    options.setTimeout(group_.deadline());
-    group_.collective("broadcast", [&] { gloo::broadcast(options); });
+    group_.collective("all-gather", options, gloo::allgather);
 }
 
 }  // namespace bucketwise

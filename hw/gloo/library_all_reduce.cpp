@@ -1,10 +1,9 @@
-#include "hw/gloo/library_all_reduce.h"
-
 #include <gloo/allreduce.h>
 
 #include <cstring>
 
 #include "hw/compute/element_sum.h"
+#include "hw/gloo/all_reduces.h"
 
 namespace bucketwise {
 namespace {
@@ -41,12 +40,12 @@ void set_output(gloo::AllreduceOptions& options, void* data, std::int64_t elemen
 
 }  // namespace
 
-void LibraryAllReduce::reduce_over_ranks(void* data, std::int64_t elements, DType dtype) {
-    gloo::AllreduceOptions options(group().context());
+void library_all_reduce(GlooGroup& group, Scratch& /*scratch*/, void* data, std::int64_t elements,
+                        DType dtype) {
+    gloo::AllreduceOptions options(group.context());
     set_output(options, data, elements, dtype);
     options.setReduceFunction(three_operand_sum(dtype));
-    options.setTimeout(group().deadline());
-    group().collective("all-reduce", [&] { gloo::allreduce(options); });
+    group.collective("all-reduce", options, gloo::allreduce);
 }
 
 }  // namespace bucketwise

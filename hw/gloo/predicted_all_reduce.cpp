@@ -8,7 +8,7 @@
 #include "hw/compute/element_sum.h"
 #include "hw/compute/elements.h"
 #include "hw/compute/known_message.h"
-#include "hw/gloo/chunks.h"
+#include "hw/gloo/all_reduces.h"
 
 namespace bucketwise {
 namespace {
@@ -34,16 +34,10 @@ GlooSegments gloo_segments(std::int64_t elements, std::int64_t element, std::int
 }
 
 // Elements that are summed in the same order.
-struct Stretch {
-    std::int64_t first = 0;
-    std::int64_t elements = 0;
-};
-
-Stretch stretch_of(AllReduceImplementation implementation, std::int64_t elements, DType dtype,
-                   int ranks, int chunk) {
+MessageChunk stretch_of(AllReduceImplementation implementation, std::int64_t elements, DType dtype,
+                        int ranks, int chunk) {
     if (implementation != AllReduceImplementation::library) {
-        const MessageChunk own = chunk_of(elements, ranks, chunk);
-        return {own.first, own.elements};
+        return chunk_of(elements, ranks, chunk);
     }
     const std::int64_t element = element_size(dtype).count;
     const GlooSegments segments = gloo_segments(elements, element, ranks);
@@ -128,7 +122,7 @@ double all_reduce_difference(AllReduceImplementation implementation, std::int64_
     BlockSum block(dtype, p);
     double largest = 0;
     for (int chunk = 0; chunk < p; ++chunk) {
-        const Stretch stretch = stretch_of(implementation, elements, dtype, p, chunk);
+        const MessageChunk stretch = stretch_of(implementation, elements, dtype, p, chunk);
         for (std::int64_t done = 0; done < stretch.elements; done += block_elements) {
             largest = std::max(
                 largest,

@@ -1,9 +1,5 @@
-#include "hw/gloo/ring_all_reduce.h"
-
-#include <array>
-
 #include "hw/compute/element_sum.h"
-#include "hw/gloo/chunks.h"
+#include "hw/gloo/all_reduces.h"
 
 namespace bucketwise {
 namespace {
@@ -72,10 +68,9 @@ class Ring {
     [[nodiscard]] std::int64_t half_of(int step) const { return step % 2 * received_size_; }
 
     // Chunks without elements are not sent. Both sides know which those are.
-    bool send(const MessageChunk& chunk, Slot slot) {
+    bool send(const MessageChunk& chunk, std::uint64_t slot) {
         if (chunk.elements > 0) {
-            data_buffer_->send(next(), static_cast<std::uint64_t>(slot), size_of(chunk.first),
-                               size_of(chunk.elements));
+            data_buffer_->send(next(), slot, size_of(chunk.first), size_of(chunk.elements));
         }
         return chunk.elements > 0;
     }
@@ -88,17 +83,17 @@ class Ring {
 
     void receive_in_place(const MessageChunk& chunk) {
         if (chunk.elements > 0) {
-            data_buffer_->recv(previous(), static_cast<std::uint64_t>(Slot::ring_all_gather),
-                               size_of(chunk.first), size_of(chunk.elements));
+            data_buffer_->recv(previous(), Slot::ring_all_gather, size_of(chunk.first),
+                               size_of(chunk.elements));
         }
     }
 
     void receive_to_add(int step) {
         const MessageChunk arriving = chunk(rank_ - step - 1);
         if (arriving.elements > 0) {
-            received_buffer_->recv(
-                previous(), static_cast<std::uint64_t>(Slot::ring_reduce_scatter),
-                static_cast<std::size_t>(half_of(step)), size_of(arriving.elements));
+            received_buffer_->recv(previous(), Slot::ring_reduce_scatter,
+                                   static_cast<std::size_t>(half_of(step)),
+                                   size_of(arriving.elements));
         }
     }
 
@@ -125,9 +120,10 @@ class Ring {
 
 }  // namespace
 
-void RingAllReduce::reduce_over_ranks(void* data, std::int64_t elements, DType dtype) {
-    Ring ring(group(), scratch_, data, elements, dtype);
-    group().collective("all-reduce", [&] {
+void ring_all_reduce(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
+                     DType dtype) {
+    Ring ring(group, scratch, data, elements, dtype);
+    group.collective("all-reduce", [&] {
         ring.reduce_scatter();
         ring.all_gather();
     });

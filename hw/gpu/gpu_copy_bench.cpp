@@ -49,17 +49,16 @@ class BucketOnGpu {
     void launch(CopyWay way, const BucketOnGpu& other, const GpuStream& stream) const {
         switch (way) {
             case CopyWay::plain:
-                check_gpu(cudaMemcpyAsync(bucket_.at(0), other.bucket_.at(0),
-                                          static_cast<std::size_t>(bucket_.size_bytes()),
-                                          cudaMemcpyDeviceToDevice, stream.get()),
-                          "cudaMemcpyAsync");
-                return;
+                return stream.copy(bucket_.at(0), other.bucket_.at(0), bucket_.size_bytes(),
+                                   cudaMemcpyDeviceToDevice);
             case CopyWay::pack:
-                return launch_pack(stream.get(), chunks_.data(), chunks_.count(), case_.place_dtype,
-                                   case_.tensor_dtype, pack_factor);
+                return launch_pack(stream.get(), PackDirection::into_place, chunks_.data(),
+                                   chunks_.count(), case_.place_dtype, case_.tensor_dtype,
+                                   pack_factor);
             case CopyWay::unpack:
-                return launch_unpack(stream.get(), chunks_.data(), chunks_.count(),
-                                     case_.tensor_dtype, case_.place_dtype, 1.0 / pack_factor);
+                return launch_pack(stream.get(), PackDirection::out_of_place, chunks_.data(),
+                                   chunks_.count(), case_.tensor_dtype, case_.place_dtype,
+                                   1.0 / pack_factor);
             case CopyWay::one_by_one:
                 for (std::int64_t i = 0; i < case_.tensors; ++i) {
                     launch_copy(stream.get(), place(i), case_.place_dtype, tensor(i),

@@ -36,12 +36,7 @@ void GradientChecks::poison() {
     constexpr int not_a_number = 0xFF;  // in every byte: a NaN of every dtype
     for (const DeviceMemory* memory :
          {&buffers_.buckets_block(), &buffers_.own_block(), &buffers_.compressed_block()}) {
-        if (memory->size_bytes() > 0) {
-            check_gpu(
-                cudaMemsetAsync(memory->at(0), not_a_number,
-                                static_cast<std::size_t>(memory->size_bytes()), stream_.get()),
-                "cudaMemsetAsync");
-        }
+        stream_.fill(memory->at(0), not_a_number, memory->size_bytes());
     }
 }
 
@@ -82,10 +77,8 @@ double GradientChecks::element_of(std::size_t gradient, std::int64_t element) {
     const DType dtype = gradients_[gradient].dtype;
     const std::int64_t bytes = element_size(dtype).count;
     std::array<std::byte, sizeof(double)> value{};
-    check_gpu(cudaMemcpy(value.data(),
-                         buffers_.gradient(static_cast<std::int32_t>(gradient)) + element * bytes,
-                         static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost),
-              "cudaMemcpy");
+    copy_to_host(value.data(),
+                 buffers_.gradient(static_cast<std::int32_t>(gradient)) + element * bytes, bytes);
     return element_at(value.data(), dtype, 0);
 }
 

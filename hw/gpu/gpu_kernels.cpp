@@ -4,7 +4,6 @@
 #include <cmath>
 #include <random>
 #include <set>
-#include <utility>
 
 #include "hw/compute/gradient_pattern.h"
 #include "sim/base/statistics.h"
@@ -162,14 +161,6 @@ void GpuKernels::reserve(const Room& room) {
         fill_with(random, *memory);
     }
     sink_ = DeviceMemory(float_bytes * filler_threads);
-}
-
-DType GpuKernels::operand() const {
-    return operand_dtype(arithmetic_);
-}
-
-std::int64_t GpuKernels::operand_bytes(std::int64_t elements) const {
-    return elements * element_size(operand()).count;
 }
 
 std::int64_t GpuKernels::memory_bytes() const {

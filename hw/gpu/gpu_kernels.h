@@ -64,8 +64,10 @@ class GpuKernels : public PlannedKernels {
     void fill(Duration duration) override;
     void update(Optimizer optimizer) override;
     [[nodiscard]] const std::byte* right_factor(const KernelCall& call) const;
-    [[nodiscard]] DType operand() const;
-    [[nodiscard]] std::int64_t operand_bytes(std::int64_t elements) const;
+    [[nodiscard]] DType operand() const { return operand_dtype(arithmetic_); }
+    [[nodiscard]] std::int64_t operand_bytes(std::int64_t elements) const {
+        return elements * element_size(operand()).count;
+    }
     // Median of several launches, by events.
     [[nodiscard]] Duration timed(const Run& launch) const;
 

@@ -1,5 +1,6 @@
 #include "hw/gpu/matrix_products.h"
 
+#include <array>
 #include <limits>
 #include <stdexcept>
 
@@ -12,31 +13,14 @@ namespace {
 constexpr std::int64_t workspace_bytes = std::int64_t{32} << 20;
 
 cudaDataType_t data_type(DType dtype) {
-    switch (dtype) {
-        case DType::float16:
-            return CUDA_R_16F;
-        case DType::bfloat16:
-            return CUDA_R_16BF;
-        case DType::float64:
-            return CUDA_R_64F;
-        case DType::float32:
-            break;
-    }
-    return CUDA_R_32F;
+    constexpr std::array types{CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF, CUDA_R_64F};
+    return types[static_cast<std::size_t>(dtype)];
 }
 
 cublasComputeType_t compute_type(Arithmetic arithmetic) {
-    switch (arithmetic) {
-        case Arithmetic::tfloat32:
-            return CUBLAS_COMPUTE_32F_FAST_TF32;
-        case Arithmetic::float64:
-            return CUBLAS_COMPUTE_64F;
-        case Arithmetic::float32:
-        case Arithmetic::float16:
-        case Arithmetic::bfloat16:
-            break;
-    }
-    return CUBLAS_COMPUTE_32F;
+    return arithmetic == Arithmetic::tfloat32  ? CUBLAS_COMPUTE_32F_FAST_TF32
+           : arithmetic == Arithmetic::float64 ? CUBLAS_COMPUTE_64F
+                                               : CUBLAS_COMPUTE_32F;
 }
 
 int as_int(std::int64_t value, const char* what) {
@@ -62,18 +46,9 @@ std::string cublas_version() {
 }
 
 DType operand_dtype(Arithmetic arithmetic) {
-    switch (arithmetic) {
-        case Arithmetic::float16:
-            return DType::float16;
-        case Arithmetic::bfloat16:
-            return DType::bfloat16;
-        case Arithmetic::float64:
-            return DType::float64;
-        case Arithmetic::float32:
-        case Arithmetic::tfloat32:
-            break;
-    }
-    return DType::float32;
+    constexpr std::array dtypes{DType::float32, DType::float32, DType::float16, DType::bfloat16,
+                                DType::float64};
+    return dtypes[static_cast<std::size_t>(arithmetic)];
 }
 
 bool can_write(Arithmetic arithmetic, DType dtype) {

@@ -1,4 +1,4 @@
-#include "hw/nccl/gpu_batch_norm.h"
+#include "hw/nccl/gpu_devices.h"
 
 #include "hw/gpu/kernels/batch_norm_kernels.h"
 #include "hw/gpu/runtime/device_memory.h"
@@ -8,8 +8,8 @@
 namespace bucketwise {
 namespace {
 
-std::size_t bytes_of(const std::vector<float>& values) {
-    return values.size() * sizeof(float);
+std::int64_t bytes_of(const std::vector<float>& values) {
+    return std::ssize(values) * element_size(DType::float32).count;
 }
 
 class GpuBatchNorm : public BatchNormDevice {
@@ -33,9 +33,7 @@ class GpuBatchNorm : public BatchNormDevice {
 
     void copy_in(float* to, const std::vector<float>& from) override {
         if (!from.empty()) {
-            check_gpu(cudaMemcpyAsync(to, from.data(), bytes_of(from), cudaMemcpyHostToDevice,
-                                      stream_.get()),
-                      "cudaMemcpyAsync");
+            stream_.copy(to, from.data(), bytes_of(from), cudaMemcpyHostToDevice);
             finish();
         }
     }
@@ -43,9 +41,7 @@ class GpuBatchNorm : public BatchNormDevice {
     void copy_out(std::vector<float>& to, const float* from) override {
         finish();  // patiently: the copy below waits for what comes before it, however long
         if (!to.empty()) {
-            check_gpu(cudaMemcpyAsync(to.data(), from, bytes_of(to), cudaMemcpyDeviceToHost,
-                                      stream_.get()),
-                      "cudaMemcpyAsync");
+            stream_.copy(to.data(), from, bytes_of(to), cudaMemcpyDeviceToHost);
             finish();
         }
     }
@@ -60,40 +56,7 @@ class GpuBatchNorm : public BatchNormDevice {
         finish();
     }
 
-    void local_statistics(const float* x, const BatchShape& shape, float* to) override {
-        launch_local_statistics(stream_.get(), x, shape, to);
-    }
-
-    void combine(const float* gathered, const BatchShape& shape,
-                 const ChannelStatistics& to) override {
-        launch_combine(stream_.get(), gathered, ranks(), shape, to);
-    }
-
-    void local_sums(const float* x, const BatchShape& shape, double* to) override {
-        launch_local_sums(stream_.get(), x, shape, to);
-    }
-
-    void statistics_of_sums(const double* sums, const BatchShape& shape,
-                            const ChannelStatistics& to) override {
-        launch_statistics_of_sums(stream_.get(), sums, shape, to);
-    }
-
-    void normalise(const float* x, const BatchShape& shape, const ChannelStatistics& statistics,
-                   const float* weight, const float* bias, float* y) override {
-        launch_normalise(stream_.get(), x, shape, statistics, weight, bias, y);
-    }
-
-    void gradient_sums(const float* dy, const float* x, const BatchShape& shape,
-                       const ChannelStatistics& statistics, GradientScale scale,
-                       const GradientSums& to) override {
-        launch_gradient_sums(stream_.get(), dy, x, shape, statistics, scale, to);
-    }
-
-    void input_gradients(const float* dy, const float* x, const BatchShape& shape,
-                         const ChannelStatistics& statistics, GradientScale scale,
-                         const float* sums, const float* weight, float* dx) override {
-        launch_input_gradients(stream_.get(), dy, x, shape, statistics, scale, sums, weight, dx);
-    }
+    void run(const BatchNormPass& pass) override { launch_batch_norm(stream_.get(), pass); }
 
     void all_gather(const float* own, float* all, std::int64_t elements) override {
         communicators_.of_steps().all_gather(own, all, elements * element_size(DType::float32),

@@ -72,9 +72,7 @@ void GpuMessages::prepare(const Message& message) {
         message_ = DeviceMemory();  // never two at once
         message_ = DeviceMemory(message.size.count);
     }
-    check_gpu(cudaMemsetAsync(message_.at(0), 0, static_cast<std::size_t>(message.size.count),
-                              stream_.get()),
-              "cudaMemsetAsync");
+    stream_.fill(message_.at(0), 0, message.size.count);
     static_cast<void>(communicators_.with_ctas(message.ctas));  // connects
     meet();
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <type_traits>
-#include <utility>
 #include <variant>
 
 #include "hw/nccl/contention.h"
@@ -165,22 +164,13 @@ void GpuRank::prepare_step() {
     if (step().communicate == Communicate::yes) {
         checks_.poison();
     }
-    restore_unused_map();
+    compute_.copy(unused_map_.at(0), ones_.at(0), ones_.size_bytes(), cudaMemcpyDeviceToDevice);
     compute_.wait();
     const std::vector<std::byte>& initial = statistics().initial();
     if (statistics_.size_bytes() < std::ssize(initial)) {
         statistics_ = DeviceMemory(std::ssize(initial));
     }
     statistics_.write(initial);
-}
-
-void GpuRank::restore_unused_map() {
-    if (ones_.size_bytes() > 0) {
-        check_gpu(cudaMemcpyAsync(unused_map_.at(0), ones_.at(0),
-                                  static_cast<std::size_t>(ones_.size_bytes()),
-                                  cudaMemcpyDeviceToDevice, compute_.get()),
-                  "cudaMemcpyAsync");
-    }
 }
 
 void GpuRank::reserve_events(const Program& program) {
@@ -276,52 +266,29 @@ void GpuRank::stamp(const GpuEvent& event, const GpuStream& stream) const {
 }
 
 // Gradients that live in their buckets are divided there, if anything is to be done.
-void GpuRank::copy_in(std::int32_t index) {
-    const Gradient& g = gradient(index);
-    const double factor = step().rules.copy_in_factor(g.dtype);
-    const std::byte* from = buffers_.gradient(index);
-    std::byte* to = buffers_.place_in_bucket(index);
-    if (from != to || !step().rules.casts(g.dtype)) {
-        launch_copy(compute_.get(), to, g.dtype, from, g.dtype, g.numel, factor);
+void GpuRank::copy(InstructionKind kind, std::int32_t subject) {
+    const Copy c = copy_of(kind, subject, buffers_);
+    if (c.from != c.to || !step().rules.casts(c.to_dtype)) {
+        launch_copy(compute_.get(), c.to, c.to_dtype, c.from, c.from_dtype, c.numel, c.factor);
     }
-}
-
-void GpuRank::copy_back(std::int32_t index) {
-    const Gradient& g = gradient(index);
-    launch_copy(compute_.get(), buffers_.gradient(index), g.dtype, buffers_.place_in_bucket(index),
-                g.dtype, g.numel, 1.0);
 }
 
 void GpuRank::pack(std::int32_t index) {
     const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
-    launch_pack(compute_.get(), chunks.data(), chunks.count(), wire_dtype_of(index),
-                bucket(index).dtype, step().rules.mean_factor());
+    launch_pack(compute_.get(), PackDirection::into_place, chunks.data(), chunks.count(),
+                wire_dtype_of(index), bucket(index).dtype, step().rules.mean_factor());
 }
 
 void GpuRank::unpack(std::int32_t index) {
     const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
-    launch_unpack(compute_.get(), chunks.data(), chunks.count(), bucket(index).dtype,
-                  wire_dtype_of(index), 1.0);
-}
-
-void GpuRank::cast_down(std::int32_t index) {
-    const Bucket& b = bucket(index);
-    launch_copy(compute_.get(), buffers_.compressed(index), wire_dtype_of(index),
-                buffers_.bucket(index), b.dtype, numel_of(b), step().rules.mean_factor());
-}
-
-void GpuRank::cast_up(std::int32_t index) {
-    const Bucket& b = bucket(index);
-    launch_copy(compute_.get(), buffers_.bucket(index), b.dtype, buffers_.compressed(index),
-                wire_dtype_of(index), numel_of(b), 1.0);
+    launch_pack(compute_.get(), PackDirection::out_of_place, chunks.data(), chunks.count(),
+                bucket(index).dtype, wire_dtype_of(index), 1.0);
 }
 
 void GpuRank::copy_buffers(std::int32_t group) {
     const auto index = static_cast<std::size_t>(group);
-    check_gpu(cudaMemcpyAsync(module_buffers_[index].at(0), broadcast_[index].at(0),
-                              static_cast<std::size_t>(broadcast_[index].size_bytes()),
-                              cudaMemcpyDeviceToDevice, compute_.get()),
-              "cudaMemcpyAsync");
+    compute_.copy(module_buffers_[index].at(0), broadcast_[index].at(0),
+                  broadcast_[index].size_bytes(), cudaMemcpyDeviceToDevice);
 }
 
 // The communication stream waits for what has been launched so far, as DDP's does.
@@ -498,15 +465,6 @@ StepCheck GpuRank::check() {
 }
 
 // --- all-reduces, alone and beside backward ---
-
-AllReduceTrace GpuRank::all_reduce(const Message& message, std::int64_t iterations) {
-    return messages_.all_reduce(message, iterations);
-}
-
-std::vector<Duration> GpuRank::repeat(const Message& message, std::int64_t iterations,
-                                      const std::function<void()>& waiting) {
-    return messages_.repeat(message, iterations, waiting);
-}
 
 namespace {
 

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -38,9 +37,13 @@ class GpuRank : public ReplayRank {
     std::optional<StepTrace> run_each(const Program& program, const SyncSettings& sync,
                                       const BucketPlan& plan, std::int64_t step) override;
     StepCheck check() override;
-    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
+        return messages_.all_reduce(message, iterations);
+    }
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
-                                 const std::function<void()>& waiting) override;
+                                 const std::function<void()>& waiting) override {
+        return messages_.repeat(message, iterations, waiting);
+    }
     ContentionTrace contend(const Message& message, std::int64_t iterations,
                             const std::vector<Duration>& alone) override;
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
@@ -49,14 +52,11 @@ class GpuRank : public ReplayRank {
     PlannedKernels& kernels() override { return kernels_; }
     void lay_out() override;
     void copy_buffers(std::int32_t group) override;
-    void copy_in(std::int32_t index) override;
+    void copy(InstructionKind kind, std::int32_t subject) override;
     void pack(std::int32_t index) override;
-    void cast_down(std::int32_t index) override;
     void launch(std::int32_t collective) override;
     void wait_for(std::int32_t collective) override;
-    void cast_up(std::int32_t index) override;
     void unpack(std::int32_t index) override;
-    void copy_back(std::int32_t index) override;
     void warm_up_backward() override;
     std::vector<Duration> time_backward() override;
 
@@ -66,7 +66,6 @@ class GpuRank : public ReplayRank {
     void put(const StatisticsExchange& moved);
     void arrange_chunks();
     void prepare_step();
-    void restore_unused_map();
     void reserve_events(const Program& program);
     // Returns when the host issued each instruction, from the first one on.
     std::vector<Interval> issue(const Program& program);

@@ -1,9 +1,8 @@
-#include "hw/nccl/gpu_training_device.h"
+#include "hw/nccl/gpu_devices.h"
 
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <memory>
 #include <utility>
 
 #include "hw/gpu/head_start.h"
@@ -51,30 +50,23 @@ class GpuTrainingDevice : public TrainingDevice {
 
     void upload(void* to, const void* from, std::int64_t bytes) override {
         compute_.wait();
-        if (bytes > 0) {
-            check_gpu(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice),
-                      "cudaMemcpy");
-            check_gpu(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        }
+        copy_to_device(to, from, bytes);
     }
 
     void download(void* to, const void* from, std::int64_t bytes) override {
         compute_.wait();
-        if (bytes > 0) {
-            check_gpu(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost),
-                      "cudaMemcpy");
-        }
+        copy_to_host(to, from, bytes);
     }
 
     // --- computing ---
 
-    void gather(const GatherCall& call) override { launch_gather(compute_.get(), call); }
+    void run(const TrainingPass& pass) override { launch_training(compute_.get(), pass); }
 
     void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
                 float* c) override {
         if (p.m > 0) {
             products_.forward(p, a, b, c);
-            launch_add_bias(compute_.get(), c, bias, p.m, p.n);
+            run(AddBias{.x = c, .bias = bias, .rows = p.m, .columns = p.n});
         }
     }
 
@@ -87,27 +79,14 @@ class GpuTrainingDevice : public TrainingDevice {
 
     void linear_weight_gradient(const MatrixProduct& p, const float* a, const float* c, float* b,
                                 float* bias, bool accumulate) override {
-        launch_column_sums(compute_.get(), bias, c, p.m, p.n, accumulate);
+        run(ColumnSums{
+            .sums = bias, .x = c, .rows = p.m, .columns = p.n, .accumulate = accumulate});
         if (p.m > 0) {
             products_.weight_gradient(p, a, c, b, DType::float32, 1.0, accumulate ? 1.0 : 0.0);
         } else if (!accumulate) {
-            check_gpu(cudaMemsetAsync(b, 0, static_cast<std::size_t>(p.k * p.n) * sizeof(float),
-                                      compute_.get()),
-                      "cudaMemsetAsync");
+            compute_.fill(b, 0, p.k * p.n * element_size(DType::float32).count);
         }
     }
-
-    void relu(float* x, std::int64_t count) override { launch_relu(compute_.get(), x, count); }
-
-    void relu_gradient(float* gradient, const float* activation, std::int64_t count) override {
-        launch_relu_gradient(compute_.get(), gradient, activation, count);
-    }
-
-    void cross_entropy(const CrossEntropyCall& call) override {
-        launch_cross_entropy(compute_.get(), call);
-    }
-
-    void sgd(const SgdCall& call) override { launch_sgd(compute_.get(), call); }
 
     void copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
                      std::int64_t count, double factor) override {

@@ -4,8 +4,6 @@
 
 #include <array>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,11 +14,9 @@
 #include "hw/gpu/runtime/gpu_check.h"
 #include "hw/gpu/runtime/gpu_choice.h"
 #include "hw/gpu/runtime/opened_library.h"
-#include "hw/gpu/runtime/share_gpu.h"
-#include "hw/nccl/gpu_batch_norm.h"
+#include "hw/nccl/gpu_devices.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_rank.h"
-#include "hw/nccl/gpu_training_device.h"
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/nccl_library.h"
 #include "sim/base/error.h"

@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "hw/nccl/nccl_check.h"
 #include "hw/nccl/nccl_library.h"
 #include "sim/base/invariant.h"
 
@@ -20,17 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 ncclDataType_t nccl_type(DType dtype) {
-    switch (dtype) {
-        case DType::float16:
-            return ncclFloat16;
-        case DType::bfloat16:
-            return ncclBfloat16;
-        case DType::float64:
-            return ncclFloat64;
-        case DType::float32:
-            break;
-    }
-    return ncclFloat32;
+    constexpr std::array types{ncclFloat32, ncclFloat16, ncclBfloat16, ncclFloat64};
+    return types[static_cast<std::size_t>(dtype)];
 }
 
 // Rank 0's, on every rank.
@@ -52,6 +42,22 @@ double seconds_of(std::chrono::milliseconds time) {
 }
 
 }  // namespace
+
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t communicator,
+                const CallPlace& place) {
+    if (result == ncclSuccess) {
+        return;
+    }
+    // NCCL keeps it for the communicator, or for the thread where there is none yet.
+    const char* last = nccl().ncclGetLastError(communicator);
+    const bool is_known = last != nullptr && *last != '\0';
+    const std::string text = gpu_error_text(call, nccl().ncclGetErrorString(result),
+                                            is_known ? last : "NCCL_DEBUG=WARN tells more", place);
+    if (result == ncclRemoteError || result == ncclSystemError) {
+        throw PeerFailure(text);
+    }
+    throw GpuError(text);
+}
 
 // A thread that aborts the communicator when a call into NCCL has not returned by the deadline.
 class NcclCommunicator::Watch {

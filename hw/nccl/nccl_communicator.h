@@ -25,6 +25,12 @@
 
 namespace bucketwise {
 
+// Return codes of NCCL as exceptions, as gpu_check.h has it for CUDA. NCCL reports a peer that is
+// gone as a remote or system error: these throw PeerFailure, all others GpuError. `communicator`
+// may be null.
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t communicator,
+                const CallPlace& place = CallPlace::current());
+
 enum class Reduction : std::uint8_t {
     sum,
     mean  // NCCL divides by the number of ranks

@@ -3,20 +3,24 @@
 
 #include <nccl.h>
 
+#include "hw/gpu/runtime/opened_library.h"
+
 namespace bucketwise {
 
 // By their own names, so that a call reads like any other: nccl().ncclCommAbort(communicator).
 struct NcclLibrary {
-    decltype(&::ncclGetVersion) ncclGetVersion;
-    decltype(&::ncclGetUniqueId) ncclGetUniqueId;
-    decltype(&::ncclGetErrorString) ncclGetErrorString;
-    decltype(&::ncclGetLastError) ncclGetLastError;
-    decltype(&::ncclCommInitRankConfig) ncclCommInitRankConfig;
-    decltype(&::ncclCommGetAsyncError) ncclCommGetAsyncError;
-    decltype(&::ncclCommAbort) ncclCommAbort;
-    decltype(&::ncclAllReduce) ncclAllReduce;
-    decltype(&::ncclAllGather) ncclAllGather;
-    decltype(&::ncclBroadcast) ncclBroadcast;
+    static const OpenedLibrary& file();
+
+    decltype(&::ncclGetVersion) ncclGetVersion = file()["ncclGetVersion"];
+    decltype(&::ncclGetUniqueId) ncclGetUniqueId = file()["ncclGetUniqueId"];
+    decltype(&::ncclGetErrorString) ncclGetErrorString = file()["ncclGetErrorString"];
+    decltype(&::ncclGetLastError) ncclGetLastError = file()["ncclGetLastError"];
+    decltype(&::ncclCommInitRankConfig) ncclCommInitRankConfig = file()["ncclCommInitRankConfig"];
+    decltype(&::ncclCommGetAsyncError) ncclCommGetAsyncError = file()["ncclCommGetAsyncError"];
+    decltype(&::ncclCommAbort) ncclCommAbort = file()["ncclCommAbort"];
+    decltype(&::ncclAllReduce) ncclAllReduce = file()["ncclAllReduce"];
+    decltype(&::ncclAllGather) ncclAllGather = file()["ncclAllGather"];
+    decltype(&::ncclBroadcast) ncclBroadcast = file()["ncclBroadcast"];
 };
 
 // Opens it the first time, which takes about a millisecond. Throws LibraryError where the library

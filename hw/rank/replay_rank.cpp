@@ -45,21 +45,18 @@ void ReplayRank::execute(const Instruction& instruction) {
         case InstructionKind::backward:
             return backward(instruction.subject);
         case InstructionKind::copy_in:
-            return copy_in(instruction.subject);
+        case InstructionKind::copy_back:
+        case InstructionKind::cast_down:
+        case InstructionKind::cast_up:
+            return copy(instruction.kind, instruction.subject);
         case InstructionKind::pack:
             return pack(instruction.subject);
-        case InstructionKind::cast_down:
-            return cast_down(instruction.subject);
         case InstructionKind::launch:
             return launch(instruction.subject);
         case InstructionKind::wait:
             return wait_for(instruction.subject);
-        case InstructionKind::cast_up:
-            return cast_up(instruction.subject);
         case InstructionKind::unpack:
             return unpack(instruction.subject);
-        case InstructionKind::copy_back:
-            return copy_back(instruction.subject);
         case InstructionKind::optimizer:
             return kernels().optimizer();
     }

@@ -2,6 +2,7 @@
 // that gradients take, and what is compared with them afterwards.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -61,6 +62,36 @@ class ReplayRank : public RankDevice {
     [[nodiscard]] bool casts(std::int32_t index) const;
     [[nodiscard]] Movement movement(std::int32_t collective) const;
 
+    // to[i] = factor * from[i], i < numel.
+    struct Copy {
+        std::byte* to = nullptr;
+        DType to_dtype = DType::float32;
+        const std::byte* from = nullptr;
+        DType from_dtype = DType::float32;
+        std::int64_t numel = 0;
+        double factor = 1.0;
+    };
+    // Of a gradient into its bucket and back, or of a bucket into what travels and back.
+    template <typename Buffers>
+    [[nodiscard]] Copy copy_of(InstructionKind kind, std::int32_t subject, Buffers& buffers) const {
+        if (kind == InstructionKind::copy_in || kind == InstructionKind::copy_back) {
+            std::byte* own = buffers.gradient(subject);
+            std::byte* place = buffers.place_in_bucket(subject);
+            const Gradient& g = gradient(subject);
+            return kind == InstructionKind::copy_in
+                       ? Copy{place,   g.dtype, own,
+                              g.dtype, g.numel, step_.rules.copy_in_factor(g.dtype)}
+                       : Copy{own, g.dtype, place, g.dtype, g.numel, 1.0};
+        }
+        std::byte* full = buffers.bucket(subject);
+        std::byte* half = buffers.compressed(subject);
+        const Bucket& b = bucket(subject);
+        const DType wire = wire_dtype_of(subject);
+        return kind == InstructionKind::cast_down
+                   ? Copy{half, wire, full, b.dtype, numel_of(b), step_.rules.mean_factor()}
+                   : Copy{full, b.dtype, half, wire, numel_of(b), 1.0};
+    }
+
     // What every gradient's known values are multiplied by after the step, but for its own factor.
     [[nodiscard]] double exact_mean() const;
     // Relative, by gradient.
@@ -78,14 +109,12 @@ class ReplayRank : public RankDevice {
 
     // Instructions that do not only compute, by their subjects.
     virtual void copy_buffers(std::int32_t group) = 0;
-    virtual void copy_in(std::int32_t gradient) = 0;
+    // What copy_of() says.
+    virtual void copy(InstructionKind kind, std::int32_t subject) = 0;
     virtual void pack(std::int32_t bucket) = 0;
-    virtual void cast_down(std::int32_t bucket) = 0;
     virtual void launch(std::int32_t collective) = 0;
     virtual void wait_for(std::int32_t collective) = 0;
-    virtual void cast_up(std::int32_t bucket) = 0;
     virtual void unpack(std::int32_t bucket) = 0;
-    virtual void copy_back(std::int32_t gradient) = 0;
 
     // Every operation of backward, once. What the second returns: the time of each.
     virtual void warm_up_backward() = 0;

@@ -13,8 +13,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t float_bytes = 4;
-
 Workload workload_of(const Model& model) {
     // Any device does: what is run is the order of operations, not their times.
     Workload workload =
@@ -135,17 +133,9 @@ float* Trainer::parameter_at(std::int32_t index) const {
         parameters_.at(parameter_offset_[static_cast<std::size_t>(index)]));
 }
 
-std::vector<float> Trainer::gradient(std::int32_t index) const {
-    const Gradient& g = workload_.gradients[static_cast<std::size_t>(index)];
-    std::vector<float> values(static_cast<std::size_t>(g.numel));
-    device_.download(values.data(), gradient_at(index), g.size().count);
-    return values;
-}
-
-std::vector<float> Trainer::parameter(std::int32_t index) const {
-    const Gradient& g = workload_.gradients[static_cast<std::size_t>(index)];
-    std::vector<float> values(static_cast<std::size_t>(g.numel));
-    device_.download(values.data(), parameter_at(index), g.size().count);
+std::vector<float> Trainer::values_at(const float* data, std::int32_t index) const {
+    std::vector<float> values(static_cast<std::size_t>(numel_of(index)));
+    device_.download(values.data(), data, numel_of(index) * float_bytes);
     return values;
 }
 
@@ -157,10 +147,9 @@ void Trainer::reset() {
     for (const Layer& layer : layers_) {
         const float bound = 1.0F / std::sqrt(static_cast<float>(layer.in));
         for (const std::int32_t index : {layer.weight, layer.bias}) {
-            const Gradient& g = workload_.gradients[static_cast<std::size_t>(index)];
-            std::vector<float> values(static_cast<std::size_t>(g.numel));
+            std::vector<float> values(static_cast<std::size_t>(numel_of(index)));
             std::generate(values.begin(), values.end(), [&] { return bound * uniform(numbers); });
-            device_.upload(parameter_at(index), values.data(), g.size().count);
+            device_.upload(parameter_at(index), values.data(), numel_of(index) * float_bytes);
         }
     }
     const std::vector<std::byte> zeros(static_cast<std::size_t>(moments_.size_bytes()));
@@ -228,24 +217,20 @@ SampleResults Trainer::test() {
     for (std::int64_t begin = 0; begin < count; begin += task_.schedule.batch) {
         const std::int64_t rows = std::min(task_.schedule.batch, count - begin);
         const std::int32_t* places = order_.as<std::int32_t>() + begin;
-        device_.gather({.to = activation(0),
-                        .images = test_images_.as<float>(),
-                        .order = places,
-                        .rows = rows,
-                        .width = task_.shape.layers.front()});
+        gather(test_images_, places, rows);
         for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
             linear(layer, rows);
             if (layer + 1 < layers_.size()) {
-                device_.relu(activation(layer + 1), rows * layers_[layer].out);
+                relu(layer, rows);
             }
         }
-        device_.cross_entropy({.logits = activation(layers_.size()),
-                               .losses = losses_.as<float>() + begin,
-                               .correct = correct_.as<std::int32_t>() + begin,
-                               .labels = test_labels_.as<std::int32_t>(),
-                               .order = places,
-                               .rows = rows,
-                               .classes = task_.shape.layers.back()});
+        device_.run(CrossEntropy{.logits = activation(layers_.size()),
+                                 .losses = losses_.as<float>() + begin,
+                                 .correct = correct_.as<std::int32_t>() + begin,
+                                 .labels = test_labels_.as<std::int32_t>(),
+                                 .order = places,
+                                 .rows = rows,
+                                 .classes = task_.shape.layers.back()});
     }
     return results(count);
 }
@@ -288,14 +273,14 @@ void Trainer::execute(const Instruction& instruction) {
 // Operations are linear, ReLU, linear, ..., linear, loss: see sim/workload/models/mlp.cpp.
 void Trainer::forward(const TimedOperation& operation) {
     if (!operation.source) {
-        return gather();
+        return gather(images_, places_of_micro_step(), rows());
     }
     const auto index = static_cast<std::size_t>(operation.source->operation);
     const std::size_t layer = index / 2;
     if (index % 2 == 0) {
         linear(layer, rows());
     } else if (layer + 1 < layers_.size()) {
-        device_.relu(activation(layer + 1), rows() * layers_[layer].out);
+        relu(layer, rows());
     } else {
         loss();
     }
@@ -311,8 +296,9 @@ void Trainer::backward(const TimedOperation& operation) {
                                       parameter_at(layers_[layer].weight),
                                       activation_gradient(layer - 1));
     } else if (layer + 1 < layers_.size()) {
-        device_.relu_gradient(activation_gradient(layer), activation(layer + 1),
-                              rows() * layers_[layer].out);
+        device_.run(ReluGradient{.gradient = activation_gradient(layer),
+                                 .activation = activation(layer + 1),
+                                 .count = rows() * layers_[layer].out});
     } else {
         loss();
     }
@@ -322,12 +308,12 @@ MatrixProduct Trainer::product(const Layer& layer, std::int64_t rows) const {
     return {.m = rows, .n = layer.out, .k = layer.in};
 }
 
-void Trainer::gather() {
-    device_.gather({.to = activation(0),
-                    .images = images_.as<float>(),
-                    .order = order_.as<std::int32_t>() + running_.parts[running_.micro_step].begin,
-                    .rows = rows(),
-                    .width = task_.shape.layers.front()});
+void Trainer::gather(const TensorMemory& images, const std::int32_t* places, std::int64_t rows) {
+    device_.run(Gather{.to = activation(0),
+                       .images = images.as<float>(),
+                       .order = places,
+                       .rows = rows,
+                       .width = task_.shape.layers.front()});
 }
 
 void Trainer::linear(std::size_t layer, std::int64_t rows) {
@@ -336,18 +322,21 @@ void Trainer::linear(std::size_t layer, std::int64_t rows) {
                    activation(layer + 1));
 }
 
+void Trainer::relu(std::size_t layer, std::int64_t rows) {
+    device_.run(Relu{.x = activation(layer + 1), .count = rows * layers_[layer].out});
+}
+
 // Forward and backward alike: backward computes the softmax anew, as nothing was kept of it.
 void Trainer::loss() {
-    device_.cross_entropy(
-        {.logits = activation(layers_.size()),
-         .gradient = activation_gradient(layers_.size() - 1),
-         .losses = losses_.as<float>() + running_.results,
-         .correct = correct_.as<std::int32_t>() + running_.results,
-         .labels = labels_.as<std::int32_t>(),
-         .order = order_.as<std::int32_t>() + running_.parts[running_.micro_step].begin,
-         .rows = rows(),
-         .classes = task_.shape.layers.back(),
-         .scale = running_.scale});
+    device_.run(CrossEntropy{.logits = activation(layers_.size()),
+                             .gradient = activation_gradient(layers_.size() - 1),
+                             .losses = losses_.as<float>() + running_.results,
+                             .correct = correct_.as<std::int32_t>() + running_.results,
+                             .labels = labels_.as<std::int32_t>(),
+                             .order = places_of_micro_step(),
+                             .rows = rows(),
+                             .classes = task_.shape.layers.back(),
+                             .scale = running_.scale});
 }
 
 void Trainer::weight_gradient(std::size_t layer) {
@@ -357,31 +346,19 @@ void Trainer::weight_gradient(std::size_t layer) {
                                    gradient_at(l.bias), running_.micro_step > 0);
 }
 
-double Trainer::mean_factor() const {
-    return 1.0 / device_.ranks();
-}
-
-DType Trainer::hook_dtype() const {
-    return sync_.comm_hook == CommHook::bf16 ? DType::bfloat16 : DType::float16;
-}
-
 // DDP divides on the way into the bucket; a hook divides when it casts.
 void Trainer::copy_in(std::int32_t gradient) {
     device_.copy_scaled(buckets_.at(layout_.place(gradient)), DType::float32, gradient_at(gradient),
-                        DType::float32,
-                        workload_.gradients[static_cast<std::size_t>(gradient)].numel,
-                        hooked() ? 1.0 : mean_factor());
+                        DType::float32, numel_of(gradient), hooked() ? 1.0 : mean_factor());
 }
 
 void Trainer::copy_back(std::int32_t gradient) {
     device_.copy_scaled(gradient_at(gradient), DType::float32, buckets_.at(layout_.place(gradient)),
-                        DType::float32,
-                        workload_.gradients[static_cast<std::size_t>(gradient)].numel, 1.0);
+                        DType::float32, numel_of(gradient), 1.0);
 }
 
 void Trainer::cast(std::int32_t bucket, InstructionKind direction) {
-    const std::int64_t numel =
-        plan_.buckets[static_cast<std::size_t>(bucket)].size.count / float_bytes;
+    const std::int64_t numel = numel_of_bucket(bucket);
     std::byte* full = buckets_.at(layout_.bucket(bucket));
     std::byte* half = compressed_.at(layout_.compressed(bucket));
     if (direction == InstructionKind::cast_down) {
@@ -395,12 +372,10 @@ void Trainer::cast(std::int32_t bucket, InstructionKind direction) {
 void Trainer::launch(std::int32_t collective) {
     const auto index = static_cast<std::size_t>(collective);
     const std::int32_t bucket = running_.program->collectives[index].bucket.value();
-    const std::int64_t numel =
-        plan_.buckets[static_cast<std::size_t>(bucket)].size.count / float_bytes;
     const bool averages = !sync_.copies_in && !hooked();
     running_.tickets[index] = device_.all_reduce(
         hooked() ? compressed_.at(layout_.compressed(bucket)) : buckets_.at(layout_.bucket(bucket)),
-        numel, hooked() ? hook_dtype() : DType::float32,
+        numel_of_bucket(bucket), hooked() ? hook_dtype() : DType::float32,
         averages ? TrainingDevice::Reduction::mean : TrainingDevice::Reduction::sum);
 }
 
@@ -410,12 +385,12 @@ void Trainer::update() {
         float* moments = moments_.size_bytes() == 0
                              ? nullptr
                              : reinterpret_cast<float*>(moments_.at(parameter_offset_[i]));
-        device_.sgd({.parameters = parameter_at(index),
-                     .gradients = gradient_at(index),
-                     .moments = moments,
-                     .count = workload_.gradients[i].numel,
-                     .rate = task_.learning_rate,
-                     .momentum = task_.momentum});
+        device_.run(SgdStep{.parameters = parameter_at(index),
+                            .gradients = gradient_at(index),
+                            .moments = moments,
+                            .count = numel_of(index),
+                            .rate = task_.learning_rate,
+                            .momentum = task_.momentum});
     }
 }
 

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "hw/compute/gradient_layout.h"
@@ -79,8 +78,12 @@ class Trainer {
     SampleResults test();
 
     // What the device's memory holds of one parameter.
-    [[nodiscard]] std::vector<float> gradient(std::int32_t index) const;
-    [[nodiscard]] std::vector<float> parameter(std::int32_t index) const;
+    [[nodiscard]] std::vector<float> gradient(std::int32_t index) const {
+        return values_at(gradient_at(index), index);
+    }
+    [[nodiscard]] std::vector<float> parameter(std::int32_t index) const {
+        return values_at(parameter_at(index), index);
+    }
 
     // What each instruction of a micro-step of so many samples, and of its synchronisation but
     // communicating, takes. `rows`: 1 to the schedule's batch. `accumulates`: adds to the gradients
@@ -94,6 +97,8 @@ class Trainer {
     std::vector<Duration> backward_alone(std::int64_t repetitions);
 
   private:
+    static constexpr std::int64_t float_bytes = 4;
+
     // What the instructions of the running step refer to.
     struct Running {
         std::vector<SampleRange> parts;  // by micro-step
@@ -118,8 +123,9 @@ class Trainer {
     void execute(const Instruction& instruction);
     void forward(const TimedOperation& operation);
     void backward(const TimedOperation& operation);
-    void gather();
+    void gather(const TensorMemory& images, const std::int32_t* places, std::int64_t rows);
     void linear(std::size_t layer, std::int64_t rows);
+    void relu(std::size_t layer, std::int64_t rows);
     void loss();
     void weight_gradient(std::size_t layer);
     void copy_in(std::int32_t gradient);
@@ -128,15 +134,27 @@ class Trainer {
     void launch(std::int32_t collective);
     void update();
     SampleResults results(std::int64_t count);
+    [[nodiscard]] const std::int32_t* places_of_micro_step() const {
+        return order_.as<std::int32_t>() + running_.parts[running_.micro_step].begin;
+    }
     [[nodiscard]] std::int64_t rows() const { return running_.parts[running_.micro_step].count; }
     [[nodiscard]] bool hooked() const { return sync_.comm_hook != CommHook::none; }
-    [[nodiscard]] DType hook_dtype() const;
+    [[nodiscard]] DType hook_dtype() const {
+        return sync_.comm_hook == CommHook::bf16 ? DType::bfloat16 : DType::float16;
+    }
     [[nodiscard]] MatrixProduct product(const Layer& layer, std::int64_t rows) const;
     [[nodiscard]] float* activation(std::size_t layer) const;
     [[nodiscard]] float* activation_gradient(std::size_t layer) const;
     [[nodiscard]] float* gradient_at(std::int32_t index) const;
     [[nodiscard]] float* parameter_at(std::int32_t index) const;
-    [[nodiscard]] double mean_factor() const;
+    [[nodiscard]] double mean_factor() const { return 1.0 / device_.ranks(); }
+    [[nodiscard]] std::vector<float> values_at(const float* data, std::int32_t index) const;
+    [[nodiscard]] std::int64_t numel_of(std::int32_t gradient) const {
+        return workload_.gradients[static_cast<std::size_t>(gradient)].numel;
+    }
+    [[nodiscard]] std::int64_t numel_of_bucket(std::int32_t bucket) const {
+        return plan_.buckets[static_cast<std::size_t>(bucket)].size.count / float_bytes;
+    }
     void prepare_alone(std::int64_t rows, bool accumulates);
     void run_backward();
     void add_time(const Instruction& instruction, const OperationTime& time,

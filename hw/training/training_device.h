@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "hw/compute/tensor_memory.h"
-#include "hw/training/training_bodies.h"
+#include "hw/training/training_passes.h"
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 #include "sim/workload/model.h"
@@ -66,7 +66,7 @@ class TrainingDevice {
 
     // --- computing ---
 
-    virtual void gather(const GatherCall& call) = 0;
+    virtual void run(const TrainingPass& pass) = 0;
     // c = a b + bias
     virtual void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
                         float* c) = 0;
@@ -76,10 +76,6 @@ class TrainingDevice {
     // b = a^T c and bias = the sums of c's columns, or += where `accumulate`; also without rows.
     virtual void linear_weight_gradient(const MatrixProduct& p, const float* a, const float* c,
                                         float* b, float* bias, bool accumulate) = 0;
-    virtual void relu(float* x, std::int64_t count) = 0;
-    virtual void relu_gradient(float* gradient, const float* activation, std::int64_t count) = 0;
-    virtual void cross_entropy(const CrossEntropyCall& call) = 0;
-    virtual void sgd(const SgdCall& call) = 0;
     // to[i] = factor * from[i]; `to` may be `from`.
     virtual void copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
                              std::int64_t count, double factor) = 0;

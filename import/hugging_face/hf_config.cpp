@@ -1,7 +1,5 @@
 #include "import/hugging_face/hf_config.h"
 
-#include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -76,21 +74,20 @@ struct Architecture {
 };
 
 // The first of `known` unless the configuration names another of them.
-template <std::size_t count>
-Architecture read_architecture(const Config& config, const std::array<Architecture, count>& known,
-                               HfModel& model) {
+void read_architecture(const Config& config, const std::vector<Architecture>& known,
+                       HfModel& model) {
     const auto place = config.find("architectures");
-    if (!place || (place->value->is_array() && place->value->empty())) {
+    const bool none = !place || (place->value->is_array() && place->value->empty());
+    if (none) {
         model.assumed.push_back(
             fmt::format("no architectures are named: taken as {}", known.front().name));
-        model.architecture = known.front().name;
-        return known.front();
     }
     std::string listed;
     for (const Architecture& architecture : known) {
-        if (*place->value == Json::array({architecture.name})) {
+        if (none || *place->value == Json::array({architecture.name})) {
             model.architecture = architecture.name;
-            return architecture;
+            model.shape.bert_head = architecture.head;
+            return;
         }
         listed += fmt::format("{}{}", listed.empty() ? "" : " or ", architecture.name);
     }
@@ -100,10 +97,19 @@ Architecture read_architecture(const Config& config, const std::array<Architectu
 
 // --- the families ---
 
+// What all but GPT-2 call the same.
+void read_sizes(const Config& config, TransformerShape& shape) {
+    shape.layers = config.count("num_hidden_layers");
+    shape.hidden = config.count("hidden_size");
+    shape.feed_forward = config.count("intermediate_size");
+    shape.heads = config.count("num_attention_heads");
+    shape.vocabulary = config.count("vocab_size");
+    shape.context = config.count("max_position_embeddings");
+}
+
 HfModel read_gpt2(const Config& config) {
-    constexpr std::array<Architecture, 1> known{{{"GPT2LMHeadModel"}}};
     HfModel model;
-    static_cast<void>(read_architecture(config, known, model));
+    read_architecture(config, {{"GPT2LMHeadModel"}}, model);
     config.refuse_flag("add_cross_attention", "its parameters are not known here");
     TransformerShape& shape = model.shape;
     shape.family = TransformerFamily::gpt2;
@@ -120,17 +126,12 @@ HfModel read_gpt2(const Config& config) {
 }
 
 // Its class ties nothing unless the configuration says so.
-HfModel read_llama(const Config& config, const std::array<Architecture, 1>& known) {
+HfModel read_llama(const Config& config, std::string_view architecture) {
     HfModel model;
-    static_cast<void>(read_architecture(config, known, model));
+    read_architecture(config, {{architecture}}, model);
     TransformerShape& shape = model.shape;
     shape.family = TransformerFamily::llama;
-    shape.layers = config.count("num_hidden_layers");
-    shape.hidden = config.count("hidden_size");
-    shape.feed_forward = config.count("intermediate_size");
-    shape.heads = config.count("num_attention_heads");
-    shape.vocabulary = config.count("vocab_size");
-    shape.context = config.count("max_position_embeddings");
+    read_sizes(config, shape);
     const std::int64_t key_value_heads = config.count_or("num_key_value_heads", shape.heads);
     if (key_value_heads != shape.heads) {
         shape.key_value_heads = key_value_heads;
@@ -152,29 +153,24 @@ HfModel read_llama(const Config& config, const std::array<Architecture, 1>& know
 }
 
 HfModel read_bert(const Config& config) {
-    constexpr std::array<Architecture, 3> known{{{"BertForMaskedLM", BertHead::masked_lm},
-                                                 {"BertForPreTraining", BertHead::pretraining},
-                                                 {"BertModel", BertHead::none}}};
     HfModel model;
-    const Architecture architecture = read_architecture(config, known, model);
+    read_architecture(config,
+                      {{"BertForMaskedLM", BertHead::masked_lm},
+                       {"BertForPreTraining", BertHead::pretraining},
+                       {"BertModel", BertHead::none}},
+                      model);
     config.refuse_flag("add_cross_attention", "its parameters are not known here");
     const auto positions = config.find("position_embedding_type");
     if (positions && *positions->value != "absolute") {
         positions->fail("absolute, as others have parameters that are not known here");
     }
-    if (architecture.head != BertHead::none && !config.flag("tie_word_embeddings", true)) {
+    if (model.shape.bert_head != BertHead::none && !config.flag("tie_word_embeddings", true)) {
         config.at("tie_word_embeddings").fail("true: the head shares the embedding's table");
     }
     TransformerShape& shape = model.shape;
     shape.family = TransformerFamily::bert;
-    shape.layers = config.count("num_hidden_layers");
-    shape.hidden = config.count("hidden_size");
-    shape.feed_forward = config.count("intermediate_size");
-    shape.heads = config.count("num_attention_heads");
-    shape.vocabulary = config.count("vocab_size");
-    shape.context = config.count("max_position_embeddings");
+    read_sizes(config, shape);
     shape.token_types = config.count_or("type_vocab_size", shape.token_types);
-    shape.bert_head = architecture.head;
     return model;
 }
 
@@ -190,10 +186,10 @@ HfModel read_hf_config(const Json& document, const std::string& file) {
         return read_gpt2(config);
     }
     if (*type.value == "llama") {
-        return read_llama(config, {{{"LlamaForCausalLM"}}});
+        return read_llama(config, "LlamaForCausalLM");
     }
     if (*type.value == "mistral") {
-        return read_llama(config, {{{"MistralForCausalLM"}}});
+        return read_llama(config, "MistralForCausalLM");
     }
     if (*type.value == "bert") {
         return read_bert(config);

@@ -8,21 +8,19 @@
 
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
-#include "sim/plan/strategy.h"
-#include "sim/workload/workload.h"
 
 namespace bucketwise {
 namespace {
 
 class CapFinder {
   public:
-    CapFinder(const std::vector<std::int64_t>& gradients, const std::vector<std::int64_t>& buckets,
-              DType dtype, bool unused_map)
-        : buckets_(buckets), element_(element_size(dtype)), unused_map_(unused_map) {
-        for (const std::int64_t numel : gradients) {
-            gradients_.push_back({.name = {}, .numel = numel, .dtype = dtype});
-        }
-        readiness_.resize(gradients.size());
+    CapFinder(const std::vector<Gradient>& gradients, const std::vector<std::int64_t>& buckets,
+              bool unused_map)
+        : buckets_(buckets),
+          element_(element_size(gradients.front().dtype)),
+          unused_map_(unused_map),
+          gradients_(gradients),
+          readiness_(gradients.size()) {
         std::iota(readiness_.begin(), readiness_.end(), 0);
         std::vector<std::int64_t> closing = buckets;
         if (unused_map_) {
@@ -141,9 +139,9 @@ class CapFinder {
 
 }  // namespace
 
-TracedCaps caps_of(const std::vector<std::int64_t>& gradients,
-                   const std::vector<std::int64_t>& buckets, DType dtype, bool unused_map) {
-    return CapFinder(gradients, buckets, dtype, unused_map).find();
+TracedCaps caps_of(const std::vector<Gradient>& gradients, const std::vector<std::int64_t>& buckets,
+                   bool unused_map) {
+    return CapFinder(gradients, buckets, unused_map).find();
 }
 
 }  // namespace bucketwise

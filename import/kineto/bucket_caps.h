@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/dtype.h"
 #include "sim/plan/strategy.h"
+#include "sim/workload/workload.h"
 
 namespace bucketwise {
 
@@ -16,12 +16,12 @@ struct TracedCaps {
     std::string text;        // what to say of it
 };
 
-// `gradients`: elements of each, by readiness; `buckets`: elements of each all-reduce, as issued.
+// `gradients` are by readiness, of one dtype; `buckets`: elements of each all-reduce, as issued.
 // `unused_map`: whether DDP looked for unused parameters, and so keeps the buckets of its
 // construction, formed in parameter order, which is taken to be the reverse of readiness.
 // The default caps where they give these buckets, else one cap, one with a first bucket of 1 MiB
 // (PyTorch before 2.4), or a list.
-TracedCaps caps_of(const std::vector<std::int64_t>& gradients,
-                   const std::vector<std::int64_t>& buckets, DType dtype, bool unused_map);
+TracedCaps caps_of(const std::vector<Gradient>& gradients, const std::vector<std::int64_t>& buckets,
+                   bool unused_map);
 
 }  // namespace bucketwise

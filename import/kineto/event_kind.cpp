@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 namespace bucketwise {
@@ -49,12 +50,10 @@ bool fits(const NameRule& rule, std::string_view name) {
                                            : name == rule.text;
 }
 
-template <std::size_t count>
-std::optional<TraceEventKind> first_fit(const std::array<NameRule, count>& rules,
-                                        std::string_view name,
+std::optional<TraceEventKind> first_fit(std::span<const NameRule> rules, std::string_view name,
                                         std::optional<TraceEventKind> otherwise = {}) {
-    const auto* const found = std::find_if(rules.begin(), rules.end(),
-                                           [&](const NameRule& rule) { return fits(rule, name); });
+    const auto found =
+        std::ranges::find_if(rules, [&](const NameRule& rule) { return fits(rule, name); });
     return found == rules.end() ? otherwise : std::optional(found->kind);
 }
 
@@ -75,8 +74,7 @@ Category category_of(std::string_view text) {
          {"gpu_memset", Category::fill},
          {"memset", Category::fill}}};
     const auto* const found =
-        std::find_if(categories.begin(), categories.end(),
-                     [&](const auto& category) { return category.first == text; });
+        std::ranges::find(categories, text, [](const auto& category) { return category.first; });
     return found == categories.end() ? Category::other : found->second;
 }
 

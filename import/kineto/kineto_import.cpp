@@ -7,20 +7,12 @@
 #include <fmt/format.h>
 
 #include "import/kineto/scenario_document.h"
-#include "import/kineto/typical_step.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
 
-std::string list_of_bytes(const std::vector<TracedAllReduce>& all_reduces) {
-    std::string text;
-    for (const TracedAllReduce& all_reduce : all_reduces) {
-        text += (text.empty() ? "" : ", ") + std::to_string(all_reduce.bytes.count);
-    }
-    return text;
-}
-
-void find_all_reduces(const TracedRun& run, const std::vector<NamedGradient>& gradients,
+void find_all_reduces(const TracedRun& run, const std::vector<Gradient>& gradients,
                       const KinetoImportRequest& request, KinetoImport& result) {
     result.all_reduces = all_reduces_of(run);
     result.ranks = number_of_ranks(run, request.ranks);
@@ -32,10 +24,9 @@ void find_all_reduces(const TracedRun& run, const std::vector<NamedGradient>& gr
         return;
     }
     const TracedCollective& first = *reductions(run, run.first()).front();
-    result.findings.found(
-        "all-reduces",
-        fmt::format("{} a step, of {} {} bytes in this order", result.all_reduces.size(),
-                    list_of_bytes(result.all_reduces), name_of(*travelling_dtype(first))));
+    const auto bytes = transformed(result.all_reduces, [](const auto& r) { return r.bytes.count; });
+    result.findings.found("all-reduces", "{} a step, of {} {} bytes in this order", bytes.size(),
+                          fmt::join(bytes, ", "), name_of(*travelling_dtype(first)));
     find_wire_times(run, result.ranks, result.all_reduces, result.findings);
     check_sums(run, gradients, result.findings);
 }
@@ -44,9 +35,7 @@ const TracedStep& step_of_about(Duration length, const Steps& steps) {
     const auto off = [&](const TracedStep* step) {
         return std::max(step->length - length, length - step->length);
     };
-    return **std::min_element(
-        steps.begin(), steps.end(),
-        [&](const TracedStep* a, const TracedStep* b) { return off(a) < off(b); });
+    return **std::ranges::min_element(steps, {}, off);
 }
 
 // What the host and the device do of which the scenario has nothing.
@@ -57,28 +46,29 @@ void report_device(const TracedRun& run, const KinetoImport& result, Findings& f
         findings.found("device",
                        "no kernels: the host computes (a CPU, or a profile without CUDA "
                        "activities)");
-        findings.found("waiting", fmt::format("the host waits for collectives and for other ranks "
-                                              "for {:.3f} ms of a step",
-                                              to_ms(run.typical(&TracedStep::waited))));
+        findings.found("waiting",
+                       "the host waits for collectives and for other ranks for {:.3f} ms of a step",
+                       to_ms(run.typical(&TracedStep::waited)));
         return;
     }
     const double share =
         static_cast<double>(result.device_busy.count()) / static_cast<double>(result.step.count());
-    findings.found("launching",
-                   fmt::format("the compute stream is busy for {:.3f} ms of {:.3f} ms ({:.0f} %){}",
-                               to_ms(result.device_busy), to_ms(result.step), 100 * share,
-                               share < launch_bound_share
-                                   ? ": the device waits for the host, the step is launch-bound"
-                                   : ""));
+    findings.found(
+        "launching", "the compute stream is busy for {:.3f} ms of {:.3f} ms ({:.0f} %){}",
+        to_ms(result.device_busy), to_ms(result.step), 100 * share,
+        share < launch_bound_share ? ": the device waits for the host, the step is launch-bound"
+                                   : "");
     if (step.waits > 0) {
-        findings.assumed("waiting", fmt::format("the host waits for the device {} times a step, "
-                                                "{:.3f} ms in all; the scenario lets it run on",
-                                                step.waits, to_ms(step.waited)));
+        findings.assumed("waiting",
+                         "the host waits for the device {} times a step, {:.3f} ms in all; the "
+                         "scenario lets it run on",
+                         step.waits, to_ms(step.waited));
     }
     if (step.other_streams > Duration{0}) {
-        findings.missing("streams", fmt::format("{:.3f} ms a step of kernels on other streams than "
-                                                "the busiest are left out",
-                                                to_ms(step.other_streams)));
+        findings.missing("streams",
+                         "{:.3f} ms a step of kernels on other streams than the busiest are left "
+                         "out",
+                         to_ms(step.other_streams));
     }
 }
 
@@ -88,9 +78,8 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
     const std::vector<const TracedCollective*> found = reductions(run, step);
     const std::set<const TracedCollective*> reduced(found.begin(), found.end());
     for (const TracedCollective& collective : step.collectives) {
-        const bool is_buffer = collective.name == "broadcast" && !collective.in_backward;
         const bool is_map = run.unused_map && is_unused_map(step, collective);
-        if (reduced.count(&collective) == 0 && !is_buffer && !is_map) {
+        if (!reduced.contains(&collective) && !collective.sends_buffers() && !is_map) {
             ++others[fmt::format("{} in {} of {} bytes", collective.name,
                                  collective.in_backward ? "backward" : "forward",
                                  collective.bytes.count)];
@@ -100,18 +89,17 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
         return;
     }
     constexpr std::size_t most_listed = 8;
-    std::string text;
-    std::size_t listed = 0;
-    for (const auto& [what, count] : others) {
-        if (++listed <= most_listed) {
-            text += fmt::format("{}{} x {}", text.empty() ? "" : "; ", count, what);
-        }
-    }
-    if (others.size() > most_listed) {
-        text += fmt::format(" and {} more kinds", others.size() - most_listed);
+    auto texts = transformed(others, [](const auto& other) {
+        return fmt::format("{} x {}", other.second, other.first);
+    });
+    std::string more;
+    if (texts.size() > most_listed) {
+        more = fmt::format(" and {} more kinds", texts.size() - most_listed);
+        texts.resize(most_listed);
     }
     findings.missing("other collectives",
-                     text + ": the scenario leaves them out (SyncBatchNorm, metrics)");
+                     "{}{}: the scenario leaves them out (SyncBatchNorm, metrics)",
+                     fmt::join(texts, "; "), more);
 }
 
 }  // namespace
@@ -128,12 +116,10 @@ KinetoImport import_kineto(const std::vector<TracedRank>& ranks,
     result.device_busy = run.typical(&TracedStep::device_busy);
     result.typical = step_of_about(result.step, run.alike());
     find_group(run, findings);
-    const std::vector<NamedGradient> gradients = traced_gradients(run, request.gradients, findings);
+    std::vector<Gradient> gradients = traced_gradients(run, request.model, findings);
     complete_sizes(run, gradients, findings);
     find_all_reduces(run, gradients, request, result);
-    const TypicalStep step = typical_step(run, gradients, findings);
-    result.scenario =
-        scenario_document({run, result.ranks, gradients, request.gradients, step}, findings);
+    result.scenario = scenario_document(run, result.ranks, gradients, request.model, findings);
     report_device(run, result, findings);
     report_other_collectives(run, findings);
     findings.assumed("profiler",

@@ -8,7 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/all_reduces.h"
 #include "import/kineto/traced_gradients.h"
 #include "import/kineto/traced_run.h"
 #include "import/source/findings.h"
@@ -18,7 +17,7 @@
 namespace bucketwise {
 
 struct KinetoImportRequest {
-    NamedGradients gradients = {};
+    Workload model = {};  // that has the gradients, to name them; its times are not looked at
     std::optional<std::int64_t> ranks = {};  // where no trace tells
 };
 

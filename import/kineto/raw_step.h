@@ -42,7 +42,7 @@ struct TimedMark {
 struct RawStep {
     StepRange range;
     StepPhases phases = {};
-    TracedStep step = {};                                           // but for its passes
+    TracedStep step = {};                                           // but for passes and length
     std::vector<TimedMark> marks = {};                              // by time
     std::vector<std::pair<std::int64_t, std::int64_t>> waits = {};  // of the host for the device
     // When the device is free of what came before, and of this step's work; -1: not told.
@@ -58,11 +58,6 @@ struct RawStep {
 
 // One pass over the step's events, by rising begin.
 RawStep read_raw_step(const TraceIndex& index, const StepRange& range);
-
-// Parts the marks of a step in which gradients became ready into its passes, where kernels ran on a
-// device, or where the host computed.
-void fill_device_passes(RawStep& raw);
-void fill_host_passes(RawStep& raw);
 
 // Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
 // gradient became ready are left out. Throws InputError where there are none, saying what was found

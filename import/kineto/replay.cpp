@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "sim/engine/engine.h"
-#include "sim/engine/timeline.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
 
@@ -34,8 +33,7 @@ Replay replay(const KinetoImport& imported, const Scenario& scenario) {
             spans.push_back(&span);
         }
     }
-    std::sort(spans.begin(), spans.end(),
-              [](const Span* a, const Span* b) { return a->start < b->start; });
+    std::ranges::sort(spans, {}, &Span::start);
     result.same_buckets = spans.size() == imported.all_reduces.size();
     for (std::size_t i = 0; i < std::min(spans.size(), imported.all_reduces.size()); ++i) {
         const Collective& collective =
@@ -104,8 +102,7 @@ TraceProcess traced_process(const TracedStep& step, const std::string& file) {
         }
     }
     for (TraceTrack* track : {&host, &compute, &communication}) {
-        std::stable_sort(track->slices.begin(), track->slices.end(),
-                         [](const auto& a, const auto& b) { return a.begin < b.begin; });
+        std::ranges::stable_sort(track->slices, {}, &TraceSlice::begin);
     }
     TraceProcess process{fmt::format("traced: {} of {}", step.name, file), {}};
     for (TraceTrack* track : {&host, &compute, &communication}) {

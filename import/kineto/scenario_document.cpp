@@ -9,159 +9,115 @@
 
 #include "import/kineto/bucket_caps.h"
 #include "import/source/plain_text.h"
+#include "sim/base/json_output.h"
+#include "sim/base/transformed.h"
 #include "sim/plan/cap.h"
 
 namespace bucketwise {
 namespace {
+
+// The step that stands for all, each of its marks at the median, and what it says of the costs of
+// copies and of issuing collectives.
+struct TypicalStep {
+    std::vector<StepMark> forward = {};
+    std::vector<StepMark> backward = {};
+    Duration copy_launch{0};                   // host time to launch one
+    std::optional<Duration> host_issue = {};   // of a collective; none: nothing tells
+    std::optional<double> copy_gb_per_s = {};  // of gradients into and out of buckets
+    bool views = false;                        // gradients are views of their buckets
+};
+
+// Every mark at its median over the steps, scaled so that the whole is as long as the median step:
+// medians of many parts sum to less.
+std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> TracedStep::*pass) {
+    std::vector<StepMark> marks = steps.front()->*pass;
+    const auto settle = [&](Duration StepMark::*part) {
+        const Duration whole = median_of(steps, [&](const TracedStep* step) {
+            Duration total{0};
+            for (const StepMark& mark : step->*pass) {
+                total += mark.*part;
+            }
+            return total;
+        });
+        Duration sum{0};
+        for (std::size_t i = 0; i < marks.size(); ++i) {
+            marks[i].*part =
+                median_of(steps, [&](const TracedStep* step) { return (step->*pass)[i].*part; });
+            sum += marks[i].*part;
+        }
+        if (sum > Duration{0}) {
+            const double factor =
+                static_cast<double>(whole.count()) / static_cast<double>(sum.count());
+            for (StepMark& mark : marks) {
+                mark.*part =
+                    Duration{std::llround(static_cast<double>((mark.*part).count()) * factor)};
+            }
+        }
+    };
+    settle(&StepMark::host);
+    settle(&StepMark::device);
+    return marks;
+}
+
+void find_copy_rate(const TracedRun& run, const std::vector<Gradient>& gradients,
+                    TypicalStep& typical, Findings& findings) {
+    Duration time{0};
+    Bytes bytes;
+    std::size_t in = 0;
+    std::size_t back = 0;
+    for (const StepMark& mark : typical.backward) {
+        std::size_t* const next = mark.kind == MarkKind::copy_in     ? &in
+                                  : mark.kind == MarkKind::copy_back ? &back
+                                                                     : nullptr;
+        if (next != nullptr && *next < gradients.size()) {
+            bytes += gradients[(*next)++].size();
+            time += mark.device;
+        }
+    }
+    if (time > Duration{0} && bytes.count > 0) {
+        typical.copy_gb_per_s = static_cast<double>(bytes.count) / to_us(time) / 1e3;
+        findings.found("copies", "{} into buckets, {} out of them; {:.1f} GB/s{}", in, back,
+                       *typical.copy_gb_per_s,
+                       run.rank().has_device
+                           ? fmt::format(", {:.1f} us of the host each", to_us(typical.copy_launch))
+                           : "");
+    }
+    typical.views = run.first().is_ddp && back == 0;
+    if (typical.views) {
+        findings.found("views", "nothing is copied out of buckets: gradient_as_bucket_view");
+    }
+}
+
+TypicalStep typical_step(const TracedRun& run, const std::vector<Gradient>& gradients,
+                         Findings& findings) {
+    TypicalStep typical{.forward = typical_marks(run.alike(), &TracedStep::forward),
+                        .backward = typical_marks(run.alike(), &TracedStep::backward)};
+    std::vector<Duration> copies;
+    std::vector<Duration> issues;
+    for (const std::vector<StepMark>* pass : {&typical.forward, &typical.backward}) {
+        for (const StepMark& mark : *pass) {
+            if (mark.is_copy()) {
+                copies.push_back(mark.host);
+            } else if (mark.kind == MarkKind::collective) {
+                issues.push_back(run.rank().has_device ? mark.host : mark.device);
+            }
+        }
+    }
+    if (!copies.empty()) {
+        typical.copy_launch = median(copies);
+    }
+    if (!issues.empty()) {
+        typical.host_issue = median(issues);
+    }
+    find_copy_rate(run, gradients, typical, findings);
+    return typical;
+}
 
 double rounded_us(Duration time) {
     return std::round(to_us(time) * 1e3) / 1e3;
 }
 double rounded_ms(Duration time) {
     return std::round(to_ms(time) * 1e6) / 1e6;
-}
-
-Json gradients_json(const ImportedParts& parts) {
-    std::vector<std::size_t> order(parts.gradients.size());  // by parameter
-    if (parts.named.readiness.empty()) {
-        std::iota(order.rbegin(), order.rend(), 0);
-    }
-    for (std::size_t i = 0; i < parts.named.readiness.size(); ++i) {
-        order[static_cast<std::size_t>(parts.named.readiness[i])] = i;
-    }
-    Json list = Json::array();
-    for (const std::size_t i : order) {
-        list.push_back({{"name", parts.gradients[i].name},
-                        {"numel", parts.gradients[i].numel},
-                        {"dtype", name_of(gradient_dtype(parts.run))}});
-    }
-    return list;
-}
-
-// The broadcasts of buffers, and the copies that follow each.
-Json buffers_json(const ImportedParts& parts, Findings& findings) {
-    Json groups = Json::array();
-    std::vector<std::int64_t> copies;
-    for (const StepMark& mark : parts.step.forward) {
-        if (mark.kind == MarkKind::copy_buffer) {
-            copies.push_back(mark.bytes);
-        }
-    }
-    std::size_t next = 0;
-    for (const TracedCollective& collective : parts.run.first().collectives) {
-        if (collective.name != "broadcast" || collective.in_backward) {
-            continue;
-        }
-        if (collective.bytes.count <= 0) {
-            findings.missing("buffers", "a broadcast whose size no event tells is left out");
-            continue;
-        }
-        std::int64_t tensors = 0;
-        for (std::int64_t left = collective.bytes.count; next < copies.size() && left > 0; ++next) {
-            left -= copies[next];
-            ++tensors;
-        }
-        groups.push_back(
-            {{"bytes", collective.bytes.count}, {"tensors", std::max<std::int64_t>(tensors, 1)}});
-        findings.found(
-            "buffers",
-            fmt::format("a broadcast of {} {}({} bytes){}", collective.elements,
-                        collective.dtype.empty() ? "" : collective.dtype + " ",
-                        collective.bytes.count,
-                        tensors > 0 ? fmt::format(", copied back as {} tensors", tensors) : ""));
-    }
-    return groups;
-}
-
-// The operations of a pass. On a device, host time that copies and collectives took beyond what is
-// simulated of them is carried to the operations that follow.
-Json operations_json(const ImportedParts& parts, const std::vector<StepMark>& marks, bool backward,
-                     Duration& carry) {
-    const bool has_device = parts.run.rank().has_device;
-    Json list = Json::array();
-    std::size_t ready = 0;
-    for (const StepMark& mark : marks) {
-        if (is_copy(mark) || mark.kind == MarkKind::collective) {
-            const Duration simulated = is_copy(mark) ? parts.step.copy_launch
-                                                     : parts.step.host_issue.value_or(Duration{0});
-            carry += has_device ? mark.host - simulated : Duration{0};
-            continue;
-        }
-        const Duration host = std::max(mark.host + carry, Duration{0});
-        carry += mark.host - host;
-        Json operation{{"name", mark.name},
-                       {"host_us", rounded_us(host)},
-                       {"device_us", rounded_us(mark.device)}};
-        if (mark.kind == MarkKind::ready && backward) {
-            const std::string& gradient = parts.gradients[ready++].name;
-            operation["name"] = gradient + " is ready";
-            operation["ready"] = {gradient};
-        }
-        list.push_back(std::move(operation));
-    }
-    return list;
-}
-
-// The caps, and what of them PyTorch's version and the search for unused parameters decide.
-void add_caps(const ImportedParts& parts, const std::vector<const TracedCollective*>& found,
-              Json& sync, Findings& findings) {
-    if (parts.run.unused_map) {
-        sync["find_unused_parameters"] = true;
-    }
-    std::vector<std::int64_t> buckets;
-    for (const TracedCollective* collective : found) {
-        buckets.push_back(collective->elements);
-    }
-    std::vector<std::int64_t> gradients;
-    for (const NamedGradient& gradient : parts.gradients) {
-        gradients.push_back(gradient.numel);
-    }
-    const TracedCaps caps =
-        caps_of(gradients, buckets, gradient_dtype(parts.run), parts.run.unused_map);
-    if (const std::optional<Bytes> cap = caps.sync.bucket_cap.named()) {
-        sync["bucket_cap_mib"] = typed_mib(*cap);
-    }
-    if (!caps.sync.explicit_cap_sets_first) {
-        sync["pytorch_version"] = "1.13";
-    }
-    for (const Bytes cap : caps.sync.bucket_cap_list) {
-        sync["bucket_cap_mib_list"].push_back(typed_mib(cap));
-    }
-    if (!caps.explained) {
-        findings.missing("buckets", caps.text);
-    } else if (buckets.size() > 1) {
-        findings.found("buckets", caps.text);
-    } else {
-        findings.assumed("buckets", caps.text);  // any cap that is large enough gives one bucket
-    }
-}
-
-Json sync_json(const ImportedParts& parts, bool without_buffers, Findings& findings) {
-    const TracedStep& step = parts.run.first();
-    Json sync{{"strategy", "ddp"}};
-    if (parts.step.views) {
-        sync["views"] = true;
-    }
-    if (without_buffers) {
-        sync["broadcast_buffers"] = false;
-    }
-    const std::vector<const TracedCollective*> found = reductions(parts.run, step);
-    if (found.empty()) {
-        findings.assumed("buckets", "DistributedDataParallel's default caps");
-        return sync;
-    }
-    const DType element = *travelling_dtype(*found.front());
-    if (step.hook_casts && (element == DType::float16 || element == DType::bfloat16)) {
-        sync["comm_hook"] = element == DType::float16 ? "fp16" : "bf16";
-        findings.found("comm hook", fmt::format("gradients travel as {}", name_of(element)));
-    }
-    if (!step.is_ddp) {
-        findings.assumed("strategy",
-                         "no reducer of DistributedDataParallel was seen at work; the all-reduces "
-                         "are taken for its");
-    }
-    add_caps(parts, found, sync, findings);
-    return sync;
 }
 
 // The name of the file without its folders.
@@ -171,40 +127,176 @@ std::string scenario_name(const std::string& file) {
     return name.empty() ? "trace" : name;
 }
 
+class ScenarioDocument {
+  public:
+    ScenarioDocument(const TracedRun& run, const std::vector<Gradient>& gradients,
+                     const Workload& model, Findings& findings)
+        : run_(run),
+          gradients_(gradients),
+          model_(model),
+          findings_(findings),
+          typical_(typical_step(run, gradients, findings)) {}
+
+    Json json(std::int64_t ranks) {
+        Json groups = buffers_json();
+        Json workload{{"gradients", gradients_json()}};
+        add_unless_empty(workload, "buffers", groups);
+        workload["forward_operations"] = operations_json(typical_.forward, false);
+        workload["backward_operations"] = operations_json(typical_.backward, true);
+        add_optional(workload, "collective_issue_us", typical_.host_issue, rounded_us);
+        add_optional(workload, "copy_gb_per_s", typical_.copy_gb_per_s,
+                     [](double rate) { return std::clamp(rate, 1e-6, 1e6); });
+        Json step{{"optimizer_ms", rounded_ms(run_.typical(&TracedStep::optimizer_device))}};
+        if (run_.rank().has_device) {
+            workload["copy_launch_us"] = rounded_us(typical_.copy_launch);
+            const Duration host = run_.typical(&TracedStep::optimizer_host);
+            step["optimizer_launch_ms"] = rounded_ms(std::max(host + carry_, Duration{0}));
+        } else {
+            workload["host_is_device"] = true;
+        }
+        add_if(run_.first().micro_steps > 1, step, "accumulation", run_.first().micro_steps);
+        return {{"name", scenario_name(run_.rank().file)},
+                {"workload", std::move(workload)},
+                {"cluster", {{"ranks", ranks}}},
+                {"sync", sync_json(groups.empty())},
+                {"step", std::move(step)}};
+    }
+
+  private:
+    [[nodiscard]] Json gradients_json() const {
+        std::vector<std::size_t> order(gradients_.size());  // by parameter
+        if (model_.readiness.empty()) {
+            std::iota(order.rbegin(), order.rend(), 0);
+        }
+        for (std::size_t i = 0; i < model_.readiness.size(); ++i) {
+            order[static_cast<std::size_t>(model_.readiness[i])] = i;
+        }
+        return json_list(order, [&](std::size_t i) {
+            const Gradient& gradient = gradients_[i];
+            return Json{{"name", gradient.name},
+                        {"numel", gradient.numel},
+                        {"dtype", name_of(gradient.dtype)}};
+        });
+    }
+
+    // The broadcasts of buffers, and the copies that follow each.
+    [[nodiscard]] Json buffers_json() const {
+        Json groups = Json::array();
+        std::vector<std::int64_t> copies;
+        for (const StepMark& mark : typical_.forward) {
+            if (mark.kind == MarkKind::copy_buffer) {
+                copies.push_back(mark.bytes);
+            }
+        }
+        std::size_t next = 0;
+        for (const TracedCollective& collective : run_.first().collectives) {
+            if (!collective.sends_buffers()) {
+                continue;
+            }
+            const std::int64_t bytes = collective.bytes.count;
+            if (bytes <= 0) {
+                findings_.missing("buffers", "a broadcast whose size no event tells is left out");
+                continue;
+            }
+            std::int64_t tensors = 0;
+            for (std::int64_t left = bytes; next < copies.size() && left > 0; ++next) {
+                left -= copies[next];
+                ++tensors;
+            }
+            groups.push_back({{"bytes", bytes}, {"tensors", std::max<std::int64_t>(tensors, 1)}});
+            findings_.found("buffers", "a broadcast of {} {}({} bytes){}", collective.elements,
+                            collective.dtype.empty() ? "" : collective.dtype + " ", bytes,
+                            tensors > 0 ? fmt::format(", copied back as {} tensors", tensors) : "");
+        }
+        return groups;
+    }
+
+    // The operations of a pass. On a device, host time that copies and collectives took beyond what
+    // is simulated of them is carried to the operations that follow.
+    Json operations_json(const std::vector<StepMark>& marks, bool backward) {
+        Json list = Json::array();
+        std::size_t ready = 0;
+        for (const StepMark& mark : marks) {
+            if (mark.is_copy() || mark.kind == MarkKind::collective) {
+                const Duration simulated = mark.is_copy()
+                                               ? typical_.copy_launch
+                                               : typical_.host_issue.value_or(Duration{0});
+                carry_ += run_.rank().has_device ? mark.host - simulated : Duration{0};
+                continue;
+            }
+            const Duration host = std::max(mark.host + carry_, Duration{0});
+            carry_ += mark.host - host;
+            Json operation{{"name", mark.name},
+                           {"host_us", rounded_us(host)},
+                           {"device_us", rounded_us(mark.device)}};
+            if (mark.kind == MarkKind::ready && backward) {
+                const std::string& gradient = gradients_[ready++].name;
+                operation["name"] = gradient + " is ready";
+                operation["ready"] = {gradient};
+            }
+            list.push_back(std::move(operation));
+        }
+        return list;
+    }
+
+    [[nodiscard]] Json sync_json(bool without_buffers) const {
+        const TracedStep& step = run_.first();
+        Json sync{{"strategy", "ddp"}};
+        add_if(typical_.views, sync, "views", true);
+        add_if(without_buffers, sync, "broadcast_buffers", false);
+        const std::vector<const TracedCollective*> found = reductions(run_, step);
+        if (found.empty()) {
+            findings_.assumed("buckets", "DistributedDataParallel's default caps");
+            return sync;
+        }
+        const DType element = *travelling_dtype(*found.front());
+        if (step.hook_casts && (element == DType::float16 || element == DType::bfloat16)) {
+            sync["comm_hook"] = element == DType::float16 ? "fp16" : "bf16";
+            findings_.found("comm hook", "gradients travel as {}", name_of(element));
+        }
+        if (!step.is_ddp) {
+            findings_.assumed("strategy",
+                              "no reducer of DistributedDataParallel was seen at work; the "
+                              "all-reduces are taken for its");
+        }
+        add_caps(found, sync);
+        return sync;
+    }
+
+    // The caps, and what of them PyTorch's version and the search for unused parameters decide.
+    void add_caps(const std::vector<const TracedCollective*>& found, Json& sync) const {
+        add_if(run_.unused_map, sync, "find_unused_parameters", true);
+        const auto buckets = transformed(found, &TracedCollective::elements);
+        const TracedCaps caps = caps_of(gradients_, buckets, run_.unused_map);
+        add_optional(sync, "bucket_cap_mib", caps.sync.bucket_cap.named(), typed_mib);
+        add_if(!caps.sync.explicit_cap_sets_first, sync, "pytorch_version", "1.13");
+        for (const Bytes cap : caps.sync.bucket_cap_list) {
+            sync["bucket_cap_mib_list"].push_back(typed_mib(cap));
+        }
+        if (!caps.explained) {
+            findings_.missing("buckets", "{}", caps.text);
+        } else if (buckets.size() > 1) {
+            findings_.found("buckets", "{}", caps.text);
+        } else {
+            // Any cap that is large enough gives one bucket.
+            findings_.assumed("buckets", "{}", caps.text);
+        }
+    }
+
+    const TracedRun& run_;
+    const std::vector<Gradient>& gradients_;  // by readiness
+    const Workload& model_;                   // as the user knows them
+    Findings& findings_;
+    TypicalStep typical_;
+    Duration carry_{0};  // host time, to the operations that follow
+};
+
 }  // namespace
 
-Json scenario_document(const ImportedParts& parts, Findings& findings) {
-    const TracedRun& run = parts.run;
-    Duration carry{0};
-    const Json groups = buffers_json(parts, findings);
-    Json workload{{"gradients", gradients_json(parts)}};
-    if (!groups.empty()) {
-        workload["buffers"] = groups;
-    }
-    workload["forward_operations"] = operations_json(parts, parts.step.forward, false, carry);
-    workload["backward_operations"] = operations_json(parts, parts.step.backward, true, carry);
-    if (parts.step.host_issue) {
-        workload["collective_issue_us"] = rounded_us(*parts.step.host_issue);
-    }
-    if (parts.step.copy_gb_per_s) {
-        workload["copy_gb_per_s"] = std::clamp(*parts.step.copy_gb_per_s, 1e-6, 1e6);
-    }
-    Json step{{"optimizer_ms", rounded_ms(run.typical(&TracedStep::optimizer_device))}};
-    if (run.rank().has_device) {
-        workload["copy_launch_us"] = rounded_us(parts.step.copy_launch);
-        const Duration host = run.typical(&TracedStep::optimizer_host);
-        step["optimizer_launch_ms"] = rounded_ms(std::max(host + carry, Duration{0}));
-    } else {
-        workload["host_is_device"] = true;
-    }
-    if (run.first().micro_steps > 1) {
-        step["accumulation"] = run.first().micro_steps;
-    }
-    return {{"name", scenario_name(run.rank().file)},
-            {"workload", std::move(workload)},
-            {"cluster", {{"ranks", parts.ranks}}},
-            {"sync", sync_json(parts, groups.empty(), findings)},
-            {"step", std::move(step)}};
+Json scenario_document(const TracedRun& run, std::int64_t ranks,
+                       const std::vector<Gradient>& gradients, const Workload& model,
+                       Findings& findings) {
+    return ScenarioDocument(run, gradients, model, findings).json(ranks);
 }
 
 }  // namespace bucketwise

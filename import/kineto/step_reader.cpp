@@ -61,16 +61,13 @@ class StepReader {
             return std::move(raw_);  // no gradient became ready
         }
         step_.name = range_.name;
-        step_.begin_ns = range_.begin_ns;
-        step_.length = from_ns(range_.length_ns);
         step_.backward_begin = from_ns(phases_.backward_begin_ns - range_.begin_ns);
         step_.backward_end = from_ns(phases_.backward_end_ns - range_.begin_ns);
         for_each_event([&](const TraceEvent& event) { visit(event); });
         for (TimedMark& timed : marks_) {
             timed.mark.at = from_ns(timed.at_ns - range_.begin_ns);
         }
-        std::stable_sort(marks_.begin(), marks_.end(),
-                         [](const TimedMark& a, const TimedMark& b) { return a.at_ns < b.at_ns; });
+        std::ranges::stable_sort(marks_, {}, &TimedMark::at_ns);
         if (!trace_.has_device) {
             for (TracedCollective& collective : step_.collectives) {
                 match_annotation(collective);
@@ -84,9 +81,8 @@ class StepReader {
   private:
     template <typename Visit>
     void for_each_event(Visit visit) const {
-        const auto begin = std::lower_bound(
-            trace_.events.begin(), trace_.events.end(), range_.begin_ns,
-            [](const TraceEvent& event, std::int64_t time) { return event.begin_ns < time; });
+        const auto begin =
+            std::ranges::lower_bound(trace_.events, range_.begin_ns, {}, &TraceEvent::begin_ns);
         for (auto event = begin; event != trace_.events.end() && event->begin_ns < range_.end_ns;
              ++event) {
             visit(*event);
@@ -248,12 +244,10 @@ class StepReader {
     }
 
     void visit_collective(const TraceEvent& event) {
-        const bool is_root = index_.is_collective_root(event.kind);
-        if (is_root && event.begin_ns >= collective_end_ns_) {
+        if (index_.is_collective_root(event.kind) && event.begin_ns >= collective_end_ns_) {
             begin_collective(event);
         }
-        const bool inside = event.begin_ns < collective_end_ns_ && !step_.collectives.empty();
-        if (!inside) {
+        if (event.begin_ns >= collective_end_ns_ || step_.collectives.empty()) {
             return;
         }
         TracedCollective& collective = step_.collectives.back();
@@ -267,10 +261,9 @@ class StepReader {
 
     void begin_collective(const TraceEvent& event) {
         TracedCollective collective;
-        collective.name = plain_name(trace_.name_of(event));
-        if (event.call >= 0) {
-            collective.name = plain_name(trace_.calls[static_cast<std::size_t>(event.call)].name);
-        }
+        collective.name =
+            plain_name(event.call >= 0 ? trace_.calls[static_cast<std::size_t>(event.call)].name
+                                       : trace_.name_of(event));
         if (!moves_data(collective.name)) {
             return;
         }
@@ -284,11 +277,8 @@ class StepReader {
     }
 
     static void take_call(const CollectiveCall& call, TracedCollective& collective) {
-        if (!moves_data(plain_name(call.name))) {
-            return;
-        }
-        if (call.elements_in >= 0) {
-            collective.elements = call.elements_in;
+        if (call.elements >= 0 && moves_data(plain_name(call.name))) {
+            collective.elements = call.elements;
             collective.dtype = call.dtype;
             collective.group = call.group;
             collective.group_size = call.group_size;
@@ -314,7 +304,7 @@ class StepReader {
         }
         for (TimedMark& timed : marks_) {
             if (const TracedCollective* const collective = raw_.collective_of(timed)) {
-                if (collective->name == "broadcast" && !collective->in_backward) {
+                if (collective->sends_buffers()) {
                     awaited += collective->bytes.count;
                 }
             } else if (timed.copies_memory && timed.mark.kind == MarkKind::operation &&
@@ -338,9 +328,6 @@ class StepReader {
 
     // The first annotation of the same kind that begins once the collective is issued, or within.
     void match_annotation(TracedCollective& collective) {
-        if (collective.begin) {
-            return;
-        }
         const TraceEvent** match = nullptr;
         for (const TraceEvent*& annotation : annotations_) {
             if (annotation == nullptr ||

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "import/kineto/trace.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -33,14 +34,15 @@ struct StepMark {
     std::int64_t elements = -1;  // that are copied; -1: not said
     std::int64_t bytes = -1;     // likewise
     bool operator==(const StepMark&) const = default;
+
+    [[nodiscard]] bool is_copy() const {
+        return kind == MarkKind::copy_in || kind == MarkKind::copy_back ||
+               kind == MarkKind::copy_buffer;
+    }
 };
 
-struct TracedCollective {
-    std::string name;   // "allreduce", "broadcast", "allgather", ...: lower case, no underscores
-    std::string dtype;  // as c10d names it: "Float", "Half", ...; empty: not said
-    std::string group;
-    std::int64_t group_size = -1;  // -1: not said
-    std::int64_t elements = -1;    // -1: not said
+// Its name is in lower case, without underscores: "allreduce", "broadcast", "allgather", ...
+struct TracedCollective : CollectiveCall {
     Bytes bytes;
     bool in_backward = false;
     std::size_t ready_before = 0;  // gradients that were ready before it was issued
@@ -49,12 +51,14 @@ struct TracedCollective {
     std::optional<Duration> begin = {};
     std::optional<Duration> end = {};
     bool operator==(const TracedCollective&) const = default;
+
+    [[nodiscard]] bool reduces_gradients() const { return in_backward && name == "allreduce"; }
+    [[nodiscard]] bool sends_buffers() const { return !in_backward && name == "broadcast"; }
 };
 
 struct TracedStep {
-    std::string name;           // "ProfilerStep#4"
-    std::int64_t begin_ns = 0;  // on the trace's clock
-    Duration length{0};         // until the next one begins
+    std::string name;    // "ProfilerStep#4"
+    Duration length{0};  // until the next one begins
     Duration backward_begin{0};
     Duration backward_end{0};  // on the host; the optimizer follows
     std::int64_t micro_steps = 1;

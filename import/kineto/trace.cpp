@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/event_kind.h"
 #include "import/source/guarded_buffer.h"
 #include "sim/base/error.h"
 
@@ -30,10 +29,7 @@ struct RawEvent {
     double begin_us = 0;
     double duration_us = 0;
     bool has_time = false;
-    std::int64_t correlation = -1;
-    std::int64_t external_id = -1;
-    std::int64_t elements = -1;
-    std::int64_t bytes = -1;
+    TraceEvent event;  // what it has of its own numbers
     std::string stream;
     std::string type;
     CollectiveCall call;
@@ -51,26 +47,20 @@ std::int64_t elements_in_text(std::string_view text) {
     if (text.substr(0, 1) != "[") {
         return -1;
     }
+    constexpr std::int64_t most = std::int64_t{1} << 40;
     std::size_t at = text.find_first_not_of("[ ");
-    std::int64_t product = 1;
-    bool any = false;
+    std::int64_t product = -1;
     while (at < text.size()) {
         std::int64_t size = 0;
         const auto [end, error] =
             std::from_chars(text.data() + at, text.data() + text.size(), size);
-        if (error != std::errc{} || size < 0 || size > (std::int64_t{1} << 40) ||
-            product > (std::int64_t{1} << 40)) {
+        if (error != std::errc{} || size < 0 || size > most || product > most) {
             break;
         }
-        product *= size;
-        any = true;
-        at = static_cast<std::size_t>(end - text.data());
-        if (at >= text.size() || text[at] == ']') {
-            break;
-        }
-        at = text.find_first_not_of(", ", at);
+        product = product < 0 ? size : product * size;
+        at = text.find_first_not_of(", ", static_cast<std::size_t>(end - text.data()));
     }
-    return any ? product : -1;
+    return product;
 }
 
 class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
@@ -80,24 +70,37 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     bool null() override { return true; }
     bool boolean(bool /*value*/) override { return true; }
     bool number_integer(number_integer_t value) override {
-        number(static_cast<double>(value), value);
-        return true;
+        return number(static_cast<double>(value), value);
     }
     bool number_unsigned(number_unsigned_t value) override {
         constexpr std::uint64_t most = std::uint64_t{1} << 62;
-        number(static_cast<double>(value), static_cast<std::int64_t>(std::min(value, most)));
-        return true;
+        return number(static_cast<double>(value), static_cast<std::int64_t>(std::min(value, most)));
     }
     bool number_float(number_float_t value, const string_t& /*text*/) override {
         if (depth_ == 2 && top_key_ == "distributedInfo" && value != std::floor(value)) {
             throw InputError(trace_.file, "/distributedInfo/" + inner_key_, "a whole number",
                              fmt::format("{}", value));
         }
-        number(value, whole(value));
-        return true;
+        return number(value, whole(value));
     }
     bool string(string_t& value) override {
-        text(value);
+        if (in_event()) {
+            event_text(value);
+        } else if (in_argument()) {
+            argument_text(value);
+        } else if (in_events_ && in_args_ && depth_ == event_depth_ + 2 &&
+                   argument_key_ == "input type" && raw_.type.empty()) {
+            raw_.type = value;
+        } else if (depth_ == 2 && top_key_ == "distributedInfo") {
+            if (inner_key_ == "backend") {
+                trace_.backend = value;
+            } else if (inner_key_ == "nccl_version") {
+                trace_.nccl_version = value;
+            }
+        } else if (depth_ == 3 && top_key_ == "deviceProperties" && inner_key_ == "name" &&
+                   trace_.device.empty()) {
+            trace_.device = value;
+        }
         return true;
     }
     bool binary(binary_t& /*value*/) override { return true; }
@@ -118,7 +121,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     bool key(string_t& value) override {
         if (in_event()) {
             event_key_ = value;
-        } else if (in_events_ && in_args_ && depth_ == event_depth_ + 1) {
+        } else if (in_argument()) {
             argument_key_ = lower(value);
         } else if (depth_ == 1) {
             top_key_ = value;
@@ -133,7 +136,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         } else if (in_events_ && depth_ == event_depth_ + 1) {
             in_args_ = false;
         }
-        close();
+        --depth_;
         return true;
     }
     bool start_array(std::size_t /*size*/) override {
@@ -143,18 +146,18 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
             is_trace_ = true;
             event_depth_ = depth_ + 1;
         } else if (in_dims()) {
-            shape_ = depth_ >= event_depth_ + 3 && raw_.elements < 0 ? 1 : -1;
+            shape_ = depth_ >= event_depth_ + 3 && raw_.event.elements < 0 ? 1 : -1;
         }
         return true;
     }
     bool end_array() override {
-        if (in_dims() && depth_ == event_depth_ + 3 && shape_ >= 0 && raw_.elements < 0) {
-            raw_.elements = shape_;
+        if (in_dims() && depth_ == event_depth_ + 3 && shape_ >= 0 && raw_.event.elements < 0) {
+            raw_.event.elements = shape_;
         }
         if (in_events_ && depth_ + 1 == event_depth_) {
             in_events_ = false;
         }
-        close();
+        --depth_;
         return true;
     }
     bool parse_error(std::size_t position, const std::string& /*token*/,
@@ -173,17 +176,13 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                              "another value");
         }
         if (trace_.has_device) {
-            trace_.events.erase(std::remove_if(trace_.events.begin(), trace_.events.end(),
-                                               [](const TraceEvent& e) {
-                                                   return e.kind == TraceEventKind::operation;
-                                               }),
-                                trace_.events.end());
+            std::erase_if(trace_.events, [](const TraceEvent& event) {
+                return event.kind == TraceEventKind::operation;
+            });
         }
-        std::stable_sort(trace_.events.begin(), trace_.events.end(),
-                         [](const TraceEvent& a, const TraceEvent& b) {
-                             return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns
-                                                             : a.end_ns > b.end_ns;
-                         });
+        std::ranges::stable_sort(trace_.events, {}, [](const TraceEvent& event) {
+            return std::pair(event.begin_ns, -event.end_ns);
+        });
         const std::int64_t first = trace_.events.empty() ? 0 : trace_.events.front().begin_ns;
         for (TraceEvent& event : trace_.events) {
             event.begin_ns -= first;
@@ -199,7 +198,6 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                              "a deeper one");
         }
     }
-    void close() { --depth_; }
 
     // Directly in an event's object.
     [[nodiscard]] bool in_event() const { return in_events_ && depth_ == event_depth_; }
@@ -216,7 +214,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         return std::abs(value) < most ? static_cast<std::int64_t>(value) : -1;
     }
 
-    void number(double value, std::int64_t integer) {
+    // True, as all that the parser calls says: go on.
+    bool number(double value, std::int64_t integer) {
         if (in_event()) {
             event_number(value, integer);
         } else if (in_argument()) {
@@ -233,6 +232,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                 trace_.world_size = integer;
             }
         }
+        return true;
     }
 
     void event_number(double value, std::int64_t integer) {
@@ -248,16 +248,15 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
 
     void argument_number(std::int64_t integer) {
         const std::string& key = argument_key_;
-        std::int64_t* const number = key == "correlation"      ? &raw_.correlation
-                                     : key == "external id"    ? &raw_.external_id
-                                     : key == "bytes"          ? &raw_.bytes
-                                     : key == "in msg nelems"  ? &raw_.call.elements_in
-                                     : key == "out msg nelems" ? &raw_.call.elements_out
-                                     : key == "group size"     ? &raw_.call.group_size
-                                                               : nullptr;
+        std::int64_t* const number = key == "correlation"     ? &raw_.event.correlation
+                                     : key == "external id"   ? &raw_.event.external_id
+                                     : key == "bytes"         ? &raw_.event.bytes
+                                     : key == "in msg nelems" ? &raw_.call.elements
+                                     : key == "group size"    ? &raw_.call.group_size
+                                                              : nullptr;
         if (number != nullptr) {
             *number = integer;
-            raw_.has_call = raw_.has_call || number == &raw_.call.elements_in;
+            raw_.has_call = raw_.has_call || number == &raw_.call.elements;
         } else if (key == "stream") {
             raw_.stream = std::to_string(integer);
         }
@@ -276,26 +275,6 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         }
     }
 
-    void text(const std::string& value) {
-        if (in_event()) {
-            event_text(value);
-        } else if (in_argument()) {
-            argument_text(value);
-        } else if (in_events_ && in_args_ && depth_ == event_depth_ + 2 &&
-                   argument_key_ == "input type" && raw_.type.empty()) {
-            raw_.type = value;
-        } else if (depth_ == 2 && top_key_ == "distributedInfo") {
-            if (inner_key_ == "backend") {
-                trace_.backend = value;
-            } else if (inner_key_ == "nccl_version") {
-                trace_.nccl_version = value;
-            }
-        } else if (depth_ == 3 && top_key_ == "deviceProperties" && inner_key_ == "name" &&
-                   trace_.device.empty()) {
-            trace_.device = value;
-        }
-    }
-
     void argument_text(const std::string& value) {
         const std::string& key = argument_key_;
         if (key == "collective name") {
@@ -306,7 +285,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         } else if (key == "process group name") {
             raw_.call.group = value;
         } else if (key == "input dims") {
-            raw_.elements = elements_in_text(value);
+            raw_.event.elements = elements_in_text(value);
         } else if (key == "external id" || key == "correlation" || key == "stream") {
             std::int64_t integer = -1;
             std::from_chars(value.data(), value.data() + value.size(), integer);
@@ -327,8 +306,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         if (!kind || !raw_.has_time) {
             return;
         }
-        if (category == Category::operation && raw_.external_id >= 0) {
-            trace_.operation_names[raw_.external_id] = interned(raw_.name);
+        if (category == Category::operation && raw_.event.external_id >= 0) {
+            trace_.operation_names[raw_.event.external_id] = interned(raw_.name);
         }
         keep(*kind);
     }
@@ -343,23 +322,15 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                              "more");
         }
         check_times();
-        TraceEvent event;
+        TraceEvent& event = raw_.event;
         event.kind = kind;
         event.name = interned(raw_.name);
         event.begin_ns = std::llround((raw_.begin_us - *origin_us_) * 1e3);
         event.end_ns = event.begin_ns + std::llround(std::max(raw_.duration_us, 0.0) * 1e3);
-        event.correlation = raw_.correlation;
-        event.external_id = raw_.external_id;
-        event.elements = raw_.elements;
-        event.bytes = raw_.bytes;
         event.type = raw_.type.empty() ? -1 : interned(raw_.type);
-        if (is_on_device(kind)) {
-            trace_.has_device = true;
-            event.thread =
-                thread_number(raw_.process, raw_.stream.empty() ? raw_.thread : raw_.stream);
-        } else {
-            event.thread = thread_number(raw_.process, raw_.thread);
-        }
+        trace_.has_device = trace_.has_device || is_on_device(kind);
+        const bool on_stream = is_on_device(kind) && !raw_.stream.empty();
+        event.thread = thread_number(raw_.process, on_stream ? raw_.stream : raw_.thread);
         if (raw_.has_call) {
             event.call = static_cast<std::int32_t>(trace_.calls.size());
             trace_.calls.push_back(std::move(raw_.call));

@@ -32,12 +32,11 @@ struct TraceEvent {
 
 // What a collective says of itself.
 struct CollectiveCall {
-    std::string name;   // "allreduce", "all_reduce", "broadcast", "wait", ...
-    std::string dtype;  // "Float", "Half", "Long", ...
-    std::int64_t elements_in = -1;
-    std::int64_t elements_out = -1;
-    std::int64_t group_size = -1;
-    std::string group;  // of processes, by name
+    std::string name;              // "allreduce", "all_reduce", "broadcast", "wait", ...
+    std::string dtype;             // "Float", "Half", "Long", ...; empty: not said
+    std::int64_t elements = -1;    // that it takes; -1: not said
+    std::int64_t group_size = -1;  // likewise
+    std::string group;             // of processes, by name
     bool operator==(const CollectiveCall&) const = default;
 };
 

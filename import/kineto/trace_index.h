@@ -48,8 +48,10 @@ class TraceIndex {
                 event.kind == TraceEventKind::step) {
                 threads_.insert(event.thread);
             }
-            has_operations_of_collectives_ |= event.kind == TraceEventKind::collective_op;
-            has_calls_ |= event.kind == TraceEventKind::collective_call;
+            if (event.kind == TraceEventKind::collective_op ||
+                event.kind == TraceEventKind::collective_call) {
+                collective_root_ = std::min(collective_root_, event.kind);
+            }
         }
         measure_device_times();
     }
@@ -74,9 +76,7 @@ class TraceIndex {
     }
     // The outermost of what a trace has of a collective.
     [[nodiscard]] bool is_collective_root(TraceEventKind kind) const {
-        return kind == (has_operations_of_collectives_ ? TraceEventKind::collective_op
-                        : has_calls_                   ? TraceEventKind::collective_call
-                                                       : TraceEventKind::annotation);
+        return kind == collective_root_;
     }
 
   private:
@@ -88,8 +88,7 @@ class TraceIndex {
             }
         }
         const auto busiest =
-            std::max_element(busy_ns.begin(), busy_ns.end(),
-                             [](const auto& a, const auto& b) { return a.second < b.second; });
+            std::ranges::max_element(busy_ns, {}, [](const auto& stream) { return stream.second; });
         compute_stream_ = busiest == busy_ns.end() ? -1 : busiest->first;
     }
 
@@ -123,8 +122,7 @@ class TraceIndex {
     std::unordered_map<std::int64_t, std::vector<std::size_t>> launched_;  // by correlation
     std::unordered_map<std::size_t, std::int64_t> gaps_ns_;                // by event
     std::set<std::int32_t> threads_;
-    bool has_operations_of_collectives_ = false;
-    bool has_calls_ = false;
+    TraceEventKind collective_root_ = TraceEventKind::annotation;
 };
 
 }  // namespace bucketwise

@@ -12,7 +12,6 @@
 #include "sim/base/statistics.h"
 #include "sim/link/collective.h"
 #include "sim/link/link_input.h"
-#include "sim/link/link_json.h"
 
 namespace bucketwise {
 namespace {

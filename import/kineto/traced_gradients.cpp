@@ -1,6 +1,10 @@
 #include "import/kineto/traced_gradients.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -9,9 +13,61 @@
 namespace bucketwise {
 namespace {
 
-std::int64_t elements_of(const std::vector<NamedGradient>& gradients) {
+// --- all-reduces ---
+
+void refuse_sharded(const TracedRun& run) {
+    std::map<std::string, std::size_t> counts;
+    for (const TracedCollective& collective : run.first().collectives) {
+        ++counts[collective.name];
+    }
+    for (const auto& [name, count] : counts) {
+        if (name.find("reducescatter") != std::string::npos) {
+            throw InputError(
+                run.rank().file, "/traceEvents",
+                "all-reduces of gradients (DistributedDataParallel)",
+                fmt::format("{} reduce-scatters a step: FSDP or ZeRO, which shard what "
+                            "this tool takes as whole",
+                            count));
+        }
+    }
+}
+
+// Whether the ranks' traces are of the same steps.
+bool same_steps(const TracedRun& run) {
+    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
+        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
+    });
+}
+
+// The k-th all-reduce of the s-th step.
+std::optional<Duration> shortest(const TracedRun& run, std::size_t k, std::size_t s,
+                                 bool all_ranks) {
+    std::optional<Duration> least;
+    for (const Steps& steps : run.steps) {
+        if (&steps != &run.alike() && !all_ranks) {
+            continue;
+        }
+        const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
+        if (k < found.size() && found[k]->begin) {
+            const Duration time = *found[k]->end - *found[k]->begin;
+            least = std::min(least.value_or(time), time);
+        }
+    }
+    return least;
+}
+
+// --- gradients ---
+
+// DDP holds gradients as its hook's collectives do, but for what it casts.
+DType gradient_dtype(const TracedRun& run) {
+    const auto found = reductions(run, run.first());
+    return found.empty() || run.first().hook_casts ? DType::float32
+                                                   : *travelling_dtype(*found.front());
+}
+
+std::int64_t elements_of(const std::vector<Gradient>& gradients) {
     std::int64_t sum = 0;
-    for (const NamedGradient& gradient : gradients) {
+    for (const Gradient& gradient : gradients) {
         sum += gradient.numel;
     }
     return sum;
@@ -40,7 +96,7 @@ TracedSizes traced_sizes(const TracedRun& run) {
     }
     const auto all_known = [&](const std::vector<std::int64_t>& sizes) {
         return sizes.size() == gradients_of(run.first()) &&
-               std::all_of(sizes.begin(), sizes.end(), [](auto size) { return size > 0; });
+               std::ranges::all_of(sizes, [](auto size) { return size > 0; });
     };
     if (all_known(in)) {
         return {in, "sizes from the shapes of DDP's copies"};
@@ -57,33 +113,34 @@ TracedSizes traced_sizes(const TracedRun& run) {
 }
 
 // Numbered against the order of readiness.
-std::vector<NamedGradient> numbered(const TracedRun& run, const TracedSizes& sizes) {
+std::vector<Gradient> numbered(const TracedRun& run, const TracedSizes& sizes) {
     const std::size_t count = gradients_of(run.first());
     if (sizes.elements.empty()) {
         throw InputError(run.rank().file, "/traceEvents",
                          "shapes (record_shapes=True), DDP's copies out of its buckets, or --model",
                          fmt::format("{} gradients whose sizes nothing tells", count));
     }
-    std::vector<NamedGradient> gradients;
+    std::vector<Gradient> gradients;
     for (std::size_t i = 0; i < count; ++i) {
-        gradients.push_back({fmt::format("parameter {}", count - 1 - i), sizes.elements[i]});
+        gradients.push_back(
+            {.name = fmt::format("parameter {}", count - 1 - i), .numel = sizes.elements[i]});
     }
     return gradients;
 }
 
-std::vector<NamedGradient> named_so(const TracedRun& run, const NamedGradients& named,
-                                    TracedSizes& sizes) {
+std::vector<Gradient> named_so(const TracedRun& run, const Workload& model, TracedSizes& sizes) {
     const auto fail = [&](const std::string& expected, const std::string& got) {
         throw InputError(run.rank().file, "/traceEvents", expected, got);
     };
     const std::size_t count = gradients_of(run.first());
-    if (named.readiness.size() != count) {
-        fail(fmt::format("the model's {} gradients", named.readiness.size()),
+    if (model.readiness.size() != count) {
+        fail(fmt::format("the model's {} gradients", model.readiness.size()),
              fmt::format("{} (AccumulateGrad)", count));
     }
-    std::vector<NamedGradient> gradients;
-    for (const std::int32_t index : named.readiness) {
-        gradients.push_back(named.parameters[static_cast<std::size_t>(index)]);
+    std::vector<Gradient> gradients;
+    for (const std::int32_t index : model.readiness) {
+        const Gradient& gradient = model.gradients[static_cast<std::size_t>(index)];
+        gradients.push_back({.name = gradient.name, .numel = gradient.numel});
     }
     if (sizes.elements.empty()) {
         sizes.how = "sizes from the model";
@@ -101,30 +158,164 @@ std::vector<NamedGradient> named_so(const TracedRun& run, const NamedGradients& 
 
 }  // namespace
 
-std::vector<NamedGradient> traced_gradients(const TracedRun& run, const NamedGradients& named,
-                                            Findings& findings) {
+std::optional<DType> travelling_dtype(const TracedCollective& collective) {
+    constexpr std::array<std::pair<std::string_view, DType>, 5> dtypes{
+        {{"", DType::float32},
+         {"Float", DType::float32},
+         {"Half", DType::float16},
+         {"BFloat16", DType::bfloat16},
+         {"Double", DType::float64}}};
+    const auto* const found = std::ranges::find(dtypes, std::string_view(collective.dtype),
+                                                [](const auto& named) { return named.first; });
+    return found == dtypes.end() ? std::nullopt : std::optional(found->second);
+}
+
+void find_group(TracedRun& run, Findings& findings) {
+    const TracedStep& step = run.first();
+    std::map<std::string, std::int64_t> bytes;
+    for (const TracedCollective& collective : step.collectives) {
+        if (collective.reduces_gradients()) {
+            bytes[collective.group] += collective.bytes.count;
+            run.unused_map = run.unused_map || is_unused_map(step, collective);
+        }
+    }
+    for (const auto& [group, sum] : bytes) {
+        if (sum > bytes[run.group]) {
+            run.group = group;
+        }
+    }
+    if (bytes.size() > (bytes.count("") != 0 && bytes.at("") == 0 ? 2U : 1U)) {
+        findings.found("process groups",
+                       "all-reduces of {} groups in backward; those of group {} are taken for the "
+                       "gradients', as they move most",
+                       bytes.size(), run.group);
+    }
+    if (run.unused_map) {
+        findings.found("unused parameters",
+                       "an all-reduce of one number per gradient: find_unused_parameters, which "
+                       "keeps the buckets of the first iteration");
+    }
+}
+
+bool is_unused_map(const TracedStep& step, const TracedCollective& collective) {
+    const std::size_t gradients = gradients_of(step);
+    return collective.ready_before == gradients && &collective != &step.collectives.front() &&
+           collective.elements == static_cast<std::int64_t>(gradients) &&
+           (collective.dtype.empty() || collective.dtype == "Int");
+}
+
+std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step) {
+    std::vector<const TracedCollective*> found;
+    for (const TracedCollective& collective : step.collectives) {
+        if (collective.reduces_gradients() && collective.group == run.group &&
+            collective.elements != 0 && !is_unused_map(step, collective) &&
+            travelling_dtype(collective)) {
+            found.push_back(&collective);
+        }
+    }
+    return found;
+}
+
+std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run) {
+    const std::vector<const TracedCollective*> first = reductions(run, run.first());
+    if (first.empty()) {
+        refuse_sharded(run);
+    }
+    std::vector<TracedAllReduce> all_reduces;
+    for (std::size_t k = 0; k < first.size(); ++k) {
+        const auto start = [&](const TracedStep* step) {
+            const std::vector<const TracedCollective*> found = reductions(run, *step);
+            if (found.size() != first.size() || found[k]->bytes != first[k]->bytes) {
+                throw InputError(
+                    run.rank().file, "/traceEvents", "the same all-reduces in every step",
+                    fmt::format("others in {} than in {}", step->name, run.first().name));
+            }
+            return found[k]->begin.value_or(found[k]->issued);
+        };
+        all_reduces.push_back({first[k]->bytes, median_of(run.alike(), start)});
+    }
+    return all_reduces;
+}
+
+std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested) {
+    const std::vector<const TracedCollective*> reduced = reductions(run, run.first());
+    std::optional<std::int64_t> ranks;
+    if (!reduced.empty() && reduced.front()->group_size > 0) {
+        ranks = reduced.front()->group_size;
+    } else if (run.rank().world_size) {
+        ranks = run.rank().world_size;
+    } else if (run.ranks.size() > 1) {
+        ranks = std::ssize(run.ranks);
+    }
+    if (ranks && requested && *ranks != *requested) {
+        throw InputError("--ranks", "",
+                         fmt::format("{}, as the trace says, or nothing (predict takes --set "
+                                     "/cluster/ranks=N)",
+                                     *ranks),
+                         std::to_string(*requested));
+    }
+    ranks = ranks ? ranks : requested;
+    if (!ranks || *ranks < 1) {
+        throw InputError(
+            run.rank().file, "/distributedInfo/world_size",
+            ranks ? "at least one rank" : "the number of ranks, in the trace or as --ranks",
+            ranks ? std::to_string(*ranks) : "neither");
+    }
+    return *ranks;
+}
+
+// Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of the
+// ranks' times, and where not all ranks were traced, of all steps.
+void find_wire_times(const TracedRun& run, std::int64_t ranks,
+                     std::vector<TracedAllReduce>& all_reduces, Findings& findings) {
+    const bool all_ranks = std::ssize(run.ranks) >= ranks && same_steps(run);
+    for (std::size_t k = 0; k < all_reduces.size(); ++k) {
+        std::vector<double>& by_step = all_reduces[k].wire_us;
+        for (std::size_t s = 0; s < run.alike().size(); ++s) {
+            if (const auto time = shortest(run, k, s, all_ranks)) {
+                by_step.push_back(to_us(*time));
+            }
+        }
+        if (!by_step.empty() && !all_ranks) {
+            by_step = {std::ranges::min(by_step)};
+        }
+    }
+    if (all_reduces.front().wire_us.empty()) {
+        findings.missing("link", "no event tells when an all-reduce ran; give a link with --link");
+    } else if (all_ranks) {
+        findings.assumed("link", "an all-reduce takes what it takes the rank that comes last");
+    } else {
+        findings.assumed("link",
+                         "of {} ranks {} traced, so waiting for the others cannot be told from the "
+                         "wire: the shortest of {} steps is taken for the wire",
+                         ranks, run.ranks.size() == 1 ? "one was" : "not all were",
+                         run.alike().size());
+    }
+}
+
+std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& model,
+                                       Findings& findings) {
     TracedSizes sizes = traced_sizes(run);
-    const bool without_names = named.readiness.empty();
-    std::vector<NamedGradient> gradients =
-        without_names ? numbered(run, sizes) : named_so(run, named, sizes);
+    const bool without_names = model.readiness.empty();
+    std::vector<Gradient> gradients =
+        without_names ? numbered(run, sizes) : named_so(run, model, sizes);
     if (without_names) {
         findings.assumed("names",
                          "a trace has none: gradients are numbered against the order of readiness, "
                          "as parameters mostly are; --model names them");
     }
-    findings.found("gradients", fmt::format("{} (AccumulateGrad), {} elements; {}",
-                                            gradients.size(), elements_of(gradients), sizes.how));
+    findings.found("gradients", "{} (AccumulateGrad), {} elements; {}", gradients.size(),
+                   elements_of(gradients), sizes.how);
     return gradients;
 }
 
-void complete_sizes(TracedRun& run, const std::vector<NamedGradient>& gradients,
-                    Findings& findings) {
+void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& findings) {
     bool any = false;
     for (TracedRank& rank : run.ranks) {
         for (TracedStep& step : rank.steps) {
             std::size_t from = 0;
             for (TracedCollective& collective : step.collectives) {
-                const bool reduces = collective.in_backward && collective.name == "allreduce";
+                const bool reduces = collective.reduces_gradients();
                 if (reduces && collective.elements < 0) {
                     const std::size_t until = std::min(collective.ready_before, gradients.size());
                     collective.elements = 0;
@@ -143,24 +334,25 @@ void complete_sizes(TracedRun& run, const std::vector<NamedGradient>& gradients,
                          "no event tells their bytes: each is taken to hold the gradients that "
                          "were ready since the one before");
     }
+    for (Gradient& gradient : gradients) {
+        gradient.dtype = gradient_dtype(run);
+    }
 }
 
-void check_sums(const TracedRun& run, const std::vector<NamedGradient>& gradients,
-                Findings& findings) {
+void check_sums(const TracedRun& run, const std::vector<Gradient>& gradients, Findings& findings) {
     std::int64_t reduced = 0;
     std::vector<std::size_t> ready;
     for (const TracedCollective* collective : reductions(run, run.first())) {
         reduced += collective->elements;
         ready.push_back(collective->ready_before);
     }
-    findings.found("launches", fmt::format("all-reduces were issued when {} gradients were ready",
-                                           fmt::join(ready, ", ")));
+    findings.found("launches", "all-reduces were issued when {} gradients were ready",
+                   fmt::join(ready, ", "));
     if (const std::int64_t sum = elements_of(gradients); reduced != sum) {
         findings.missing("gradients",
-                         fmt::format("all-reduces move {} elements, the gradients have {}: another "
-                                     "all-reduce is among them, or gradients are that were never "
-                                     "ready",
-                                     reduced, sum));
+                         "all-reduces move {} elements, the gradients have {}: another all-reduce "
+                         "is among them, or gradients are that were never ready",
+                         reduced, sum);
     }
 }
 

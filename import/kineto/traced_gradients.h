@@ -1,40 +1,60 @@
-// The gradients of a traced run: how large they are and what they are called.
+// The gradients of a traced run, how large they are and what they are called; the all-reduces of
+// them among what it communicates, and what the wire takes.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
 
-#include "import/kineto/all_reduces.h"
 #include "import/kineto/traced_run.h"
 #include "import/source/findings.h"
+#include "sim/workload/workload.h"
 
 namespace bucketwise {
 
-// A gradient as the user knows it, to name those of a trace.
-struct NamedGradient {
-    std::string name;
-    std::int64_t numel = 0;
-    bool operator==(const NamedGradient&) const = default;
+// One all-reduce of gradients, alike in every step.
+struct TracedAllReduce {
+    Bytes bytes;
+    Duration start{0};                 // median over the steps, from the start of the step
+    std::vector<double> wire_us = {};  // estimates of what it takes once every rank is there
+    bool operator==(const TracedAllReduce&) const = default;
 };
 
-// In parameter order, and the order in which backward makes them ready (indices); empty: the trace
-// has to tell the sizes.
-struct NamedGradients {
-    std::vector<NamedGradient> parameters;
-    std::vector<std::int32_t> readiness;
-};
+// What travels, by c10d's name of it: float32 where that is not said; none: no gradient is so.
+std::optional<DType> travelling_dtype(const TracedCollective& collective);
 
-// By readiness. Throws InputError where nothing tells their sizes, and where `named` are others.
-std::vector<NamedGradient> traced_gradients(const TracedRun& run, const NamedGradients& named,
-                                            Findings& findings);
+// Sets the run's group, that which moves most in backward, and whether it has a map of unused
+// parameters.
+void find_group(TracedRun& run, Findings& findings);
+
+// DDP's map of unused parameters: an int32 for each parameter, all-reduced when all are ready. On a
+// GPU from the host's memory.
+bool is_unused_map(const TracedStep& step, const TracedCollective& collective);
+
+// The step's all-reduces of gradients: in backward, of the run's group.
+std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step);
+
+// In the order they were issued, without wire times. Throws InputError where steps differ and where
+// gradients are sharded.
+std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run);
+
+// Throws InputError where neither a trace nor `requested` tells, or both and differently.
+std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested);
+
+void find_wire_times(const TracedRun& run, std::int64_t ranks,
+                     std::vector<TracedAllReduce>& all_reduces, Findings& findings);
+
+// By readiness, with names and sizes. `model` has them as the user knows them: without gradients
+// the trace has to tell the sizes. Throws InputError where nothing tells them, and where the
+// model's are others.
+std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& model,
+                                       Findings& findings);
 
 // Where no event has an all-reduce's size: DDP launches a bucket as its last gradient is ready.
-void complete_sizes(TracedRun& run, const std::vector<NamedGradient>& gradients,
-                    Findings& findings);
+// With the sizes it is told which all-reduces are the gradients', and so their dtype.
+void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& findings);
 
 // Says whether the all-reduces hold these gradients, in the order of readiness.
-void check_sums(const TracedRun& run, const std::vector<NamedGradient>& gradients,
-                Findings& findings);
+void check_sums(const TracedRun& run, const std::vector<Gradient>& gradients, Findings& findings);
 
 }  // namespace bucketwise

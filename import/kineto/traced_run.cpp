@@ -50,8 +50,7 @@ Steps alike(const TracedRank& rank) {
         return same;
     }
     // No two do the same: the one of median length stands for all.
-    std::sort(steps.begin(), steps.end(),
-              [](const TracedStep* a, const TracedStep* b) { return a->length < b->length; });
+    std::ranges::sort(steps, {}, &TracedStep::length);
     return {steps[steps.size() / 2]};
 }
 
@@ -69,36 +68,32 @@ Duration time_in_collectives(const Steps& steps) {
 
 void report_steps(const TracedRun& run, Findings& findings) {
     const Steps& steps = run.alike();
-    const auto [shortest, longest] = std::minmax_element(
-        steps.begin(), steps.end(),
-        [](const TracedStep* a, const TracedStep* b) { return a->length < b->length; });
-    findings.found("steps",
-                   fmt::format("{} ({} to {}) in {} events; median {:.3f} ms, {:.3f} to {:.3f} ms",
-                               steps.size(), steps.front()->name, steps.back()->name,
-                               run.rank().events_read, to_ms(run.typical(&TracedStep::length)),
-                               to_ms((*shortest)->length), to_ms((*longest)->length)));
+    const auto [shortest, longest] = std::ranges::minmax_element(steps, {}, &TracedStep::length);
+    findings.found("steps", "{} ({} to {}) in {} events; median {:.3f} ms, {:.3f} to {:.3f} ms",
+                   steps.size(), steps.front()->name, steps.back()->name, run.rank().events_read,
+                   to_ms(run.typical(&TracedStep::length)), to_ms((*shortest)->length),
+                   to_ms((*longest)->length));
     if (steps.size() < run.rank().steps.size()) {
-        findings.found("steps", fmt::format("{} others are left out, as their operations differ",
-                                            run.rank().steps.size() - steps.size()));
+        findings.found("steps", "{} others are left out, as their operations differ",
+                       run.rank().steps.size() - steps.size());
     }
     if (run.first().micro_steps > 1) {
         findings.found("accumulation",
-                       fmt::format("{} forwards a step; the last one and its backward stand for "
-                                   "all",
-                                   run.first().micro_steps));
+                       "{} forwards a step; the last one and its backward stand for all",
+                       run.first().micro_steps);
     }
     findings.found("passes",
-                   fmt::format("forward until {:.3f} ms, backward until {:.3f} ms, then the "
-                               "optimizer (on the host)",
-                               to_ms(run.typical(&TracedStep::backward_begin)),
-                               to_ms(run.typical(&TracedStep::backward_end))));
+                   "forward until {:.3f} ms, backward until {:.3f} ms, then the optimizer (on the "
+                   "host)",
+                   to_ms(run.typical(&TracedStep::backward_begin)),
+                   to_ms(run.typical(&TracedStep::backward_end)));
 }
 
 // Ranks of one run reduce the same buckets.
 std::vector<std::int64_t> reduced_elements(const TracedRank& rank) {
     std::vector<std::int64_t> elements;
     for (const TracedCollective& collective : rank.steps.back().collectives) {
-        if (collective.in_backward && collective.name == "allreduce") {
+        if (collective.reduces_gradients()) {
             elements.push_back(collective.elements);
         }
     }
@@ -137,8 +132,7 @@ TracedRank read_traced_rank(const ByteSource& source, const std::string& file) {
 
 std::size_t gradients_of(const TracedStep& step) {
     return static_cast<std::size_t>(
-        std::count_if(step.backward.begin(), step.backward.end(),
-                      [](const StepMark& mark) { return mark.kind == MarkKind::ready; }));
+        std::ranges::count(step.backward, MarkKind::ready, &StepMark::kind));
 }
 
 void check_ranks(const std::vector<TracedRank>& ranks) {
@@ -163,15 +157,14 @@ void choose_steps(TracedRun& run, Findings& findings) {
         run.steps.push_back(alike(rank));
         times.push_back(time_in_collectives(run.steps.back()));
     }
-    const auto [least, most] = std::minmax_element(times.begin(), times.end());
+    const auto [least, most] = std::ranges::minmax_element(times);
     run.primary = static_cast<std::size_t>(least - times.begin());
     report_steps(run, findings);
     if (run.ranks.size() > 1) {
         findings.found("ranks",
-                       fmt::format("{} traces; the scenario is made of {}, for which the "
-                                   "others wait: all-reduces take it {:.3f} ms a step, "
-                                   "and up to {:.3f} ms elsewhere",
-                                   run.ranks.size(), run.rank().file, to_ms(*least), to_ms(*most)));
+                       "{} traces; the scenario is made of {}, for which the others wait: "
+                       "all-reduces take it {:.3f} ms a step, and up to {:.3f} ms elsewhere",
+                       run.ranks.size(), run.rank().file, to_ms(*least), to_ms(*most));
     }
 }
 

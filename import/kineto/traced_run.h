@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "import/kineto/steps.h"
-#include "import/kineto/trace.h"
 #include "import/source/byte_source.h"
 #include "import/source/findings.h"
 #include "sim/base/statistics.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -36,34 +35,37 @@ std::string not_an_all_reduce(const NcclTestsRun& run, const NcclTestsRow& row) 
     return reduces && !has_root && whole ? "" : "rows of other collectives, or of no bytes";
 }
 
+// Drops the rows of which `why` says something.
 template <typename Why>
-void drop_rows(NcclTestsLog& log, const Why& why) {
-    for (NcclTestsRun& run : log.runs) {
-        std::vector<NcclTestsRow> kept;
-        for (NcclTestsRow& row : run.rows) {
-            if (const std::string reason = why(run, row); !reason.empty()) {
-                add_skipped(log.skipped, reason, row.line);
-            } else {
-                kept.push_back(std::move(row));
-            }
+void drop_rows(std::vector<NcclTestsLog>& logs, const Why& why) {
+    for (NcclTestsLog& log : logs) {
+        for (NcclTestsRun& run : log.runs) {
+            std::erase_if(run.rows, [&](const NcclTestsRow& row) {
+                const std::string reason = why(run, row);
+                if (!reason.empty()) {
+                    log.skip(reason, row.line);
+                }
+                return !reason.empty();
+            });
         }
-        run.rows = std::move(kept);
+        std::erase_if(log.runs, [](const NcclTestsRun& run) { return run.rows.empty(); });
     }
-    std::erase_if(log.runs, [](const NcclTestsRun& run) { return run.rows.empty(); });
 }
 
 // Drops the times of which `is_bad` says so, and rows without any.
 template <typename IsBad>
-void drop_halves(NcclTestsLog& log, const char* what, const IsBad& is_bad) {
-    for (NcclTestsRun& run : log.runs) {
-        for (NcclTestsRow& row : run.rows) {
-            const auto dropped = std::erase_if(
-                row.halves, [&](const NcclTestsHalf& half) { return is_bad(run, row, half); });
-            if (dropped > 0) {
-                add_skipped(log.skipped, what, row.line, static_cast<std::int64_t>(dropped));
+void drop_halves(std::vector<NcclTestsLog>& logs, const char* what, const IsBad& is_bad) {
+    for (NcclTestsLog& log : logs) {
+        for (NcclTestsRun& run : log.runs) {
+            for (NcclTestsRow& row : run.rows) {
+                const auto dropped = std::erase_if(
+                    row.halves, [&](const NcclTestsHalf& half) { return is_bad(run, row, half); });
+                if (dropped > 0) {
+                    log.skip(what, row.line, static_cast<std::int64_t>(dropped));
+                }
             }
+            std::erase_if(run.rows, [](const NcclTestsRow& row) { return row.halves.empty(); });
         }
-        std::erase_if(run.rows, [](const NcclTestsRow& row) { return row.halves.empty(); });
     }
 }
 
@@ -76,10 +78,8 @@ std::optional<double> whole_time_us(const NcclTestsHalf& half, std::int64_t byte
     if (half.algbw.value <= 0 || half.algbw.half_unit > precise * half.algbw.value) {
         return std::nullopt;
     }
-    constexpr double longest_us = 8e11;
-    constexpr double shortest_us = 1e-3;
     const double us = static_cast<double>(bytes) / 1e3 / half.algbw.value;
-    return us < shortest_us || us > longest_us ? std::nullopt : std::optional(us);
+    return can_be_measured(us) ? std::optional(us) : std::nullopt;
 }
 
 AllReduceRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
@@ -100,8 +100,9 @@ AllReduceRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
 
 // --- ranks ---
 
-struct ToldRanks {
-    std::int64_t ranks = 0;
+// A number of ranks or of nodes.
+struct Told {
+    std::int64_t number = 0;
     std::string how;  // as the report says it
 };
 
@@ -121,12 +122,11 @@ std::string range_text(const InferredRanks& inferred) {
 
 // The program itself has computed busbw from the number of ranks, so that decides over a list of
 // devices that may be cut off.
-ToldRanks ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run,
-                       const InferredRanks& inferred) {
+Told ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run, const InferredRanks& inferred) {
     const std::string from_rows =
         fmt::format("busbw / algbw of {} times says so", inferred.agreeing);
     if (run.ranks == 0) {
-        return inferred.is_one() ? ToldRanks{inferred.fewest, from_rows} : ToldRanks{};
+        return inferred.is_one() ? Told{inferred.fewest, from_rows} : Told{};
     }
     if (agrees_with_ranks(run.rows, run.ranks)) {
         return {run.ranks, run.ranks_from};
@@ -148,12 +148,12 @@ std::int64_t asked_ranks(const NcclTestsOptions& options, std::size_t log) {
                                        : options.ranks.at(log);
 }
 
-ToldRanks ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t asked) {
+Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t asked) {
     const std::int64_t multiple = std::max<std::int64_t>(run.gpus_per_process, 1);
     const InferredRanks inferred = infer_ranks(run.rows, multiple);
-    ToldRanks told = ranks_in_log(log, run, inferred);
+    Told told = ranks_in_log(log, run, inferred);
     if (asked == 0) {
-        if (told.ranks == 0) {
+        if (told.number == 0) {
             contradict(log, run, "--ranks, as the log has no list of devices",
                        inferred.is_known()
                            ? fmt::format("a busbw / algbw that fits {} ranks", range_text(inferred))
@@ -161,8 +161,8 @@ ToldRanks ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_
         }
         return told;
     }
-    if (told.ranks > 0 && told.ranks != asked) {
-        contradict(log, run, fmt::format("--ranks {}, as {}", told.ranks, told.how),
+    if (told.number > 0 && told.number != asked) {
+        contradict(log, run, fmt::format("--ranks {}, as {}", told.number, told.how),
                    fmt::format("--ranks {}", asked));
     }
     if (!agrees_with_ranks(run.rows, asked) || asked % multiple != 0) {
@@ -173,18 +173,12 @@ ToldRanks ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_
                                      multiple),
                    fmt::format("--ranks {}", asked));
     }
-    return told.ranks > 0 ? told : ToldRanks{asked, "--ranks"};
+    return told.number > 0 ? told : Told{asked, "--ranks"};
 }
 
 // --- nodes ---
 
-struct ToldNodes {
-    std::int64_t nodes = 1;
-    std::string how;
-};
-
-ToldNodes nodes_of(const NcclTestsLog& log, const NcclTestsRun& run,
-                   const NcclTestsOptions& options) {
+Told nodes_of(const NcclTestsLog& log, const NcclTestsRun& run, const NcclTestsOptions& options) {
     if (options.ranks_per_node) {
         const std::int64_t per_node = *options.ranks_per_node;
         if (run.ranks % per_node != 0) {
@@ -228,8 +222,8 @@ std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
     if (rows.empty()) {
         return std::nullopt;
     }
-    const auto most = std::max_element(
-        rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::ranges::max_element(rows, {}, [](const auto& of_dtype) { return of_dtype.second; });
     return rows.contains(DType::float32) ? DType::float32 : most->first;
 }
 
@@ -276,8 +270,8 @@ std::string size_text(std::int64_t bytes) {
     return fmt::format("{:.4g} {}", value, units.at(unit));
 }
 
-std::string run_text(const NcclTestsRun& run, const std::string& what, const ToldRanks& ranks,
-                     const ToldNodes& nodes) {
+std::string run_text(const NcclTestsRun& run, const std::string& what, const Told& ranks,
+                     const Told& nodes) {
     std::set<std::int64_t> sizes;
     std::size_t times = 0;
     for (const NcclTestsRow& row : run.rows) {
@@ -287,8 +281,8 @@ std::string run_text(const NcclTestsRun& run, const std::string& what, const Tol
     std::string text = fmt::format("  {} all-reduces ({}), {} sizes from {} to {}, {} times\n",
                                    run.rows.size(), what, sizes.size(), size_text(*sizes.begin()),
                                    size_text(*sizes.rbegin()), times);
-    text += fmt::format("    ranks  {} ({})\n", ranks.ranks, ranks.how);
-    text += fmt::format("    nodes  {} ({})\n", nodes.nodes, nodes.how);
+    text += fmt::format("    ranks  {} ({})\n", ranks.number, ranks.how);
+    text += fmt::format("    nodes  {} ({})\n", nodes.number, nodes.how);
     if (run.columns.cpu_time) {
         text +=
             "    times  told by algbw, as cputime (-C) is what launching took: that is kept as "
@@ -319,7 +313,7 @@ std::string gpus_of(const NcclTestsRun& run) {
 }
 
 void add_environment(EnvironmentRecord& environment, const NcclTestsLog& log,
-                     const NcclTestsRun& run, const ToldNodes& nodes) {
+                     const NcclTestsRun& run, const Told& nodes) {
     const std::string gpus = gpus_of(run);
     if (!environment.gpu.empty() && !gpus.empty() && environment.gpu != gpus) {
         contradict(log, run, "logs of one kind of GPU: " + environment.gpu, gpus);
@@ -327,7 +321,7 @@ void add_environment(EnvironmentRecord& environment, const NcclTestsLog& log,
     environment.gpu = environment.gpu.empty() ? gpus : environment.gpu;
     environment.libraries = environment.libraries.empty() ? run.library : environment.libraries;
     environment.date = environment.date.empty() ? run.date : environment.date;
-    environment.hosts = std::max(environment.hosts, nodes.nodes);
+    environment.hosts = std::max(environment.hosts, nodes.number);
 }
 
 class Import {
@@ -346,11 +340,11 @@ class Import {
     void add(NcclTestsLog& log, std::size_t index) {
         result_.report += fmt::format("{}\n", log.file);
         for (NcclTestsRun& run : log.runs) {
-            const ToldRanks ranks = ranks_of(log, run, asked_ranks(options_, index));
-            run.ranks = ranks.ranks;
+            const Told ranks = ranks_of(log, run, asked_ranks(options_, index));
+            run.ranks = ranks.number;
             if (run.ranks == 1) {
-                add_skipped(log.skipped, "all-reduces on one rank", run.rows.front().line,
-                            static_cast<std::int64_t>(run.rows.size()));
+                log.skip("all-reduces on one rank", run.rows.front().line,
+                         static_cast<std::int64_t>(run.rows.size()));
             } else {
                 add_run(log, run, ranks);
             }
@@ -384,9 +378,9 @@ class Import {
     [[nodiscard]] bool is_empty() const { return result_.all_reduces.empty(); }
 
   private:
-    void add_run(const NcclTestsLog& log, const NcclTestsRun& run, const ToldRanks& ranks) {
-        const ToldNodes nodes = nodes_of(log, run, options_);
-        nodes_.insert(nodes.nodes);
+    void add_run(const NcclTestsLog& log, const NcclTestsRun& run, const Told& ranks) {
+        const Told nodes = nodes_of(log, run, options_);
+        nodes_.insert(nodes.number);
         add_environment(result_.environment, log, run, nodes);
         for (const NcclTestsRow& row : run.rows) {
             AllReduceRecord record = record_of(run, row, result_.environment.transport, dtype_);
@@ -405,66 +399,57 @@ class Import {
 };
 
 [[noreturn]] void refuse(const std::vector<NcclTestsLog>& logs) {
-    std::string skipped;
+    std::vector<std::string> skipped;
     for (const NcclTestsLog& log : logs) {
         for (const SkippedLines& lines : log.skipped) {
-            skipped +=
-                fmt::format("{}{} {}", skipped.empty() ? "only " : ", ", lines.count, lines.what);
+            skipped.push_back(fmt::format("{} {}", lines.count, lines.what));
         }
     }
-    throw InputError(logs.front().file, "",
-                     "rows of all_reduce_perf on more than one rank, as nccl-tests prints them",
-                     skipped.empty() ? "nothing of it" : skipped);
+    throw InputError(
+        logs.front().file, "",
+        "rows of all_reduce_perf on more than one rank, as nccl-tests prints them",
+        skipped.empty() ? "nothing of it" : fmt::format("only {}", fmt::join(skipped, ", ")));
 }
 
 }  // namespace
 
 ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
                                      const NcclTestsOptions& options) {
-    for (NcclTestsLog& log : logs) {
-        drop_rows(log, not_an_all_reduce);
-        drop_halves(log, "times of wrong results (#wrong above 0, or *)",
-                    [](const auto&, const auto&, const NcclTestsHalf& half) { return half.wrong; });
-        drop_halves(
-            log,
-            "times of launching only (cputime, -C) whose algbw has too few digits to tell "
-            "the whole",
-            [](const NcclTestsRun& run, const NcclTestsRow& row, const NcclTestsHalf& half) {
-                return run.columns.cpu_time && !whole_time_us(half, row.bytes);
-            });
-        drop_rows(log, [](const NcclTestsRun&, const NcclTestsRow& row) {
-            return nccl_gradient_dtype(row.dtype)
-                       ? ""
-                       : "all-reduces of " + row.dtype + ", which no gradient is";
-        });
-    }
+    drop_rows(logs, not_an_all_reduce);
+    drop_halves(logs, "times of wrong results (#wrong above 0, or *)",
+                [](const auto&, const auto&, const NcclTestsHalf& half) { return half.wrong; });
+    drop_halves(logs,
+                "times of launching only (cputime, -C) whose algbw has too few digits to tell the "
+                "whole",
+                [](const NcclTestsRun& run, const NcclTestsRow& row, const NcclTestsHalf& half) {
+                    return run.columns.cpu_time && !whole_time_us(half, row.bytes);
+                });
+    drop_rows(logs, [](const NcclTestsRun&, const NcclTestsRow& row) {
+        return nccl_gradient_dtype(row.dtype)
+                   ? ""
+                   : "all-reduces of " + row.dtype + ", which no gradient is";
+    });
     const auto dtype = options.dtype ? options.dtype : chosen_dtype(logs);
     if (!dtype) {
         refuse(logs);
     }
-    for (NcclTestsLog& log : logs) {
-        drop_rows(log, [&](const NcclTestsRun&, const NcclTestsRow& row) {
-            return nccl_gradient_dtype(row.dtype) == dtype
-                       ? ""
-                       : fmt::format("all-reduces of {} (--dtype chooses)",
-                                     name_of(*nccl_gradient_dtype(row.dtype)));
-        });
-    }
+    drop_rows(logs, [&](const NcclTestsRun&, const NcclTestsRow& row) {
+        const DType other = *nccl_gradient_dtype(row.dtype);
+        return other == dtype ? ""
+                              : fmt::format("all-reduces of {} (--dtype chooses)", name_of(other));
+    });
     const std::string reduction = chosen_reduction(logs);
-    for (NcclTestsLog& log : logs) {
-        drop_rows(log, [&](const NcclTestsRun&, const NcclTestsRow& row) {
-            return row.redop == reduction ? "" : "all-reduces by " + row.redop;
-        });
-    }
+    drop_rows(logs, [&](const NcclTestsRun&, const NcclTestsRow& row) {
+        return row.redop == reduction ? "" : "all-reduces by " + row.redop;
+    });
     const std::set<std::int64_t> sizes = chosen_sizes(logs);
+    drop_rows(logs, [&](const NcclTestsRun&, const NcclTestsRow& row) {
+        return sizes.contains(row.bytes)
+                   ? ""
+                   : fmt::format("rows beyond the {} sizes that a link is fitted to", most_sizes);
+    });
     Import imported(options, *dtype);
     for (std::size_t i = 0; i < logs.size(); ++i) {
-        drop_rows(logs[i], [&](const NcclTestsRun&, const NcclTestsRow& row) {
-            return sizes.contains(row.bytes)
-                       ? ""
-                       : fmt::format("rows beyond the {} sizes that a link is fitted to",
-                                     most_sizes);
-        });
         imported.add(logs[i], i);
     }
     if (imported.is_empty()) {

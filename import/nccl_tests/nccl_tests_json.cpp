@@ -1,17 +1,14 @@
-#include "import/nccl_tests/nccl_tests_json.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "import/nccl_tests/nccl_tests_log.h"
 #include "import/source/plain_text.h"
-#include "sim/base/error.h"
 #include "sim/base/json_input.h"
 
 namespace bucketwise {
@@ -75,47 +72,43 @@ std::optional<Document> next_document(std::string_view& text) {
 // --- one document ---
 
 // What other programs write is looked at where it is as expected, and else passed over.
-const Json* member(const Json& object, const char* key) {
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    return object.is_object() && found != object.end() ? &*found : nullptr;
+const Json& member(const Json& object, const char* key) {
+    static const Json nothing;
+    const auto found = object.find(key);
+    return found == object.end() ? nothing : *found;
 }
 
-std::string text_of(const Json* value) {
-    return value != nullptr && value->is_string() ? plain_text(value->get_ref<const std::string&>())
-                                                  : "";
+std::string text_of(const Json& value) {
+    return value.is_string() ? plain_text(value.get_ref<const std::string&>()) : "";
 }
 
-std::int64_t count_of(const Json* value) {
+std::int64_t count_of(const Json& value) {
     constexpr std::int64_t most = std::int64_t{1} << 50;
-    if (value == nullptr || !value->is_number_integer()) {
+    if (!value.is_number_integer()) {
         return 0;
     }
-    return value->is_number_unsigned() && value->get<std::uint64_t>() > most
+    return value.is_number_unsigned() && value.get<std::uint64_t>() > most
                ? 0
-               : std::clamp<std::int64_t>(value->get<std::int64_t>(), 0, most);
+               : std::clamp<std::int64_t>(value.get<std::int64_t>(), 0, most);
 }
 
 // Written with six decimals; "nan" where there is none.
-std::optional<Printed> printed(const Json* value) {
+std::optional<Printed> printed(const Json& value) {
     constexpr double half_unit = 0.5e-6;
-    return value != nullptr && value->is_number()
-               ? std::optional(Printed{value->get<double>(), half_unit})
-               : std::nullopt;
+    return value.is_number() ? std::optional(Printed{value.get<double>(), half_unit})
+                             : std::nullopt;
 }
 
-std::optional<NcclTestsHalf> half_of(const Json* value, NcclTestsColumns& columns) {
-    if (value == nullptr || !value->is_object()) {
-        return std::nullopt;
-    }
-    const bool cpu_time = value->contains("cpu_time");
+std::optional<NcclTestsHalf> half_of(const Json& value, NcclTestsColumns& columns) {
+    const bool cpu_time = value.contains("cpu_time");
     columns.cpu_time = columns.cpu_time || cpu_time;
-    const auto time = printed(member(*value, cpu_time ? "cpu_time" : "time"));
-    const auto algbw = printed(member(*value, "alg_bw"));
-    const auto busbw = printed(member(*value, "bus_bw"));
+    const auto time = printed(member(value, cpu_time ? "cpu_time" : "time"));
+    const auto algbw = printed(member(value, "alg_bw"));
+    const auto busbw = printed(member(value, "bus_bw"));
     if (!time || !algbw || !busbw) {
         return std::nullopt;
     }
-    const auto wrong = printed(member(*value, "nwrong"));
+    const auto wrong = printed(member(value, "nwrong"));
     return NcclTestsHalf{*time, *algbw, *busbw, wrong && wrong->value >= 1};
 }
 
@@ -129,23 +122,23 @@ NcclTestsRow row_of(const Json& result, std::int64_t number, NcclTestsColumns& c
     row.root = whole_number_in(
         std::string_view(root).substr(std::min(root.find_first_not_of(' '), root.size())));
     for (const char* key : {"out_of_place", "in_place"}) {
-        const Json* const value = member(result, key);
+        const Json& value = member(result, key);
         const auto half = half_of(value, columns);
         if (half && agrees(*half, row.bytes, columns.cpu_time)) {
             row.halves.push_back(*half);
         } else {
-            row.incomplete = row.incomplete || (value != nullptr && !value->is_null());
+            row.incomplete = row.incomplete || !value.is_null();
         }
     }
     return row;
 }
 
 // Every process writes its first GPU only.
-void add_devices(const Json* list, NcclTestsRun& run) {
-    if (list == nullptr || !list->is_array()) {
+void add_devices(const Json& list, NcclTestsRun& run) {
+    if (!list.is_array()) {
         return;
     }
-    for (const Json& device : *list) {
+    for (const Json& device : list) {
         run.devices.push_back({.rank = count_of(member(device, "rank")),
                                .group = count_of(member(device, "group")),
                                .host = text_of(member(device, "hostname")),
@@ -160,19 +153,15 @@ void add_devices(const Json* list, NcclTestsRun& run) {
 
 NcclTestsRun run_of(const Json& document, std::int64_t number) {
     NcclTestsRun run{.line = number};
-    if (const Json* args = member(document, "args"); args != nullptr && args->is_array()) {
-        const Json* const program = args->empty() ? nullptr : &args->front();
-        const std::string path =
-            program != nullptr && program->is_string() ? program->get<std::string>() : "";
+    const Json& args = member(document, "args");
+    if (args.is_array() && !args.empty() && args.front().is_string()) {
+        const std::string path = args.front().get<std::string>();
         run.collective = plain_text(path.substr(path.rfind('/') + 1));
     }
-    const Json* const config = member(document, "config");
-    if (config != nullptr) {
-        run.gpus_per_process =
-            std::min<std::int64_t>(count_of(member(*config, "nthreads")), 1'000'000) *
-            std::min<std::int64_t>(count_of(member(*config, "ngpus")), 1'000'000);
-        add_devices(member(*config, "devices"), run);
-    }
+    const Json& config = member(document, "config");
+    run.gpus_per_process = std::min<std::int64_t>(count_of(member(config, "nthreads")), 1'000'000) *
+                           std::min<std::int64_t>(count_of(member(config, "ngpus")), 1'000'000);
+    add_devices(member(config, "devices"), run);
     add_devices(member(document, "devices"), run);
     const std::int64_t version = count_of(member(document, "nccl_version"));
     run.library = version > 0 ? "NCCL " + nccl_version_text(version) : "";
@@ -180,29 +169,19 @@ NcclTestsRun run_of(const Json& document, std::int64_t number) {
     return run;
 }
 
-bool has_rows(const Json* results) {
-    return results != nullptr && results->is_array();
-}
-
 void add_run(const Json& document, std::int64_t number, NcclTestsLog& log) {
-    const Json* const results = member(document, "results");
-    if (!has_rows(results)) {
-        add_skipped(log.skipped, "JSON documents without results", number);
+    const Json& results = member(document, "results");
+    if (!results.is_array()) {
+        log.skip("JSON documents without results", number);
         return;
     }
     NcclTestsRun run = run_of(document, number);
     std::int64_t index = 0;
-    for (const Json& result : *results) {
+    for (const Json& result : results) {
         NcclTestsRow row = row_of(result, ++index, run.columns);
-        if (row.halves.empty()) {
-            add_skipped(log.skipped, "results without a time that agrees with its algbw", index);
-            continue;
+        if (log.is_usable(row, "results without a time that agrees with its algbw", index)) {
+            run.rows.push_back(std::move(row));
         }
-        if (row.incomplete) {
-            add_skipped(log.skipped, "halves of results without a time that agrees with its algbw",
-                        index);
-        }
-        run.rows.push_back(std::move(row));
     }
     if (!run.rows.empty()) {
         log.runs.push_back(std::move(run));
@@ -223,8 +202,7 @@ void read_nccl_tests_json(const std::string& text, NcclTestsLog& log) {
     while (const auto document = next_document(rest)) {
         ++number;
         if (document->cut) {
-            add_skipped(log.skipped, "JSON documents cut off: what is whole of them is taken",
-                        number);
+            log.skip("JSON documents cut off: what is whole of them is taken", number);
         }
         const Json json = parse_json(document->text, log.file);
         if (json.is_array()) {

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstddef>
-#include <memory>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "import/nccl_tests/nccl_tests_json.h"
 #include "import/source/line_reader.h"
 #include "import/source/plain_text.h"
 #include "sim/base/error.h"
@@ -112,34 +109,6 @@ class TextLog {
         }
     }
 
-    void finish() {
-        end_run();
-        begin_run(0);
-    }
-
-  private:
-    void skip(const char* what, const TextLine& line) {
-        add_skipped(log_.skipped, what, line.number);
-    }
-
-    void begin_run(std::int64_t line) {
-        run_ = {.line = line, .collective = mentioned_};
-        info_ = {};
-    }
-
-    [[nodiscard]] bool is_used() const {
-        return !run_.rows.empty() || !run_.devices.empty() || run_.gpus_per_process > 0;
-    }
-
-    void begin_run_if_used(const TextLine& line) {
-        if (is_used()) {
-            end_run();
-        }
-        if (run_.line == 0) {
-            run_.line = line.number;
-        }
-    }
-
     void end_run() {
         std::set<std::int64_t> listed;
         std::set<std::string_view> hosts;
@@ -162,7 +131,24 @@ class TextLog {
         if (!run_.rows.empty()) {
             log_.runs.push_back(std::move(run_));
         }
-        begin_run(0);
+        run_ = {.collective = mentioned_};
+        info_ = {};
+    }
+
+  private:
+    void skip(const char* what, const TextLine& line) { log_.skip(what, line.number); }
+
+    [[nodiscard]] bool is_used() const {
+        return !run_.rows.empty() || !run_.devices.empty() || run_.gpus_per_process > 0;
+    }
+
+    void begin_run_if_used(const TextLine& line) {
+        if (is_used()) {
+            end_run();
+        }
+        if (run_.line == 0) {
+            run_.line = line.number;
+        }
     }
 
     void read_info(const TextLine& line) {
@@ -261,12 +247,8 @@ class TextLog {
         if (!row) {
             return false;
         }
-        if (row->halves.empty()) {
-            skip("rows torn, or whose algbw is not bytes / time", line);
+        if (!log_.is_usable(*row, "rows torn, or whose algbw is not bytes / time", line.number)) {
             return true;
-        }
-        if (row->incomplete) {
-            skip("halves of rows torn, or whose algbw is not bytes / time", line);
         }
         if (++rows_ > most_rows) {
             throw InputError(log_.file, fmt::format("line {}", line.number),
@@ -302,31 +284,14 @@ class TextLog {
     std::size_t devices_ = 0;
 };
 
-std::string all_of(const ByteSource& source, const std::string& file) {
-    constexpr std::size_t block_size = std::size_t{1} << 16;
-    std::string block(block_size, '\0');
-    std::string text;
-    while (const std::size_t count = source(block.data(), block.size())) {
-        text.append(block, 0, count);
-        if (text.size() > largest_json_bytes) {
-            throw InputError(file, "", "JSON of nccl-tests, of at most 64 MiB", "a larger file");
-        }
+// Appends to `text` until it has `size` bytes, or the source ends.
+void read_up_to(std::size_t size, const ByteSource& source, std::string& text) {
+    std::array<char, std::size_t{1} << 16> block{};
+    std::size_t count = 1;
+    while (count > 0 && text.size() < size) {
+        count = source(block.data(), std::min(block.size(), size - text.size()));
+        text.append(block.data(), count);
     }
-    return text;
-}
-
-// The bytes that have been read, then those of `source`.
-ByteSource read_again(std::string text, const ByteSource& source) {
-    const auto begin = std::make_shared<std::string>(std::move(text));
-    return [begin, source, at = std::size_t{0}](char* buffer, std::size_t size) mutable {
-        if (at == begin->size()) {
-            return source(buffer, size);
-        }
-        const std::size_t count = std::min(size, begin->size() - at);
-        std::copy_n(begin->data() + at, count, buffer);
-        at += count;
-        return count;
-    };
 }
 
 // JSON begins with a bracket; so does what a launcher puts before a line, "[1,0]<stdout>:".
@@ -345,32 +310,49 @@ bool begins_as_json(std::string_view text) {
 
 }  // namespace
 
+void NcclTestsLog::skip(const std::string& what, std::int64_t line, std::int64_t count) {
+    const auto known = std::ranges::find(skipped, what, &SkippedLines::what);
+    if (known == skipped.end()) {
+        skipped.push_back({what, count, line});
+    } else {
+        known->count += count;
+    }
+}
+
+bool NcclTestsLog::is_usable(const NcclTestsRow& row, const std::string& what, std::int64_t line) {
+    if (row.halves.empty() || row.incomplete) {
+        skip(row.halves.empty() ? what : "halves of " + what, line);
+    }
+    return !row.halves.empty();
+}
+
 NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& file) {
     NcclTestsLog log{.file = file};
     constexpr std::size_t enough = 4096;
-    std::string begin(enough, '\0');
-    std::size_t size = 0;
-    while (size < enough) {
-        const std::size_t count = source(begin.data() + size, enough - size);
-        if (count == 0) {
-            break;
+    std::string begin;
+    read_up_to(enough, source, begin);
+    if (begins_as_json(begin)) {
+        read_up_to(largest_json_bytes + 1, source, begin);
+        if (begin.size() > largest_json_bytes) {
+            throw InputError(file, "", "JSON of nccl-tests, of at most 64 MiB", "a larger file");
         }
-        size += count;
-    }
-    begin.resize(size);
-    const bool json = begins_as_json(begin);
-    const ByteSource whole = read_again(std::move(begin), source);
-    if (json) {
-        std::string text = all_of(whole, file);
-        read_nccl_tests_json(text.substr(text.find_first_of("{[")), log);
+        read_nccl_tests_json(begin.substr(begin.find_first_of("{[")), log);
         return log;
     }
-    LineReader lines(whole);
+    // What has been read, then the rest.
+    LineReader lines([&, at = std::size_t{0}](char* buffer, std::size_t size) mutable {
+        if (at == begin.size()) {
+            return source(buffer, size);
+        }
+        const std::size_t count = begin.copy(buffer, size, at);
+        at += count;
+        return count;
+    });
     TextLog text(log);
     while (const auto line = lines.next()) {
         text.read(*line);
     }
-    text.finish();
+    text.end_run();
     return log;
 }
 

@@ -25,18 +25,15 @@ double ranks_of(double ratio) {
 
 // Nothing where rounding leaves everything open.
 std::optional<RankRange> range_of(const NcclTestsHalf& half) {
-    const double lowest_algbw = half.algbw.value - half.algbw.half_unit;
-    if (lowest_algbw <= 0) {
+    if (half.algbw.lowest() <= 0) {
         return std::nullopt;
     }
     constexpr double rounding = 1e-6;  // some versions compute in single precision
-    const double lowest = std::max(half.busbw.value - half.busbw.half_unit, 0.0) /
-                          (half.algbw.value + half.algbw.half_unit) * (1 - rounding);
-    const double highest =
-        (half.busbw.value + half.busbw.half_unit) / lowest_algbw * (1 + rounding);
-    RankRange range;
-    range.fewest = static_cast<std::int64_t>(std::ceil(ranks_of(lowest)));
-    range.most = static_cast<std::int64_t>(std::floor(ranks_of(highest)));
+    const double lowest =
+        std::max(half.busbw.lowest(), 0.0) / half.algbw.highest() * (1 - rounding);
+    const double highest = half.busbw.highest() / half.algbw.lowest() * (1 + rounding);
+    const RankRange range{static_cast<std::int64_t>(std::ceil(ranks_of(lowest))),
+                          static_cast<std::int64_t>(std::floor(ranks_of(highest)))};
     return range.most == most_ranks && range.fewest <= 2 ? std::nullopt : std::optional(range);
 }
 
@@ -91,7 +88,7 @@ InferredRanks infer_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t mu
 
 bool agrees_with_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t ranks) {
     const std::vector<RankRange> ranges = ranges_of(rows);
-    const auto agreeing = std::count_if(ranges.begin(), ranges.end(), [&](const RankRange& range) {
+    const auto agreeing = std::ranges::count_if(ranges, [&](const RankRange& range) {
         return range.fewest <= ranks && ranks <= range.most;
     });
     return static_cast<double>(agreeing) >= nearly_all * static_cast<double>(ranges.size());

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <map>
+#include <span>
 #include <utility>
 
 namespace bucketwise {
@@ -12,11 +14,6 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-constexpr std::array<std::string_view, 9> types_of_1_byte{
-    "int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2", "fp8e4m3", "fp8e5m2"};
-constexpr std::array<std::string_view, 2> types_of_2_bytes{"half", "bfloat16"};
-constexpr std::array<std::string_view, 4> types_of_4_bytes{"int32", "int", "uint32", "float"};
-constexpr std::array<std::string_view, 3> types_of_8_bytes{"int64", "uint64", "double"};
 constexpr std::array<std::pair<std::string_view, DType>, 4> gradient_dtypes{
     {{"float", DType::float32},
      {"half", DType::float16},
@@ -26,12 +23,9 @@ constexpr std::array<std::string_view, 7> reductions{"sum", "prod", "max",   "mi
                                                      "avg", "none", "mulsum"};
 // Larger ones are no messages, and would not fit a measurement.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
-constexpr double longest_us = 8e11;
-constexpr double shortest_us = 1e-3;
 
-template <typename Texts>
-bool is_among(const Texts& texts, std::string_view word) {
-    return std::find(texts.begin(), texts.end(), word) != texts.end();
+bool is_among(std::span<const std::string_view> texts, std::string_view word) {
+    return std::ranges::find(texts, word) != texts.end();
 }
 
 bool is_digit(char c) {
@@ -130,14 +124,15 @@ std::optional<NcclTestsHalf> half_at(const std::vector<Cell>& cells, const Layou
 }
 
 struct Reading {
-    std::vector<NcclTestsHalf> halves;
+    Layout layout = {};
+    std::vector<NcclTestsHalf> halves = {};
     bool incomplete = false;
     int score = -1;
 };
 
 Reading read_halves(const std::vector<Cell>& cells, const Layout& layout, std::int64_t bytes,
                     const NcclTestsColumns& columns) {
-    Reading reading;
+    Reading reading{.layout = layout};
     if (layout.root && (cells.empty() || !cells.front().whole)) {
         return reading;
     }
@@ -157,20 +152,14 @@ Reading read_halves(const std::vector<Cell>& cells, const Layout& layout, std::i
     return reading;
 }
 
-struct Body {
-    Layout layout;
-    Reading reading;
-};
-
-Body read_body(const std::vector<Cell>& cells, std::int64_t bytes,
-               const NcclTestsColumns& columns) {
-    Body best;
+Reading best_reading(const std::vector<Cell>& cells, std::int64_t bytes,
+                     const NcclTestsColumns& columns) {
+    Reading best;
     for (const bool root : {true, false}) {
         for (const std::size_t stride : {4U, 8U, 3U}) {
-            const Layout layout{root, stride};
-            Reading reading = read_halves(cells, layout, bytes, columns);
-            if (reading.score > best.reading.score) {
-                best = {layout, std::move(reading)};
+            Reading reading = read_halves(cells, {root, stride}, bytes, columns);
+            if (reading.score > best.score) {
+                best = std::move(reading);
             }
         }
     }
@@ -208,8 +197,8 @@ void split_numbers(std::string_view word, Words& taken, std::vector<Words>& ways
 
 // The words with the first one that ran together taken apart, in every way; none where none did.
 std::vector<Words> taken_apart(const Words& words) {
-    const auto ran_together = std::find_if(words.begin(), words.end(), [](std::string_view word) {
-        return std::count(word.begin(), word.end(), '.') > 1 &&
+    const auto ran_together = std::ranges::find_if(words, [](std::string_view word) {
+        return std::ranges::count(word, '.') > 1 &&
                word.find_first_not_of("0123456789.") == std::string_view::npos;
     });
     std::vector<Words> all;
@@ -230,20 +219,15 @@ std::vector<Words> taken_apart(const Words& words) {
 
 // --- the row ---
 
-struct Cells {
+// Of the words up to the first that is none.
+std::vector<Cell> cells_of(const Words& words) {
     std::vector<Cell> cells;
-    std::size_t read = 0;  // words
-};
-
-Cells cells_of(const Words& words) {
-    Cells cells;
     for (const std::string_view word : words) {
         const auto cell = read_cell(word);
         if (!cell) {
             break;
         }
-        cells.cells.push_back(*cell);
-        ++cells.read;
+        cells.push_back(*cell);
     }
     return cells;
 }
@@ -253,14 +237,9 @@ bool looks_like_date(std::string_view word) {
     return word.size() == length && word[4] == '-' && word[7] == '-' && is_digit(word[0]);
 }
 
-struct SizeAndCount {
-    std::int64_t bytes = 0;
-    std::int64_t count = 0;
-};
-
-// The two words before the type, or one where they ran into each other: an all-reduce's size is its
-// count times that of an element.
-std::optional<SizeAndCount> size_before(const Words& words, std::size_t type,
+// A row with its size and count: the two words before the type, or one where they ran into each
+// other: an all-reduce's size is its count times that of an element.
+std::optional<NcclTestsRow> row_of_size(const Words& words, std::size_t type,
                                         std::int64_t element) {
     const auto bounded = [](std::optional<std::int64_t> n) { return n && *n <= most_bytes; };
     const std::string_view last = trailing_digits(words[type - 1]);
@@ -268,7 +247,7 @@ std::optional<SizeAndCount> size_before(const Words& words, std::size_t type,
         const auto count = whole_number_in(words[type - 1]);
         const auto size = whole_number_in(trailing_digits(words[type - 2]));
         if (bounded(count) && bounded(size)) {
-            return SizeAndCount{*size, *count};
+            return NcclTestsRow{.bytes = *size, .count = *count};
         }
     }
     for (std::size_t cut = 1; cut < last.size(); ++cut) {
@@ -276,42 +255,41 @@ std::optional<SizeAndCount> size_before(const Words& words, std::size_t type,
         const auto count = whole_number_in(last.substr(cut));
         if (bounded(size) && bounded(count) && *count > 0 && last[cut] != '0' &&
             *size == *count * element) {
-            return SizeAndCount{*size, *count};
+            return NcclTestsRow{.bytes = *size, .count = *count};
         }
     }
     return std::nullopt;
 }
 
 // The words as they stand, or taken apart where more of them then agrees with itself.
-Body read_words(Words words, const NcclTestsColumns& columns, std::int64_t bytes) {
-    Body body = read_body(cells_of(words).cells, bytes, columns);
-    for (bool better = true; better && body.reading.halves.size() < 2;) {
+Reading read_words(Words words, const NcclTestsColumns& columns, std::int64_t bytes) {
+    Reading reading = best_reading(cells_of(words), bytes, columns);
+    for (bool better = true; better && reading.halves.size() < 2;) {
         better = false;
         for (Words& apart : taken_apart(words)) {
-            Body other = read_body(cells_of(apart).cells, bytes, columns);
-            if (other.reading.halves.size() > body.reading.halves.size()) {
-                body = std::move(other);
+            Reading other = best_reading(cells_of(apart), bytes, columns);
+            if (other.halves.size() > reading.halves.size()) {
+                reading = std::move(other);
                 words = std::move(apart);
                 better = true;
                 break;
             }
         }
     }
-    return body;
+    return reading;
 }
 
 void read_numbers(NcclTestsRow& row, const Words& words, const NcclTestsColumns& columns) {
-    const Cells cells = cells_of(words);
-    Body body = read_words(words, columns, row.bytes);
-    if (body.layout.root && !cells.cells.empty()) {
+    const std::vector<Cell> cells = cells_of(words);
+    Reading reading = read_words(words, columns, row.bytes);
+    if (reading.layout.root && !cells.empty()) {
         constexpr double most = 1e9;
-        row.root =
-            static_cast<std::int64_t>(std::clamp(cells.cells.front().number->value, -1.0, most));
+        row.root = static_cast<std::int64_t>(std::clamp(cells.front().number->value, -1.0, most));
     }
-    row.halves = std::move(body.reading.halves);
-    row.incomplete = body.reading.incomplete;
-    if (cells.read < words.size() && looks_like_date(words[cells.read])) {
-        row.date = words[cells.read];
+    row.halves = std::move(reading.halves);
+    row.incomplete = reading.incomplete;
+    if (cells.size() < words.size() && looks_like_date(words[cells.size()])) {
+        row.date = words[cells.size()];
     }
 }
 
@@ -337,37 +315,42 @@ std::optional<std::int64_t> whole_number_in(std::string_view text) {
 }
 
 std::int64_t nccl_element_bytes(std::string_view dtype) {
-    return is_among(types_of_4_bytes, dtype)   ? 4
-           : is_among(types_of_2_bytes, dtype) ? 2
-           : is_among(types_of_8_bytes, dtype) ? 8
-           : is_among(types_of_1_byte, dtype)  ? 1
-                                               : 0;
+    static const std::map<std::string_view, std::int64_t> sizes{
+        {"int8", 1},     {"uint8", 1},    {"char", 1},    {"f8e4m3", 1},  {"f8e5m2", 1},
+        {"fp8_e4m3", 1}, {"fp8_e5m2", 1}, {"fp8e4m3", 1}, {"fp8e5m2", 1}, {"half", 2},
+        {"bfloat16", 2}, {"int32", 4},    {"int", 4},     {"uint32", 4},  {"float", 4},
+        {"int64", 8},    {"uint64", 8},   {"double", 8}};
+    const auto found = sizes.find(dtype);
+    return found == sizes.end() ? 0 : found->second;
 }
 
 std::optional<DType> nccl_gradient_dtype(std::string_view dtype) {
-    const auto* const found = std::find_if(gradient_dtypes.begin(), gradient_dtypes.end(),
-                                           [&](const auto& named) { return named.first == dtype; });
+    const auto* const found =
+        std::ranges::find(gradient_dtypes, dtype, [](const auto& named) { return named.first; });
     return found == gradient_dtypes.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool can_be_measured(double us) {
+    constexpr double longest_us = 8e11;
+    constexpr double shortest_us = 1e-3;
+    return us >= shortest_us && us <= longest_us;
 }
 
 bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
     const Printed& time = half.time_us;
-    if (time.value < shortest_us || time.value > longest_us || half.algbw.value < 0 ||
-        half.busbw.value < 0) {
+    if (!can_be_measured(time.value) || half.algbw.value < 0 || half.busbw.value < 0) {
         return false;
     }
     constexpr double slack = 2e-3;  // some versions compute in single precision
     const double bus_over_alg = 2;  // more than that no collective has
-    if (half.busbw.value - half.busbw.half_unit >
-        bus_over_alg * (1 + slack) * (half.algbw.value + half.algbw.half_unit)) {
+    if (half.busbw.lowest() > bus_over_alg * (1 + slack) * half.algbw.highest()) {
         return false;
     }
     // 1 GB/s is 1000 bytes per us.
     const double gigabytes = static_cast<double>(bytes) / 1e3;
-    const double shortest = std::max(time.value - time.half_unit, 1e-9);
+    const double shortest = std::max(time.lowest(), 1e-9);
     const double highest = gigabytes / shortest * (1 + slack) + half.algbw.half_unit;
-    const double lowest =
-        gigabytes / (time.value + time.half_unit) * (1 - slack) - half.algbw.half_unit;
+    const double lowest = gigabytes / time.highest() * (1 - slack) - half.algbw.half_unit;
     return half.algbw.value <= highest && (cpu_time || half.algbw.value >= lowest);
 }
 
@@ -383,23 +366,21 @@ std::optional<NcclTestsColumns> read_nccl_tests_heading(std::string_view line) {
 std::optional<NcclTestsRow> read_nccl_tests_row(std::string_view line,
                                                 const NcclTestsColumns& columns) {
     const Words words = words_of(line);
-    const auto type = std::find_if(words.begin(), words.end(), [](std::string_view word) {
-        return nccl_element_bytes(word) > 0;
-    });
+    const auto type = std::ranges::find_if(
+        words, [](std::string_view word) { return nccl_element_bytes(word) > 0; });
     if (type == words.end() || type == words.begin()) {
         return std::nullopt;
     }
-    const auto size = size_before(words, static_cast<std::size_t>(type - words.begin()),
-                                  nccl_element_bytes(*type));
-    if (!size) {
-        return std::nullopt;
+    auto row = row_of_size(words, static_cast<std::size_t>(type - words.begin()),
+                           nccl_element_bytes(*type));
+    if (row) {
+        row->dtype = *type;
+        auto next = type + 1;
+        if (next != words.end() && is_among(reductions, *next)) {
+            row->redop = *next++;
+        }
+        read_numbers(*row, {next, words.end()}, columns);
     }
-    NcclTestsRow row{.bytes = size->bytes, .count = size->count, .dtype = std::string(*type)};
-    auto next = type + 1;
-    if (next != words.end() && is_among(reductions, *next)) {
-        row.redop = *next++;
-    }
-    read_numbers(row, {next, words.end()}, columns);
     return row;
 }
 

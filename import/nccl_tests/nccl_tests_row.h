@@ -23,6 +23,9 @@ struct Printed {
     double value = 0;
     double half_unit = 0;
     bool operator==(const Printed&) const = default;
+
+    [[nodiscard]] double lowest() const { return value - half_unit; }
+    [[nodiscard]] double highest() const { return value + half_unit; }
 };
 
 // Out of place or in place.
@@ -67,6 +70,9 @@ std::int64_t nccl_element_bytes(std::string_view dtype);
 
 // Nothing for what gradients cannot be: nccl-tests has whole numbers and 8 bits beside.
 std::optional<DType> nccl_gradient_dtype(std::string_view dtype);
+
+// Others are no times of a message, and would not fit a measurement.
+bool can_be_measured(double us);
 
 // Whether algbw is bytes over time, to what was printed of them. With -C, whether launching took no
 // longer than all.

@@ -1,7 +1,5 @@
 #include "import/source/findings.h"
 
-#include <fmt/format.h>
-
 namespace bucketwise {
 
 std::string text_of(const Findings& findings) {

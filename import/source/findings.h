@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 namespace bucketwise {
 
 enum class FindingKind : std::uint8_t { found, assumed, missing };
@@ -22,14 +24,21 @@ struct Findings {
     std::vector<Finding> all = {};
     bool operator==(const Findings&) const = default;
 
-    void found(std::string item, std::string text) {
-        all.push_back({FindingKind::found, std::move(item), std::move(text)});
+    // The text as fmt::format() writes it.
+    template <typename... Values>
+    void found(const char* item, fmt::format_string<Values...> text, Values&&... values) {
+        all.push_back(
+            {FindingKind::found, item, fmt::format(text, std::forward<Values>(values)...)});
     }
-    void assumed(std::string item, std::string text) {
-        all.push_back({FindingKind::assumed, std::move(item), std::move(text)});
+    template <typename... Values>
+    void assumed(const char* item, fmt::format_string<Values...> text, Values&&... values) {
+        all.push_back(
+            {FindingKind::assumed, item, fmt::format(text, std::forward<Values>(values)...)});
     }
-    void missing(std::string item, std::string text) {
-        all.push_back({FindingKind::missing, std::move(item), std::move(text)});
+    template <typename... Values>
+    void missing(const char* item, fmt::format_string<Values...> text, Values&&... values) {
+        all.push_back(
+            {FindingKind::missing, item, fmt::format(text, std::forward<Values>(values)...)});
     }
 };
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <array>
-#include <cctype>
 #include <cstddef>
 #include <streambuf>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -35,23 +35,12 @@ class GuardedBuffer : public std::streambuf {
 
   private:
     void watch(char c) {
-        ++run_;
-        if (in_string_) {
-            if (escaped_) {
-                escaped_ = false;
-            } else if (c == '\\') {
-                escaped_ = true;
-            } else if (c == '"') {
-                in_string_ = false;
-                run_ = 0;
-            }
-        } else if (c == '"') {
-            in_string_ = true;
-            run_ = 0;
-        } else if (c == ',' || c == ':' || c == '[' || c == ']' || c == '{' || c == '}' ||
-                   std::isspace(static_cast<unsigned char>(c)) != 0) {
-            run_ = 0;
-        }
+        constexpr std::string_view between = ",:[]{} \t\r\n\v\f";
+        const bool quote = c == '"' && !escaped_;
+        const bool ends = quote || (!in_string_ && between.find(c) != std::string_view::npos);
+        run_ = ends ? 0 : run_ + 1;
+        escaped_ = in_string_ && c == '\\' && !escaped_;
+        in_string_ = in_string_ != quote;
         if (run_ > longest_token) {
             throw InputError(file_, "",
                              fmt::format("names and numbers of at most {} bytes", longest_token),

@@ -3,8 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 
 #include "sim/base/names.h"
 #include "sim/base/units.h"
@@ -17,16 +15,8 @@ template <>
 inline constexpr auto names_of<DType> = names("float32", "float16", "bfloat16", "float64");
 
 constexpr Bytes element_size(DType dtype) {
-    switch (dtype) {
-        case DType::float16:
-        case DType::bfloat16:
-            return {2};
-        case DType::float32:
-            return {4};
-        case DType::float64:
-            return {8};
-    }
-    return {0};
+    constexpr std::array<Bytes, every<DType>.size()> sizes{{{4}, {2}, {2}, {8}}};
+    return sizes[static_cast<std::size_t>(dtype)];
 }
 
 }  // namespace bucketwise

@@ -1,12 +1,27 @@
 // How near two names are: what a user may have meant by a name that is none.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace bucketwise {
 
 // Levenshtein's: the fewest characters that must be inserted, removed or replaced.
-std::size_t edit_distance(std::string_view a, std::string_view b);
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i);
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
+        }
+    }
+    return row.back();
+}
 
 }  // namespace bucketwise

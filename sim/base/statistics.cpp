@@ -1,8 +1,5 @@
 #include "sim/base/statistics.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <numeric>
 #include <random>
 #include <utility>

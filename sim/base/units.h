@@ -47,9 +47,12 @@ constexpr std::int64_t byte_count(Bytes bytes) {
     return bytes.count;
 }
 constexpr std::int64_t bytes_per_mib = std::int64_t{1} << 20;
-// One of so many equal parts, rounded up to whole bytes.
+// One of so many equal parts, rounded up to whole ones.
+constexpr std::int64_t divided(std::int64_t whole, std::int64_t parts) {
+    return (whole + parts - 1) / parts;
+}
 constexpr Bytes divided(Bytes whole, std::int64_t parts) {
-    return {(whole.count + parts - 1) / parts};
+    return {divided(whole.count, parts)};
 }
 constexpr double to_mib(Bytes b) {
     return static_cast<double>(b.count) / static_cast<double>(bytes_per_mib);

@@ -1,14 +1,100 @@
-// The engine: moves ranks through their programs, by events where collectives and computing disturb
-// each other, and without where they do not.
+// The engine: moves ranks through their programs. Where collectives and computing do not disturb
+// each other it does so without events (sim/engine/undisturbed.cpp); else event by event, on hosts,
+// compute streams and one communication stream.
+//
+// Time moves from event to event, ordered by (time, sequence number), so that equal times resolve
+// in the order they were scheduled and every run repeats to the picosecond.
+//
+//  - Host: issues its instructions one after another, each taking its host time. It runs ahead of
+//    the device; where host_is_device, it issues the next one only when the device is idle.
+//  - Compute stream of a rank: runs what was issued, in order, each no earlier than it was issued.
+//  - Communication stream: one for the group, first in, first out. A collective starts when every
+//    rank has issued it, every rank's compute stream has reached it, and the stream is free.
+//  - Interference: while a collective is in flight, computing runs slower by its compute_slowdown;
+//    while any rank computes, it runs slower by its communication_slowdown. Each activity carries
+//    its remaining work, and its rate changes when the other side starts or ends.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
-#include "sim/engine/event_engine.h"
-#include "sim/engine/step_times.h"
+#include "sim/base/units.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {
+
+// How long one rank spends in each part of a step, waiting included.
+struct StepTimes {
+    Duration forward{0};
+    Duration backward{0};
+    Duration optimizer{0};
+    // What of backward the call takes that finishes synchronisation: on the compute stream, from
+    // the end of what backward and its hooks left there; and on the host, which may run ahead.
+    Duration finishing{0};
+    Duration finishing_host{0};
+    bool operator==(const StepTimes&) const = default;
+
+    [[nodiscard]] Duration step() const { return forward + backward + optimizer; }
+    [[nodiscard]] Duration& of(Phase phase) {
+        return phase == Phase::forward ? forward : phase == Phase::backward ? backward : optimizer;
+    }
+};
+
+// Where one rank stands between two programs of a step: what its host has issued has also run.
+struct RankProgress {
+    Duration host{0};    // when the host finished issuing
+    Duration device{0};  // when the compute stream finished
+    StepTimes times;     // of what came before
+    bool operator==(const RankProgress&) const = default;
+};
+
+enum class Track : std::uint8_t { host, compute, communication };
+
+struct Span {
+    Duration start{0};
+    Duration end{0};
+    std::int32_t rank = 0;
+    // Index into Program::instructions; on the communication track into Program::collectives.
+    std::int32_t subject = 0;
+    Track track = Track::compute;
+    bool operator==(const Span&) const = default;
+};
+
+// What ran when on which track of which rank.
+struct Timeline {
+    std::vector<Span> spans;  // in the order they ended
+    bool operator==(const Timeline&) const = default;
+};
+
+// FNV-1a over every field of every span: equal on every machine and at every optimisation level.
+std::uint64_t hash_of(const Timeline& timeline);
+
+struct Simulation {
+    std::vector<StepTimes> ranks;
+    std::vector<RankProgress> progress;  // by rank, at the end
+    Timeline timeline;                   // empty unless asked for
+    std::uint64_t events = 0;            // handled, stale ones included
+    bool operator==(const Simulation&) const = default;
+};
+
+enum class Record : std::uint8_t { times_only, timeline };
+
+// One program per rank, or a single one standing for a group of equal ranks, all starting from
+// `start`. All programs issue the same collectives in the same order (asserted); the first one's
+// collectives and host_is_device hold.
+Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start = {});
+
+// The same, each rank from a start of its own.
+Simulation simulate(std::span<const Program> ranks, Record record,
+                    std::span<const RankProgress> starts);
+
+// Whether any collective and computing slow each other.
+bool disturbs(const Program& program);
+
+// Moves each rank on to the end of its program. Preconditions as simulate()'s; no collective
+// disturbs.
+void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> progress);
 
 // Moves each rank on to the end of its program: the progress that simulate() gives. Where
 // collectives and computing do not disturb each other, without its events, several times as fast.

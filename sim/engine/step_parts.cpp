@@ -1,13 +1,10 @@
 #include "sim/engine/step_parts.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "sim/base/error.h"
-#include "sim/engine/undisturbed.h"
-#include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
@@ -15,13 +12,10 @@ namespace {
 // `times` executions of the program one after another.
 void run(const Program& program, const std::vector<RankClass>& classes, std::int64_t times,
          std::vector<RankProgress>& progress) {
-    if (classes.empty()) {
-        for (std::int64_t i = 0; i < times; ++i) {
-            run_programs({&program, 1}, progress);
-        }
-        return;
-    }
-    const std::vector<Program> programs = programs_of_classes(program, classes);
+    const std::vector<Program> of_classes =
+        classes.empty() ? std::vector<Program>{} : programs_of_classes(program, classes);
+    const std::span<const Program> programs =
+        classes.empty() ? std::span(&program, 1) : std::span(of_classes);
     for (std::int64_t i = 0; i < times; ++i) {
         run_programs(programs, progress);
     }
@@ -110,6 +104,11 @@ Duration StepBeforeClosing::communication() const {
     // Statistics of BatchNorm are exchanged in every micro-step.
     return time_on_wire(opening_) + (accumulation_ - 1) * time_on_wire(first_micro_step_) +
            time_on_wire(last_forward_);
+}
+
+const StepTimes& slowest_of(std::span<const RankProgress> progress) {
+    const auto step_of = [](const RankProgress& one) { return one.times.step(); };
+    return std::ranges::max_element(progress, {}, step_of)->times;
 }
 
 StepTimes close_step(const Program& closing, const std::vector<RankClass>& classes,

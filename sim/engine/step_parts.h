@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "sim/engine/engine.h"
@@ -58,6 +59,9 @@ class StepBeforeClosing {
 
 // What the collectives of one program take, each as long as alone.
 Duration time_on_wire(const Program& program);
+
+// The one that takes longest; the first of several.
+const StepTimes& slowest_of(std::span<const RankProgress> progress);
 
 // From where StepBeforeClosing ended, the step that ends with `closing`, which build_closing()
 // gave, as the slowest rank sees it.

@@ -11,62 +11,55 @@
 namespace bucketwise {
 namespace {
 
-// PyTorch: torch/csrc/distributed/c10d/reducer.cpp; see sim/plan/plan.h.
-constexpr FrameworkRule pytorch_rule{
-    .name = "pytorch_ddp",
-    .key = "bucket_cap_mb",
-    .unit = SettingUnit::mib,
-    .closing = Closing::overshoot,
-    .order = Order::readiness,
-    .launch = LaunchRule::in_order,
-    .copies_back = true,
-    .assumes = "from the second iteration on; copies, views and hooks as the scenario says"};
-
-// Megatron-LM, core 0.15: megatron/core/distributed/param_and_grad_buffer.py, _ParamAndGradBuffer:
-// one buffer per dtype, parameters in reverse order, a bucket closes once it holds at least
-// bucket_size elements; register_grad_ready: a bucket goes out once all its gradients are there,
-// whatever others do; finish_grad_sync waits for one after another. Hooks add each gradient to
-// main_grad, which is the bucket's memory, and the optimizer reads it there.
-constexpr FrameworkRule megatron_rule{
-    .name = "megatron_lm",
-    .key = "ddp_bucket_size",
-    .unit = SettingUnit::elements,
-    .closing = Closing::overshoot,
-    .order = Order::reverse,
-    .launch = LaunchRule::as_filled,
-    .copies_back = false,
-    .assumes =
-        "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added "
-        "to main_grad, nothing is copied back"};
-
-// DeepSpeed 0.16: deepspeed/runtime/zero/stage_1_and_2.py,
-// reduce_independent_p_g_buckets_and_remove_grads: a gradient with which the bucket would hold more
-// than reduce_bucket_size elements flushes it first, so one that is larger goes alone; hooks run in
-// order of readiness; the epilogue of backward flushes the rest. contiguous_gradients copies each
-// into the bucket. Buckets of one dtype each, as since 0.17.
-constexpr FrameworkRule deepspeed_rule{
-    .name = "deepspeed",
-    .key = "reduce_bucket_size",
-    .unit = SettingUnit::elements,
-    .closing = Closing::strict,
-    .order = Order::readiness,
-    .launch = LaunchRule::next_gradient,
-    .copies_back = false,
-    .assumes =
-        "ZeRO stage 1 or 2 with overlap_comm and contiguous_gradients, gradients "
-        "all-reduced; the all-gather of parameters after the step is not in it"};
-
-constexpr FrameworkRule horovod_rule{
-    .name = "horovod",
-    .key = "HOROVOD_FUSION_THRESHOLD",
-    .unit = SettingUnit::bytes,
-    .closing = Closing::strict,
-    .order = Order::readiness,
-    .launch = LaunchRule::cycle,
-    .copies_back = true,
-    .assumes =
-        "cycles count from the step's beginning, and agreeing on what is ready is free; "
-        "copies into and out of the fusion buffer are the communication stream's"};
+// By framework.
+constexpr std::array rules{
+    // PyTorch: torch/csrc/distributed/c10d/reducer.cpp; see sim/plan/plan.h.
+    FrameworkRule{
+        .key = "bucket_cap_mb",
+        .default_limit = default_bucket_cap,
+        .assumes = "from the second iteration on; copies, views and hooks as the scenario says"},
+    // Megatron-LM, core 0.15: megatron/core/distributed/param_and_grad_buffer.py,
+    // _ParamAndGradBuffer: one buffer per dtype, parameters in reverse order, a bucket closes once
+    // it holds at least bucket_size elements; register_grad_ready: a bucket goes out once all its
+    // gradients are there, whatever others do; finish_grad_sync waits for one after another. Hooks
+    // add each gradient to main_grad, which is the bucket's memory, and the optimizer reads it
+    // there. distributed_data_parallel.py: max(40000000, 1000000 * dp size).
+    FrameworkRule{
+        .key = "ddp_bucket_size",
+        .unit = SettingUnit::elements,
+        .order = Order::reverse,
+        .launch = LaunchRule::as_filled,
+        .default_limit = {40'000'000},
+        .default_limit_per_rank = {1'000'000},
+        .typed = "--overlap-grad-reduce --ddp-bucket-size {}",
+        .assumes =
+            "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added "
+            "to main_grad, nothing is copied back"},
+    // DeepSpeed 0.16: deepspeed/runtime/zero/stage_1_and_2.py,
+    // reduce_independent_p_g_buckets_and_remove_grads: a gradient with which the bucket would hold
+    // more than reduce_bucket_size elements flushes it first, so one that is larger goes alone;
+    // hooks run in order of readiness; the epilogue of backward flushes the rest.
+    // contiguous_gradients copies each into the bucket. Buckets of one dtype each, as since 0.17.
+    // The default: runtime/zero/config.py.
+    FrameworkRule{.key = "reduce_bucket_size",
+                  .unit = SettingUnit::elements,
+                  .closing = Closing::strict,
+                  .launch = LaunchRule::next_gradient,
+                  .default_limit = {500'000'000},
+                  .typed = R"("overlap_comm": true, "reduce_bucket_size": {})",
+                  .assumes =
+                      "ZeRO stage 1 or 2 with overlap_comm and contiguous_gradients, gradients "
+                      "all-reduced; the all-gather of parameters after the step is not in it"},
+    // Horovod: fuse_in_cycles(). The default: operations.cc, SetTensorFusionThresholdBytes.
+    FrameworkRule{
+        .key = "HOROVOD_FUSION_THRESHOLD",
+        .unit = SettingUnit::bytes,
+        .closing = Closing::strict,
+        .launch = LaunchRule::cycle,
+        .default_limit = {128 * bytes_per_mib},
+        .typed = "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
+        .assumes = "cycles count from the step's beginning, and agreeing on what is ready is free; "
+                   "copies into and out of the fusion buffer are the communication stream's"}};
 
 // The decisions about a threshold, for FusedPlan's same_plan.
 struct ThresholdRange {
@@ -119,23 +112,12 @@ Duration waking_from(Duration now, Duration time, Duration cycle) {
 }  // namespace
 
 const FrameworkRule& rule_of(Framework framework) {
-    return *std::array{&pytorch_rule, &megatron_rule, &deepspeed_rule,
-                       &horovod_rule}[static_cast<std::size_t>(framework)];
+    return rules[static_cast<std::size_t>(framework)];
 }
 
 Bytes default_limit(Framework framework, std::int64_t ranks) {
-    switch (framework) {
-        case Framework::pytorch_ddp:
-            return default_bucket_cap;
-        case Framework::megatron_lm:
-            // distributed_data_parallel.py: max(40000000, 1000000 * dp size).
-            return {std::max<std::int64_t>(40'000'000, 1'000'000 * ranks)};
-        case Framework::deepspeed:
-            return {500'000'000};  // runtime/zero/config.py
-        case Framework::horovod:
-            return {128 * bytes_per_mib};  // operations.cc, SetTensorFusionThresholdBytes
-    }
-    return {};
+    const FrameworkRule& rule = rule_of(framework);
+    return std::max(rule.default_limit, ranks * rule.default_limit_per_rank);
 }
 
 FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,

@@ -5,13 +5,13 @@
 // (fuse_in_cycles).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
@@ -21,26 +21,31 @@ namespace bucketwise {
 
 enum class Framework : std::uint8_t { pytorch_ddp, megatron_lm, deepspeed, horovod };
 
-constexpr std::array<Framework, 4> all_frameworks{Framework::pytorch_ddp, Framework::megatron_lm,
-                                                  Framework::deepspeed, Framework::horovod};
+template <>
+inline constexpr auto names_of<Framework> = names("pytorch_ddp", "megatron_lm", "deepspeed",
+                                                  "horovod");
 
 // What the setting counts.
 enum class SettingUnit : std::uint8_t { mib, elements, bytes };
 
 struct FrameworkRule {
-    std::string_view name;  // key in JSON
-    std::string_view key;   // the framework's own name of the setting
+    std::string_view key;  // the framework's own name of the setting
     SettingUnit unit = SettingUnit::mib;
     Closing closing = Closing::overshoot;
     Order order = Order::readiness;
     LaunchRule launch = LaunchRule::in_order;
-    bool copies_back = false;  // out of the bucket; all copy in
+    // Where nobody sets it: elements or bytes, as the rule counts, and at least so many per rank.
+    Bytes default_limit;
+    Bytes default_limit_per_rank{0};
+    // On a command line or in a configuration, {} being the setting, then Horovod's cycle in ms;
+    // empty: in a script, by sim/frameworks/framework_advice.h.
+    std::string_view typed = {};
     std::string_view assumes;  // what is simulated, for the user to know
 };
 
 const FrameworkRule& rule_of(Framework framework);
 
-// What a limit is where nobody sets one: elements or bytes, as the rule counts.
+// What a limit is where nobody sets one.
 Bytes default_limit(Framework framework, std::int64_t ranks);
 
 // HOROVOD_CYCLE_TIME.
@@ -87,8 +92,7 @@ struct FrameworkChoice {
 
 // What to type into a framework, and what it will do. All by that framework's own rules.
 struct FrameworkSetting {
-    std::string_view framework;  // FrameworkRule::name
-    std::string_view key;
+    Framework framework = Framework::pytorch_ddp;
     FrameworkChoice best;
     FrameworkChoice framework_default;
     std::string typed;                        // the best, as typed in a script or on a command line
@@ -102,11 +106,9 @@ struct FrameworkSetting {
     // the fastest that was simulated, where that takes too long to find.
     Duration ideal{0};
     bool ideal_is_optimum = false;
-    std::string_view assumes;
     bool operator==(const FrameworkSetting&) const = default;
 
-    // By how much its step is longer than the ideal, as a share of that.
-    [[nodiscard]] double loss() const { return loss_of(best.step); }
+    // By how much a step is longer than the ideal, as a share of that.
     [[nodiscard]] double loss_of(Duration step) const {
         return ideal == Duration{0}
                    ? 0.0

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/frameworks/framework_step.h"
 #include "sim/optimum/cap_list.h"
 
@@ -24,17 +24,10 @@ constexpr std::array<Duration, 6> tried_cycles{
 // A limit of a framework, simulated.
 struct Tried {
     std::optional<Bytes> limit;  // none: the default
+    Duration cycle;              // Horovod's
     FusedPlan fused;
     Duration step{0};
 };
-
-std::vector<Bytes> sizes_of(const BucketPlan& plan) {
-    std::vector<Bytes> sizes;
-    for (const Bucket& bucket : plan.buckets) {
-        sizes.push_back(bucket.size);
-    }
-    return sizes;
-}
 
 // The default where it is in the range, else the roundest: of MiB, or of elements.
 Bytes roundest_limit(const FrameworkRule& rule, Bytes default_value, const CapRange& range) {
@@ -49,7 +42,7 @@ Bytes roundest_limit(const FrameworkRule& rule, Bytes default_value, const CapRa
 }
 
 Tried tried(FrameworkStep& step, std::optional<Bytes> limit, Duration cycle) {
-    Tried result{limit, step.plan(limit, cycle), {}};
+    Tried result{limit, cycle, step.plan(limit, cycle), {}};
     result.step = step.step(result.fused);
     return result;
 }
@@ -68,7 +61,7 @@ Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) 
             const bool fewer = duration == best.step && best.limit &&
                                fused.plan.buckets.size() < best.fused.plan.buckets.size();
             if (duration < best.step || fewer) {
-                best = {limit, std::move(fused), duration};
+                best = {limit, cycle, std::move(fused), duration};
             }
         }
         return same;
@@ -77,11 +70,6 @@ Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) 
 }
 
 // --- Horovod ---
-
-struct TriedCycle {
-    Duration cycle = default_cycle;
-    Tried best;
-};
 
 // Leaves the default where it is as good, as predict() advises for PyTorch.
 Tried best_or_default(FrameworkStep& step, std::size_t gradients, Duration cycle) {
@@ -92,19 +80,14 @@ Tried best_or_default(FrameworkStep& step, std::size_t gradients, Duration cycle
     return keep ? left : best;
 }
 
-TriedCycle best_cycle(FrameworkStep& step, std::size_t gradients) {
-    TriedCycle best{default_cycle, best_or_default(step, gradients, default_cycle)};
-    std::optional<TriedCycle> other;
-    for (const Duration cycle : tried_cycles) {
-        Tried with_default = tried(step, std::nullopt, cycle);
-        if (!other || with_default.step < other->best.step) {
-            other = TriedCycle{cycle, std::move(with_default)};
-        }
-    }
-    other->best = best_of_sweep(step, gradients, other->cycle);
-    const auto gain = static_cast<double>((best.best.step - other->best.step).count());
-    return gain > noticeable_gain * static_cast<double>(best.best.step.count()) ? std::move(*other)
-                                                                                : best;
+Tried best_with_any_cycle(FrameworkStep& step, std::size_t gradients) {
+    Tried best = best_or_default(step, gradients, default_cycle);
+    const auto with_default =
+        transformed(tried_cycles, [&](Duration cycle) { return tried(step, std::nullopt, cycle); });
+    const Duration cycle = std::ranges::min_element(with_default, {}, &Tried::step)->cycle;
+    Tried other = best_of_sweep(step, gradients, cycle);
+    const auto gain = static_cast<double>((best.step - other.step).count());
+    return gain > noticeable_gain * static_cast<double>(best.step.count()) ? other : best;
 }
 
 // --- PyTorch ---
@@ -114,15 +97,6 @@ bool predicts_ddp(const SyncRequest& request, const Prediction& prediction) {
     return request.strategy == Strategy::ddp && !request.closing && !request.order &&
            !request.launch && request.bucket_cap_list.empty() &&
            !prediction.sweep[prediction.best].cap.is_none();
-}
-
-// Leaves the cap at the default where that is as good, as predict() advises.
-Tried best_ddp(FrameworkStep& step, std::size_t gradients) {
-    Tried best = best_or_default(step, gradients, default_cycle);
-    if (best.limit) {
-        best.limit = roundest_cap(best.fused.plan.same_plan);
-    }
-    return best;
 }
 
 // With the other arguments that the simulated step needs.
@@ -159,11 +133,8 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
 }
 
 std::string typed_list(const SyncRequest& request, const std::vector<Bytes>& list) {
-    std::vector<std::string> typed;
-    for (const Bytes cap : list) {
-        typed.push_back(fmt::format("{}", typed_mib(cap)));
-    }
-    return ddp_with(request, fmt::format("bucket_cap_mb_list=[{}]", fmt::join(typed, ", ")));
+    return ddp_with(request, fmt::format("bucket_cap_mb_list=[{}]",
+                                         fmt::join(transformed(list, typed_mib), ", ")));
 }
 
 // `single`: the shortest step with one cap.
@@ -179,17 +150,13 @@ void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts,
     }
     const FusedPlan fused = step.plan_of_list(*list);
     if (fused.plan.buckets == step.line().plan(cuts).buckets) {
-        setting.list = {std::nullopt, sizes_of(fused.plan), step.step(fused)};
+        setting.list = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size),
+                        step.step(fused)};
         setting.typed_list = typed_list(request, *list);
     }
 }
 
 // --- the ideal ---
-
-struct KnownOptimum {
-    SyncSettings sync;
-    CutStep plan;
-};
 
 class Ideals {
   public:
@@ -203,8 +170,7 @@ class Ideals {
             return std::nullopt;
         }
         const SyncSettings sync = step.in_order_settings();
-        const auto known = std::find_if(known_.begin(), known_.end(),
-                                        [&](const KnownOptimum& k) { return k.sync == sync; });
+        const auto known = std::ranges::find(known_, sync, &KnownOptimum::sync);
         if (known == known_.end()) {
             FrameworkStep::Optimum optimum = step.optimum_below(setting.ideal + Duration{1});
             setting.ideal_is_optimum = optimum.exact;
@@ -223,55 +189,31 @@ class Ideals {
     }
 
   private:
+    struct KnownOptimum {
+        SyncSettings sync;
+        CutStep plan;
+    };
     std::vector<KnownOptimum> known_;
 };
 
 // --- all ---
 
 FrameworkChoice choice_of(const Tried& tried, std::optional<double> value) {
-    return {value, sizes_of(tried.fused.plan), tried.step};
-}
-
-void set_best(const FrameworkRule& rule, Bytes default_value, const Tried& best,
-              FrameworkSetting& setting) {
-    const Bytes limit =
-        best.limit ? roundest_limit(rule, default_value, best.fused.plan.same_plan) : default_value;
-    setting.best = choice_of(best, static_cast<double>(limit.count));
-}
-
-std::string typed_of(Framework framework, const FrameworkSetting& setting) {
-    const auto value = static_cast<std::int64_t>(setting.best.value.value_or(0));
-    switch (framework) {
-        case Framework::megatron_lm:
-            return fmt::format("--overlap-grad-reduce --ddp-bucket-size {}", value);
-        case Framework::deepspeed:
-            return fmt::format("\"overlap_comm\": true, \"reduce_bucket_size\": {}", value);
-        case Framework::horovod:
-            return fmt::format("HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}", value,
-                               to_ms(*setting.cycle));
-        case Framework::pytorch_ddp:
-            break;
-    }
-    return {};
-}
-
-FrameworkSetting setting_of(FrameworkStep& step, Bytes default_value) {
-    FrameworkSetting setting;
-    setting.framework = step.rule().name;
-    setting.key = step.rule().key;
-    setting.assumes = step.rule().assumes;
-    setting.framework_default = choice_of(tried(step, std::nullopt, default_cycle),
-                                          static_cast<double>(default_value.count));
-    return setting;
+    return {value, transformed(tried.fused.plan.buckets, &Bucket::size), tried.step};
 }
 
 FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
                                  const SyncRequest& request, const Prediction& prediction) {
-    FrameworkSetting setting = setting_of(step, default_bucket_cap);
-    setting.framework_default.value = typed_mib(default_bucket_cap);
-    const Tried best = predicts_ddp(request, prediction)
-                           ? tried(step, prediction.advised().cap.named(), default_cycle)
-                           : best_ddp(step, input.workload.gradients.size());
+    FrameworkSetting setting;
+    setting.framework_default =
+        choice_of(tried(step, std::nullopt, default_cycle), typed_mib(default_bucket_cap));
+    const bool is_predicted = predicts_ddp(request, prediction);
+    Tried best = is_predicted
+                     ? tried(step, prediction.advised().cap.named(), default_cycle)
+                     : best_or_default(step, input.workload.gradients.size(), default_cycle);
+    if (best.limit && !is_predicted) {
+        best.limit = roundest_cap(best.fused.plan.same_plan);
+    }
     setting.best =
         choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
     if (best.limit) {
@@ -283,21 +225,26 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
 }
 
 FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input, Framework framework) {
+    const FrameworkRule& rule = rule_of(framework);
     const Bytes default_value = default_limit(framework, input.group.ranks);
     const std::size_t gradients = input.workload.gradients.size();
-    FrameworkSetting setting = setting_of(step, default_value);
-    if (framework == Framework::horovod) {
-        const TriedCycle best = best_cycle(step, gradients);
+    FrameworkSetting setting;
+    setting.framework = framework;
+    setting.framework_default = choice_of(tried(step, std::nullopt, default_cycle),
+                                          static_cast<double>(default_value.count));
+    const bool has_cycle = framework == Framework::horovod;
+    const Tried best = has_cycle ? best_with_any_cycle(step, gradients)
+                                 : best_or_default(step, gradients, default_cycle);
+    const Bytes limit =
+        best.limit ? roundest_limit(rule, default_value, best.fused.plan.same_plan) : default_value;
+    setting.best = choice_of(best, static_cast<double>(limit.count));
+    if (has_cycle) {
         setting.cycle = best.cycle;
-        set_best(step.rule(), default_value, best.best, setting);
-    } else {
-        set_best(step.rule(), default_value, best_or_default(step, gradients, default_cycle),
-                 setting);
     }
     if (framework == Framework::megatron_lm) {
         setting.without_overlap = step.step_after_backward();
     }
-    setting.typed = typed_of(framework, setting);
+    setting.typed = fmt::format(fmt::runtime(rule.typed), limit.count, to_ms(best.cycle));
     return setting;
 }
 
@@ -325,7 +272,7 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
                                      .plan;
     Ideals ideals;
     std::vector<FrameworkSetting> settings;
-    for (const Framework framework : all_frameworks) {
+    for (const Framework framework : every<Framework>) {
         FrameworkStep step(input, request, framework);
         FrameworkSetting setting = framework == Framework::pytorch_ddp
                                        ? pytorch_setting(step, input, request, prediction)

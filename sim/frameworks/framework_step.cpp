@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "sim/base/invariant.h"
-#include "sim/engine/engine.h"
-#include "sim/engine/undisturbed.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
@@ -29,12 +27,11 @@ SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request) 
     if (rule.unit == SettingUnit::mib) {
         return sync;
     }
-    PlanPolicy policy;
-    policy.closing = rule.closing;
-    policy.order = rule.order;
-    policy.launch = rule.launch;
-    policy.limits_count_elements = rule.unit == SettingUnit::elements;
-    sync.policy = policy;
+    sync.policy = {.closing = rule.closing,
+                   .order = rule.order,
+                   .launch = rule.launch,
+                   .limits = {},
+                   .limits_count_elements = rule.unit == SettingUnit::elements};
     // Horovod's copies are the communication stream's: ProgramBuilder::send().
     sync.copies_in = rule.launch != LaunchRule::cycle;
     sync.copies_back = false;
@@ -46,10 +43,7 @@ SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request) 
 }
 
 PlanPolicy line_policy() {
-    PlanPolicy policy;
-    policy.order = Order::readiness;
-    policy.launch = LaunchRule::in_order;
-    return policy;
+    return {.order = Order::readiness, .launch = LaunchRule::in_order, .limits = {}};
 }
 
 }  // namespace

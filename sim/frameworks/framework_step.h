@@ -1,7 +1,6 @@
 // The step that a framework's rule gives: its buckets on a scenario's own workload and link.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -22,8 +21,6 @@ class FrameworkStep {
     // outlive it.
     // Throws InputError when the step could last longer than longest_duration.
     FrameworkStep(const StepInput& input, const SyncRequest& request, Framework framework);
-
-    [[nodiscard]] const FrameworkRule& rule() const { return rule_; }
 
     // The buckets with a limit in what the rule counts, elements or bytes; none: the framework's
     // default. Horovod's go out at the moments that its cycle gives.

@@ -1,6 +1,7 @@
 #include "sim/link/collective.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "sim/base/invariant.h"
@@ -14,27 +15,16 @@ namespace {
 std::int64_t ceil_log2(std::int64_t p) {
     return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(p - 1)));
 }
-std::int64_t floor_power_of_two(std::int64_t p) {
-    return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(p)));
-}
 
 // Ring (Patarasu and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of
-// workstations"; NCCL's Ring). n/p bytes travel to the next neighbour at each step; the all-reduce
-// is a reduce-scatter and an all-gather. The broadcast is a pipelined chain (NCCL).
+// workstations"; NCCL's Ring). n/p bytes travel to the next neighbour at each step. The broadcast
+// is a pipelined chain (NCCL).
 //   steps: all-reduce 2(p-1); reduce-scatter, all-gather, broadcast p-1
 //   bytes on the wire: 2(p-1)/p n; (p-1)/p n; broadcast n
 //   messages: one in each step
 WireCost ring(CollectiveKind kind, std::int64_t p) {
-    switch (kind) {
-        case CollectiveKind::all_reduce:
-            return {2 * (p - 1), {2 * (p - 1), p}, 2 * (p - 1)};
-        case CollectiveKind::broadcast:
-            return {p - 1, {1, 1}, p - 1};
-        case CollectiveKind::all_gather:
-        case CollectiveKind::reduce_scatter:
-            return {p - 1, {p - 1, p}, p - 1};
-    }
-    return {};
+    const std::int64_t steps = rounds_of(kind) * (p - 1);
+    return {steps, kind == CollectiveKind::broadcast ? Share{1, 1} : Share{steps, p}, steps};
 }
 
 // Direct (reduce-scatter by direct exchange and all-gather: Kumar et al. 2008, Thakur et al. 2005
@@ -44,16 +34,8 @@ WireCost ring(CollectiveKind kind, std::int64_t p) {
 //   bytes on the wire: 2(p-1)/p n; (p-1)/p n; broadcast (p-1) n, all from the root
 //   messages: p-1 in each step, which is what makes it grow with p
 WireCost direct(CollectiveKind kind, std::int64_t p) {
-    switch (kind) {
-        case CollectiveKind::all_reduce:
-            return {2, {2 * (p - 1), p}, 2 * (p - 1)};
-        case CollectiveKind::broadcast:
-            return {1, {p - 1, 1}, p - 1};
-        case CollectiveKind::all_gather:
-        case CollectiveKind::reduce_scatter:
-            return {1, {p - 1, p}, p - 1};
-    }
-    return {};
+    const std::int64_t sends = rounds_of(kind) * (p - 1);
+    return {rounds_of(kind), {sends, kind == CollectiveKind::broadcast ? 1 : p}, sends};
 }
 
 // Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005, "Optimization of collective
@@ -68,7 +50,7 @@ WireCost direct(CollectiveKind kind, std::int64_t p) {
 //   messages: one in each step
 // clang-format on
 WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
-    const std::int64_t q = floor_power_of_two(p);
+    const auto q = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(p)));
     const std::int64_t folds = q < p ? 1 : 0;
     const auto cost = [](std::int64_t steps, Share wire) { return WireCost{steps, wire, steps}; };
     switch (kind) {
@@ -96,16 +78,11 @@ WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
 //             child; others as the ring
 // clang-format on
 WireCost double_binary_tree(CollectiveKind kind, std::int64_t p) {
-    switch (kind) {
-        case CollectiveKind::all_reduce:
-            return {2 * ceil_log2(p), {2, 1}, 3 * ceil_log2(p)};
-        case CollectiveKind::broadcast:
-            return {ceil_log2(p), {1, 1}, 2 * ceil_log2(p)};
-        case CollectiveKind::all_gather:
-        case CollectiveKind::reduce_scatter:
-            return ring(kind, p);
+    if (kind == CollectiveKind::all_reduce) {
+        return {2 * ceil_log2(p), {2, 1}, 3 * ceil_log2(p)};
     }
-    return {};
+    return kind == CollectiveKind::broadcast ? WireCost{ceil_log2(p), {1, 1}, 2 * ceil_log2(p)}
+                                             : ring(kind, p);
 }
 
 // NVLink SHARP (NCCL's NVLS): the switch sums what it reads from all ranks and writes the sum to
@@ -191,23 +168,12 @@ WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks)
     if (ranks == 1) {
         return {};
     }
-    switch (algorithm) {
-        case Algorithm::ring:
-            return ring(kind, ranks);
-        case Algorithm::direct:
-            return direct(kind, ranks);
-        case Algorithm::recursive_halving_doubling:
-            return recursive_halving_doubling(kind, ranks);
-        case Algorithm::double_binary_tree:
-            return double_binary_tree(kind, ranks);
-        case Algorithm::nvls:
-            return nvls(kind, ranks);
-        case Algorithm::hierarchical:
-        case Algorithm::nccl:
-            break;
-    }
-    invariant(false, "this algorithm has no single pair of steps and bytes");
-    return {};
+    using Cost = WireCost (*)(CollectiveKind, std::int64_t);
+    constexpr std::array<Cost, every<Algorithm>.size()> costs{
+        ring, direct, recursive_halving_doubling, double_binary_tree, nullptr, nvls, nullptr};
+    const Cost cost = costs[static_cast<std::size_t>(algorithm)];
+    invariant(cost != nullptr, "this algorithm has no single pair of steps and bytes");
+    return cost(kind, ranks);
 }
 
 Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
@@ -221,16 +187,7 @@ Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
 
 double bus_factor(CollectiveKind kind, std::int64_t ranks) {
     const double others = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-    switch (kind) {
-        case CollectiveKind::all_reduce:
-            return 2 * others;
-        case CollectiveKind::all_gather:
-        case CollectiveKind::reduce_scatter:
-            return others;
-        case CollectiveKind::broadcast:
-            break;
-    }
-    return 1;
+    return kind == CollectiveKind::broadcast ? 1 : static_cast<double>(rounds_of(kind)) * others;
 }
 
 double bus_gb_per_s(CollectiveKind kind, Bytes n, std::int64_t ranks, double us) {

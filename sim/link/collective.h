@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "sim/base/units.h"
 #include "sim/link/link.h"

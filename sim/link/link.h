@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
 #include "sim/link/network/topology.h"
@@ -127,5 +127,9 @@ inline bool has_cta_groups(const LinkParameters& link) {
 
 // Interference that does not depend on the message.
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);
+
+// As a link file holds it. read_link() reads it back as it was, but for texts of the provenance
+// that are longer than it allows: they are cut. Numbers are as short as that permits.
+Json link_json(const LinkParameters& link);
 
 }  // namespace bucketwise

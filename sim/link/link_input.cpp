@@ -1,7 +1,6 @@
 #include "sim/link/link_input.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -83,7 +82,6 @@ class LinkReader {
             }
             refuse_tiers(object);
             read_segments(object.at("segments"), link);
-            read_messages(object, link);
         }
         read_costs(object, link);
         object.read_optional("provenance", link.provenance, read_provenance);
@@ -116,13 +114,6 @@ class LinkReader {
         if (link.algorithm == Algorithm::nvls && !topology.regular->node.multicast) {
             object.at("algorithm").fail("nvls only where the topology's node has multicast");
         }
-        object.read_optional("meeting_us", link.meeting, read_duration_us);
-    }
-
-    static void read_messages(const JsonObject& object, LinkParameters& link) {
-        object.read_optional("meeting_us", link.meeting, read_duration_us);
-        object.read_optional("message_us", link.message, read_duration_us);
-        object.read_optional("processors", link.processors, read_integer, 1, most_processors);
     }
 
     static void refuse_tiers(const JsonObject& object) {
@@ -243,6 +234,9 @@ class LinkReader {
     }
 
     static void read_costs(const JsonObject& object, LinkParameters& link) {
+        object.read_optional("meeting_us", link.meeting, read_duration_us);
+        object.read_optional("message_us", link.message, read_duration_us);
+        object.read_optional("processors", link.processors, read_integer, 1, most_processors);
         object.read_optional("launch_us", link.launch, read_duration_us);
         object.read_optional("host_issue_us", link.host_issue, read_duration_us);
         object.read_optional("host_wait_us", link.host_wait, read_duration_us);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "sim/base/json_input.h"
 #include "sim/link/link.h"

@@ -1,9 +1,9 @@
-#include "sim/link/link_json.h"
-
+// A link as a link file holds it.
 #include <algorithm>
 
 #include "sim/base/invariant.h"
 #include "sim/base/json_output.h"
+#include "sim/link/link.h"
 
 namespace bucketwise {
 namespace {
@@ -105,9 +105,7 @@ Json link_json(const LinkParameters& link) {
         json["intra"] = link_json(link.tiers.at(0));
         json["inter"] = link_json(link.tiers.at(1));
     }
-    for (const Segment& segment : link.segments) {
-        json["segments"].push_back(segment_json(segment));
-    }
+    add_unless_empty(json, "segments", json_list(link.segments, segment_json));
     add_us(json, "launch_us", link.launch);
     add_us(json, "meeting_us", link.meeting);
     add_us(json, "message_us", link.message);
@@ -116,10 +114,8 @@ Json link_json(const LinkParameters& link) {
     add_us(json, "host_wait_us", link.host_wait);
     if (link.interference.size() == 1) {
         json["interference"] = interference_json(link.interference.front());
-    } else if (!link.interference.empty()) {
-        for (const InterferenceSegment& segment : link.interference) {
-            json["interference"].push_back(interference_json(segment));
-        }
+    } else {
+        add_unless_empty(json, "interference", json_list(link.interference, interference_json));
     }
     add_optional(json, "ctas", link.ctas);
     add_optional(json, "copy_gb_per_s", link.copy_bandwidth, to_gb_per_s);

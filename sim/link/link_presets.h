@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "sim/base/json.h"
@@ -50,12 +51,7 @@ struct PresetSockets {
 struct LinkPreset {
     std::string_view name;
     std::string_view what;  // it is, in a few words
-    std::optional<PresetNodes> nodes = {};
-    PresetSockets sockets = {};  // where there are no nodes
-    // What launching a collective takes on its stream. nccl-tests shows some 12 us more for its
-    // smallest messages than NCCL's constants add up to; CUDA graphs save most of it.
-    PresetRange launch_us{};
-    std::int64_t host_issue_us = 10;
+    std::variant<PresetNodes, PresetSockets> hardware;
     std::string_view source;
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/plan/cap.h"
 
 namespace bucketwise {
@@ -110,11 +111,7 @@ std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const C
         ranges.pop_back();
         ranges.back() = shared;
     }
-    std::vector<Bytes> list;
-    for (const CapRange& range : ranges) {
-        list.push_back(roundest_cap(range));
-    }
-    return list;
+    return transformed(ranges, roundest_cap);
 }
 
 Cuts cuts_with(const GradientLine& line, const std::vector<Bytes>& list, Closing closing) {

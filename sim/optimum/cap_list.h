@@ -2,7 +2,6 @@
 // one repeating. With one dtype a long enough list expresses any plan.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <vector>

@@ -252,6 +252,15 @@ Vector MaxPlusPlanner::after_finishing(const Label& label, std::size_t cut) cons
     return applied(optimizer_, moments);
 }
 
+// After backward the label also finishes the bucket whose all-reduce ends then.
+void MaxPlusPlanner::finish(Label& label, const Edge& edge, std::int64_t ends) {
+    label.finishing = composed(edge.finish, label.finishing);
+    std::int64_t& host_done = label.finishing[host][constant];
+    std::int64_t& device_done = label.finishing[device][constant];
+    host_done = std::max(host_done, sum(ends, edge.end_to_host));
+    device_done = std::max(device_done, sum(ends, edge.end_to_device));
+}
+
 // The label that stands where the bucket is full launches it. False where that cannot be in time.
 bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) const {
     label.now = applied(edge.launch, label.now);
@@ -259,11 +268,7 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     if (ends > latest_end(edge, end)) {
         return false;
     }
-    Matrix& finishing = label.finishing;
-    finishing = composed(edge.finish, finishing);
-    finishing[host][constant] = std::max(finishing[host][constant], sum(ends, edge.end_to_host));
-    finishing[device][constant] =
-        std::max(finishing[device][constant], sum(ends, edge.end_to_device));
+    finish(label, edge, ends);
     const Vector least = after_finishing(label, end);
     if (end == line_.size()) {
         return least[device] <= latest_;
@@ -273,8 +278,8 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     }
     // No label is changed by saying that moments are no earlier than they can be, but labels that
     // differ only in what never counts become equal.
-    finishing[host][constant] = least[host];
-    finishing[device][constant] = least[device];
+    label.finishing[host][constant] = least[host];
+    label.finishing[device][constant] = least[device];
     drop_host(label, end);
     if (!exchanges_) {
         const Vector& next = earliest_[point_of(end + 1)];
@@ -455,12 +460,7 @@ Duration MaxPlusPlanner::bound_after(const LaunchedBuckets& launched) {
         if (ends > latest_end(edge, end)) {
             return too_late;
         }
-        Matrix& finishing = label.finishing;
-        finishing = composed(edge.finish, finishing);
-        finishing[host][constant] =
-            std::max(finishing[host][constant], sum(ends, edge.end_to_host));
-        finishing[device][constant] =
-            std::max(finishing[device][constant], sum(ends, edge.end_to_device));
+        finish(label, edge, ends);
         label.now = {launched.host.count(), launched.device.count(), ends};
         begin = end;
     }
@@ -485,13 +485,12 @@ Duration MaxPlusPlanner::bound_in_any_order() {
     std::vector<std::int64_t> done(line_.size() + 1, whenever);
     done.front() = never;
     for (std::size_t begin = 0; begin < line_.size(); ++begin) {
-        const std::vector<Edge>& edges = edges_from(begin);
-        for (std::size_t i = 0; i < edges.size(); ++i) {
-            const std::size_t end = begin + i + 1;
+        std::size_t end = begin;
+        for (const Edge& edge : edges_from(begin)) {
             // No later for a later end, which the argument needs; with gathering it might be.
-            const Vector& first = earliest_[line_.least_ready_count(end)];
+            const Vector& first = earliest_[line_.least_ready_count(++end)];
             const std::int64_t starts = std::max({done[begin], first[host], first[device]});
-            done[end] = std::min(done[end], starts + edges[i].launch[network][network]);
+            done[end] = std::min(done[end], starts + edge.launch[network][network]);
         }
     }
     const std::int64_t computed = applied(after_point_.front(), earliest_.front())[device];
@@ -502,10 +501,10 @@ Duration MaxPlusPlanner::least_communication() {
     std::vector<std::int64_t> least(line_.size() + 1, whenever);
     least.front() = 0;
     for (std::size_t begin = 0; begin < line_.size(); ++begin) {
-        const std::vector<Edge>& edges = edges_from(begin);
-        for (std::size_t i = 0; i < edges.size(); ++i) {
-            least[begin + i + 1] =
-                std::min(least[begin + i + 1], least[begin] + edges[i].launch[network][network]);
+        std::size_t end = begin;
+        for (const Edge& edge : edges_from(begin)) {
+            ++end;
+            least[end] = std::min(least[end], least[begin] + edge.launch[network][network]);
         }
     }
     return Duration{least.back() + (has_map_ ? launch_map_[network][network] : 0)};

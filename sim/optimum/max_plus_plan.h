@@ -118,6 +118,7 @@ class MaxPlusPlanner {
 
     [[nodiscard]] Label first_label() const;
     void walk(Label& label, std::size_t from_point, std::size_t to_point) const;
+    static void finish(Label& label, const Edge& edge, std::int64_t ends);
     bool launch(Label& label, const Edge& edge, std::size_t end) const;
     [[nodiscard]] max_plus::Vector after_finishing(const Label& label, std::size_t cut) const;
     // What to prefer of labels of which neither is earlier.

@@ -1,7 +1,6 @@
 #include "sim/optimum/optimal_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
 #include "sim/optimum/cap_list.h"
-#include "sim/optimum/greedy_merge.h"
 #include "sim/optimum/max_plus_plan.h"
 #include "sim/optimum/plan_search.h"
 #include "sim/program/program_builder.h"
@@ -391,21 +389,18 @@ class Planning {
                 "bucket per dtype open at the same time could do better");
         }
         if (!result_.proved) {
+            const double gap = static_cast<double>((best_->step - result_.bound).count()) /
+                               std::max(static_cast<double>(result_.bound.count()), 1.0);
             result_.notes.push_back(fmt::format(
                 "the optimal plan is the best found, at most {:.2g} % slower than the best there "
                 "is",
-                100 * gap_to_bound()));
+                100 * gap));
         }
         if (!line_.always_keeps_order()) {
             result_.notes.emplace_back(
                 "buckets may fill in another order than that of their gradients; plans in which "
                 "they do were tried one by one");
         }
-    }
-
-    [[nodiscard]] double gap_to_bound() const {
-        return static_cast<double>((best_->step - result_.bound).count()) /
-               std::max(static_cast<double>(result_.bound.count()), 1.0);
     }
 
     const StepInput& input_;

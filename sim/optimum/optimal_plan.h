@@ -3,10 +3,7 @@
 // express.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "sim/base/names.h"

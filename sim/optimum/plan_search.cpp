@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "sim/base/invariant.h"
-#include "sim/engine/engine.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
@@ -25,14 +24,39 @@ bool allowed(const GradientLine& line, const Cuts& cuts) {
     return true;
 }
 
-class HillClimber {
+// The best cuts so far, until more than so many instructions were simulated.
+class Search {
   public:
-    HillClimber(const GradientLine& line, SimulatedCuts& steps, CutStep from,
-                std::int64_t most_instructions)
+    Search(const GradientLine& line, SimulatedCuts& steps, CutStep from,
+           std::int64_t most_instructions)
         : line_(line),
           steps_(steps),
           best_(std::move(from)),
           limit_(steps.simulated() + most_instructions) {}
+
+  protected:
+    [[nodiscard]] bool spent() const { return steps_.simulated() > limit_; }
+
+    bool take_if_better(const Cuts& cuts) {
+        const Duration step = steps_.step(cuts);
+        const bool better = step < best_.step;
+        if (better) {
+            best_ = {cuts, step};
+        }
+        return better;
+    }
+
+    const GradientLine& line_;
+    SimulatedCuts& steps_;
+    CutStep best_;
+
+  private:
+    std::int64_t limit_;
+};
+
+class HillClimber : private Search {
+  public:
+    using Search::Search;
 
     CutStep climbed() {
         bool better = true;
@@ -48,18 +72,8 @@ class HillClimber {
     }
 
   private:
-    [[nodiscard]] bool spent() const { return steps_.simulated() > limit_; }
-
-    bool take_if_better(const Cuts& cuts) {
-        if (spent() || !allowed(line_, cuts)) {
-            return false;
-        }
-        const Duration step = steps_.step(cuts);
-        if (step >= best_.step) {
-            return false;
-        }
-        best_ = {cuts, step};
-        return true;
+    bool try_out(const Cuts& cuts) {
+        return !spent() && allowed(line_, cuts) && take_if_better(cuts);
     }
 
     bool merge(std::size_t bucket) {
@@ -68,7 +82,7 @@ class HillClimber {
         }
         Cuts cuts = best_.cuts;
         cuts.erase(cuts.begin() + static_cast<std::ptrdiff_t>(bucket));
-        return take_if_better(cuts);
+        return try_out(cuts);
     }
 
     bool move(std::size_t bucket) {
@@ -86,7 +100,7 @@ class HillClimber {
                     continue;
                 }
                 cuts[bucket] = up ? at + by : at - by;
-                better = take_if_better(cuts) || better;
+                better = try_out(cuts) || better;
             }
         }
         return better;
@@ -102,28 +116,19 @@ class HillClimber {
                 Cuts cuts = best_.cuts;
                 if (!better && low < at && at < high) {
                     cuts.insert(cuts.begin() + static_cast<std::ptrdiff_t>(bucket), at);
-                    better = take_if_better(cuts);
+                    better = try_out(cuts);
                 }
             }
         }
         return better;
     }
-
-    const GradientLine& line_;
-    SimulatedCuts& steps_;
-    CutStep best_;
-    std::int64_t limit_;
 };
 
-class BranchAndBound {
+class BranchAndBound : private Search {
   public:
     BranchAndBound(const GradientLine& line, SimulatedCuts& steps, MaxPlusPlanner* planner,
                    CutStep from, std::int64_t most_instructions)
-        : line_(line),
-          steps_(steps),
-          planner_(planner),
-          best_(std::move(from)),
-          limit_(steps.simulated() + most_instructions) {
+        : Search(line, steps, std::move(from), most_instructions), planner_(planner) {
         if (planner_ != nullptr) {
             planner_->set_limit(best_.step);
         }
@@ -135,8 +140,6 @@ class BranchAndBound {
     }
 
   private:
-    [[nodiscard]] bool spent() const { return steps_.simulated() > limit_; }
-
     void search(std::size_t begin) {
         if (begin == line_.size()) {
             return consider();
@@ -152,20 +155,12 @@ class BranchAndBound {
     }
 
     void consider() {
-        const Duration step = steps_.step(cuts_);
-        if (step < best_.step) {
-            best_ = {cuts_, step};
-            if (planner_ != nullptr) {
-                planner_->set_limit(step);
-            }
+        if (take_if_better(cuts_) && planner_ != nullptr) {
+            planner_->set_limit(best_.step);
         }
     }
 
-    const GradientLine& line_;
-    SimulatedCuts& steps_;
     MaxPlusPlanner* planner_;
-    CutStep best_;
-    std::int64_t limit_;
     Cuts cuts_;
 };
 
@@ -216,6 +211,28 @@ ExhaustiveSearch exhaustive_search(const GradientLine& line, SimulatedCuts& step
                                    MaxPlusPlanner* planner, CutStep from,
                                    std::int64_t most_instructions) {
     return BranchAndBound(line, steps, planner, std::move(from), most_instructions).run();
+}
+
+Cuts greedy_merge(const GradientLine& line, const std::function<Duration(std::size_t)>& ready,
+                  const std::function<Duration(std::size_t, std::size_t)>& cost) {
+    Cuts cuts;
+    Duration network_free{0};
+    std::size_t begin = 0;
+    for (std::size_t end = 1; end < line.size(); ++end) {
+        const Duration starts = std::max(network_free, ready(end));
+        const bool may_merge = end + 1 <= line.longest_end(begin);
+        if (may_merge) {
+            const Duration saved = cost(begin, end) + cost(end, end + 1) - cost(begin, end + 1);
+            if (ready(end + 1) < starts + saved) {
+                continue;
+            }
+        }
+        network_free = starts + cost(begin, end);
+        cuts.push_back(end);
+        begin = end;
+    }
+    cuts.push_back(line.size());
+    return cuts;
 }
 
 }  // namespace bucketwise

@@ -1,26 +1,12 @@
 #include "sim/plan/gradient_line.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
 namespace {
-
-std::vector<std::int32_t> joining_order(std::size_t count,
-                                        const std::vector<std::int32_t>& readiness, Order order) {
-    if (order == Order::readiness) {
-        return readiness;
-    }
-    std::vector<std::int32_t> line(count);
-    std::iota(line.begin(), line.end(), 0);
-    if (order == Order::reverse) {
-        std::reverse(line.begin(), line.end());
-    }
-    return line;
-}
 
 // By end: how many gradients are ready once the one before it is.
 std::vector<std::size_t> counts_when_ready(const std::vector<std::int32_t>& line,
@@ -54,11 +40,11 @@ std::vector<std::size_t> longest_ends(const std::vector<std::int32_t>& line,
 
 GradientLine::GradientLine(const std::vector<Gradient>& gradients,
                            const std::vector<std::int32_t>& readiness, const PlanPolicy& policy)
-    : line_(joining_order(gradients.size(), readiness, policy.order)),
+    : line_(joining_order(readiness, policy.order)),
       as_filled_(policy.launch == LaunchRule::as_filled) {
     invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
     if (policy.reversed_after_sort) {
-        const auto descending = joining_order(gradients.size(), readiness, Order::reverse);
+        const auto descending = joining_order(readiness, Order::reverse);
         if (policy.order == Order::readiness && line_ != descending) {
             throw InputError("scenario", "/sync/order",
                              "forward or reverse where PyTorch keeps the buckets of construction, "

@@ -136,29 +136,26 @@ void sort_and_reverse(std::vector<Bucket>& buckets) {
         return *std::min_element(b.gradients.begin(), b.gradients.end());
     };
     std::sort(buckets.begin(), buckets.end(),
-              [&](const Bucket& a, const Bucket& b) { return smallest(a) < smallest(b); });
-    std::reverse(buckets.begin(), buckets.end());
+              [&](const Bucket& a, const Bucket& b) { return smallest(a) > smallest(b); });
 }
 
 }  // namespace
+
+std::vector<std::int32_t> joining_order(std::vector<std::int32_t> readiness, Order order) {
+    if (order == Order::forward) {
+        std::iota(readiness.begin(), readiness.end(), 0);
+    } else if (order == Order::reverse) {
+        std::iota(readiness.rbegin(), readiness.rend(), 0);
+    }
+    return readiness;
+}
 
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy) {
     invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
     Planner planner(gradients, policy);
-    const auto count = static_cast<std::int32_t>(gradients.size());
-    for (std::int32_t i = 0; i < count; ++i) {
-        switch (policy.order) {
-            case Order::forward:
-                planner.add(i);
-                break;
-            case Order::reverse:
-                planner.add(count - 1 - i);
-                break;
-            case Order::readiness:
-                planner.add(readiness[static_cast<std::size_t>(i)]);
-                break;
-        }
+    for (const std::int32_t gradient : joining_order(readiness, policy.order)) {
+        planner.add(gradient);
     }
     BucketPlan plan = planner.finish();
     if (policy.reversed_after_sort) {

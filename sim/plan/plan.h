@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "sim/base/names.h"
@@ -90,6 +89,9 @@ struct BucketPlan {
     std::vector<BackwardPlace> departures = {};
     bool operator==(const BucketPlan&) const = default;
 };
+
+// Gradients in the order in which they join buckets. `readiness` lists all of them once.
+std::vector<std::int32_t> joining_order(std::vector<std::int32_t> readiness, Order order);
 
 // Groups all gradients. Each gradient is in exactly one bucket; a bucket holds one dtype; a sparse
 // gradient is alone. `readiness` lists all gradient indices once.

@@ -10,32 +10,22 @@ struct Preset {
     Closing closing;
     Order order;
     LaunchRule launch;
-    bool copies;
+    bool copies = false;
     bool copies_at_launch = false;  // CS336 concatenates a bucket's gradients when it goes out
 };
 
-Preset preset_of(Strategy strategy) {
-    switch (strategy) {
-        case Strategy::none:
-        case Strategy::naive:
-            return {Closing::per_gradient, Order::forward, LaunchRule::after_backward, false};
-        case Strategy::flat:
-            return {Closing::single, Order::forward, LaunchRule::after_backward, true, true};
-        case Strategy::overlap:
-            return {Closing::per_gradient, Order::readiness, LaunchRule::as_filled, false};
-        case Strategy::bucketed:
-            return {Closing::strict, Order::reverse, LaunchRule::as_filled, true, true};
-        case Strategy::ddp:
-            return {Closing::overshoot, Order::readiness, LaunchRule::in_order, true};
-        case Strategy::ddp_first_iteration:
-            return {Closing::single, Order::forward, LaunchRule::in_order, true};
-        case Strategy::python_sync:
-            return {Closing::strict, Order::forward, LaunchRule::after_backward, true};
-        case Strategy::python_async:
-            return {Closing::strict, Order::forward, LaunchRule::as_filled, true};
-    }
-    return {};
-}
+// By Strategy, in the order of its declaration.
+constexpr std::array<Preset, every<Strategy>.size()> presets{{
+    {Closing::per_gradient, Order::forward, LaunchRule::after_backward},        // none
+    {Closing::per_gradient, Order::forward, LaunchRule::after_backward},        // naive
+    {Closing::single, Order::forward, LaunchRule::after_backward, true, true},  // flat
+    {Closing::per_gradient, Order::readiness, LaunchRule::as_filled},           // overlap
+    {Closing::strict, Order::reverse, LaunchRule::as_filled, true, true},       // bucketed
+    {Closing::overshoot, Order::readiness, LaunchRule::in_order, true},         // ddp
+    {Closing::single, Order::forward, LaunchRule::in_order, true},        // ddp_first_iteration
+    {Closing::strict, Order::forward, LaunchRule::after_backward, true},  // python_sync
+    {Closing::strict, Order::forward, LaunchRule::as_filled, true},       // python_async
+}};
 
 // The reducer groups parameters when it is constructed, in forward order, and again once it has
 // seen the readiness order. With find_unused_parameters it never regroups; without it and without a
@@ -60,7 +50,7 @@ BucketLimits limits_for(const SyncRequest& request) {
 }  // namespace
 
 SyncSettings settings_for(const SyncRequest& request) {
-    const Preset preset = preset_of(request.strategy);
+    const Preset& preset = presets[static_cast<std::size_t>(request.strategy)];
     const bool ddp = is_ddp(request.strategy);
     SyncSettings settings;
     settings.communicates = request.strategy != Strategy::none;

@@ -1,10 +1,8 @@
 // The named strategies: each is a preset of a few fields, with no code of its own.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "sim/base/names.h"

@@ -1,9 +1,7 @@
 #include "sim/predict/confidence.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
 
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
@@ -73,10 +71,9 @@ Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choice
     Draws result;
     result.expected.resize(choices.size());
     result.single.resize(choices.size());
-    std::vector<BucketPlan> plans;
-    for (const SyncSettings& choice : choices) {
-        plans.push_back(make_plan(input.workload, choice.policy));
-    }
+    const auto plans = transformed(choices, [&](const SyncSettings& choice) {
+        return make_plan(input.workload, choice.policy);
+    });
     Normal normal(variation.seed);
     Program program;
     for (std::size_t draw = 0; draw < draws_of_interval; ++draw) {
@@ -138,6 +135,19 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
                           .told_from_best = sample_at(regrets[i], seldom) > tolerance});
     }
     return result;
+}
+
+std::size_t least_expected_regret(const std::vector<std::optional<StepConfidence>>& rows,
+                                  std::size_t fastest) {
+    constexpr double noticeable = 1e-4;  // as a share
+    const auto regrets = transformed(rows, [](const std::optional<StepConfidence>& confidence) {
+        return confidence ? confidence->expected_regret : 1e300;
+    });
+    std::size_t least = fastest;
+    for (std::size_t i = 0; i < regrets.size(); ++i) {
+        least = regrets[i] + noticeable < regrets[least] ? i : least;
+    }
+    return least;
 }
 
 }  // namespace bucketwise

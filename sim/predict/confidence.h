@@ -2,6 +2,7 @@
 // and under the variation that was measured from step to step.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -34,5 +35,10 @@ bool is_uncertain(const StepInput& input);
 std::vector<StepConfidence> confidence_of(const StepInput& input,
                                           const std::vector<SyncSettings>& choices,
                                           double tolerance);
+
+// The row that is expected to cost least over the best in hindsight: the fastest, unless another
+// one is better by more than a draw of lots would be. Rows without a confidence do not count.
+std::size_t least_expected_regret(const std::vector<std::optional<StepConfidence>>& rows,
+                                  std::size_t fastest);
 
 }  // namespace bucketwise

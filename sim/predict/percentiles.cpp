@@ -1,9 +1,6 @@
 #include "sim/predict/percentiles.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
-#include <utility>
 
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
@@ -117,13 +114,10 @@ class DrawnSteps {
 // The least, of those alike the one at `preferred`.
 std::size_t least(const std::vector<PercentileRow>& rows, Duration StepPercentiles::*percentile,
                   std::size_t preferred) {
-    std::size_t best = preferred;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (rows[i].steps.*percentile < rows[best].steps.*percentile) {
-            best = i;
-        }
+        preferred = rows[i].steps.*percentile < rows[preferred].steps.*percentile ? i : preferred;
     }
-    return best;
+    return preferred;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "sim/predict/prediction.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <tuple>
@@ -9,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.h"
-#include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/engine/step_parts.h"
 #include "sim/program/step_programs.h"
 
@@ -153,9 +152,13 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
 constexpr std::size_t most_uncertain_rows = 24;
 constexpr double worth_a_closer_look = 0.02;  // over the fastest step
 
+Duration fastest_step(const std::vector<Evaluation>& sweep) {
+    return std::ranges::min_element(sweep, {}, &Evaluation::step)->step();
+}
+
 // The rows close to the fastest, thinned out evenly if they are many, and the ends.
-std::vector<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep,
-                                            Duration fastest) {
+std::set<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep) {
+    const Duration fastest = fastest_step(sweep);
     std::vector<std::size_t> close;
     for (std::size_t i = 0; i < sweep.size(); ++i) {
         const double over = static_cast<double>(sweep[i].times.step().count()) /
@@ -171,24 +174,16 @@ std::vector<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep
         rows.insert(close[static_cast<std::size_t>(at)]);
     }
     const auto best = std::find_if(close.begin(), close.end(),
-                                   [&](std::size_t i) { return sweep[i].times.step() == fastest; });
+                                   [&](std::size_t i) { return sweep[i].step() == fastest; });
     rows.insert(*best);
-    return {rows.begin(), rows.end()};
-}
-
-Duration fastest_step(const std::vector<Evaluation>& sweep) {
-    return std::min_element(
-               sweep.begin(), sweep.end(),
-               [](const auto& a, const auto& b) { return a.times.step() < b.times.step(); })
-        ->times.step();
+    return rows;
 }
 
 // Sets the confidence of the rows that matter, and of the default.
 void add_confidence(const StepInput& input, const SyncRequest& request, Prediction& prediction) {
     std::vector<Evaluation*> rows;
     std::vector<SyncSettings> choices;
-    for (const std::size_t row :
-         rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep))) {
+    for (const std::size_t row : rows_to_be_sure_of(prediction.sweep)) {
         rows.push_back(&prediction.sweep[row]);
         choices.push_back(settings_for(with_cap(request, rows.back()->cap)));
     }
@@ -199,22 +194,6 @@ void add_confidence(const StepInput& input, const SyncRequest& request, Predicti
     for (std::size_t i = 0; i < rows.size(); ++i) {
         rows[i]->confidence = confidences[i];
     }
-}
-
-// The row that is expected to cost least over the best in hindsight. The fastest, unless another
-// one is better by more than a draw of lots would be.
-std::size_t least_expected_regret(const Prediction& prediction) {
-    const auto regret_of = [&](std::size_t i) {
-        const auto& confidence = prediction.sweep[i].confidence;
-        return confidence ? confidence->expected_regret : 1e300;
-    };
-    std::size_t least = prediction.best;
-    for (std::size_t i = 0; i < prediction.sweep.size(); ++i) {
-        if (regret_of(i) + noticeable_regret < regret_of(least)) {
-            least = i;
-        }
-    }
-    return least;
 }
 
 // The fastest step; where several caps tie, one that is furthest from where the step gets slower.
@@ -230,7 +209,8 @@ void choose_best(Prediction& prediction) {
             prediction.best = *chosen;
         }
     }
-    prediction.best = least_expected_regret(prediction);
+    prediction.best =
+        least_expected_regret(transformed(sweep, &Evaluation::confidence), prediction.best);
     prediction.plateau_low = prediction.plateau_high = prediction.best;
     for (const Run& run : runs) {
         if (run.first <= prediction.best && prediction.best <= run.last) {
@@ -266,9 +246,7 @@ void note_extrapolation(const StepInput& input, Prediction& prediction) {
 }  // namespace
 
 std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
-    const std::vector<std::size_t> close =
-        rows_to_be_sure_of(prediction.sweep, fastest_step(prediction.sweep));
-    std::set<std::size_t> rows(close.begin(), close.end());
+    std::set<std::size_t> rows = rows_to_be_sure_of(prediction.sweep);
     rows.insert(prediction.best);
     return {rows.begin(), rows.end()};
 }
@@ -300,12 +278,11 @@ Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {
     check_length(seconds_before_closing_ +
                  largest_slowdown(input_.classes) * longest_possible_seconds(program_));
 
-    Evaluation evaluation;
-    evaluation.cap = cap_of(with_cap(request_, cap));
-    evaluation.same_plan = plan.same_plan;
-    evaluation.bucket_bytes = launched_bytes(program_, plan);
-    evaluation.communication = communication_before_closing_ + time_on_wire(program_);
-    evaluation.times = close_step(program_, input_.classes, before_closing_);
+    Evaluation evaluation{.cap = cap_of(with_cap(request_, cap)),
+                          .same_plan = plan.same_plan,
+                          .bucket_bytes = launched_bytes(program_, plan),
+                          .times = close_step(program_, input_.classes, before_closing_),
+                          .communication = communication_before_closing_ + time_on_wire(program_)};
     program_ = with_free_communication(std::move(program_));
     evaluation.exposed = evaluation.times.step() -
                          close_step(program_, input_.classes, before_closing_if_free_).step();
@@ -363,6 +340,22 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     prediction.binding =
         (prediction.default_is_fastest ? defaults : evaluator).binding(prediction.fastest().cap);
     return prediction;
+}
+
+std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
+                               const std::vector<Bytes>& caps, const LinkPreset& preset,
+                               const Prediction& prediction) {
+    const Cap choice = prediction.advised().cap;
+    const bool leaves_default = choice.is_default() && has_cap(request);
+    std::vector<LinkEnd> ends;
+    for (const PresetEnd which : {PresetEnd::slow, PresetEnd::fast}) {
+        StepInput other = input;
+        other.link = preset_link(preset, which);
+        const Prediction there = predict(other, request, caps, [](double) {});
+        Evaluator evaluator(other, leaves_default ? without_caps(request) : request);
+        ends.push_back({which, there.fastest(), evaluator.evaluate(choice).step()});
+    }
+    return ends;
 }
 
 }  // namespace bucketwise

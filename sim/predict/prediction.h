@@ -1,10 +1,9 @@
 // predict(): the step at every cap that matters, the best of them, and what binds it. What to type
-// into a framework (sim/frameworks/framework_advice.h), both ends of a preset link
-// (sim/predict/link_ends.h) and percentiles (sim/predict/percentiles.h) are asked for on their own.
+// into a framework (sim/frameworks/framework_advice.h), both ends of a preset link and percentiles
+// (sim/predict/percentiles.h) are asked for on their own.
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/link/link_presets.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
@@ -30,6 +30,8 @@ struct Evaluation {
     Duration exposed{0};        // what the step would lose if communication were free
     std::optional<StepConfidence> confidence = {};  // where there is something to draw
     bool operator==(const Evaluation&) const = default;
+
+    [[nodiscard]] Duration step() const { return times.step(); }
 };
 
 // The step split by what would have to be free to save it: communication, then launching, then the
@@ -119,7 +121,24 @@ using Progress = std::function<void(double done)>;  // from 0 to 1
 Prediction predict(const StepInput& input, const SyncRequest& request,
                    const std::vector<Bytes>& caps, const Progress& progress);
 
-// Expected regrets that differ by less are a draw of lots, as shares.
-constexpr double noticeable_regret = 1e-4;
+// The same step at one end of what a preset link leaves open.
+struct LinkEnd {
+    PresetEnd end = PresetEnd::slow;
+    Evaluation best;          // the fastest there
+    Duration with_choice{0};  // the step with what is advised for the typical link
+    bool operator==(const LinkEnd&) const = default;
+
+    // What that costs over the fastest, as a share.
+    [[nodiscard]] double regret() const {
+        const double least = std::max(static_cast<double>(best.times.step().count()), 1.0);
+        return static_cast<double>((with_choice - best.times.step()).count()) / least;
+    }
+};
+
+// The slow end, then the fast one. `prediction` is of the typical link, with the same `caps`.
+// Throws InputError when a step could last longer than longest_duration.
+std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
+                               const std::vector<Bytes>& caps, const LinkPreset& preset,
+                               const Prediction& prediction);
 
 }  // namespace bucketwise

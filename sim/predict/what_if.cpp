@@ -8,10 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/error.h"
 #include "sim/base/invariant.h"
 #include "sim/base/json_input.h"
-#include "sim/engine/undisturbed.h"
 #include "sim/link/link_input.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/step_programs.h"
@@ -68,10 +66,6 @@ void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t val
 bool names_link_file(const Json& document) {
     const Json::json_pointer place("/cluster/link");
     return document.is_object() && document.contains(place) && document[place].is_string();
-}
-
-double seconds_in(Duration time) {
-    return std::chrono::duration<double>(time).count();
 }
 
 }  // namespace
@@ -188,7 +182,7 @@ void PlannedStep::check_length() const {
     if (disturbs(closing_)) {
         seconds += largest_slowdown(classes_) * longest_possible_seconds(closing_);
     } else {
-        seconds += closing_seconds_ + seconds_in(time_on_wire(closing_));
+        seconds += closing_seconds_ + std::chrono::duration<double>(time_on_wire(closing_)).count();
     }
     bucketwise::check_length(seconds);
 }
@@ -287,7 +281,8 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
         reread_scenario(document_, file_, read_file_, changed, scenario_);
-        if (changed.workload || scenario_.sync.batch_norm != batch_norm) {
+        if (changed.contains(ScenarioSection::workload) ||
+            scenario_.sync.batch_norm != batch_norm) {
             input_ = step_input(scenario_);
             plan_.reset();
         } else {
@@ -304,18 +299,18 @@ ScenarioSections WhatIfs::changed_sections(const std::vector<std::size_t>& posit
             continue;
         }
         const std::string& pointer = grid_.keys()[i].pointer;
-        changed.name = changed.name || is_within(pointer, "name");
-        changed.workload = changed.workload || is_within(pointer, "workload");
-        changed.cluster = changed.cluster || is_within(pointer, "cluster");
-        changed.sync = changed.sync || is_within(pointer, "sync");
-        changed.step = changed.step || is_within(pointer, "step");
-        changed.variation = changed.variation || is_within(pointer, "variation");
+        for (const ScenarioSection section : every<ScenarioSection>) {
+            if (is_within(pointer, name_of(section))) {
+                changed.insert(section);
+            }
+        }
     }
     return changed;
 }
 
 void WhatIfs::set_input(const ScenarioSections& changed) {
-    if (changed.sync || changed.step || changed.variation) {
+    if (changed.contains(ScenarioSection::sync) || changed.contains(ScenarioSection::step) ||
+        changed.contains(ScenarioSection::variation)) {
         input_ = step_input(scenario_, std::move(input_.workload));
         plan_.reset();
         return;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 
@@ -48,12 +48,9 @@ std::vector<Program> programs_of_classes(const Program& program,
     if (classes.empty()) {
         return {program};
     }
-    std::vector<Program> programs;
-    programs.reserve(classes.size());
-    for (const RankClass& ranks : classes) {
-        programs.push_back(with_slower_computing(program, ranks.compute_slowdown));
-    }
-    return programs;
+    return transformed(classes, [&](const RankClass& ranks) {
+        return with_slower_computing(program, ranks.compute_slowdown);
+    });
 }
 
 void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link) {

@@ -1,7 +1,5 @@
 #include "sim/program/step_programs.h"
 
-#include <utility>
-
 #include "sim/base/invariant.h"
 #include "sim/program/program_builder.h"
 
@@ -18,38 +16,39 @@ SyncSettings no_synchronisation(const SyncSettings& sync) {
     return settings;
 }
 
-}  // namespace
-
-Program build_opening(const StepInput& input, const SyncSettings& sync) {
+template <typename Build>
+Program without_buckets(const StepInput& input, const SyncSettings& sync, const Build& build) {
     Program program;
     const BucketPlan no_buckets;
     ProgramBuilder builder(input, sync, no_buckets, program);
-    builder.begin(StepPart::opening);
-    builder.opening();
+    build(builder);
     return program;
+}
+
+}  // namespace
+
+Program build_opening(const StepInput& input, const SyncSettings& sync) {
+    return without_buckets(input, sync, [](ProgramBuilder& builder) {
+        builder.begin(StepPart::opening);
+        builder.opening();
+    });
 }
 
 Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number) {
-    Program program;
-    const SyncSettings none = no_synchronisation(sync);
-    const BucketPlan no_buckets;
-    ProgramBuilder builder(input, none, no_buckets, program);
-    if (number == 0) {
-        builder.begin(StepPart::micro_step);
-    }
-    builder.forward();
-    builder.backward_without_synchronisation();
-    return program;
+    return without_buckets(input, no_synchronisation(sync), [&](ProgramBuilder& builder) {
+        if (number == 0) {
+            builder.begin(StepPart::micro_step);
+        }
+        builder.forward();
+        builder.backward_without_synchronisation();
+    });
 }
 
 Program build_last_forward(const StepInput& input, const SyncSettings& sync) {
-    Program program;
-    const SyncSettings none = no_synchronisation(sync);
-    const BucketPlan no_buckets;
-    ProgramBuilder builder(input, none, no_buckets, program);
-    builder.begin(StepPart::last_forward);
-    builder.forward();
-    return program;
+    return without_buckets(input, no_synchronisation(sync), [](ProgramBuilder& builder) {
+        builder.begin(StepPart::last_forward);
+        builder.forward();
+    });
 }
 
 void build_closing(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,

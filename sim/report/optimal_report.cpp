@@ -1,12 +1,14 @@
 #include "sim/report/optimal_report.h"
 
-#include <utility>
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/json_output.h"
+#include "sim/base/transformed.h"
 #include "sim/plan/strategy.h"
 #include "sim/report/prediction_json.h"
 
@@ -17,24 +19,16 @@ constexpr std::size_t most_shown = 12;  // of a list in the text
 
 // "1, 2.5, 3" of caps, as typed.
 std::string typed_list(const std::vector<Bytes>& caps) {
-    std::vector<std::string> typed;
-    for (const Bytes cap : caps) {
-        typed.push_back(fmt::format("{}", typed_mib(cap)));
-    }
-    return fmt::format("{}", fmt::join(typed, ", "));
+    return fmt::format("{}", fmt::join(transformed(caps, typed_mib), ", "));
 }
 
 // "1.5, 25, ... (3 more)": sizes in MiB, rounded; what is left out at the end is counted.
 std::string rounded_list(const std::vector<Bytes>& sizes) {
-    std::vector<std::string> rounded;
-    for (const Bytes size : sizes) {
-        if (rounded.size() == most_shown) {
-            rounded.push_back(fmt::format("... ({} more)", sizes.size() - most_shown));
-            break;
-        }
-        rounded.push_back(fmt::format("{:.4g}", to_mib(size)));
-    }
-    return fmt::format("{}", fmt::join(rounded, ", "));
+    const std::vector<double> mib = transformed(sizes, to_mib);
+    const auto shown = std::span(mib).first(std::min(mib.size(), most_shown));
+    return fmt::format(
+        "{:.4g}{}", fmt::join(shown, ", "),
+        mib.size() > most_shown ? fmt::format(", ... ({} more)", mib.size() - most_shown) : "");
 }
 
 std::string what_is(const ExpressiblePlan& plan) {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <map>
 #include <set>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -61,9 +60,6 @@ class TraceWriter {
         return {
             {"ph", phase}, {"name", name}, {"pid", process}, {"tid", thread_id(process, track)}};
     }
-    static Json event(const char* phase, const std::string& name, std::int32_t rank, Track track) {
-        return event_of(phase, name, process_id(rank), track_id(track));
-    }
 
     void describe(const char* what, std::int64_t process, std::int64_t track, const Json& text) {
         events_.push_back(event_of("M", what, process, track));
@@ -89,7 +85,8 @@ class TraceWriter {
     }
 
     void add_process(const TraceProcess& process) {
-        const std::int64_t id = next_process();
+        const std::int64_t of_ranks = ranks_.empty() ? 0 : process_id(*ranks_.rbegin());
+        const std::int64_t id = of_ranks + 1 + others_;
         ++others_;
         name_process(process.name, id);
         std::int64_t number = 0;
@@ -108,19 +105,15 @@ class TraceWriter {
         }
     }
 
-    [[nodiscard]] std::int64_t next_process() const {
-        return (ranks_.empty() ? 0 : process_id(*ranks_.rbegin())) + 1 + others_;
-    }
-
     void add_slice(const Span& span) {
         const auto subject = static_cast<std::size_t>(span.subject);
         const bool communicates = span.track == Track::communication;
         const bool launches_graph = is_graph_ && span.track == Track::host;
-        Json slice = event("X",
-                           communicates     ? collective_name(subject)
-                           : launches_graph ? "launch CUDA graph"
-                                            : instruction_name(subject),
-                           span.rank, span.track);
+        Json slice = event_of("X",
+                              communicates     ? collective_name(subject)
+                              : launches_graph ? "launch CUDA graph"
+                                               : instruction_name(subject),
+                              process_id(span.rank), track_id(span.track));
         slice["cat"] = communicates                ? "communication"
                        : span.track == Track::host ? "host"
                                                    : "compute";
@@ -217,7 +210,7 @@ class TraceWriter {
         for (const auto& [phase, track, time] :
              {std::tuple("s", Track::compute, leaves),
               std::tuple("f", Track::communication, to_ns(to.start))}) {
-            Json flow = event(phase, "bucket complete", 0, track);
+            Json flow = event_of(phase, "bucket complete", process_id(0), track_id(track));
             flow["cat"] = "bucket";
             flow["id"] = to.subject;
             flow["ts"] = static_cast<double>(time) / ns_per_us;

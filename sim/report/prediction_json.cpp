@@ -44,13 +44,14 @@ Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
 }
 
 Json setting_json(const FrameworkSetting& setting) {
-    const std::string key(setting.key);
+    const FrameworkRule& rule = rule_of(setting.framework);
+    const std::string key(rule.key);
     Json json = choice(setting, setting.best);
     json[key] = setting.best.value ? number(*setting.best.value) : Json(nullptr);
     json["typed"] = setting.typed;
     json["ideal_step_ms"] = to_ms(setting.ideal);
     json["ideal"] = setting.ideal_is_optimum ? "optimum" : "best simulated";
-    json["assumes"] = setting.assumes;
+    json["assumes"] = rule.assumes;
     json["default"] = choice(setting, setting.framework_default);
     json["default"][key] = number(setting.framework_default.value.value_or(0));
     add_unless_empty(json, "typed_elsewhere", setting.typed_elsewhere);
@@ -66,7 +67,7 @@ Json setting_json(const FrameworkSetting& setting) {
 Json settings_json(const std::vector<FrameworkSetting>& settings) {
     Json json = Json::object();
     for (const FrameworkSetting& setting : settings) {
-        json[std::string(setting.framework)] = setting_json(setting);
+        json[std::string(name_of(setting.framework))] = setting_json(setting);
     }
     return json;
 }
@@ -76,6 +77,14 @@ Json link_end_json(const LinkEnd& end) {
             {"best", row_json(end.best)},
             {"advised_step_ms", to_ms(end.with_choice)},
             {"regret", end.regret()}};
+}
+
+Json percentiles_json(const PercentileRow& row) {
+    return {{"bucket_cap_mib", mib_or_null(row.cap.size())},
+            {"p50_ms", to_ms(row.steps.p50)},
+            {"p90_ms", to_ms(row.steps.p90)},
+            {"p95_ms", to_ms(row.steps.p95)},
+            {"p99_ms", to_ms(row.steps.p99)}};
 }
 
 }  // namespace
@@ -111,6 +120,15 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
     }
     add_optional(json, "configured", prediction.configured, row_json);
     return json;
+}
+
+Json to_json(const PercentileTable& table) {
+    return {{"draws", table.draws},
+            {"fastest", percentiles_json(table.rows[table.fastest])},
+            {"default", percentiles_json(table.rows[table.default_row()])},
+            {"best_p50", percentiles_json(table.rows[table.best_p50])},
+            {"best_p99", percentiles_json(table.rows[table.best_p99])},
+            {"caps", json_list(table.rows, percentiles_json)}};
 }
 
 }  // namespace bucketwise

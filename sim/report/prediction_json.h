@@ -6,7 +6,7 @@
 
 #include "sim/base/json.h"
 #include "sim/frameworks/framework.h"
-#include "sim/predict/link_ends.h"
+#include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 
@@ -22,6 +22,10 @@ namespace bucketwise {
 Json to_json(const Scenario& scenario, const Prediction& prediction,
              const std::vector<FrameworkSetting>& settings = {},
              const std::vector<LinkEnd>& link_ends = {});
+
+// draws; fastest, default, best_p50 and best_p99, each with bucket_cap_mib, p50_ms, p90_ms, p95_ms
+// and p99_ms; caps: all rows.
+Json to_json(const PercentileTable& table);
 
 // The number of MiB to type for a cap; null without one.
 Json mib_or_null(const std::optional<Bytes>& cap);

@@ -17,7 +17,7 @@ constexpr double telling_deviation = 0.002;
 constexpr std::size_t longest_typed = 64;  // in one line of the report
 
 double step_ms(const Evaluation& e) {
-    return to_ms(e.times.step());
+    return to_ms(e.step());
 }
 
 double log_cap(const Evaluation& e) {
@@ -155,10 +155,9 @@ std::string indifference_reason(const Prediction& prediction) {
     if (std::all_of(sweep.begin(), sweep.end(), negligible)) {
         return ", as communication is hidden behind computing";
     }
-    const auto [fewest, most] = std::minmax_element(
-        sweep.begin(), sweep.end(),
-        [](const auto& a, const auto& b) { return a.bucket_bytes.size() < b.bucket_bytes.size(); });
-    if (fewest->bucket_bytes.size() == most->bucket_bytes.size()) {
+    if (std::all_of(sweep.begin(), sweep.end(), [&](const Evaluation& e) {
+            return e.bucket_bytes.size() == best.bucket_bytes.size();
+        })) {
         return ", as they all give as many buckets";
     }
     return "";
@@ -265,17 +264,10 @@ std::string row_text(const Evaluation& row, const Evaluation& best, std::string_
 // What a row of the sweep is besides a row.
 std::string marks(const Prediction& prediction, std::size_t i) {
     const Evaluation& row = prediction.sweep[i];
-    std::string text = i == prediction.best ? "best" : "";
-    const auto add = [&](const char* mark) {
-        text += (text.empty() ? "" : ", ") + std::string(mark);
-    };
-    if (same_plan(row, prediction.default_cap)) {
-        add("default");
-    }
-    if (prediction.configured && same_plan(row, *prediction.configured)) {
-        add("yours");
-    }
-    return text;
+    const auto& yours = prediction.configured;
+    return marks_text({{i == prediction.best, "best"},
+                       {same_plan(row, prediction.default_cap), "default"},
+                       {yours && same_plan(row, *yours), "yours"}});
 }
 
 std::string table(const Prediction& prediction) {
@@ -304,10 +296,7 @@ std::string curve(const Prediction& prediction) {
     constexpr std::size_t width = 64;
     constexpr std::size_t height = 8;
     const std::vector<Evaluation>& sweep = prediction.sweep;
-    const double slowest =
-        step_ms(*std::max_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
-            return a.times.step() < b.times.step();
-        }));
+    const double slowest = step_ms(*std::ranges::max_element(sweep, {}, &Evaluation::step));
     const double fastest = step_ms(sweep[prediction.best]);
     constexpr std::size_t fewest_points = 8;
     if (sweep.size() < fewest_points || all_within_plateau(prediction)) {
@@ -362,7 +351,7 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
         optimum ? "the best of all plans" : "the best simulated", "", "buckets", "step (ms)",
         "over");
     for (const FrameworkSetting& setting : settings) {
-        text += setting_row(setting.framework, setting, setting.best, setting.typed);
+        text += setting_row(name_of(setting.framework), setting, setting.best, setting.typed);
         if (!setting.typed_elsewhere.empty()) {
             // One statement a line.
             std::string statements = setting.typed_elsewhere;
@@ -415,6 +404,14 @@ std::string provenance_text(const LinkParameters& link) {
     return text.empty() ? "" : fmt::format("\n  Link {}: {}\n", link.name, text);
 }
 
+// What a row is besides a row.
+std::string percentile_marks(const PercentileTable& table, std::size_t row) {
+    return marks_text({{row == table.fastest, "fastest"},
+                       {row == table.default_row(), "default"},
+                       {row == table.best_p50, "best p50"},
+                       {row == table.best_p99, "best p99"}});
+}
+
 }  // namespace
 
 std::string bucket_cap_text(const std::optional<Bytes>& cap) {
@@ -424,6 +421,16 @@ std::string bucket_cap_text(const std::optional<Bytes>& cap) {
     }
     return *cap < smallest_in_mib ? fmt::format("{} B", cap->count)
                                   : fmt::format("{} MiB", typed_mib(*cap));
+}
+
+std::string marks_text(const std::vector<std::pair<bool, std::string_view>>& marks) {
+    std::string text;
+    for (const auto& [holds, mark] : marks) {
+        if (holds) {
+            text += (text.empty() ? "" : ", ") + std::string(mark);
+        }
+    }
+    return text;
 }
 
 std::vector<std::size_t> telling_rows(const Prediction& prediction) {
@@ -455,8 +462,7 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
 
 std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& prediction) {
     std::vector<std::string> notes = prediction.notes;
-    const std::vector<std::string> more = caveats(scenario);
-    notes.insert(notes.end(), more.begin(), more.end());
+    std::ranges::copy(caveats(scenario), std::back_inserter(notes));
     return notes;
 }
 
@@ -473,6 +479,24 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     text += provenance_text(scenario.link) + link_ends_text(scenario.link, link_ends);
     for (const std::string& note : notes_of(scenario, prediction)) {
         text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+std::string text_of(const PercentileTable& table) {
+    std::string text = fmt::format(
+        "\n  Single steps, {} drawn from what varies, the same for every cap:\n  {:>17} {:>12} "
+        "{:>12} {:>12} {:>12}\n",
+        table.draws, "bucket cap", "p50 (ms)", "p90 (ms)", "p95 (ms)", "p99 (ms)");
+    for (std::size_t i = 0; i < table.rows.size(); ++i) {
+        const std::string mark = percentile_marks(table, i);
+        if (mark.empty()) {
+            continue;
+        }
+        const PercentileRow& row = table.rows[i];
+        text += fmt::format("  {:>17} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}  {}\n",
+                            bucket_cap_text(row.cap.size()), to_ms(row.steps.p50),
+                            to_ms(row.steps.p90), to_ms(row.steps.p95), to_ms(row.steps.p99), mark);
     }
     return text;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -97,15 +98,13 @@ struct Scenario {
 Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file);
 
 // The sections of a scenario file.
-struct ScenarioSections {
-    bool name = false;
-    bool workload = false;
-    bool cluster = false;
-    bool sync = false;
-    bool step = false;
-    bool variation = false;
-    bool operator==(const ScenarioSections&) const = default;
-};
+enum class ScenarioSection : std::uint8_t { name, workload, cluster, sync, step, variation };
+
+template <>
+inline constexpr auto names_of<ScenarioSection> = names("name", "workload", "cluster", "sync",
+                                                        "step", "variation");
+
+using ScenarioSections = std::set<ScenarioSection>;
 
 // Reads those sections anew into a scenario that parse_scenario() made of an earlier state of the
 // document; the others have not changed since. Throws InputError.

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "sim/base/json_input.h"
+#include "sim/base/transformed.h"
 #include "sim/link/link_input.h"
 #include "sim/link/link_presets.h"
 #include "sim/link/link_topology.h"
-#include "sim/link/network/topology_cost.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
 
@@ -57,6 +57,7 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
 std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t ranks) {
     std::vector<Straggler> stragglers;
     std::set<std::int64_t> taken;
+    std::set<double> slowdowns;
     for (const JsonPlace& element : read_array(place, most_stragglers)) {
         const JsonObject object(element, {"rank", "compute_slowdown"});
         const JsonPlace rank = object.at("rank");
@@ -70,11 +71,8 @@ std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t rank
         }
         straggler.compute_slowdown =
             read_number(object.at("compute_slowdown"), {1, largest_slowdown_read});
-        stragglers.push_back(straggler);
-    }
-    std::set<double> slowdowns;
-    for (const Straggler& straggler : stragglers) {
         slowdowns.insert(straggler.compute_slowdown);
+        stragglers.push_back(straggler);
     }
     if (slowdowns.size() > most_slowdowns) {
         place.fail(fmt::format("at most {} different slowdowns", most_slowdowns),
@@ -121,21 +119,13 @@ bool read_explicit_cap_sets_first(const JsonPlace& place) {
     return major > 2 || (major == 2 && minor >= 4);
 }
 
-void read_policy(const JsonObject& object, SyncRequest& sync) {
-    object.read_optional_choice("closing", sync.closing, every<Closing>);
-    object.read_optional_choice("order", sync.order, every<Order>);
-    object.read_optional_choice("launch", sync.launch, all_launch_rules);
-}
-
 void read_caps(const JsonObject& object, SyncRequest& sync) {
     object.exclusive("bucket_cap_mib", "bucket_cap_mib_list");
     object.exclusive("first_bucket_mib", "bucket_cap_mib_list");
     object.read_optional("bucket_cap_mib", sync.bucket_cap, read_cap_mib);
     object.read_optional("first_bucket_mib", sync.first_bucket, read_cap_mib);
     if (const auto list = object.find("bucket_cap_mib_list")) {
-        for (const JsonPlace& element : read_array(*list, most_gradients)) {
-            sync.bucket_cap_list.push_back(read_cap_mib(element));
-        }
+        sync.bucket_cap_list = transformed(read_array(*list, most_gradients), read_cap_mib);
     }
 }
 
@@ -147,7 +137,9 @@ SyncRequest read_sync(const JsonPlace& place) {
     SyncRequest sync;
     sync.strategy = read_choice(object.at("strategy"), every<Strategy>);
     read_caps(object, sync);
-    read_policy(object, sync);
+    object.read_optional_choice("closing", sync.closing, every<Closing>);
+    object.read_optional_choice("order", sync.order, every<Order>);
+    object.read_optional_choice("launch", sync.launch, all_launch_rules);
     object.read_optional("views", sync.views, read_boolean);
     object.read_optional("fused_copies", sync.fused_copies, read_boolean);
     object.read_optional_choice("comm_hook", sync.comm_hook, every<CommHook>);
@@ -166,23 +158,24 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     StepRequest step;
     object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
     object.read_optional("optimizer_ms", step.optimizer, read_duration_ms);
+    const Device* device = device_of(scenario);
+    const bool host_is_device = device != nullptr && device->host_is_device;
     if (const auto optimizer = object.find("optimizer")) {
         step.optimizer = read_choice(*optimizer, every<Optimizer>);
-        if (device_of(scenario) == nullptr) {
+        if (device == nullptr) {
             optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
         }
     }
-    const Device* device = device_of(scenario);
     if (const auto launch = object.find("optimizer_launch_ms")) {
         step.optimizer_launch = read_duration_ms(*launch);
-        if (device != nullptr && device->host_is_device) {
+        if (host_is_device) {
             launch->fail("no launches with a device that is its own host (host_is_device)",
                          "a time for them");
         }
     }
     if (const auto graph = object.find("cuda_graph")) {
         step.cuda_graph = read_boolean(*graph);
-        if (step.cuda_graph && device != nullptr && device->host_is_device) {
+        if (step.cuda_graph && host_is_device) {
             graph->fail("no CUDA graph with a device that is its own host (host_is_device)",
                         "true");
         }
@@ -220,44 +213,39 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
                      const ScenarioSections& sections, Scenario& scenario) {
     const JsonObject object({&document, file, ""},
                             {"name", "workload", "cluster", "sync", "step", "variation"});
-    if (sections.name) {
+    const auto rereads = [&](ScenarioSection section) { return sections.contains(section); };
+    if (rereads(ScenarioSection::name)) {
         scenario.name = read_string(object.at("name"));
     }
-    if (sections.workload) {
+    if (rereads(ScenarioSection::workload)) {
         scenario.workload = read_workload(object.at("workload"));
     }
-    if (sections.cluster) {
+    if (rereads(ScenarioSection::cluster)) {
         read_cluster(object.at("cluster"), read_file, scenario);
     }
-    if (sections.sync) {
+    if (rereads(ScenarioSection::sync)) {
         scenario.sync = read_sync(object.at("sync"));
     }
     const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
-    if (model != nullptr && (sections.workload || sections.sync)) {
+    if (model != nullptr &&
+        (rereads(ScenarioSection::workload) || rereads(ScenarioSection::sync))) {
         check_operation_counts(object.at("workload"), *model, scenario.sync.batch_norm);
     }
-    if (sections.step || sections.workload) {
-        const auto step = object.find("step");
-        scenario.step = step ? read_step(*step, scenario) : StepRequest{};
+    if (rereads(ScenarioSection::step) || rereads(ScenarioSection::workload)) {
+        scenario.step = {};
+        object.read_optional("step", scenario.step, read_step, scenario);
     }
-    if (sections.variation) {
-        const auto variation = object.find("variation");
-        scenario.variation =
-            variation ? std::optional(read_variation(*variation)) : std::optional<Variation>{};
+    if (rereads(ScenarioSection::variation)) {
+        scenario.variation.reset();
+        object.read_optional("variation", scenario.variation, read_variation);
     }
 }
 
 Scenario parse_scenario(const Json& document, const std::string& file,
                         const FileReader& read_file) {
     Scenario scenario;
-    reread_scenario(document, file, read_file,
-                    {.name = true,
-                     .workload = true,
-                     .cluster = true,
-                     .sync = true,
-                     .step = true,
-                     .variation = true},
-                    scenario);
+    const auto& all = every<ScenarioSection>;
+    reread_scenario(document, file, read_file, {all.begin(), all.end()}, scenario);
     return scenario;
 }
 

@@ -1,4 +1,5 @@
 // From a scenario to what the simulator runs.
+#include <array>
 #include <functional>
 #include <map>
 #include <utility>
@@ -12,15 +13,8 @@ namespace {
 // Elements the optimizer reads and writes per parameter. SGD reads parameter and gradient and
 // writes the parameter; momentum and Adam's two moments are each read and written besides.
 std::int64_t elements_per_parameter(Optimizer optimizer) {
-    switch (optimizer) {
-        case Optimizer::sgd:
-            return 3;
-        case Optimizer::sgd_momentum:
-            return 5;
-        case Optimizer::adam:
-            return 7;
-    }
-    return 0;
+    constexpr std::array<std::int64_t, every<Optimizer>.size()> elements{3, 5, 7};
+    return elements[static_cast<std::size_t>(optimizer)];
 }
 
 // Memory-bound: every element passes once between memory and the device (a fused or foreach step).

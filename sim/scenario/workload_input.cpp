@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <utility>
 
 #include <fmt/format.h>
 
+#include "sim/base/transformed.h"
 #include "sim/workload/device_input.h"
 
 namespace bucketwise {
@@ -48,7 +48,6 @@ bool is_mlp(const JsonPlace& place) {
 
 MlpShape read_mlp_shape(const JsonPlace& place) {
     const JsonObject object(place, {"family", "layers"});
-    static_cast<void>(read_choice(object.at("family"), all_families));
     MlpShape shape;
     const JsonPlace layers = object.at("layers");
     for (const JsonPlace& width : read_array(layers, static_cast<std::size_t>(most_layers))) {
@@ -177,18 +176,10 @@ ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) 
     return input;
 }
 
+// That of the same name.
 Arithmetic arithmetic_of(DType dtype) {
-    switch (dtype) {
-        case DType::float32:
-            return Arithmetic::float32;
-        case DType::float16:
-            return Arithmetic::float16;
-        case DType::bfloat16:
-            return Arithmetic::bfloat16;
-        case DType::float64:
-            return Arithmetic::float64;
-    }
-    return Arithmetic::float32;
+    return *std::find_if(every<Arithmetic>.begin(), every<Arithmetic>.end(),
+                         [&](Arithmetic a) { return name_of(a) == name_of(dtype); });
 }
 
 void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
@@ -209,12 +200,12 @@ void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
         std::string(name_of(workload.arithmetic)));
 }
 
+Duration read_operation_time(const JsonPlace& place) {
+    return duration_from_us(read_number(place, {0, 1e10}));
+}
+
 std::vector<Duration> read_operation_times(const JsonPlace& place) {
-    std::vector<Duration> times;
-    for (const JsonPlace& element : read_array(place, most_operations)) {
-        times.push_back(duration_from_us(read_number(element, {0, 1e10})));
-    }
-    return times;
+    return transformed(read_array(place, most_operations), read_operation_time);
 }
 
 void read_times(const JsonObject& object, ModelWorkload& workload) {
@@ -271,11 +262,6 @@ GradientReadiness read_gradient_readiness(const JsonPlace& place, Duration backw
     return entry;
 }
 
-GradientReadiness read_listed_gradient(const JsonPlace& place) {
-    const JsonObject object(place, {"name", "numel", "dtype", "sparse"});
-    return {read_gradient(object)};
-}
-
 using IndexByName = std::map<std::string, std::int32_t, std::less<>>;
 
 IndexByName index_by_name(const JsonPlace& place, const std::vector<GradientReadiness>& gradients) {
@@ -292,8 +278,8 @@ IndexByName index_by_name(const JsonPlace& place, const std::vector<GradientRead
 
 TimedOperation read_operation(const JsonObject& object) {
     return {.name = read_string(object.at("name")),
-            .device = duration_from_us(read_number(object.at("device_us"), {0, 1e10})),
-            .host = duration_from_us(read_number(object.at("host_us"), {0, 1e10}))};
+            .device = read_operation_time(object.at("device_us")),
+            .host = read_operation_time(object.at("host_us"))};
 }
 
 // `indices` are of the gradients that are not ready yet.
@@ -335,13 +321,11 @@ ListedOperations read_operations(const JsonObject& object, IndexByName indices) 
 
 std::vector<BufferGroup> read_buffers(const JsonPlace& place) {
     constexpr std::size_t most_groups = 16;  // one per element size
-    std::vector<BufferGroup> groups;
-    for (const JsonPlace& element : read_array(place, most_groups)) {
+    return transformed(read_array(place, most_groups), [](const JsonPlace& element) {
         const JsonObject object(element, {"bytes", "tensors"});
-        groups.push_back({read_bytes(object.at("bytes")),
-                          read_integer(object.at("tensors"), 1, std::int64_t{most_gradients})});
-    }
-    return groups;
+        return BufferGroup{read_bytes(object.at("bytes")),
+                           read_integer(object.at("tensors"), 1, std::int64_t{most_gradients})};
+    });
 }
 
 // What both kinds of lists have in common.
@@ -377,7 +361,8 @@ GradientWorkload read_operation_workload(const JsonPlace& place) {
     GradientWorkload workload;
     const JsonPlace gradients = object.at("gradients");
     for (const JsonPlace& element : read_array(gradients, most_gradients)) {
-        workload.gradients.push_back(read_listed_gradient(element));
+        workload.gradients.push_back(
+            {read_gradient({element, {"name", "numel", "dtype", "sparse"}})});
     }
     workload.operations = read_operations(object, index_by_name(gradients, workload.gradients));
     read_rest(object, workload);

@@ -2,11 +2,10 @@
 // for real ranks.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include "sim/base/dtype.h"
+#include "sim/base/invariant.h"
 #include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
@@ -43,7 +42,23 @@ struct Exchange {
 
 // What a layer of so many channels exchanges, whatever its dtype: statistics are float32, or
 // float64 where sums of squares travel. Precondition (asserted): not local.
-Exchange forward_exchange(BatchNormSync sync, std::int64_t channels);
-Exchange backward_exchange(BatchNormSync sync, std::int64_t channels);
+
+// gather: [mean C, inverse standard deviation C, count 1] of each rank. fused: [sum C, sum of
+// squares C, count 1].
+inline Exchange forward_exchange(BatchNormSync sync, std::int64_t channels) {
+    invariant(sync != BatchNormSync::local, "local statistics are not exchanged");
+    const std::int64_t values = 2 * channels + 1;
+    if (sync == BatchNormSync::gather) {
+        return {CollectiveKind::all_gather, values * element_size(DType::float32), DType::float32};
+    }
+    return {CollectiveKind::all_reduce, values * element_size(DType::float64), DType::float64};
+}
+
+// [sum dy C, sum dy (x - mean) C], scaled one way or the other.
+inline Exchange backward_exchange(BatchNormSync sync, std::int64_t channels) {
+    invariant(sync != BatchNormSync::local, "local statistics are not exchanged");
+    return {CollectiveKind::all_reduce, 2 * channels * element_size(DType::float32),
+            DType::float32};
+}
 
 }  // namespace bucketwise

@@ -20,19 +20,12 @@ class Recorder {
         : layer_(layer), matrix_(layer.rows * layer.channels), vector_(layer.channels) {}
 
     std::vector<LayerEvent> record() && {
-        switch (layer_.system) {
-            case BatchNormSystem::gather:
-                own_layer(BatchNormSync::gather);
-                break;
-            case BatchNormSystem::fused:
-                own_layer(BatchNormSync::fused);
-                break;
-            case BatchNormSystem::pytorch:
-                pytorch_forward();
-                break;
-            case BatchNormSystem::selfmade:
-                selfmade_forward();
-                break;
+        if (const auto sync = real_layer_of(layer_.system)) {
+            own_layer(*sync);
+        } else if (layer_.system == BatchNormSystem::pytorch) {
+            pytorch_forward();
+        } else {
+            selfmade_forward();
         }
         return std::move(events_);
     }
@@ -54,14 +47,10 @@ class Recorder {
         events_.push_back(
             {.kind = Kind::collective, .name = std::move(name), .exchange = exchange});
     }
-    // The result is a tensor of its own.
-    void vector_operation(const std::string& name) {
-        allocate(name, vector_);
-        kernel(name, 2 * vector_);
-    }
-    void matrix_operation(const std::string& name) {
-        allocate(name, matrix_);
-        kernel(name, 2 * matrix_);
+    // Of as many elements as its result, a tensor of its own.
+    void operation(const std::string& name, std::int64_t elements) {
+        allocate(name, elements);
+        kernel(name, 2 * elements);
     }
 
     // hw/batch_norm/sync_batch_norm.cpp, line by line.
@@ -175,7 +164,7 @@ class Recorder {
         }
         allocate("num_batches_tracked", 1, integer_size);
         kernel("num_batches_tracked.add_", 1);
-        matrix_operation("squares");
+        operation("squares", matrix_);
         allocate("sum", vector_);
         kernel("sum", matrix_);
         allocate("sum of squares", vector_);
@@ -187,24 +176,23 @@ class Recorder {
         collective("all_reduce",
                    {CollectiveKind::all_reduce, 2 * vector_ * float_size, DType::float32});
         selfmade_statistics();
-        matrix_operation("centred");
-        matrix_operation("normalised");
-        matrix_operation("scaled");
-        matrix_operation("output");
+        for (const char* name : {"centred", "normalised", "scaled", "output"}) {
+            operation(name, matrix_);
+        }
     }
 
     // mean = sum / n; variance = sum of squares / n - mean^2; deviation = sqrt(variance + epsilon);
     // running statistics in place.
     void selfmade_statistics() {
-        vector_operation("mean");
-        vector_operation("mean of squares");
+        operation("mean", vector_);
+        operation("mean of squares", vector_);
         release("sums");
-        vector_operation("squared mean");
-        vector_operation("variance");
+        operation("squared mean", vector_);
+        operation("variance", vector_);
         release("mean of squares");
         release("squared mean");
-        vector_operation("variance + epsilon");
-        vector_operation("deviation");
+        operation("variance + epsilon", vector_);
+        operation("deviation", vector_);
         release("variance + epsilon");
         for (const char* name :
              {"running_mean.mul_", "running_mean.add_", "running_var.mul_", "running_var.add_"}) {
@@ -221,7 +209,7 @@ class Recorder {
 
 Bytes in_whole_blocks(Bytes size) {
     constexpr std::int64_t block = 512;
-    return {(size.count + block - 1) / block * block};
+    return divided(size.count, block) * Bytes{block};
 }
 
 Duration pass_time(std::int64_t elements, const Device& device) {
@@ -232,16 +220,10 @@ Duration pass_time(std::int64_t elements, const Device& device) {
 }  // namespace
 
 std::optional<BatchNormSync> real_layer_of(BatchNormSystem system) {
-    switch (system) {
-        case BatchNormSystem::gather:
-            return BatchNormSync::gather;
-        case BatchNormSystem::fused:
-            return BatchNormSync::fused;
-        case BatchNormSystem::pytorch:
-        case BatchNormSystem::selfmade:
-            break;
+    if (system == BatchNormSystem::gather) {
+        return BatchNormSync::gather;
     }
-    return std::nullopt;
+    return system == BatchNormSystem::fused ? std::optional(BatchNormSync::fused) : std::nullopt;
 }
 
 std::vector<LayerEvent> events_of(const BatchNormLayer& layer) {

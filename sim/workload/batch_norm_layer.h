@@ -6,11 +6,9 @@
 // forward pass it shows: sim/README.md says how that is known.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "sim/base/names.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -42,17 +43,8 @@ const std::vector<Device>& presets() {
 }  // namespace
 
 Bytes element_size(Arithmetic arithmetic) {
-    switch (arithmetic) {
-        case Arithmetic::float16:
-        case Arithmetic::bfloat16:
-            return {2};
-        case Arithmetic::float32:
-        case Arithmetic::tfloat32:
-            return {4};
-        case Arithmetic::float64:
-            return {8};
-    }
-    return {0};
+    constexpr std::array<Bytes, every<Arithmetic>.size()> sizes{{{4}, {4}, {2}, {2}, {8}}};
+    return sizes[static_cast<std::size_t>(arithmetic)];
 }
 
 std::optional<Device> device_preset(std::string_view name) {
@@ -62,13 +54,8 @@ std::optional<Device> device_preset(std::string_view name) {
 }
 
 const std::vector<std::string_view>& device_preset_names() {
-    static const std::vector<std::string_view> names = [] {
-        std::vector<std::string_view> all;
-        for (const Device& device : presets()) {
-            all.emplace_back(device.name);
-        }
-        return all;
-    }();
+    static const auto names =
+        transformed(presets(), [](const Device& device) { return std::string_view(device.name); });
     return names;
 }
 

@@ -49,10 +49,9 @@ Device read_device(const JsonPlace& place) {
     if (!overrides || object.has("memory_bandwidth_gb_per_s")) {
         device.memory_bandwidth = read_bandwidth_gb_per_s(object.at("memory_bandwidth_gb_per_s"));
     }
-    object.read_optional("compute_efficiency", device.compute_efficiency, read_number,
-                         NumberRange{1e-3, 1});
-    object.read_optional("memory_efficiency", device.memory_efficiency, read_number,
-                         NumberRange{1e-3, 1});
+    constexpr NumberRange efficiency{1e-3, 1};
+    object.read_optional("compute_efficiency", device.compute_efficiency, read_number, efficiency);
+    object.read_optional("memory_efficiency", device.memory_efficiency, read_number, efficiency);
     object.read_optional("launch_us", device.launch, read_duration_us);
     object.read_optional("copy_launch_us", device.copy_launch, read_duration_us);
     if (const auto host_is_device = object.find("host_is_device")) {

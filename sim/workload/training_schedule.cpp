@@ -3,13 +3,10 @@
 #include <algorithm>
 
 #include "sim/base/invariant.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 namespace {
-
-std::int64_t rounded_up(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
 
 std::int64_t samples_of_full_step(const TrainingSchedule& s) {
     invariant(s.samples >= 1 && s.ranks >= 1 && s.accumulation >= 1 && s.batch >= 1,
@@ -20,7 +17,7 @@ std::int64_t samples_of_full_step(const TrainingSchedule& s) {
 }  // namespace
 
 std::int64_t steps_per_epoch(const TrainingSchedule& schedule) {
-    return rounded_up(schedule.samples, samples_of_full_step(schedule));
+    return divided(schedule.samples, samples_of_full_step(schedule));
 }
 
 SampleRange samples_of_step(const TrainingSchedule& schedule, std::int64_t step) {
@@ -40,7 +37,7 @@ std::vector<SampleRange> micro_steps(const TrainingSchedule& schedule, std::int6
     std::int64_t left = share + (rank < left_over ? 1 : 0);
     const std::int64_t largest_share = share + (left_over > 0 ? 1 : 0);
     std::vector<SampleRange> parts;
-    for (std::int64_t i = 0; i < rounded_up(largest_share, schedule.batch); ++i) {
+    for (std::int64_t i = 0; i < divided(largest_share, schedule.batch); ++i) {
         const std::int64_t count = std::min(schedule.batch, left);
         parts.push_back({begin, count});
         begin += count;

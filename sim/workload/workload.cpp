@@ -4,9 +4,9 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <utility>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -67,21 +67,7 @@ std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const
             costed.operation.host = device.launch;
         }
     }
-    std::vector<TimedOperation> result;
-    result.reserve(operations.size());
-    for (CostedOperation& costed : operations) {
-        result.push_back(std::move(costed.operation));
-    }
-    return result;
-}
-
-CostedOperation costed(std::string name, const Work& work, const OperationPass& source,
-                       const ModelTiming& timing) {
-    CostedOperation result;
-    result.operation.name = std::move(name);
-    result.operation.source = source;
-    result.seconds = roofline_seconds(work, timing.device, timing.arithmetic);
-    return result;
+    return transformed(operations, &CostedOperation::operation);
 }
 
 bool is_synchronised(const Operation& operation, const ModelTiming& timing) {
@@ -91,8 +77,9 @@ bool is_synchronised(const Operation& operation, const ModelTiming& timing) {
 CostedOperation pass_of(const Model& model, std::size_t index, Pass pass, const std::string& suffix,
                         const ModelTiming& timing) {
     const Operation& operation = model.operations[index];
-    return costed(operation.name + suffix, work_of(operation, pass),
-                  {static_cast<std::int32_t>(index), pass}, timing);
+    return {{.name = operation.name + suffix,
+             .source = OperationPass{static_cast<std::int32_t>(index), pass}},
+            roofline_seconds(work_of(operation, pass), timing.device, timing.arithmetic)};
 }
 
 std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
@@ -168,11 +155,7 @@ std::vector<BufferGroup> buffer_groups(const Model& model) {
         group.size += buffer.numel * buffer.element;
         ++group.tensors;
     }
-    std::vector<BufferGroup> groups;
-    for (const auto& [element_size, group] : by_element_size) {
-        groups.push_back(group);
-    }
-    return groups;
+    return transformed(by_element_size, [](const auto& entry) { return entry.second; });
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "hw/gloo/meeting/gloo_control_group.h"
 
 #include <gloo/barrier.h>
-#include <gloo/broadcast.h>
 #include <gloo/gather.h>
 
 namespace bucketwise {
@@ -11,19 +10,11 @@ void GlooControlGroup::barrier() {
         return;
     }
     gloo::BarrierOptions options(group_.context());
-    options.setTimeout(group_.deadline());
-    group_.collective("barrier", [&] { gloo::barrier(options); });
+    group_.collective("barrier", options, gloo::barrier);
 }
 
 void GlooControlGroup::broadcast_from_first(std::span<std::int64_t> values) {
-    if (ranks() == 1 || values.empty()) {
-        return;
-    }
-    gloo::BroadcastOptions options(group_.context());
-    options.setOutput(values.data(), values.size());
-    options.setRoot(0);
-    options.setTimeout(group_.deadline());
-    group_.collective("broadcast", [&] { gloo::broadcast(options); });
+    group_.broadcast_from_first(values.data(), std::ssize(values));
 }
 
 std::vector<double> GlooControlGroup::gather_to_first(std::span<const double> values) {
@@ -38,8 +29,7 @@ std::vector<double> GlooControlGroup::gather_to_first(std::span<const double> va
         options.setOutput(all.data(), all.size());
     }
     options.setRoot(0);
-    options.setTimeout(group_.deadline());
-    group_.collective("gather", [&] { gloo::gather(options); });
+    group_.collective("gather", options, gloo::gather);
     return all;
 }
 

@@ -1,6 +1,7 @@
 // The ranks of a job connected with each other, as the collectives use them.
 #pragma once
 
+#include <gloo/broadcast.h>
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -45,6 +46,23 @@ class GlooGroup {
         }
     }
 
+    // The same of one that Gloo has, with what it asks for but its timeout.
+    template <typename Options, typename Collective>
+    void collective(const char* name, Options& options, const Collective& run) {
+        options.setTimeout(deadline_);
+        collective(name, [&] { run(options); });
+    }
+    // Rank 0's values, on every rank.
+    template <typename T>
+    void broadcast_from_first(T* values, std::int64_t count) {
+        if (ranks() > 1 && count > 0) {
+            gloo::BroadcastOptions options(context_);
+            options.setOutput(values, static_cast<std::size_t>(count));
+            options.setRoot(0);
+            collective("broadcast", options, gloo::broadcast);
+        }
+    }
+
     [[nodiscard]] std::unique_ptr<gloo::transport::UnboundBuffer> buffer(void* data,
                                                                          std::int64_t size) const;
 
@@ -72,11 +90,13 @@ class CollectiveDeadline {
 // Messages of different kinds between the same two ranks are told apart by their slot. Those of one
 // kind arrive in the order in which they were sent. The upper 8 bits are Gloo's to name its own
 // collectives, 1 to 8 (gloo/types.h).
-enum class Slot : std::uint64_t {
-    ring_reduce_scatter = 0x42ULL << 56,
-    ring_all_gather = 0x43ULL << 56,
-    direct_reduce_scatter = 0x44ULL << 56,
-    direct_all_gather = 0x45ULL << 56
+struct Slot {
+    enum : std::uint64_t {
+        ring_reduce_scatter = 0x42ULL << 56,
+        ring_all_gather = 0x43ULL << 56,
+        direct_reduce_scatter = 0x44ULL << 56,
+        direct_all_gather = 0x45ULL << 56
+    };
 };
 
 }  // namespace bucketwise

@@ -1,15 +1,12 @@
-#include "hw/gloo/meeting/open_store.h"
+#include "hw/gloo/meeting/store.h"
 
 #include <gloo/rendezvous/file_store.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
-#include <stdexcept>
 #include <system_error>
 
-#include "hw/gloo/meeting/peer_failure.h"
-#include "hw/gloo/meeting/redis_store.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -22,30 +19,15 @@ class AskableFileStore final : public gloo::rendezvous::FileStore {
     using gloo::rendezvous::FileStore::FileStore;
 };
 
-class DirectoryStore final : public KeyValueStore {
+class DirectoryStore final : public StoreOfGloo<AskableFileStore> {
   public:
-    explicit DirectoryStore(const std::string& directory)
-        : directory_(directory), files_(directory) {}
-
-    bool has(const std::string& key) override {
-        bool found = false;
-        with_store_errors([&] { found = files_.check({key}); });
-        return found;
-    }
-
-    void set(const std::string& key, const std::vector<char>& value) override {
-        with_store_errors([&] { files_.set(key, value); });
-    }
-
-    std::vector<char> get(const std::string& key) override {
-        std::vector<char> value;
-        with_store_errors([&] { value = files_.get(key); });
-        return value;
+    explicit DirectoryStore(const std::string& directory) : StoreOfGloo(directory) {
+        store_ = std::make_unique<AskableFileStore>(directory);
     }
 
     void forget_own_keys() noexcept override {
         try {
-            for (const std::string& path : files_.getAllKeyFilePaths()) {
+            for (const std::string& path : store_->getAllKeyFilePaths()) {
                 std::error_code ignored;
                 std::filesystem::remove(path, ignored);
             }
@@ -57,25 +39,10 @@ class DirectoryStore final : public KeyValueStore {
     // Gloo takes a directory that is gone for keys that are not there yet.
     void check_usable() override {
         std::error_code ignored;
-        if (!std::filesystem::is_directory(directory_, ignored)) {
-            throw std::runtime_error(directory_ +
-                                     ": the directory where the ranks meet was removed");
+        if (!std::filesystem::is_directory(place_, ignored)) {
+            throw std::runtime_error(place_ + ": the directory where the ranks meet was removed");
         }
     }
-
-  private:
-    template <typename Step>
-    void with_store_errors(const Step& step) {
-        try {
-            with_peer_failures(directory_, step);
-        } catch (const PeerFailure& failure) {
-            check_usable();  // gives the better reason
-            throw std::runtime_error(failure.what());
-        }
-    }
-
-    std::string directory_;
-    AskableFileStore files_;
 };
 
 std::unique_ptr<KeyValueStore> open_directory(const std::string& directory) {

@@ -1,6 +1,5 @@
 #include "hw/gloo/meeting/peer_failure.h"
 
-#include <algorithm>
 #include <cctype>
 
 namespace bucketwise {

@@ -2,10 +2,8 @@
 #include <sys/time.h>
 
 #include <charconv>
-#include <stdexcept>
 
-#include "hw/gloo/meeting/peer_failure.h"
-#include "hw/gloo/meeting/redis_store.h"
+#include "hw/gloo/meeting/store.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -68,51 +66,28 @@ class LimitedRedisStore final : public gloo::rendezvous::RedisStore {
     }
 };
 
-class RedisKeyValueStore final : public KeyValueStore {
+class RedisKeyValueStore final : public StoreOfGloo<LimitedRedisStore> {
   public:
-    explicit RedisKeyValueStore(std::string place) : place_(std::move(place)) {
-        const RedisPlace parsed = parse_place(place_);
-        check_answers(parsed, place_);
-        with_store_errors([&] { redis_ = std::make_unique<LimitedRedisStore>(parsed); });
-    }
-
-    bool has(const std::string& key) override {
-        bool found = false;
-        with_store_errors([&] { found = redis_->check({key}); });
-        return found;
+    explicit RedisKeyValueStore(const std::string& place) : StoreOfGloo(place) {
+        const RedisPlace parsed = parse_place(place);
+        check_answers(parsed, place);
+        with_store_errors([&] { store_ = std::make_unique<LimitedRedisStore>(parsed); });
     }
 
     void set(const std::string& key, const std::vector<char>& value) override {
-        with_store_errors([&] { redis_->set(key, value); });
+        StoreOfGloo::set(key, value);
         own_keys_.push_back(key);
-    }
-
-    std::vector<char> get(const std::string& key) override {
-        std::vector<char> value;
-        with_store_errors([&] { value = redis_->get(key); });
-        return value;
     }
 
     void forget_own_keys() noexcept override {
         for (const std::string& key : own_keys_) {
-            redis_->remove(key);
+            store_->remove(key);
         }
     }
 
     void check_usable() override {}  // has() fails when the server is gone
 
   private:
-    template <typename Step>
-    void with_store_errors(const Step& step) {
-        try {
-            with_peer_failures(place_, step);
-        } catch (const PeerFailure& failure) {
-            throw std::runtime_error(failure.what());
-        }
-    }
-
-    std::string place_;
-    std::unique_ptr<LimitedRedisStore> redis_;
     std::vector<std::string> own_keys_;
 };
 

@@ -1,6 +1,4 @@
-#include <stdexcept>
-
-#include "hw/gloo/meeting/redis_store.h"
+#include "hw/gloo/meeting/store.h"
 
 namespace bucketwise {
 

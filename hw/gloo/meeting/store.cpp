@@ -1,9 +1,6 @@
 #include "hw/gloo/meeting/store.h"
 
 #include <thread>
-#include <utility>
-
-#include "hw/gloo/meeting/peer_failure.h"
 
 namespace bucketwise {
 namespace {

@@ -5,8 +5,13 @@
 
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
+
+#include "hw/gloo/meeting/peer_failure.h"
 
 namespace bucketwise {
 
@@ -27,6 +32,51 @@ class KeyValueStore {
     virtual void forget_own_keys() noexcept = 0;
     // Throws std::runtime_error that names the store when it is no longer there.
     virtual void check_usable() = 0;
+};
+
+constexpr std::string_view redis_scheme = "redis://";
+
+// `place` is a directory or "redis://HOST:PORT". Throws InputError when it is neither, and
+// std::runtime_error when it cannot be used.
+std::unique_ptr<KeyValueStore> open_store(const std::string& place);
+
+// For ranks that share no file system. One source or the other implements it: with hiredis and a
+// Gloo that was built with it, or with the reason why there is none.
+std::unique_ptr<KeyValueStore> open_redis_store(const std::string& place);
+
+// What all of them share. Store: of Gloo's.
+template <typename Store>
+class StoreOfGloo : public KeyValueStore {
+  public:
+    bool has(const std::string& key) override {
+        bool found = false;
+        with_store_errors([&] { found = store_->check({key}); });
+        return found;
+    }
+    void set(const std::string& key, const std::vector<char>& value) override {
+        with_store_errors([&] { store_->set(key, value); });
+    }
+    std::vector<char> get(const std::string& key) override {
+        std::vector<char> value;
+        with_store_errors([&] { value = store_->get(key); });
+        return value;
+    }
+
+  protected:
+    explicit StoreOfGloo(std::string place) : place_(std::move(place)) {}
+
+    template <typename Step>
+    void with_store_errors(const Step& step) {
+        try {
+            with_peer_failures(place_, step);
+        } catch (const PeerFailure& failure) {
+            check_usable();  // gives the better reason
+            throw std::runtime_error(failure.what());
+        }
+    }
+
+    std::string place_;
+    std::unique_ptr<Store> store_;
 };
 
 // The keys of one job, waited for no longer than until a deadline. This is what Gloo gets to see.

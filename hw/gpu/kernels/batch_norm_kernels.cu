@@ -1,6 +1,5 @@
 #include "hw/gpu/kernels/batch_norm_kernels.h"
 
-#include "hw/gpu/kernels/batch_norm_bodies.h"
 #include "hw/gpu/kernels/launch.h"
 
 namespace bucketwise {
@@ -37,136 +36,55 @@ __device__ ChannelSums sum_of_block(const ChannelSums& own) {
     return sums;
 }
 
-__global__ void local_statistics_kernel(const float* x, BatchShape shape, float* to) {
+template <typename Pass>
+__global__ void sum_kernel(Pass pass) {
     const ColumnShare share = column_share();
-    const bool inside = share.channel < shape.channels;
-    const ChannelSums sums = sum_of_block(inside ? square_sums(x, shape, share) : ChannelSums{});
+    const bool inside = share.channel < pass.shape.channels;
+    const ChannelSums sums = sum_of_block(inside ? sums_of_share(pass, share) : ChannelSums{});
     if (inside && threadIdx.y == 0) {
-        store_local_statistics(sums, static_cast<double>(shape.rows), to, shape.channels,
-                               share.channel);
+        pass.store(sums, share.channel);
     }
 }
 
-__global__ void local_sums_kernel(const float* x, BatchShape shape, double* to) {
-    const ColumnShare share = column_share();
-    const bool inside = share.channel < shape.channels;
-    const ChannelSums sums = sum_of_block(inside ? square_sums(x, shape, share) : ChannelSums{});
-    if (inside && threadIdx.y == 0) {
-        store_local_sums(sums, static_cast<double>(shape.rows), to, shape.channels, share.channel);
-    }
-}
-
-__global__ void gradient_sums_kernel(const float* dy, const float* x, BatchShape shape,
-                                     ChannelStatistics statistics, GradientScale scale,
-                                     GradientSums to) {
-    const ColumnShare share = column_share();
-    const bool inside = share.channel < shape.channels;
-    const ChannelSums sums = sum_of_block(
-        inside ? products_with_gradient(dy, x, shape, statistics, share) : ChannelSums{});
-    if (inside && threadIdx.y == 0) {
-        store_gradient_sums(sums, statistics, to, shape.channels, share.channel, scale);
-    }
-}
-
-__global__ void combine_kernel(const float* gathered, int ranks, BatchShape shape,
-                               ChannelStatistics to) {
+template <typename Pass>
+__global__ void channel_kernel(Pass pass) {
     const std::int64_t channel = global_thread();
-    if (channel < shape.channels) {
-        store_statistics(combined_moments(gathered, ranks, shape.channels, channel), to, channel);
+    if (channel < pass.shape.channels) {
+        pass.of_channel(channel);
     }
 }
 
-__global__ void statistics_of_sums_kernel(const double* sums, BatchShape shape,
-                                          ChannelStatistics to) {
-    const std::int64_t channel = global_thread();
-    if (channel < shape.channels) {
-        store_statistics(reduced_moments(sums, shape.channels, channel), to, channel);
-    }
-}
-
-__global__ void normalise_kernel(const float* x, BatchShape shape, ChannelStatistics statistics,
-                                 const float* weight, const float* bias, float* y) {
+template <typename Pass>
+__global__ void element_kernel(Pass pass) {
     const ColumnShare share = column_share();
-    if (share.channel < shape.channels) {
-        normalise_share(x, shape, statistics, weight, bias, y, share);
-    }
-}
-
-__global__ void input_gradients_kernel(const float* dy, const float* x, BatchShape shape,
-                                       ChannelStatistics statistics, GradientScale scale,
-                                       const float* sums, const float* weight, float* dx) {
-    const ColumnShare share = column_share();
-    if (share.channel < shape.channels) {
-        input_gradient_share(
-            dy, x, shape,
-            channel_gradient(sums, statistics, weight, shape.channels, share.channel, scale), dx,
-            share);
+    if (share.channel < pass.shape.channels) {
+        write_share(pass, share);
     }
 }
 
 const dim3 sum_block(sum_block_channels, sum_block_rows);
 
-// The blocks of a pass that writes every element.
-dim3 element_grid(const BatchShape& shape) {
-    return {blocks_of_channels(shape), blocks_for(shape.rows, sum_block_rows, most_blocks_of_rows)};
+template <typename Pass>
+void launch(cudaStream_t stream, const Pass& pass) {
+    if constexpr (SumsRows<Pass>) {
+        sum_kernel<<<blocks_of_channels(pass.shape), sum_block, 0, stream>>>(pass);
+    } else if constexpr (!WritesElements<Pass>) {
+        channel_kernel<<<blocks_for(pass.shape.channels, block_threads), block_threads, 0,
+                         stream>>>(pass);
+    } else if (pass.shape.rows > 0) {
+        const dim3 blocks{blocks_of_channels(pass.shape),
+                          blocks_for(pass.shape.rows, sum_block_rows, most_blocks_of_rows)};
+        element_kernel<<<blocks, sum_block, 0, stream>>>(pass);
+    } else {
+        return;
+    }
+    check_launch(Pass::kernel);
 }
 
 }  // namespace
 
-void launch_local_statistics(cudaStream_t stream, const float* x, const BatchShape& shape,
-                             float* to) {
-    local_statistics_kernel<<<blocks_of_channels(shape), sum_block, 0, stream>>>(x, shape, to);
-    check_launch("local_statistics_kernel");
-}
-
-void launch_local_sums(cudaStream_t stream, const float* x, const BatchShape& shape, double* to) {
-    local_sums_kernel<<<blocks_of_channels(shape), sum_block, 0, stream>>>(x, shape, to);
-    check_launch("local_sums_kernel");
-}
-
-void launch_combine(cudaStream_t stream, const float* gathered, int ranks, const BatchShape& shape,
-                    const ChannelStatistics& to) {
-    combine_kernel<<<blocks_for(shape.channels, block_threads), block_threads, 0, stream>>>(
-        gathered, ranks, shape, to);
-    check_launch("combine_kernel");
-}
-
-void launch_statistics_of_sums(cudaStream_t stream, const double* sums, const BatchShape& shape,
-                               const ChannelStatistics& to) {
-    statistics_of_sums_kernel<<<blocks_for(shape.channels, block_threads), block_threads, 0,
-                                stream>>>(sums, shape, to);
-    check_launch("statistics_of_sums_kernel");
-}
-
-void launch_normalise(cudaStream_t stream, const float* x, const BatchShape& shape,
-                      const ChannelStatistics& statistics, const float* weight, const float* bias,
-                      float* y) {
-    if (shape.rows == 0) {
-        return;
-    }
-    normalise_kernel<<<element_grid(shape), sum_block, 0, stream>>>(x, shape, statistics, weight,
-                                                                    bias, y);
-    check_launch("normalise_kernel");
-}
-
-void launch_gradient_sums(cudaStream_t stream, const float* dy, const float* x,
-                          const BatchShape& shape, const ChannelStatistics& statistics,
-                          GradientScale scale, const GradientSums& to) {
-    gradient_sums_kernel<<<blocks_of_channels(shape), sum_block, 0, stream>>>(
-        dy, x, shape, statistics, scale, to);
-    check_launch("gradient_sums_kernel");
-}
-
-void launch_input_gradients(cudaStream_t stream, const float* dy, const float* x,
-                            const BatchShape& shape, const ChannelStatistics& statistics,
-                            GradientScale scale, const float* sums, const float* weight,
-                            float* dx) {
-    if (shape.rows == 0) {
-        return;
-    }
-    input_gradients_kernel<<<element_grid(shape), sum_block, 0, stream>>>(dy, x, shape, statistics,
-                                                                          scale, sums, weight, dx);
-    check_launch("input_gradients_kernel");
+void launch_batch_norm(cudaStream_t stream, const BatchNormPass& pass) {
+    std::visit([stream](const auto& one) { launch(stream, one); }, pass);
 }
 
 }  // namespace bucketwise

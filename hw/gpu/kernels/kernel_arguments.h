@@ -15,6 +15,8 @@ struct Chunk {
     std::int64_t tensor_index = 0;  // whose results and factors these are
 };
 
+enum class PackDirection { into_place, out_of_place };
+
 // So large that a warp's reads overlap, so small that a bucket of 25 MiB is shared out evenly among
 // the multiprocessors.
 constexpr std::int64_t chunk_elements = 2048;

@@ -14,17 +14,29 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "hw/compute/both_sides.h"
 #include "hw/gpu/kernels/kernel_arguments.h"
-
-#if defined(__CUDACC__)
-#define BUCKETWISE_BOTH_SIDES __host__ __device__ __forceinline__
-#else
-#define BUCKETWISE_BOTH_SIDES inline
-#endif
+#include "sim/base/dtype.h"
 
 namespace bucketwise {
 
 // --- elements ---
+
+// Calls function(T{}), T the type of one element.
+template <typename Function>
+void with_element_type(DType dtype, const Function& function) {
+    switch (dtype) {
+        case DType::float16:
+            return function(__half{});
+        case DType::bfloat16:
+            return function(__nv_bfloat16{});
+        case DType::float64:
+            return function(double{});
+        case DType::float32:
+            break;
+    }
+    return function(float{});
+}
 
 template <typename T>
 using Computed = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -89,6 +101,14 @@ BUCKETWISE_BOTH_SIDES void copy_share(To* to, const From* from, std::int64_t cou
     constexpr auto step = step_of<To, From>();
     constexpr int turns = 4;
     const auto scale = static_cast<W>(factor);
+    // By value, so that a word is read at once.
+    const auto cast = [scale](Several<From, step> read) {
+        Several<To, step> written;
+        for (int i = 0; i < step; ++i) {
+            written.values[i] = narrowed<To>(scale * widened<W>(read.values[i]));
+        }
+        return written;
+    };
     std::int64_t done = 0;
     if (is_aligned(to) && is_aligned(from)) {
         const auto* in = reinterpret_cast<const Several<From, step>*>(from);
@@ -101,20 +121,11 @@ BUCKETWISE_BOTH_SIDES void copy_share(To* to, const From* from, std::int64_t cou
                 read[turn] = in[word + turn * lanes];
             }
             for (int turn = 0; turn < turns; ++turn) {
-                Several<To, step> written;
-                for (int i = 0; i < step; ++i) {
-                    written.values[i] = narrowed<To>(scale * widened<W>(read[turn].values[i]));
-                }
-                out[word + turn * lanes] = written;
+                out[word + turn * lanes] = cast(read[turn]);
             }
         }
         for (; word < words; word += lanes) {
-            const Several<From, step> read = in[word];
-            Several<To, step> written;
-            for (int i = 0; i < step; ++i) {
-                written.values[i] = narrowed<To>(scale * widened<W>(read.values[i]));
-            }
-            out[word] = written;
+            out[word] = cast(in[word]);
         }
         done = words * step;
     }
@@ -149,8 +160,6 @@ BUCKETWISE_BOTH_SIDES MatrixPlace place_of(std::int64_t i, std::int64_t columns)
     }
     return {i / columns, i % columns};
 }
-
-enum class PackDirection { into_place, out_of_place };
 
 template <PackDirection direction, typename To, typename From>
 BUCKETWISE_BOTH_SIDES void pack_share(const Chunk& chunk, double factor, std::int64_t lane,

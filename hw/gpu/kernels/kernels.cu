@@ -1,7 +1,6 @@
 #include "hw/gpu/kernels/kernels.h"
 
 #include "hw/gpu/kernels/kernel_bodies.h"
-#include "hw/gpu/kernels/kernel_types.h"
 #include "hw/gpu/kernels/launch.h"
 
 namespace bucketwise {
@@ -113,42 +112,34 @@ __global__ void wait_for_flag_kernel(const volatile int* flag, int value, volati
     }
 }
 
-template <PackDirection direction>
-void launch_chunks(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType to_dtype,
-                   DType from_dtype, double factor) {
-    if (count == 0) {
-        return;
+// Calls launch(T{}), T the type of one element, if there is anything to do.
+template <typename Launch>
+void launch_of(DType dtype, std::int64_t count, const char* kernel, const Launch& launch) {
+    if (count > 0) {
+        with_element_type(dtype, launch);
+        check_launch(kernel);
     }
-    with_element_type(to_dtype, [&](auto to) {
-        with_element_type(from_dtype, [&](auto from) {
-            const unsigned blocks = blocks_for(count, chunk_block_warps);
-            pack_kernel<direction, decltype(to), decltype(from)>
-                <<<blocks, chunk_block_threads, 0, stream>>>(chunks, count, factor);
-        });
-    });
-    check_launch("pack_kernel");
 }
 
 }  // namespace
 
-void launch_pack(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType place_dtype,
-                 DType tensor_dtype, double factor) {
-    launch_chunks<PackDirection::into_place>(stream, chunks, count, place_dtype, tensor_dtype,
-                                             factor);
-}
-
-void launch_unpack(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType tensor_dtype,
-                   DType place_dtype, double factor) {
-    launch_chunks<PackDirection::out_of_place>(stream, chunks, count, tensor_dtype, place_dtype,
-                                               factor);
+void launch_pack(cudaStream_t stream, PackDirection direction, const Chunk* chunks,
+                 std::int64_t count, DType to_dtype, DType from_dtype, double factor) {
+    launch_of(to_dtype, count, "pack_kernel", [&](auto to) {
+        with_element_type(from_dtype, [&](auto from) {
+            const auto kernel =
+                direction == PackDirection::into_place
+                    ? pack_kernel<PackDirection::into_place, decltype(to), decltype(from)>
+                    : pack_kernel<PackDirection::out_of_place, decltype(to), decltype(from)>;
+            kernel<<<blocks_for(count, chunk_block_warps), chunk_block_threads, 0, stream>>>(
+                chunks, count, factor);
+        });
+    });
 }
 
 void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from, DType from_dtype,
                  std::int64_t count, double factor) {
-    if (count == 0) {
-        return;
-    }
-    with_element_type(to_dtype, [&](auto to_element) {
+    launch_of(to_dtype, count, "copy_kernel", [&](auto to_element) {
         with_element_type(from_dtype, [&](auto from_element) {
             using To = decltype(to_element);
             using From = decltype(from_element);
@@ -157,34 +148,25 @@ void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from
                 static_cast<To*>(to), static_cast<const From*>(from), count, factor);
         });
     });
-    check_launch("copy_kernel");
 }
 
 void launch_outer_product(cudaStream_t stream, void* to, DType dtype, std::int64_t count,
                           const OuterProduct& product, bool accumulate) {
-    if (count == 0) {
-        return;
-    }
-    with_element_type(dtype, [&](auto element) {
+    launch_of(dtype, count, "outer_product_kernel", [&](auto element) {
         using T = decltype(element);
         outer_product_kernel<<<striding_blocks(count, block_threads), block_threads, 0, stream>>>(
             static_cast<T*>(to), count, product, accumulate);
     });
-    check_launch("outer_product_kernel");
 }
 
 void launch_element_wise(cudaStream_t stream, void* y, const void* x, DType dtype,
                          std::int64_t count) {
-    if (count == 0) {
-        return;
-    }
-    with_element_type(dtype, [&](auto element) {
+    launch_of(dtype, count, "element_wise_kernel", [&](auto element) {
         using T = decltype(element);
         element_wise_kernel<<<striding_blocks(count, block_threads * step_of<T, T>()),
                               block_threads, 0, stream>>>(static_cast<T*>(y),
                                                           static_cast<const T*>(x), count);
     });
-    check_launch("element_wise_kernel");
 }
 
 void launch_filler(cudaStream_t stream, float* sink, std::int64_t work) {
@@ -194,28 +176,20 @@ void launch_filler(cudaStream_t stream, float* sink, std::int64_t work) {
 
 void launch_optimizer(cudaStream_t stream, const Chunk* chunks, std::int64_t count,
                       DType gradient_dtype, Optimizer optimizer, const OptimizerState& state) {
-    if (count == 0) {
-        return;
-    }
-    with_element_type(gradient_dtype, [&](auto element) {
+    launch_of(gradient_dtype, count, "optimizer_kernel", [&](auto element) {
         optimizer_kernel<decltype(element)>
             <<<blocks_for(count, chunk_block_warps), chunk_block_threads, 0, stream>>>(
                 chunks, count, optimizer, state);
     });
-    check_launch("optimizer_kernel");
 }
 
 void launch_check(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType dtype,
                   const ExpectedProduct* expected, CheckResult* results) {
-    if (count == 0) {
-        return;
-    }
-    with_element_type(dtype, [&](auto element) {
+    launch_of(dtype, count, "check_kernel", [&](auto element) {
         check_kernel<decltype(element)>
             <<<blocks_for(count, chunk_block_warps), chunk_block_threads, 0, stream>>>(
                 chunks, count, expected, results);
     });
-    check_launch("check_kernel");
 }
 
 void launch_wait_for_flag(cudaStream_t stream, const volatile int* flag, int value,

@@ -14,12 +14,10 @@
 
 namespace bucketwise {
 
-// Multi-tensor pack: place[i] = factor * tensor[i], cast; unpack: tensor[i] = factor * place[i].
-// One launch for all tensors. `chunks` in device memory.
-void launch_pack(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType place_dtype,
-                 DType tensor_dtype, double factor);
-void launch_unpack(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType tensor_dtype,
-                   DType place_dtype, double factor);
+// Of many tensors in one launch: place[i] = factor * tensor[i], cast, or tensor[i] = factor *
+// place[i]. `chunks` in device memory.
+void launch_pack(cudaStream_t stream, PackDirection direction, const Chunk* chunks,
+                 std::int64_t count, DType to_dtype, DType from_dtype, double factor);
 
 // to[i] = factor * from[i], i < count. `to` may be `from`.
 void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from, DType from_dtype,

@@ -4,23 +4,29 @@
 
 #include <cublas_v2.h>
 
+#include "hw/gpu/runtime/opened_library.h"
+
 namespace bucketwise {
 
 // By their own names, so that a call reads like any other: cublas().cublasCreate(&handle).
+// The header gives functions that changed a second version, and macros their old names.
 struct CublasLibrary {
-    decltype(&::cublasGetStatusName) cublasGetStatusName;
-    decltype(&::cublasGetStatusString) cublasGetStatusString;
-    decltype(&::cublasGetProperty) cublasGetProperty;
-    decltype(&::cublasCreate) cublasCreate;
-    decltype(&::cublasDestroy) cublasDestroy;
-    decltype(&::cublasSetStream) cublasSetStream;
-    decltype(&::cublasSetWorkspace) cublasSetWorkspace;
+    static const OpenedLibrary& file();
+
+    decltype(&::cublasGetStatusName) cublasGetStatusName = file()["cublasGetStatusName"];
+    decltype(&::cublasGetStatusString) cublasGetStatusString = file()["cublasGetStatusString"];
+    decltype(&::cublasGetProperty) cublasGetProperty = file()["cublasGetProperty"];
+    decltype(&::cublasCreate) cublasCreate = file()["cublasCreate_v2"];
+    decltype(&::cublasDestroy) cublasDestroy = file()["cublasDestroy_v2"];
+    decltype(&::cublasSetStream) cublasSetStream = file()["cublasSetStream_v2"];
+    decltype(&::cublasSetWorkspace) cublasSetWorkspace = file()["cublasSetWorkspace_v2"];
     // Spelled out, as the header has a second one of this name, for C++ only.
     cublasStatus_t (*cublasGemmStridedBatchedEx)(
         cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n, int k,
         const void* alpha, const void* a, cudaDataType, int lda, long long stride_a, const void* b,
         cudaDataType, int ldb, long long stride_b, const void* beta, void* c, cudaDataType, int ldc,
-        long long stride_c, int matrices, cublasComputeType_t, cublasGemmAlgo_t);
+        long long stride_c, int matrices, cublasComputeType_t,
+        cublasGemmAlgo_t) = file()["cublasGemmStridedBatchedEx"];
 };
 
 // Opens it the first time, which takes a tenth of a second or more. Throws LibraryError where the

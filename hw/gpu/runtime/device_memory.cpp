@@ -30,20 +30,18 @@ DeviceMemory::DeviceMemory(std::int64_t bytes)
     }
 }
 
-void DeviceMemory::copy_in(const void* from, std::int64_t offset_bytes, std::int64_t bytes) const {
+void copy_to_device(void* to, const void* from, std::int64_t bytes, const CallPlace& place) {
     if (bytes > 0) {
-        check_gpu(cudaMemcpy(at(offset_bytes), from, static_cast<std::size_t>(bytes),
-                             cudaMemcpyHostToDevice),
-                  "cudaMemcpy");
-        check_gpu(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_gpu(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice),
+                  "cudaMemcpy", place);
+        check_gpu(cudaDeviceSynchronize(), "cudaDeviceSynchronize", place);
     }
 }
 
-void DeviceMemory::copy_out(void* to, std::int64_t offset_bytes, std::int64_t bytes) const {
+void copy_to_host(void* to, const void* from, std::int64_t bytes, const CallPlace& place) {
     if (bytes > 0) {
-        check_gpu(cudaMemcpy(to, at(offset_bytes), static_cast<std::size_t>(bytes),
-                             cudaMemcpyDeviceToHost),
-                  "cudaMemcpy");
+        check_gpu(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost),
+                  "cudaMemcpy", place);
     }
 }
 

@@ -13,6 +13,12 @@
 
 namespace bucketwise {
 
+// Copies between the host and the device, there when they return.
+void copy_to_device(void* to, const void* from, std::int64_t bytes,
+                    const CallPlace& place = CallPlace::current());
+void copy_to_host(void* to, const void* from, std::int64_t bytes,
+                  const CallPlace& place = CallPlace::current());
+
 // Zeroed; on the current device. Padded to whole 16 bytes, which is what NCCL and our kernels
 // read at a time. The host must not touch it but by copying.
 class DeviceMemory {
@@ -42,8 +48,12 @@ class DeviceMemory {
     void write(const std::vector<T>& values) const {
         copy_in(values.data(), 0, static_cast<std::int64_t>(values.size() * sizeof(T)));
     }
-    void copy_in(const void* from, std::int64_t offset_bytes, std::int64_t bytes) const;
-    void copy_out(void* to, std::int64_t offset_bytes, std::int64_t bytes) const;
+    void copy_in(const void* from, std::int64_t offset_bytes, std::int64_t bytes) const {
+        copy_to_device(at(offset_bytes), from, bytes);
+    }
+    void copy_out(void* to, std::int64_t offset_bytes, std::int64_t bytes) const {
+        copy_to_host(to, at(offset_bytes), bytes);
+    }
 
   private:
     struct Deleter {

@@ -1,12 +1,14 @@
 #include "hw/gpu/runtime/gpu_choice.h"
 
 #include <cuda_runtime_api.h>
+#include <stdlib.h>
 
-#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -117,6 +119,28 @@ void check_gpus_differ(ControlGroup& control, std::int64_t fingerprint) {
         throw GpuError(fmt::format(
             "ranks {} and {} have the same GPU: expected one for each rank, or --share-gpu",
             ranks[0], ranks[1]));
+    }
+}
+
+std::vector<std::pair<std::string, std::string>> share_gpu_environment(
+    int rank, const std::string& interface) {
+    return {{"NCCL_HOSTID", "bucketwise-rank-" + std::to_string(rank)},
+            {"NCCL_NET", "Socket"},
+            {"NCCL_NET_PLUGIN", "none"},
+            {"NCCL_SOCKET_IFNAME", interface.empty() ? "lo" : interface},
+            {"NCCL_MNNVL_ENABLE", "0"},
+            {"NCCL_NVLS_ENABLE", "0"},
+            {"NCCL_RAS_ENABLE", "0"},
+            {"NCCL_ALGO", "Ring"},
+            {"NCCL_PROTO", "Simple"}};
+}
+
+void apply_environment(const std::vector<std::pair<std::string, std::string>>& variables) {
+    for (const auto& [name, value] : variables) {
+        // NOLINTNEXTLINE(concurrency-mt-unsafe): before other threads are started
+        if (::setenv(name.c_str(), value.c_str(), 0) != 0) {
+            throw std::system_error(errno, std::generic_category(), "setenv " + name);
+        }
     }
 }
 

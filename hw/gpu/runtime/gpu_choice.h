@@ -1,4 +1,5 @@
-// Which GPU a rank uses, and whether all ranks of a job may have theirs.
+// Which GPU a rank uses, whether all ranks of a job may have theirs, and what NCCL has to be told
+// so that it lets several share one.
 #pragma once
 
 #include <cstdint>
@@ -34,5 +35,18 @@ std::optional<std::pair<std::int64_t, std::int64_t>> ranks_of_one_gpu(
 
 // Collective. Throws GpuError on every rank if two of them have one GPU.
 void check_gpus_differ(ControlGroup& control, std::int64_t fingerprint);
+
+// Thread blocks of one collective where nothing else is asked for: the ranks' kernels share one GPU
+// with each other and with their computing.
+constexpr std::int64_t share_gpu_ctas = 4;
+
+// Environment variables for a rank, each to be set only where the user has not. NCCL refuses two
+// ranks of one host on one GPU, so every rank passes for a host of its own (NCCL_HOSTID); then only
+// the network is left between them: plain sockets on `interface`.
+std::vector<std::pair<std::string, std::string>> share_gpu_environment(
+    int rank, const std::string& interface);
+
+// Before NCCL is first called in this process, and before other threads are started.
+void apply_environment(const std::vector<std::pair<std::string, std::string>>& variables);
 
 }  // namespace bucketwise

@@ -1,6 +1,19 @@
 #include "hw/gpu/runtime/gpu_stream.h"
 
 namespace bucketwise {
+namespace {
+
+bool has_ended(cudaError_t result, const char* query,
+               const CallPlace& place = CallPlace::current()) {
+    if (result == cudaErrorNotReady) {
+        cudaGetLastError();  // or the next launch might report it
+        return false;
+    }
+    check_gpu(result, query, place);
+    return true;
+}
+
+}  // namespace
 
 GpuStream::GpuStream(StreamPriority priority) {
     int least = 0;
@@ -15,17 +28,26 @@ GpuStream::GpuStream(StreamPriority priority) {
 }
 
 bool GpuStream::is_idle() const {
-    const cudaError_t result = cudaStreamQuery(get());
-    if (result == cudaErrorNotReady) {
-        cudaGetLastError();  // or the next launch might report it
-        return false;
-    }
-    check_gpu(result, "cudaStreamQuery");
-    return true;
+    return has_ended(cudaStreamQuery(get()), "cudaStreamQuery");
 }
 
 void GpuStream::wait() const {
     check_gpu(cudaStreamSynchronize(get()), "cudaStreamSynchronize");
+}
+
+void GpuStream::copy(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind kind,
+                     const CallPlace& place) const {
+    if (bytes > 0) {
+        check_gpu(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, get()),
+                  "cudaMemcpyAsync", place);
+    }
+}
+
+void GpuStream::fill(void* to, int byte, std::int64_t bytes, const CallPlace& place) const {
+    if (bytes > 0) {
+        check_gpu(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), get()),
+                  "cudaMemsetAsync", place);
+    }
 }
 
 GpuEvent::GpuEvent(Timing timing) {
@@ -51,13 +73,7 @@ void GpuEvent::hold_up(const GpuStream& stream) const {
 }
 
 bool GpuEvent::has_happened() const {
-    const cudaError_t result = cudaEventQuery(get());
-    if (result == cudaErrorNotReady) {
-        cudaGetLastError();  // or the next launch might report it
-        return false;
-    }
-    check_gpu(result, "cudaEventQuery");
-    return true;
+    return has_ended(cudaEventQuery(get()), "cudaEventQuery");
 }
 
 Duration between(const GpuEvent& begin, const GpuEvent& end) {

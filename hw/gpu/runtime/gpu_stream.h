@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 
@@ -22,6 +23,11 @@ class GpuStream {
     [[nodiscard]] bool is_idle() const;
     // Until it is idle, however long that takes: for work that waits for no other rank.
     void wait() const;
+    // Put on it, unless there are no bytes. `to` and `from` must last until it is done.
+    void copy(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind kind,
+              const CallPlace& place = CallPlace::current()) const;
+    void fill(void* to, int byte, std::int64_t bytes,
+              const CallPlace& place = CallPlace::current()) const;
 
   private:
     struct Deleter {

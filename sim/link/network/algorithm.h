@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "sim/base/names.h"
 
@@ -13,6 +12,11 @@ enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatte
 template <>
 inline constexpr auto names_of<CollectiveKind> = names("all-reduce", "all-gather", "reduce-scatter",
                                                        "broadcast");
+
+// An all-reduce is a reduce-scatter and an all-gather.
+constexpr std::int64_t rounds_of(CollectiveKind kind) {
+    return kind == CollectiveKind::all_reduce ? 2 : 1;
+}
 
 enum class Algorithm : std::uint8_t {
     ring,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/link/network/event_queue.h"
 #include "sim/link/network/fair_share.h"
 
@@ -55,7 +56,7 @@ class ChunkEngine {
   public:
     ChunkEngine(const Topology& topology, const Network& network,
                 const std::vector<CollectiveJob>& requests)
-        : network_(network), shares_(capacities(network)) {
+        : network_(network), shares_(transformed(network.links(), &DirectedLink::bandwidth)) {
         for (const CollectiveJob& request : requests) {
             add_job(request);
         }
@@ -95,50 +96,32 @@ class ChunkEngine {
 
   private:
     struct Job {
+        CollectiveJob request;  // its repetitions are those that are left
         CollectiveSchedule schedule;
-        std::vector<std::int64_t> placement;
-        std::vector<Duration> starts;
-        std::int64_t repetitions = 1;
         std::uint32_t first_actor = 0;
         std::uint32_t first_connection = 0;
         std::uint32_t actors_left = 0;
-        std::vector<Duration> finish;  // by rank
+        std::vector<Duration> finish = {};  // by rank
     };
 
-    static std::vector<BytesPerSecond> capacities(const Network& network) {
-        std::vector<BytesPerSecond> bandwidths;
-        for (const DirectedLink& link : network.links()) {
-            bandwidths.push_back(link.bandwidth);
-        }
-        return bandwidths;
-    }
-
     void add_job(const CollectiveJob& request) {
-        Job job{CollectiveSchedule(request.schedule),
-                request.placement,
-                request.starts,
-                request.repetitions,
-                actor_count(),
-                std::uint32_t(connections_.size()),
-                0,
-                {}};
-        const std::vector<Endpoints> pairs = job.schedule.connections();
-        for (const Endpoints& pair : pairs) {
+        Job job{.request = request,
+                .schedule = CollectiveSchedule(request.schedule),
+                .first_actor = static_cast<std::uint32_t>(actors_.size()),
+                .first_connection = static_cast<std::uint32_t>(connections_.size())};
+        for (const Endpoints& pair : job.schedule.connections()) {
             endpoints_.push_back({place(job, pair.from), place(job, pair.to)});
         }
         connections_.resize(endpoints_.size());
         actors_.resize(actors_.size() + job.schedule.actors());
         invariant(actors_.size() < flow_bit, "actors fit an event");
-        jobs_left_ += job.repetitions > 0 ? 1 : 0;
+        jobs_left_ += request.repetitions > 0 ? 1 : 0;
         jobs_.push_back(std::move(job));
     }
 
-    [[nodiscard]] std::uint32_t actor_count() const {
-        return static_cast<std::uint32_t>(actors_.size());
-    }
-
     static std::int64_t place(const Job& job, std::int64_t rank) {
-        return job.placement.empty() ? rank : job.placement[static_cast<std::size_t>(rank)];
+        const std::vector<std::int64_t>& placement = job.request.placement;
+        return placement.empty() ? rank : placement[static_cast<std::size_t>(rank)];
     }
 
     // Finds the way of every connection, and which links could be short of bandwidth: those that
@@ -198,8 +181,7 @@ class ChunkEngine {
                 shares_.add(shared.links, static_cast<double>(flow.bandwidth.count));
             }
         }
-        background_flows_ = background.size();
-        flow_owner_.assign(background_flows_, not_shared);
+        flow_owner_.assign(background.size(), not_shared);
     }
 
     void start(Job& job) {
@@ -208,15 +190,13 @@ class ChunkEngine {
         for (std::uint32_t i = 0; i < job.schedule.actors(); ++i) {
             actors_[job.first_actor + i] = {};
             const auto rank = static_cast<std::size_t>(job.schedule.rank_of(i));
-            const Duration at = job.starts.empty() ? Duration{0} : job.starts[rank];
+            const std::vector<Duration>& starts = job.request.starts;
+            const Duration at = starts.empty() ? Duration{0} : starts[rank];
             queue_.push(std::max(now_, at), job.first_actor + i, 0);
         }
     }
 
     Job& job_of(std::uint32_t actor) {
-        if (jobs_.size() == 1) {
-            return jobs_.front();
-        }
         std::size_t i = jobs_.size() - 1;
         while (jobs_[i].first_actor > actor) {
             --i;
@@ -247,13 +227,8 @@ class ChunkEngine {
     }
 
     std::uint32_t take_early(std::uint32_t actor, std::uint32_t step) {
-        const auto found = early_.find((std::uint64_t{actor} << 32U) | step);
-        if (found == early_.end()) {
-            return 0;
-        }
-        const std::uint32_t count = found->second;
-        early_.erase(found);
-        return count;
+        const auto found = early_.extract((std::uint64_t{actor} << 32U) | step);
+        return found ? found.mapped() : 0;
     }
 
     void finish(Job& job, std::uint32_t actor) {
@@ -263,10 +238,10 @@ class ChunkEngine {
         if (job.actors_left > 0) {
             return;
         }
-        if (job.repetitions == 1) {
+        if (job.request.repetitions == 1) {
             --jobs_left_;
         } else {
-            job.repetitions -= job.repetitions == 0 ? 0 : 1;
+            job.request.repetitions -= job.request.repetitions == 0 ? 0 : 1;
             start(job);
         }
     }
@@ -367,8 +342,7 @@ class ChunkEngine {
     std::vector<Endpoints> endpoints_;  // by connection, then of background flows
     std::vector<SharedConnection> shared_;
     FairShare shares_;
-    std::vector<std::uint32_t> flow_owner_;  // by flow: index into shared_
-    std::size_t background_flows_ = 0;
+    std::vector<std::uint32_t> flow_owner_;                   // by flow: index into shared_
     std::unordered_map<std::uint64_t, std::uint32_t> early_;  // by actor and step
     EventQueue queue_;
     Duration now_{0};

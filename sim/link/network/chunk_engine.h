@@ -6,8 +6,7 @@
 //    the rate is that of the narrowest link, and the message costs one event. Elsewhere messages
 //    get max-min fair shares (sim/link/network/fair_share.h), anew whenever one starts or ends.
 //  - Ranks act as their schedule says (sim/link/network/schedule.h): a step begins once all it
-//  waits for
-//    has arrived. Reducing takes no time of its own: measured bandwidths contain it.
+//    waits for has arrived. Reducing takes no time of its own: measured bandwidths contain it.
 //
 // Memory: for the ranks, their connections, and the messages in flight.
 #pragma once

@@ -11,12 +11,13 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <queue>
 #include <vector>
 
-#include "sim/base/invariant.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -27,7 +28,7 @@ struct QueuedEvent {
     std::uint64_t sequence = 0;  // given by the queue
     std::uint32_t subject = 0;
     std::uint32_t detail = 0;
-    bool operator==(const QueuedEvent&) const = default;
+    auto operator<=>(const QueuedEvent&) const = default;
 };
 
 class EventQueue {
@@ -137,12 +138,6 @@ class EventQueue {
         rest_.push(event);
     }
 
-    struct Later {
-        bool operator()(const QueuedEvent& a, const QueuedEvent& b) const {
-            return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
-        }
-    };
-
     // An empty lane is after everything.
     static bool before(const Lane& a, const Lane& b) {
         const Duration first = a.first();
@@ -155,7 +150,7 @@ class EventQueue {
 
     std::array<Lane, most_lanes> lanes_;
     std::size_t used_lanes_ = 0;
-    std::priority_queue<QueuedEvent, std::vector<QueuedEvent>, Later> rest_;
+    std::priority_queue<QueuedEvent, std::vector<QueuedEvent>, std::greater<>> rest_;
     std::uint64_t sequence_ = 0;
     std::size_t size_ = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <optional>
 
@@ -12,10 +11,8 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::size_t protocol_count = 3;
-
-// Microseconds, by protocol: LL, LL128, Simple.
-using ByProtocol = std::array<double, protocol_count>;
+// Microseconds.
+using ByProtocol = std::array<double, every<NcclProtocol>.size()>;
 
 struct Latencies {
     ByProtocol base;
@@ -32,17 +29,8 @@ constexpr double nvls_tree_net_us = 20.9;
 
 // Bandwidth in GB/s that LL can reach in one node.
 double most_ll_bandwidth(GpuGeneration generation) {
-    switch (generation) {
-        case GpuGeneration::volta:
-            return 39;
-        case GpuGeneration::ampere:
-            return 87.7;
-        case GpuGeneration::hopper:
-            return 141;
-        case GpuGeneration::blackwell:
-            return 282;
-    }
-    return 0;
+    constexpr std::array<double, every<GpuGeneration>.size()> most{39, 87.7, 141, 282};
+    return most[static_cast<std::size_t>(generation)];
 }
 
 // What one channel can move with LL128, in GB/s: on one node, two, or more. Volta's are Ampere's
@@ -74,7 +62,7 @@ class NcclModel {
         : kind_(kind),
           bytes_(static_cast<double>(bytes.count)),
           ranks_(static_cast<double>(ranks)),
-          nodes_(static_cast<double>(nodes_of(ranks, topology.node.gpus))),
+          nodes_(static_cast<double>(divided(ranks, topology.node.gpus))),
           per_node_(ranks_ / nodes_),
           topology_(topology),
           settings_(settings) {
@@ -87,17 +75,13 @@ class NcclModel {
     }
 
     [[nodiscard]] std::optional<Cost> cost(NcclAlgorithm algorithm, NcclProtocol protocol) const {
-        switch (algorithm) {
-            case NcclAlgorithm::ring:
-                return ring(protocol);
-            case NcclAlgorithm::tree:
-                return kind_ == CollectiveKind::all_reduce ? std::optional(tree(protocol))
-                                                           : std::nullopt;
-            case NcclAlgorithm::nvls:
-            case NcclAlgorithm::nvls_tree:
-                return nvls(algorithm, protocol);
+        if (algorithm == NcclAlgorithm::ring) {
+            return ring(protocol);
         }
-        return std::nullopt;
+        if (kind_ != CollectiveKind::all_reduce) {
+            return std::nullopt;
+        }
+        return algorithm == NcclAlgorithm::tree ? tree(protocol) : nvls(algorithm, protocol);
     }
 
     [[nodiscard]] Duration time(const Cost& cost) const {
@@ -106,10 +90,6 @@ class NcclModel {
     }
 
   private:
-    static std::int64_t nodes_of(std::int64_t ranks, std::int64_t per_node) {
-        return (ranks + per_node - 1) / per_node;
-    }
-
     // The least that a node's NICs, a group's uplinks or the line between sites can move.
     static double narrowest_gb_per_s(const RegularTopology& topology, std::int64_t ranks) {
         const auto nics = static_cast<double>(topology.nics->per_node);
@@ -149,8 +129,7 @@ class NcclModel {
 
     [[nodiscard]] Cost ring(NcclProtocol protocol) const {
         const auto p = static_cast<std::size_t>(protocol);
-        const bool both_ways = kind_ == CollectiveKind::all_reduce;
-        const double rounds = both_ways ? 2 : 1;
+        const auto rounds = static_cast<double>(rounds_of(kind_));
         const double steps = rounds * (ranks_ - 1);
         const double steps_between_nodes = nodes_ > 1 ? rounds * (nodes_ - 1) : 0;
         double intra = intra_us(ring_latencies, p);
@@ -192,8 +171,7 @@ class NcclModel {
     [[nodiscard]] std::optional<Cost> nvls(NcclAlgorithm algorithm, NcclProtocol protocol) const {
         const bool has_switch = topology_.node.multicast && per_node_ > 1;
         const bool right_size = (nodes_ > 1) == (algorithm == NcclAlgorithm::nvls_tree);
-        if (!has_switch || !right_size || protocol != NcclProtocol::simple ||
-            kind_ != CollectiveKind::all_reduce) {
+        if (!has_switch || !right_size || protocol != NcclProtocol::simple) {
             return std::nullopt;
         }
         const double bus =

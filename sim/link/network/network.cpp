@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <queue>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -22,10 +22,6 @@ BytesPerSecond times(BytesPerSecond bandwidth, double factor) {
     constexpr double most = 1e18;
     const double product = static_cast<double>(bandwidth.count) * factor;
     return {std::llround(std::clamp(product, 1.0, most))};
-}
-
-std::int64_t parts(std::int64_t whole, std::int64_t part) {
-    return (whole + part - 1) / part;
 }
 
 // Ranks whose NIC is the same have the same rail.
@@ -43,8 +39,8 @@ std::vector<std::int32_t> links_towards(const GraphTopology& graph, std::int32_t
         Duration latency{Duration::max()};
         std::int64_t links = 0;
         std::int32_t first_link = -1;
+        auto operator<=>(const Way&) const = default;
     };
-    const auto rank_of = [](const Way& w) { return std::tuple(w.latency, w.links, w.first_link); };
     std::vector<Way> ways(graph.names.size());
     std::vector<char> done(graph.names.size(), 0);
     using Entry = std::tuple<Duration, std::int64_t, std::int32_t>;
@@ -68,17 +64,13 @@ std::vector<std::int32_t> links_towards(const GraphTopology& graph, std::int32_t
             const std::int32_t other = forwards ? link.a : link.b;
             const Way way{ways[index(vertex)].latency + link.latency, ways[index(vertex)].links + 1,
                           2 * k + (forwards ? 0 : 1)};
-            if (done[index(other)] == 0 && rank_of(way) < rank_of(ways[index(other)])) {
+            if (done[index(other)] == 0 && way < ways[index(other)]) {
                 ways[index(other)] = way;
                 queue.emplace(way.latency, way.links, other);
             }
         }
     }
-    std::vector<std::int32_t> next;
-    for (const Way& way : ways) {
-        next.push_back(way.first_link);
-    }
-    return next;
+    return transformed(ways, &Way::first_link);
 }
 
 std::vector<std::vector<std::int32_t>> links_by_vertex(const GraphTopology& graph) {
@@ -117,7 +109,7 @@ Fault check_ports(const RegularTopology& topology) {
 }
 
 Fault check_regular(const RegularTopology& topology, std::int64_t ranks) {
-    const std::int64_t nodes = parts(ranks, topology.node.gpus);
+    const std::int64_t nodes = divided(ranks, topology.node.gpus);
     if (nodes == 1) {
         return std::nullopt;
     }
@@ -166,9 +158,8 @@ Fault check_graph(const GraphTopology& graph, std::int64_t ranks) {
 }  // namespace
 
 std::optional<TopologyFault> check_places(const Topology& topology, std::int64_t ranks) {
-    Fault fault = topology.graph ? check_graph(*topology.graph, ranks)
-                                 : check_regular(*topology.regular, ranks);
-    if (fault) {
+    if (Fault fault = topology.graph ? check_graph(*topology.graph, ranks)
+                                     : check_regular(*topology.regular, ranks)) {
         return fault;
     }
     for (std::size_t i = 0; i < topology.slow_ranks.size(); ++i) {
@@ -205,7 +196,7 @@ Network::Network(const Topology& topology, std::int64_t ranks)
 // the first one carries the latency of both.
 void Network::build_regular() {
     const RegularTopology& topology = *topology_.regular;
-    nodes_ = parts(ranks_, topology.node.gpus);
+    nodes_ = divided(ranks_, topology.node.gpus);
     for (std::int64_t rank = 0; rank < ranks_; ++rank) {
         links_.push_back({topology.node.latency, topology.node.bandwidth});
         links_.push_back({Duration{0}, topology.node.bandwidth});
@@ -228,10 +219,10 @@ void Network::build_regular() {
         const TierTopology& tier = topology.tiers[t];
         share /= tier.oversubscription;
         const std::int64_t groups =
-            parts(nodes_per_site_, tier.nodes) * (nodes_ / nodes_per_site_) * rails_;
+            divided(nodes_per_site_, tier.nodes) * (nodes_ / nodes_per_site_) * rails_;
         const double cables =
             static_cast<double>(tier.nodes * nics.per_node) / static_cast<double>(rails_);
-        tiers_.push_back({std::ssize(links_), groups});
+        first_of_tier_.push_back(std::ssize(links_));
         for (std::int64_t group = 0; group < groups; ++group) {
             links_.push_back(
                 {topology.tiers[t + 1].latency, times(nics.bandwidth, cables * share)});
@@ -273,9 +264,8 @@ void Network::slow_down(const std::vector<SlowRank>& ranks) {
         } else {
             own = {2 * slow.rank, 2 * slow.rank + 1};
             if (nodes_ > 1) {
-                const std::int64_t gpus = topology_.regular->node.gpus;
-                const std::int64_t nics = nics_of(*topology_.regular);
-                const std::int64_t nic = slow.rank / gpus * nics + slow.rank % gpus * nics / gpus;
+                const std::int64_t node = slow.rank / topology_.regular->node.gpus;
+                const std::int64_t nic = node * nics_of(*topology_.regular) + rail_of(slow.rank);
                 own.insert(own.end(), {first_nic_ + 2 * nic, first_nic_ + 2 * nic + 1});
             }
         }
@@ -344,16 +334,16 @@ void Network::cross_tiers(std::int64_t from_node, std::int64_t to_node, std::int
     const std::int64_t from_site = from_node / nodes_per_site_;
     const std::int64_t to_site = to_node / nodes_per_site_;
     Route down;
-    for (std::size_t t = 0; t < tiers_.size(); ++t) {
+    for (std::size_t t = 0; t < first_of_tier_.size(); ++t) {
         const std::int64_t nodes = topology_.regular->tiers[t].nodes;
-        const std::int64_t per_site = parts(nodes_per_site_, nodes);
+        const std::int64_t per_site = divided(nodes_per_site_, nodes);
         const std::int64_t from_group = from_site * per_site + from_node % nodes_per_site_ / nodes;
         const std::int64_t to_group = to_site * per_site + to_node % nodes_per_site_ / nodes;
         if (from_group == to_group) {
             break;
         }
         const auto link = [&](std::int64_t group, std::int64_t direction) {
-            return static_cast<std::int32_t>(tiers_[t].first + 2 * (group * rails_ + rail) +
+            return static_cast<std::int32_t>(first_of_tier_[t] + 2 * (group * rails_ + rail) +
                                              direction);
         };
         route.push_back(link(from_group, 0));

@@ -43,12 +43,6 @@ class Network {
     void cross_sites(std::int64_t from_site, std::int64_t to_site, Route& route) const;
     [[nodiscard]] std::int64_t rail_of(std::int64_t rank) const;
 
-    // The up and the down links of one tier's groups: one per group and rail.
-    struct TierLinks {
-        std::int64_t first = 0;  // up, then down
-        std::int64_t groups = 0;
-    };
-
     Topology topology_;
     std::int64_t ranks_;
     std::int64_t nodes_ = 1;
@@ -56,7 +50,8 @@ class Network {
     std::int64_t rails_ = 1;
     std::vector<DirectedLink> links_;
     std::int64_t first_nic_ = 0;
-    std::vector<TierLinks> tiers_;
+    // By tier, the first link of its groups: one up and one down per group and rail.
+    std::vector<std::int64_t> first_of_tier_;
     std::int64_t first_site_ = 0;
     // In a graph: by rank to reach and vertex, the link to take next.
     std::vector<std::vector<std::int32_t>> next_link_;

@@ -1,17 +1,19 @@
 #include "sim/link/network/schedule.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <numeric>
+
+#include "sim/base/invariant.h"
 
 namespace bucketwise {
 namespace {
 
 // In-order binary tree of 1 to ranks - 1 below the root 0: a rank with lowest bit b is at height
 // log2 b, its parent has that bit cleared and the next one set, unless there is no such rank.
+// Precondition: it is not the root.
 std::int64_t tree_parent(std::int64_t rank, std::int64_t ranks) {
-    if (rank == 0) {
-        return -1;
-    }
     const std::int64_t bit = rank & -rank;
     const std::int64_t up = (rank - bit) | (2 * bit);
     return up < ranks ? up : rank - bit;
@@ -47,14 +49,6 @@ CollectiveSchedule::CollectiveSchedule(const ScheduleRequest& request) {
     }
 }
 
-void CollectiveSchedule::add_stage(std::uint32_t steps, std::uint32_t size, std::uint32_t stride,
-                                   std::uint32_t first_connection, Bytes bytes) {
-    if (steps > 0) {
-        const std::uint32_t begin = stages_.empty() ? 0 : stages_.back().end;
-        stages_.push_back({begin + steps, size, stride, first_connection, bytes});
-    }
-}
-
 // Reduce-scatter level by level, all-reduce on the outermost, all-gather back.
 void CollectiveSchedule::plan_rings(const ScheduleRequest& request) {
     std::vector<std::int64_t> levels = request.levels;
@@ -67,50 +61,43 @@ void CollectiveSchedule::plan_rings(const ScheduleRequest& request) {
               "the levels group all ranks");
     const auto acting =
         static_cast<std::uint32_t>(request.classes == 0 ? request.ranks : request.classes);
-    struct Level {
-        std::uint32_t size = 1;
-        std::uint32_t stride = 1;
-        std::uint32_t first_connection = 0;
-        Bytes bytes;
-    };
-    std::vector<Level> rings;
+    std::vector<Stage> rings;
     Bytes shard = divided(request.bytes, request.chunks);
     std::int64_t stride = 1;
     for (const std::int64_t size : levels) {
         if (size > 1) {
             shard = divided(shard, size);
-            rings.push_back({static_cast<std::uint32_t>(size), static_cast<std::uint32_t>(stride),
-                             static_cast<std::uint32_t>(ring_pairs_.size()), shard});
+            rings.push_back({.size = static_cast<std::uint32_t>(size),
+                             .stride = static_cast<std::uint32_t>(stride),
+                             .first_connection = static_cast<std::uint32_t>(ring_pairs_.size()),
+                             .bytes = shard});
             for (std::uint32_t rank = 0; rank < acting; ++rank) {
-                const Stage stage{0, rings.back().size, rings.back().stride, 0, {}};
-                ring_pairs_.push_back({rank, ring_neighbour(rank, stage)});
+                ring_pairs_.push_back({rank, ring_neighbour(rank, rings.back())});
             }
         }
         stride *= size;
     }
-    const bool reduces = request.kind != CollectiveKind::all_gather;
-    const bool gathers = request.kind != CollectiveKind::reduce_scatter;
-    const auto add = [&](const Level& level) {
-        add_stage(level.size - 1, level.size, level.stride, level.first_connection, level.bytes);
+    const auto add = [this](Stage ring) {
+        steps_ += ring.size - 1;
+        ring.end = steps_ - 1;
+        stages_.push_back(ring);
     };
-    if (reduces) {
+    if (request.kind != CollectiveKind::all_gather) {
         std::for_each(rings.begin(), rings.end(), add);
     }
-    if (gathers) {
+    if (request.kind != CollectiveKind::reduce_scatter) {
         std::for_each(rings.rbegin(), rings.rend(), add);
     }
     form_ = Form::rings;
     ranks_ = acting;
     actors_ = acting * chunks_;
-    steps_ = (stages_.empty() ? 0 : stages_.back().end) + 1;
 }
 
 void CollectiveSchedule::plan_direct(const ScheduleRequest& request) {
     form_ = Form::direct;
     actors_ = ranks_ * chunks_;
     piece_ = divided(divided(request.bytes, request.chunks), request.ranks);
-    const std::uint32_t rounds = request.kind == CollectiveKind::all_reduce ? 2 : 1;
-    steps_ = ranks_ == 1 ? 1 : rounds + 1;
+    steps_ = ranks_ == 1 ? 1 : static_cast<std::uint32_t>(rounds_of(request.kind)) + 1;
 }
 
 void CollectiveSchedule::plan_exchange(const ScheduleRequest& request) {
@@ -146,10 +133,12 @@ void CollectiveSchedule::plan_trees(const ScheduleRequest& request) {
     };
     for (std::int64_t tree = 0; tree < trees; ++tree) {
         for (std::int64_t group = 0; group < groups; ++group) {
-            const std::int64_t parent = tree_parent(group, groups);
-            const std::int64_t here = (tree == 0 ? group : in_second(group)) * chain;
-            if (parent >= 0) {
-                hang(tree, here, (tree == 0 ? parent : in_second(parent)) * chain);
+            const auto first_rank = [&](std::int64_t of) {
+                return (tree == 0 ? of : in_second(of)) * chain;
+            };
+            const std::int64_t here = first_rank(group);
+            if (group > 0) {
+                hang(tree, here, first_rank(tree_parent(group, groups)));
             }
             for (std::int64_t k = 1; k < chain; ++k) {
                 hang(tree, here + k, here + k - 1);

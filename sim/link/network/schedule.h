@@ -11,11 +11,9 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <vector>
 
-#include "sim/base/invariant.h"
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
 
@@ -130,8 +128,6 @@ class CollectiveSchedule {
     };
 
     void plan_rings(const ScheduleRequest& request);
-    void add_stage(std::uint32_t steps, std::uint32_t size, std::uint32_t stride,
-                   std::uint32_t first_connection, Bytes bytes);
     void plan_direct(const ScheduleRequest& request);
     void plan_exchange(const ScheduleRequest& request);
     void plan_trees(const ScheduleRequest& request);

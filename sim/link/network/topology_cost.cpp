@@ -4,12 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <string>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "sim/base/invariant.h"
-#include "sim/link/network/chunk_engine.h"
 
 namespace bucketwise {
 namespace {
@@ -22,10 +21,6 @@ Duration repeated(std::int64_t times, Duration time) {
 }
 Duration sum(Duration a, Duration b) {
     return std::min(a + b, longest_duration);
-}
-
-std::int64_t groups_of(std::int64_t ranks, std::int64_t size) {
-    return (ranks + size - 1) / size;
 }
 
 // At least a byte and at most an exabyte a second, which no bundle of links comes near.
@@ -48,7 +43,7 @@ std::vector<std::int64_t> hops_by_level(const std::vector<TopologyLevel>& levels
     std::vector<std::int64_t> hops;
     std::int64_t groups_below = ranks;
     for (const TopologyLevel& level : levels) {
-        const std::int64_t groups = groups_of(ranks, level.size);
+        const std::int64_t groups = divided(ranks, level.size);
         hops.push_back(groups_below - (groups > 1 ? groups : 0));
         groups_below = groups;
     }
@@ -74,20 +69,20 @@ Duration ring_time(std::int64_t rounds, Bytes bytes, Share wire, std::int64_t ra
 }
 
 // Reduce-scatter up the levels and all-gather down, or one of them, each level a ring among groups
-// of the level below with all ranks of a group taking part at once.
-Duration hierarchical_time(std::int64_t passes, Bytes bytes, std::int64_t ranks,
-                           const std::vector<TopologyLevel>& levels) {
+// of the level below with all ranks of a group taking part at once. `below`: ranks of a group below
+// the first level.
+Duration hierarchical_time(std::int64_t passes, Bytes bytes, std::span<const TopologyLevel> levels,
+                           std::int64_t below = 1) {
     Duration time{0};
-    std::int64_t below = 1;
     for (const TopologyLevel& level : levels) {
-        const std::int64_t size = std::min(level.size, ranks) / below;
+        const std::int64_t size = level.size / below;
         if (size > 1) {
             const std::int64_t steps = passes * (size - 1);
             bytes = divided(bytes, size);
             time = sum(time, sum(repeated(steps, level.latency),
                                  transfer_time(bytes, level.each, {steps, 1})));
         }
-        below = std::min(level.size, ranks);
+        below = level.size;
     }
     return time;
 }
@@ -109,10 +104,10 @@ Duration direct_time(std::int64_t rounds, Bytes bytes, std::int64_t ranks,
             crossing = below * far * (far + 1) / 2;
         }
         if (i == 0) {
-            crossing = std::min(levels[0].size, ranks) - 1;
+            crossing = levels[0].size - 1;
         }
         longest = std::max(longest, transfer_time(piece, levels[i].each, {crossing, 1}));
-        below = std::min(levels[i].size, ranks);
+        below = levels[i].size;
     }
     Duration farthest = levels.back().latency;
     if (between_sites) {
@@ -148,8 +143,8 @@ Duration exchange_time(Bytes bytes, std::int64_t ranks, const std::vector<Topolo
 
 // Pipelined, as NCCL counts it: chains within a node, two trees between nodes.
 Duration tree_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLevel>& levels) {
-    const std::int64_t per_node = std::min(levels.front().size, ranks);
-    const std::int64_t nodes = groups_of(ranks, per_node);
+    const std::int64_t per_node = levels.front().size;
+    const std::int64_t nodes = divided(ranks, per_node);
     const auto depth =
         static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(nodes - 1)));
     BytesPerSecond narrowest = per_node > 1 ? levels.front().group : levels.back().group;
@@ -165,26 +160,14 @@ Duration tree_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLe
 
 // The switch of a node sums what it reads and writes to all at once: every GPU sends all of its
 // buffer once and its own part of the result. Between nodes a ring of the parts.
-Duration nvls_time(Bytes bytes, std::int64_t ranks, const std::vector<TopologyLevel>& levels) {
-    const std::int64_t per_node = std::min(levels.front().size, ranks);
+Duration nvls_time(Bytes bytes, std::span<const TopologyLevel> levels) {
+    const std::int64_t per_node = levels.front().size;
     Duration time{0};
     if (per_node > 1) {
         time += 2 * levels.front().latency +
                 transfer_time(bytes, levels.front().each, {per_node + 1, per_node});
     }
-    std::int64_t below = per_node;
-    Bytes part = divided(bytes, per_node);
-    for (std::size_t i = 1; i < levels.size(); ++i) {
-        const std::int64_t size = std::min(levels[i].size, ranks) / below;
-        if (size > 1) {
-            const std::int64_t steps = 2 * (size - 1);
-            part = divided(part, size);
-            time = sum(time, sum(repeated(steps, levels[i].latency),
-                                 transfer_time(part, levels[i].each, {steps, 1})));
-        }
-        below = std::min(levels[i].size, ranks);
-    }
-    return time;
+    return sum(time, hierarchical_time(2, divided(bytes, per_node), levels.subspan(1), per_node));
 }
 
 // Ranks after which the network looks the same again: 1 within a node, a node's within the only
@@ -200,26 +183,19 @@ std::int64_t period_of(const std::vector<TopologyLevel>& levels, std::int64_t ra
 }
 
 std::uint64_t most_messages(Algorithm algorithm) {
-    switch (algorithm) {
-        case Algorithm::direct:
-            return most_direct_messages;
-        case Algorithm::recursive_halving_doubling:
-        case Algorithm::double_binary_tree:
-            return most_tree_messages;
-        case Algorithm::ring:
-        case Algorithm::hierarchical:
-        case Algorithm::nvls:
-        case Algorithm::nccl:
-            break;
+    if (algorithm == Algorithm::direct) {
+        return most_direct_messages;
     }
-    return most_ring_messages;
+    const bool by_trees = algorithm == Algorithm::recursive_halving_doubling ||
+                          algorithm == Algorithm::double_binary_tree;
+    return by_trees ? most_tree_messages : most_ring_messages;
 }
 
 }  // namespace
 
 std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64_t ranks) {
     const std::int64_t per_node = std::min(topology.node.gpus, ranks);
-    const std::int64_t nodes = groups_of(ranks, per_node);
+    const std::int64_t nodes = divided(ranks, per_node);
     std::vector<TopologyLevel> levels{
         {per_node, topology.node.latency, topology.node.bandwidth, topology.node.bandwidth}};
     if (nodes == 1) {
@@ -232,9 +208,11 @@ std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64
     Duration latency = nics.latency;
     std::int64_t below = 1;  // nodes
     double left = 1;         // of the NICs' bandwidth
+    const auto each_of_nics = [&] {
+        return per(nics.bandwidth, left * nic_count / static_cast<double>(topology.node.gpus));
+    };
     const auto add = [&](std::int64_t size) {
-        const double share = left * nic_count / static_cast<double>(topology.node.gpus);
-        levels.push_back({size * per_node, latency, per(nics.bandwidth, share),
+        levels.push_back({size * per_node, latency, each_of_nics(),
                           per(nics.bandwidth, nic_count * left * static_cast<double>(below))});
         // What goes through a node's own fabric besides is never narrower in a sound machine.
         below = size;
@@ -254,11 +232,10 @@ std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64
         latency += topology.sites->latency;
         const auto site_nodes = static_cast<double>(nodes_per_site);
         const BytesPerSecond site = topology.sites->bandwidth;
-        const double share = left * nic_count / static_cast<double>(topology.node.gpus);
-        levels.push_back({ranks, latency,
-                          std::min(per(site, 1 / (site_nodes * static_cast<double>(per_node))),
-                                   per(nics.bandwidth, share)),
-                          std::min(site, per(nics.bandwidth, nic_count * left * site_nodes))});
+        levels.push_back(
+            {ranks, latency,
+             std::min(per(site, 1 / (site_nodes * static_cast<double>(per_node))), each_of_nics()),
+             std::min(site, per(nics.bandwidth, nic_count * left * site_nodes))});
     }
     return levels;
 }
@@ -267,10 +244,9 @@ std::vector<std::int64_t> group_sizes(const RegularTopology& topology, std::int6
     std::vector<std::int64_t> sizes;
     std::int64_t below = 1;
     for (const TopologyLevel& level : levels_of(topology, ranks)) {
-        const std::int64_t size = std::min(level.size, ranks);
-        invariant(size % below == 0, "each level groups whole groups");
-        sizes.push_back(size / below);
-        below = size;
+        invariant(level.size % below == 0, "each level groups whole groups");
+        sizes.push_back(level.size / below);
+        below = level.size;
     }
     return sizes;
 }
@@ -281,34 +257,26 @@ Duration topology_time(CollectiveKind kind, Algorithm algorithm, Bytes bytes, st
         return Duration{0};
     }
     const std::vector<TopologyLevel> levels = levels_of(topology, ranks);
-    const bool all_reduce = kind == CollectiveKind::all_reduce;
-    const std::int64_t rounds = all_reduce ? 2 : 1;
+    const std::int64_t rounds = rounds_of(kind);
     if (kind == CollectiveKind::broadcast) {
         return ring_time(1, bytes, {1, 1}, ranks, levels);
     }
-    switch (algorithm) {
-        case Algorithm::hierarchical:
-            return hierarchical_time(rounds, bytes, ranks, levels);
-        case Algorithm::direct:
-            return direct_time(rounds, bytes, ranks, topology, levels);
-        case Algorithm::recursive_halving_doubling:
-            if (all_reduce) {
-                return exchange_time(bytes, ranks, levels);
-            }
-            break;
-        case Algorithm::double_binary_tree:
-            if (all_reduce) {
-                return tree_time(bytes, ranks, levels);
-            }
-            break;
-        case Algorithm::nvls:
-            if (all_reduce) {
-                return nvls_time(bytes, ranks, levels);
-            }
-            break;
-        case Algorithm::ring:
-        case Algorithm::nccl:
-            break;
+    if (algorithm == Algorithm::hierarchical) {
+        return hierarchical_time(rounds, bytes, levels);
+    }
+    if (algorithm == Algorithm::direct) {
+        return direct_time(rounds, bytes, ranks, topology, levels);
+    }
+    if (kind == CollectiveKind::all_reduce) {
+        if (algorithm == Algorithm::recursive_halving_doubling) {
+            return exchange_time(bytes, ranks, levels);
+        }
+        if (algorithm == Algorithm::double_binary_tree) {
+            return tree_time(bytes, ranks, levels);
+        }
+        if (algorithm == Algorithm::nvls) {
+            return nvls_time(bytes, levels);
+        }
     }
     return ring_time(rounds, bytes, {rounds * (ranks - 1), ranks}, ranks, levels);
 }
@@ -353,16 +321,15 @@ ScheduleRequest schedule_on(CollectiveKind kind, Algorithm algorithm, Bytes byte
 std::optional<TopologyFault> check_levels(const RegularTopology& topology, std::int64_t ranks) {
     std::int64_t below = 1;
     for (const TopologyLevel& level : levels_of(topology, ranks)) {
-        const std::int64_t size = std::min(level.size, ranks);
-        if (size % below != 0) {
+        if (level.size % below != 0) {
             return TopologyFault{
                 "/topology/tiers",
                 fmt::format("tiers whose groups are full, each of {} ranks, for an algorithm with "
                             "a ring on each level",
                             below),
-                fmt::format("a last one of {}", size % below)};
+                fmt::format("a last one of {}", level.size % below)};
         }
-        below = size;
+        below = level.size;
     }
     return std::nullopt;
 }
@@ -370,26 +337,17 @@ std::optional<TopologyFault> check_levels(const RegularTopology& topology, std::
 std::uint64_t messages_of(const ScheduleRequest& request) {
     const auto ranks = static_cast<std::uint64_t>(request.ranks);
     const auto pieces = static_cast<std::uint64_t>(request.chunks);
-    const std::uint64_t rounds = request.kind == CollectiveKind::all_reduce ? 2 : 1;
+    const auto rounds = static_cast<std::uint64_t>(rounds_of(request.kind));
     std::uint64_t steps = ranks - 1;
-    switch (request.algorithm) {
-        case Algorithm::hierarchical:
-            steps = 0;
-            for (const std::int64_t size : request.levels) {
-                steps += static_cast<std::uint64_t>(size - 1);
-            }
-            break;
-        case Algorithm::recursive_halving_doubling:
-            steps = std::bit_width(ranks);
-            break;
-        case Algorithm::double_binary_tree:
-            steps = 2;
-            break;
-        case Algorithm::ring:
-        case Algorithm::direct:
-        case Algorithm::nvls:
-        case Algorithm::nccl:
-            break;
+    if (request.algorithm == Algorithm::hierarchical) {
+        steps = 0;
+        for (const std::int64_t size : request.levels) {
+            steps += static_cast<std::uint64_t>(size - 1);
+        }
+    } else if (request.algorithm == Algorithm::recursive_halving_doubling) {
+        steps = std::bit_width(ranks);
+    } else if (request.algorithm == Algorithm::double_binary_tree) {
+        steps = 2;
     }
     const auto acting = request.classes == 0 ? ranks : static_cast<std::uint64_t>(request.classes);
     return acting * steps * rounds * pieces;

@@ -1,13 +1,13 @@
 #include "sim/link/network/topology_input.h"
 
-#include <algorithm>
-#include <array>
 #include <map>
 #include <numeric>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -258,14 +258,12 @@ std::vector<SlowRank> read_slow_ranks(const JsonPlace& place) {
 }
 
 std::vector<BackgroundFlow> read_background(const JsonPlace& place) {
-    std::vector<BackgroundFlow> flows;
-    for (const JsonPlace& element : read_array(place, most_exceptions)) {
+    return transformed(read_array(place, most_exceptions), [](const JsonPlace& element) {
         const JsonObject object(element, {"from", "to", "bandwidth_gb_per_s"});
-        flows.push_back({read_integer(object.at("from"), 0, most_gpus),
-                         read_integer(object.at("to"), 0, most_gpus),
-                         read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"))});
-    }
-    return flows;
+        return BackgroundFlow{read_integer(object.at("from"), 0, most_gpus),
+                              read_integer(object.at("to"), 0, most_gpus),
+                              read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"))};
+    });
 }
 
 }  // namespace

@@ -84,9 +84,8 @@ struct Traffic {
 inline constexpr Traffic activation{2, 3};       // backward: gradient, saved tensor -> gradient
 inline constexpr Traffic softmax{2, 3};          // backward: gradient, output -> gradient
 inline constexpr Traffic scale_or_rotate{2, 2};  // backward needs the gradient alone
-inline constexpr Traffic multiplication{3,
-                                        6};  // backward: twice gradient, other factor -> gradient
-inline constexpr Traffic addition{3, 0};     // autograd hands the same gradient to both sides
+inline constexpr Traffic multiplication{3, 6};   // twice: gradient, other factor -> gradient
+inline constexpr Traffic addition{3, 0};         // autograd hands the same gradient to both sides
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
 inline constexpr Traffic cross_entropy{2, 4};
@@ -97,31 +96,149 @@ class ModelBuilder {
 
     // The parameter's index; registered when it is first mentioned. Call it ahead of the
     // operations where modules are registered in another order than they run.
-    std::int32_t parameter(const std::string& name, std::vector<std::int64_t> shape);
+    std::int32_t parameter(const std::string& name, std::vector<std::int64_t> shape) {
+        const auto next = static_cast<std::int32_t>(model_.parameters.size());
+        const auto [known, is_new] = index_of_.try_emplace(name, next);
+        if (is_new) {
+            model_.parameters.push_back({name, std::move(shape)});
+        } else {
+            invariant(model_.parameters[static_cast<std::size_t>(known->second)].shape == shape,
+                      "a parameter has one shape");
+        }
+        return known->second;
+    }
 
     FeatureMap convolution(const std::string& name, const FeatureMap& input,
-                           const Convolution& layer);
-    FeatureMap max_pool(const std::string& name, const FeatureMap& input, const Window& window);
+                           const Convolution& layer) {
+        const std::int64_t kernel = layer.window.kernel;
+        const FeatureMap output{input.batch, layer.out_channels,
+                                layer.window.output_size(input.size)};
+        const std::int64_t taps = input.channels * kernel * kernel;
+        Operation& operation = add_product(
+            name, {.m = output.batch * output.size * output.size, .n = output.channels, .k = taps},
+            {.left = input.elements(),
+             .right = taps * output.channels,
+             .bias = layer.bias ? output.channels : 0,
+             .result = output.elements()});
+        operation.parameters.push_back(
+            parameter(name + ".weight", {output.channels, input.channels, kernel, kernel}));
+        if (layer.bias) {
+            operation.parameters.push_back(parameter(name + ".bias", {output.channels}));
+        }
+        if (!layer.input_gradient) {
+            operation.input_gradient = {};
+        }
+        return output;
+    }
+
+    // Backward reads the output's gradient and where each maximum came from.
+    FeatureMap max_pool(const std::string& name, const FeatureMap& input, const Window& window) {
+        const FeatureMap output{input.batch, input.channels, window.output_size(input.size)};
+        add_operation(name, input.elements() + output.elements(),
+                      2 * output.elements() + input.elements());
+        return output;
+    }
+
     // Adaptive: any input size to output_size.
     FeatureMap average_pool(const std::string& name, const FeatureMap& input,
-                            std::int64_t output_size);
-    void linear(const std::string& name, const Linear& layer);
-    void embedding(const std::string& name, const Embedding& table);
+                            std::int64_t output_size) {
+        const FeatureMap output{input.batch, input.channels, output_size};
+        const std::int64_t elements = input.elements() + output.elements();
+        add_operation(name, elements, elements);
+        return output;
+    }
+
+    void linear(const std::string& name, const Linear& layer) {
+        Operation& operation = add_product(name, {.m = layer.rows, .n = layer.out, .k = layer.in},
+                                           {.left = layer.rows * layer.in,
+                                            .right = layer.in * layer.out,
+                                            .bias = layer.bias ? layer.out : 0,
+                                            .result = layer.rows * layer.out});
+        const std::string& name_of_weight = layer.weight.empty() ? name + ".weight" : layer.weight;
+        const std::int32_t weight =
+            parameter(name_of_weight, layer.weight_is_in_out ? std::vector{layer.in, layer.out}
+                                                             : std::vector{layer.out, layer.in});
+        // Autograd hands out gradients in the order of the operator's arguments, and addmm's first
+        // is the bias (tests/data/pytorch/readiness.json).
+        if (layer.bias) {
+            operation.parameters.push_back(parameter(name + ".bias", {layer.out}));
+        }
+        operation.parameters.push_back(weight);
+        if (!layer.input_gradient) {
+            operation.input_gradient = {};
+        }
+    }
+
+    // The gradient is dense: zeros everywhere, then the rows are read and added. A tied table also
+    // sums this gradient with the output layer's.
+    void embedding(const std::string& name, const Embedding& table) {
+        const std::int64_t moved = 2 * table.rows * table.width;
+        const std::int64_t size = table.entries * table.width;
+        Operation& operation = add_operation(name, moved, 0);
+        operation.weight_gradient = {0, moved + (table.tied ? 4 : 1) * size};
+        operation.parameters.push_back(parameter(name + ".weight", {table.entries, table.width}));
+    }
+
     // A learned vector per place in the sequence, looked up once and added to every sequence.
+    // The positions' gradient is the sum over the batch.
     void add_position_embedding(const std::string& name, const TransformerShape& shape,
-                                const ModelInput& input);
+                                const ModelInput& input) {
+        embedding(name,
+                  {.rows = input.sequence_length, .entries = shape.context, .width = shape.hidden});
+        const std::int64_t positions = input.sequence_length * shape.hidden;
+        const std::int64_t activations = input.batch * positions;
+        add_operation(name + ".add", 2 * activations + positions, activations + positions);
+    }
+
     // Softmax(Q K^T) V with the scores materialised: four operations. The square of scores is
     // whole: a causal mask hides half of it, but the product computes it.
-    void attention(const std::string& name, const Attention& shape);
+    // Both operands of Q K^T and of (scores) V are activations. Model's "weight gradient" of a
+    // product is that of its right operand, here K and V.
+    void attention(const std::string& name, const Attention& shape) {
+        const std::int64_t length = shape.sequence_length;
+        const std::int64_t width = shape.hidden / shape.heads;
+        const std::int64_t products = shape.batch * shape.heads;
+        const std::int64_t activations = shape.batch * length * shape.hidden;
+        const std::int64_t scores = products * length * length;
+        add_product(name + ".scores", {.m = length, .n = length, .k = width, .count = products},
+                    {.left = activations, .right = activations, .result = scores});
+        elementwise(name + ".scale_and_mask", scores, scale_or_rotate);
+        elementwise(name + ".softmax", scores, softmax);
+        add_product(name + ".values", {.m = length, .n = width, .k = length, .count = products},
+                    {.left = scores, .right = activations, .result = activations});
+    }
 
     // Also adds the statistics that DDP broadcasts.
-    void batch_norm(const std::string& name, const FeatureMap& map);
-    void layer_norm(const std::string& name, std::int64_t rows, std::int64_t width);
-    void rms_norm(const std::string& name, std::int64_t rows, std::int64_t width);
+    // Forward reads the input twice, for the statistics and to normalise, and writes once.
+    void batch_norm(const std::string& name, const FeatureMap& map) {
+        Operation& operation = add_norm(name, map.elements(), map.channels, 3);
+        operation.parameters.push_back(parameter(name + ".bias", {map.channels}));
+        operation.batch_norm_channels = map.channels;
+        model_.buffers.push_back({name + ".running_mean", map.channels});
+        model_.buffers.push_back({name + ".running_var", map.channels});
+        model_.buffers.push_back({name + ".num_batches_tracked", 1, Bytes{8}});
+    }
 
-    void elementwise(const std::string& name, std::int64_t elements, const Traffic& traffic);
+    // A row fits the chip's caches, so one pass reads and writes it.
+    void layer_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
+        Operation& operation = add_norm(name, rows * width, width, 2);
+        operation.parameters.push_back(parameter(name + ".bias", {width}));
+    }
+
+    void rms_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
+        add_norm(name, rows * width, width, 2);
+    }
+
+    void elementwise(const std::string& name, std::int64_t elements, const Traffic& traffic) {
+        add_operation(name, traffic.forward * elements, traffic.backward * elements);
+    }
+
     // Joins a branch with a shortcut that took `forked` elements from the same tensor.
-    void residual_add(const std::string& name, std::int64_t elements, std::int64_t forked);
+    void residual_add(const std::string& name, std::int64_t elements, std::int64_t forked) {
+        elementwise(name, elements, addition);
+        add_fork(forked);
+    }
+
     // One more operation reads the tensor that the last one read, so autograd adds their two
     // gradients. Charged to the last operation's input gradient.
     void add_fork(std::int64_t elements) {
@@ -146,205 +263,39 @@ class ModelBuilder {
         operation.input_gradient.elements = backward;
         return operation;
     }
+    // Each of the three products reads two of the tensors (left, right, result) and writes the
+    // third.
     Operation& add_product(const std::string& name, const MatrixProduct& product,
-                           const Operands& operands);
+                           const Operands& operands) {
+        const std::int64_t flops = 2 * product.count * product.m * product.n * product.k;
+        const std::int64_t elements = operands.left + operands.right + operands.result;
+        Operation& operation = add_operation(name, elements + operands.bias, elements);
+        operation.forward.flops = flops;
+        operation.input_gradient.flops = flops;
+        operation.weight_gradient = {flops, elements + operands.bias};
+        operation.product = product;
+        return operation;
+    }
+
+    // PyTorch's backward first reduces (reads gradient and input; that gives the parameters'
+    // gradients), then computes the input's gradient from both and the sums.
     Operation& add_norm(const std::string& name, std::int64_t elements, std::int64_t width,
-                        std::int64_t forward_passes);
+                        std::int64_t forward_passes) {
+        Operation& operation = add_operation(name, forward_passes * elements, 3 * elements);
+        operation.weight_gradient = {0, 2 * elements};
+        operation.parameters.push_back(parameter(name + ".weight", {width}));
+        return operation;
+    }
 
     Model model_;
     std::unordered_map<std::string, std::int32_t> index_of_;
 };
-
-inline std::int32_t ModelBuilder::parameter(const std::string& name,
-                                            std::vector<std::int64_t> shape) {
-    const auto next = static_cast<std::int32_t>(model_.parameters.size());
-    const auto [known, is_new] = index_of_.try_emplace(name, next);
-    if (is_new) {
-        model_.parameters.push_back({name, std::move(shape)});
-    } else {
-        invariant(model_.parameters[static_cast<std::size_t>(known->second)].shape == shape,
-                  "a parameter has one shape");
-    }
-    return known->second;
-}
-
-// Each of the three products reads two of the tensors (left, right, result) and writes the third.
-inline Operation& ModelBuilder::add_product(const std::string& name, const MatrixProduct& product,
-                                            const Operands& operands) {
-    const std::int64_t flops = 2 * product.count * product.m * product.n * product.k;
-    const std::int64_t elements = operands.left + operands.right + operands.result;
-    Operation& operation = add_operation(name, elements + operands.bias, elements);
-    operation.forward.flops = flops;
-    operation.input_gradient.flops = flops;
-    operation.weight_gradient = {flops, elements + operands.bias};
-    operation.product = product;
-    return operation;
-}
-
-inline FeatureMap ModelBuilder::convolution(const std::string& name, const FeatureMap& input,
-                                            const Convolution& layer) {
-    const std::int64_t kernel = layer.window.kernel;
-    const FeatureMap output{input.batch, layer.out_channels, layer.window.output_size(input.size)};
-    const std::int64_t taps = input.channels * kernel * kernel;
-    Operation& operation = add_product(
-        name, {.m = output.batch * output.size * output.size, .n = output.channels, .k = taps},
-        {.left = input.elements(),
-         .right = taps * output.channels,
-         .bias = layer.bias ? output.channels : 0,
-         .result = output.elements()});
-    operation.parameters.push_back(
-        parameter(name + ".weight", {output.channels, input.channels, kernel, kernel}));
-    if (layer.bias) {
-        operation.parameters.push_back(parameter(name + ".bias", {output.channels}));
-    }
-    if (!layer.input_gradient) {
-        operation.input_gradient = {};
-    }
-    return output;
-}
-
-// Backward reads the output's gradient and where each maximum came from.
-inline FeatureMap ModelBuilder::max_pool(const std::string& name, const FeatureMap& input,
-                                         const Window& window) {
-    const FeatureMap output{input.batch, input.channels, window.output_size(input.size)};
-    add_operation(name, input.elements() + output.elements(),
-                  2 * output.elements() + input.elements());
-    return output;
-}
-
-inline FeatureMap ModelBuilder::average_pool(const std::string& name, const FeatureMap& input,
-                                             std::int64_t output_size) {
-    const FeatureMap output{input.batch, input.channels, output_size};
-    const std::int64_t elements = input.elements() + output.elements();
-    add_operation(name, elements, elements);
-    return output;
-}
-
-inline void ModelBuilder::linear(const std::string& name, const Linear& layer) {
-    Operation& operation = add_product(name, {.m = layer.rows, .n = layer.out, .k = layer.in},
-                                       {.left = layer.rows * layer.in,
-                                        .right = layer.in * layer.out,
-                                        .bias = layer.bias ? layer.out : 0,
-                                        .result = layer.rows * layer.out});
-    const std::string& name_of_weight = layer.weight.empty() ? name + ".weight" : layer.weight;
-    const std::int32_t weight =
-        parameter(name_of_weight, layer.weight_is_in_out ? std::vector{layer.in, layer.out}
-                                                         : std::vector{layer.out, layer.in});
-    // Autograd hands out gradients in the order of the operator's arguments, and addmm's first is
-    // the bias (tests/data/pytorch/readiness.json).
-    if (layer.bias) {
-        operation.parameters.push_back(parameter(name + ".bias", {layer.out}));
-    }
-    operation.parameters.push_back(weight);
-    if (!layer.input_gradient) {
-        operation.input_gradient = {};
-    }
-}
-
-// The gradient is dense: zeros everywhere, then the rows are read and added. A tied table also
-// sums this gradient with the output layer's.
-inline void ModelBuilder::embedding(const std::string& name, const Embedding& table) {
-    const std::int64_t moved = 2 * table.rows * table.width;
-    const std::int64_t size = table.entries * table.width;
-    Operation& operation = add_operation(name, moved, 0);
-    operation.weight_gradient = {0, moved + (table.tied ? 4 : 1) * size};
-    operation.parameters.push_back(parameter(name + ".weight", {table.entries, table.width}));
-}
-
-// The positions' gradient is the sum over the batch.
-inline void ModelBuilder::add_position_embedding(const std::string& name,
-                                                 const TransformerShape& shape,
-                                                 const ModelInput& input) {
-    embedding(name,
-              {.rows = input.sequence_length, .entries = shape.context, .width = shape.hidden});
-    const std::int64_t positions = input.sequence_length * shape.hidden;
-    const std::int64_t activations = input.batch * positions;
-    add_operation(name + ".add", 2 * activations + positions, activations + positions);
-}
-
-// Both operands of Q K^T and of (scores) V are activations. Model's "weight gradient" of a product
-// is that of its right operand, here K and V.
-inline void ModelBuilder::attention(const std::string& name, const Attention& shape) {
-    const std::int64_t length = shape.sequence_length;
-    const std::int64_t width = shape.hidden / shape.heads;
-    const std::int64_t products = shape.batch * shape.heads;
-    const std::int64_t activations = shape.batch * length * shape.hidden;
-    const std::int64_t scores = products * length * length;
-    add_product(name + ".scores", {.m = length, .n = length, .k = width, .count = products},
-                {.left = activations, .right = activations, .result = scores});
-    elementwise(name + ".scale_and_mask", scores, scale_or_rotate);
-    elementwise(name + ".softmax", scores, softmax);
-    add_product(name + ".values", {.m = length, .n = width, .k = length, .count = products},
-                {.left = scores, .right = activations, .result = activations});
-}
-
-// PyTorch's backward first reduces (reads gradient and input; that gives the parameters'
-// gradients), then computes the input's gradient from both and the sums.
-inline Operation& ModelBuilder::add_norm(const std::string& name, std::int64_t elements,
-                                         std::int64_t width, std::int64_t forward_passes) {
-    Operation& operation = add_operation(name, forward_passes * elements, 3 * elements);
-    operation.weight_gradient = {0, 2 * elements};
-    operation.parameters.push_back(parameter(name + ".weight", {width}));
-    return operation;
-}
-
-// Forward reads the input twice, for the statistics and to normalise, and writes once.
-inline void ModelBuilder::batch_norm(const std::string& name, const FeatureMap& map) {
-    Operation& operation = add_norm(name, map.elements(), map.channels, 3);
-    operation.parameters.push_back(parameter(name + ".bias", {map.channels}));
-    operation.batch_norm_channels = map.channels;
-    model_.buffers.push_back({name + ".running_mean", map.channels});
-    model_.buffers.push_back({name + ".running_var", map.channels});
-    model_.buffers.push_back({name + ".num_batches_tracked", 1, Bytes{8}});
-}
-
-// A row fits the chip's caches, so one pass reads and writes it.
-inline void ModelBuilder::layer_norm(const std::string& name, std::int64_t rows,
-                                     std::int64_t width) {
-    Operation& operation = add_norm(name, rows * width, width, 2);
-    operation.parameters.push_back(parameter(name + ".bias", {width}));
-}
-
-inline void ModelBuilder::rms_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
-    add_norm(name, rows * width, width, 2);
-}
-
-inline void ModelBuilder::elementwise(const std::string& name, std::int64_t elements,
-                                      const Traffic& traffic) {
-    add_operation(name, traffic.forward * elements, traffic.backward * elements);
-}
-
-inline void ModelBuilder::residual_add(const std::string& name, std::int64_t elements,
-                                       std::int64_t forked) {
-    elementwise(name, elements, addition);
-    add_fork(forked);
-}
 
 struct ResNetShape {
     std::array<int, 4> blocks{};  // per stage
     bool bottleneck = false;      // three convolutions a block, the last 4 times as wide; else two
 };
 struct Vgg16Shape {};
-
-// The names under which a family registers what the Llama architecture is made of, without
-// ".weight"; those from `query` to `feed_forward_norm` follow "layer.<index>.".
-struct LlamaNames {
-    std::string embedding;
-    std::string layer;
-    std::string attention;
-    std::string query;
-    std::string key;
-    std::string value;
-    std::string attention_output;
-    std::string gate;
-    std::string up;
-    std::string down;
-    std::array<std::string, 3> feed_forward_order;  // gate, up and down as they are registered
-    std::string attention_norm;
-    std::string feed_forward_norm;
-    std::string final_norm;
-    std::string head;
-};
 
 Model make_resnet(std::string name, const ResNetShape& shape, const ModelInput& input);
 Model make_vgg16(std::string name, const ModelInput& input);
@@ -353,7 +304,5 @@ Model make_bert(std::string name, const TransformerShape& shape, const ModelInpu
 Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_cs336(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_mlp(std::string name, const MlpShape& shape, const ModelInput& input);
-Model make_llama_like(std::string name, const TransformerShape& shape, const ModelInput& input,
-                      const LlamaNames& names);
 
 }  // namespace bucketwise::models

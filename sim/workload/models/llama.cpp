@@ -1,6 +1,6 @@
 // The Llama architecture: pre-norm with RMS norms, rotary positions, SwiGLU; no biases, as many
 // heads of keys and values as of queries, and embedding and head untied unless the shape says
-// otherwise. Hugging Face's LlamaForCausalLM, and the block that cs336.cpp shares with it.
+// otherwise. Hugging Face's LlamaForCausalLM, and the model of CS336, which shares its block.
 //
 // Where queries share keys and values, these are taken to be repeated for each of them before the
 // products, as eager attention does; the copy itself is left out.
@@ -8,6 +8,26 @@
 
 namespace bucketwise::models {
 namespace {
+
+// The names under which a family registers what the Llama architecture is made of, without
+// ".weight"; those from `query` to `feed_forward_norm` follow "layer.<index>.".
+struct LlamaNames {
+    std::string embedding;
+    std::string layer;
+    std::string attention;
+    std::string query;
+    std::string key;
+    std::string value;
+    std::string attention_output;
+    std::string gate;
+    std::string up;
+    std::string down;
+    std::array<std::string, 3> feed_forward_order;  // gate, up and down as they are registered
+    std::string attention_norm;
+    std::string feed_forward_norm;
+    std::string final_norm;
+    std::string head;
+};
 
 std::string with_weight(const std::string& module) {
     return module + ".weight";
@@ -85,8 +105,6 @@ void add_llama_feed_forward(ModelBuilder& builder, const std::string& layer,
     builder.residual_add(layer + names.down + ".add", elements, elements);
 }
 
-}  // namespace
-
 Model make_llama_like(std::string name, const TransformerShape& shape, const ModelInput& input,
                       const LlamaNames& names) {
     const std::int64_t tokens = input.batch * input.sequence_length;
@@ -111,6 +129,8 @@ Model make_llama_like(std::string name, const TransformerShape& shape, const Mod
     return std::move(builder).build();
 }
 
+}  // namespace
+
 Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input) {
     return make_llama_like(std::move(name), shape, input,
                            {.embedding = "model.embed_tokens",
@@ -127,6 +147,27 @@ Model make_llama(std::string name, const TransformerShape& shape, const ModelInp
                             .attention_norm = "input_layernorm",
                             .feed_forward_norm = "post_attention_layernorm",
                             .final_norm = "model.norm",
+                            .head = "lm_head"});
+}
+
+// The language model of Stanford CS336's assignments, in its reference implementation's names and
+// order: SwiGLU is w2(silu(w1(x)) * w3(x)).
+Model make_cs336(std::string name, const TransformerShape& shape, const ModelInput& input) {
+    return make_llama_like(std::move(name), shape, input,
+                           {.embedding = "token_embeddings",
+                            .layer = "layers",
+                            .attention = "attn",
+                            .query = "attn.q_proj",
+                            .key = "attn.k_proj",
+                            .value = "attn.v_proj",
+                            .attention_output = "attn.output_proj",
+                            .gate = "ffn.w1",
+                            .up = "ffn.w3",
+                            .down = "ffn.w2",
+                            .feed_forward_order = {"ffn.w1", "ffn.w2", "ffn.w3"},
+                            .attention_norm = "ln1",
+                            .feed_forward_norm = "ln2",
+                            .final_norm = "ln_final",
                             .head = "lm_head"});
 }
 

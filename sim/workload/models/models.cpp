@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/workload/models/builder.h"
 
 namespace bucketwise {
@@ -65,23 +66,13 @@ struct Maker {
 }  // namespace
 
 const std::vector<std::string_view>& model_names() {
-    static const std::vector<std::string_view> names = [] {
-        std::vector<std::string_view> all;
-        all.reserve(shapes.size());
-        for (const NamedShape& named : shapes) {
-            all.push_back(named.name);
-        }
-        return all;
-    }();
+    static const auto names = transformed(shapes, &NamedShape::name);
     return names;
 }
 
 std::optional<TransformerShape> transformer_shape(std::string_view name) {
-    const Shape* const shape = find_shape(name);
-    if (shape == nullptr || !std::holds_alternative<TransformerShape>(*shape)) {
-        return std::nullopt;
-    }
-    return std::get<TransformerShape>(*shape);
+    const auto* const shape = std::get_if<TransformerShape>(find_shape(name));
+    return shape == nullptr ? std::nullopt : std::optional(*shape);
 }
 
 Model make_model(std::string_view name, const ModelInput& input) {
@@ -98,18 +89,10 @@ Model make_transformer(std::string name, const TransformerShape& shape, const Mo
               "heads divides hidden");
     invariant(shape.query_width() % shape.key_value_width() == 0,
               "heads of keys and values divide heads");
-    switch (shape.family) {
-        case Family::gpt2:
-            return models::make_gpt2(std::move(name), shape, input);
-        case Family::bert:
-            return models::make_bert(std::move(name), shape, input);
-        case Family::llama:
-            return models::make_llama(std::move(name), shape, input);
-        case Family::cs336:
-            return models::make_cs336(std::move(name), shape, input);
-    }
-    invariant(false, "a known family");
-    return {};
+    constexpr std::array by_family{models::make_gpt2, models::make_bert, models::make_llama,
+                                   models::make_cs336};
+    static_assert(by_family.size() == every<Family>.size());
+    return by_family[static_cast<std::size_t>(shape.family)](std::move(name), shape, input);
 }
 
 Model make_mlp(const MlpShape& shape, const ModelInput& input) {

@@ -1,7 +1,6 @@
 // The models that ship, by name or by shape.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -15,9 +15,9 @@ TEST_CASE("errors are relative to the measurement") {
 
 TEST_CASE("regret is what choosing by the prediction costs, not how wrong the prediction is") {
     // The prediction prefers 2, measured 105; the best measured is 100 at 3.
-    CHECK(regret({{1, 300, 120}, {2, 200, 105}, {3, 250, 100}}) == Approx(0.05));
+    CHECK(regret({{1, 300, 120}, {2, 200, 105}, {3, 250, 100}}, 1) == Approx(0.05));
     // Far off in value but right in choice.
-    CHECK(regret({{1, 3, 120}, {2, 2, 105}, {3, 1, 100}}) == 0.0);
+    CHECK(regret({{1, 3, 120}, {2, 2, 105}, {3, 1, 100}}, 2) == 0.0);
 }
 
 TEST_CASE("rank correlation compares orders") {

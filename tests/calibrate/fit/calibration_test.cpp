@@ -7,7 +7,6 @@
 #include "calibrate/comparison/step_comparison.h"
 #include "sim/base/error.h"
 #include "sim/link/link_input.h"
-#include "sim/link/link_json.h"
 #include "tests/calibrate/fit/synthetic_run.h"
 #include "tests/catch.h"
 

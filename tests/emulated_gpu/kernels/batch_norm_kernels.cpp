@@ -6,7 +6,6 @@
 #include <functional>
 #include <utility>
 
-#include "hw/gpu/kernels/batch_norm_bodies.h"
 #include "hw/gpu/runtime/gpu_check.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 
@@ -29,117 +28,100 @@ ChannelStatistics aliased(const ChannelStatistics& statistics) {
             .running_variance = alias(statistics.running_variance)};
 }
 
+LocalStatistics aliased(LocalStatistics pass) {
+    pass.x = alias(pass.x);
+    pass.to = alias(pass.to);
+    return pass;
+}
+
+LocalSums aliased(LocalSums pass) {
+    pass.x = alias(pass.x);
+    pass.to = alias(pass.to);
+    return pass;
+}
+
+GradientSums aliased(GradientSums pass) {
+    pass.dy = alias(pass.dy);
+    pass.x = alias(pass.x);
+    pass.statistics = aliased(pass.statistics);
+    pass.sums = alias(pass.sums);
+    pass.weight_gradient = alias(pass.weight_gradient);
+    pass.bias_gradient = alias(pass.bias_gradient);
+    return pass;
+}
+
+CombineStatistics aliased(CombineStatistics pass) {
+    pass.gathered = alias(pass.gathered);
+    pass.to = aliased(pass.to);
+    return pass;
+}
+
+StatisticsOfSums aliased(StatisticsOfSums pass) {
+    pass.sums = alias(pass.sums);
+    pass.to = aliased(pass.to);
+    return pass;
+}
+
+Normalise aliased(Normalise pass) {
+    pass.x = alias(pass.x);
+    pass.statistics = aliased(pass.statistics);
+    pass.weight = alias(pass.weight);
+    pass.bias = alias(pass.bias);
+    pass.y = alias(pass.y);
+    return pass;
+}
+
+InputGradients aliased(InputGradients pass) {
+    pass.dy = alias(pass.dy);
+    pass.x = alias(pass.x);
+    pass.statistics = aliased(pass.statistics);
+    pass.sums = alias(pass.sums);
+    pass.weight = alias(pass.weight);
+    pass.dx = alias(pass.dx);
+    return pass;
+}
+
 // Fewer threads down a channel than a GPU has, and no divisor of anything.
 constexpr std::int64_t row_step = 5;
 
-template <typename Act>
-void for_each_share(const BatchShape& shape, const Act& act) {
-    for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-        for (std::int64_t row = 0; row < row_step; ++row) {
-            act(ColumnShare{channel, row, row_step});
-        }
-    }
-}
-
 // What the threads down a channel come to, added as a block adds them.
-template <typename Sum>
-ChannelSums sum_of_block(std::int64_t channel, const Sum& sum) {
+template <typename Pass>
+ChannelSums sum_of_block(const Pass& pass, std::int64_t channel) {
     ChannelSums sums;
     for (std::int64_t row = 0; row < sum_block_rows; ++row) {
-        const ChannelSums own = sum(ColumnShare{channel, row, sum_block_rows});
+        const ChannelSums own = sums_of_share(pass, ColumnShare{channel, row, sum_block_rows});
         sums.first += own.first;
         sums.second += own.second;
     }
     return sums;
 }
 
+template <typename Pass>
+void go_over_channel(const Pass& pass, std::int64_t channel) {
+    if constexpr (SumsRows<Pass>) {
+        pass.store(sum_of_block(pass, channel), channel);
+    } else if constexpr (WritesElements<Pass>) {
+        for (std::int64_t row = 0; row < row_step; ++row) {
+            write_share(pass, ColumnShare{channel, row, row_step});
+        }
+    } else {
+        pass.of_channel(channel);
+    }
+}
+
 }  // namespace
 
-void launch_local_statistics(cudaStream_t stream, const float* x, const BatchShape& shape,
-                             float* to) {
-    enqueue(stream, [=] {
-        for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-            const ChannelSums sums = sum_of_block(channel, [&](const ColumnShare& share) {
-                return square_sums(alias(x), shape, share);
+void launch_batch_norm(cudaStream_t stream, const BatchNormPass& pass) {
+    std::visit(
+        [stream](const auto& on_device) {
+            enqueue(stream, [on_device] {
+                const auto one = aliased(on_device);
+                for (std::int64_t channel = 0; channel < one.shape.channels; ++channel) {
+                    go_over_channel(one, channel);
+                }
             });
-            store_local_statistics(sums, static_cast<double>(shape.rows), alias(to), shape.channels,
-                                   channel);
-        }
-    });
-}
-
-void launch_local_sums(cudaStream_t stream, const float* x, const BatchShape& shape, double* to) {
-    enqueue(stream, [=] {
-        for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-            const ChannelSums sums = sum_of_block(channel, [&](const ColumnShare& share) {
-                return square_sums(alias(x), shape, share);
-            });
-            store_local_sums(sums, static_cast<double>(shape.rows), alias(to), shape.channels,
-                             channel);
-        }
-    });
-}
-
-void launch_combine(cudaStream_t stream, const float* gathered, int ranks, const BatchShape& shape,
-                    const ChannelStatistics& to) {
-    enqueue(stream, [=] {
-        for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-            store_statistics(combined_moments(alias(gathered), ranks, shape.channels, channel),
-                             aliased(to), channel);
-        }
-    });
-}
-
-void launch_statistics_of_sums(cudaStream_t stream, const double* sums, const BatchShape& shape,
-                               const ChannelStatistics& to) {
-    enqueue(stream, [=] {
-        for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-            store_statistics(reduced_moments(alias(sums), shape.channels, channel), aliased(to),
-                             channel);
-        }
-    });
-}
-
-void launch_normalise(cudaStream_t stream, const float* x, const BatchShape& shape,
-                      const ChannelStatistics& statistics, const float* weight, const float* bias,
-                      float* y) {
-    enqueue(stream, [=] {
-        for_each_share(shape, [&](const ColumnShare& share) {
-            normalise_share(alias(x), shape, aliased(statistics), alias(weight), alias(bias),
-                            alias(y), share);
-        });
-    });
-}
-
-void launch_gradient_sums(cudaStream_t stream, const float* dy, const float* x,
-                          const BatchShape& shape, const ChannelStatistics& statistics,
-                          GradientScale scale, const GradientSums& to) {
-    enqueue(stream, [=] {
-        const GradientSums target{.sums = alias(to.sums),
-                                  .weight_gradient = alias(to.weight_gradient),
-                                  .bias_gradient = alias(to.bias_gradient)};
-        for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-            const ChannelSums sums = sum_of_block(channel, [&](const ColumnShare& share) {
-                return products_with_gradient(alias(dy), alias(x), shape, aliased(statistics),
-                                              share);
-            });
-            store_gradient_sums(sums, aliased(statistics), target, shape.channels, channel, scale);
-        }
-    });
-}
-
-void launch_input_gradients(cudaStream_t stream, const float* dy, const float* x,
-                            const BatchShape& shape, const ChannelStatistics& statistics,
-                            GradientScale scale, const float* sums, const float* weight,
-                            float* dx) {
-    enqueue(stream, [=] {
-        for_each_share(shape, [&](const ColumnShare& share) {
-            const ChannelGradient of_channel =
-                channel_gradient(alias(sums), aliased(statistics), alias(weight), shape.channels,
-                                 share.channel, scale);
-            input_gradient_share(alias(dy), alias(x), shape, of_channel, alias(dx), share);
-        });
-    });
+        },
+        pass);
 }
 
 }  // namespace bucketwise

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "hw/gpu/kernels/kernel_bodies.h"
-#include "hw/gpu/kernels/kernel_types.h"
 #include "hw/gpu/runtime/gpu_check.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 
@@ -72,15 +71,12 @@ void put_chunks(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DT
 
 }  // namespace
 
-void launch_pack(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType place_dtype,
-                 DType tensor_dtype, double factor) {
-    put_chunks<PackDirection::into_place>(stream, chunks, count, place_dtype, tensor_dtype, factor);
-}
-
-void launch_unpack(cudaStream_t stream, const Chunk* chunks, std::int64_t count, DType tensor_dtype,
-                   DType place_dtype, double factor) {
-    put_chunks<PackDirection::out_of_place>(stream, chunks, count, tensor_dtype, place_dtype,
-                                            factor);
+void launch_pack(cudaStream_t stream, PackDirection direction, const Chunk* chunks,
+                 std::int64_t count, DType to_dtype, DType from_dtype, double factor) {
+    const auto put = direction == PackDirection::into_place
+                         ? put_chunks<PackDirection::into_place>
+                         : put_chunks<PackDirection::out_of_place>;
+    put(stream, chunks, count, to_dtype, from_dtype, factor);
 }
 
 void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from, DType from_dtype,

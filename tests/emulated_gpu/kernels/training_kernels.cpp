@@ -16,78 +16,68 @@ using emulated::alias;
 // No divisor of anything, so that strides and ragged ends are gone through.
 constexpr std::int64_t grid_threads = 97;
 
-// Runs share(thread, threads) for each thread. As a launch does, it reports what went wrong before,
-// too.
-template <typename Share>
-void enqueue(cudaStream_t stream, const Share& share) {
-    emulated::enqueue(stream, [share] {
-        for (std::int64_t thread = 0; thread < grid_threads; ++thread) {
-            share(thread, grid_threads);
-        }
-    });
-    check_gpu(cudaGetLastError(), "launch");
+Gather aliased(Gather pass) {
+    pass.to = alias(pass.to);
+    pass.images = alias(pass.images);
+    pass.order = alias(pass.order);
+    return pass;
+}
+
+AddBias aliased(AddBias pass) {
+    pass.x = alias(pass.x);
+    pass.bias = alias(pass.bias);
+    return pass;
+}
+
+Relu aliased(Relu pass) {
+    pass.x = alias(pass.x);
+    return pass;
+}
+
+ReluGradient aliased(ReluGradient pass) {
+    pass.gradient = alias(pass.gradient);
+    pass.activation = alias(pass.activation);
+    return pass;
+}
+
+ColumnSums aliased(ColumnSums pass) {
+    pass.sums = alias(pass.sums);
+    pass.x = alias(pass.x);
+    return pass;
+}
+
+CrossEntropy aliased(CrossEntropy pass) {
+    pass.logits = alias(pass.logits);
+    pass.gradient = alias(pass.gradient);
+    pass.losses = alias(pass.losses);
+    pass.correct = alias(pass.correct);
+    pass.labels = alias(pass.labels);
+    pass.order = alias(pass.order);
+    return pass;
+}
+
+SgdStep aliased(SgdStep pass) {
+    pass.parameters = alias(pass.parameters);
+    pass.gradients = alias(pass.gradients);
+    pass.moments = alias(pass.moments);
+    return pass;
 }
 
 }  // namespace
 
-void launch_gather(cudaStream_t stream, const GatherCall& call) {
-    enqueue(stream, [call](std::int64_t thread, std::int64_t threads) {
-        GatherCall here = call;
-        here.to = alias(call.to);
-        here.images = alias(call.images);
-        here.order = alias(call.order);
-        gather_share(here, thread, threads);
-    });
-}
-
-void launch_add_bias(cudaStream_t stream, float* x, const float* bias, std::int64_t rows,
-                     std::int64_t columns) {
-    enqueue(stream, [=](std::int64_t thread, std::int64_t threads) {
-        add_bias_share(alias(x), alias(bias), rows, columns, thread, threads);
-    });
-}
-
-void launch_relu(cudaStream_t stream, float* x, std::int64_t count) {
-    enqueue(stream, [=](std::int64_t thread, std::int64_t threads) {
-        relu_share(alias(x), count, thread, threads);
-    });
-}
-
-void launch_relu_gradient(cudaStream_t stream, float* gradient, const float* activation,
-                          std::int64_t count) {
-    enqueue(stream, [=](std::int64_t thread, std::int64_t threads) {
-        relu_gradient_share(alias(gradient), alias(activation), count, thread, threads);
-    });
-}
-
-void launch_column_sums(cudaStream_t stream, float* sums, const float* x, std::int64_t rows,
-                        std::int64_t columns, bool accumulate) {
-    enqueue(stream, [=](std::int64_t thread, std::int64_t threads) {
-        column_sums_share(alias(sums), alias(x), rows, columns, accumulate, thread, threads);
-    });
-}
-
-void launch_cross_entropy(cudaStream_t stream, const CrossEntropyCall& call) {
-    enqueue(stream, [call](std::int64_t thread, std::int64_t threads) {
-        CrossEntropyCall here = call;
-        here.logits = alias(call.logits);
-        here.gradient = alias(call.gradient);
-        here.losses = alias(call.losses);
-        here.correct = alias(call.correct);
-        here.labels = alias(call.labels);
-        here.order = alias(call.order);
-        cross_entropy_share(here, thread, threads);
-    });
-}
-
-void launch_sgd(cudaStream_t stream, const SgdCall& call) {
-    enqueue(stream, [call](std::int64_t thread, std::int64_t threads) {
-        SgdCall here = call;
-        here.parameters = alias(call.parameters);
-        here.gradients = alias(call.gradients);
-        here.moments = alias(call.moments);
-        sgd_share(here, thread, threads);
-    });
+// As a launch does, it reports what went wrong before, too.
+void launch_training(cudaStream_t stream, const TrainingPass& pass) {
+    std::visit(
+        [stream](const auto& on_device) {
+            emulated::enqueue(stream, [on_device] {
+                const auto one = aliased(on_device);
+                for (std::int64_t thread = 0; thread < grid_threads; ++thread) {
+                    one(thread, grid_threads);
+                }
+            });
+        },
+        pass);
+    check_gpu(cudaGetLastError(), "launch");
 }
 
 }  // namespace bucketwise

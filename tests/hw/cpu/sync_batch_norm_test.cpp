@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "hw/cpu/cpu_batch_norm.h"
+#include "hw/cpu/cpu_devices.h"
 #include "sim/workload/batch_norm_layer.h"
 #include "tests/catch.h"
 #include "tests/hw/batch_norm/batch_norm_reference.h"

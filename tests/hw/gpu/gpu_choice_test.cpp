@@ -4,8 +4,7 @@
 
 #include "hw/gpu/runtime/gpu_check.h"
 #include "hw/gpu/runtime/gpu_choice.h"
-#include "hw/gpu/runtime/share_gpu.h"
-#include "hw/nccl/nccl_check.h"
+#include "hw/nccl/nccl_communicator.h"
 #include "hw/rank/communicator.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo/gloo_ranks.h"

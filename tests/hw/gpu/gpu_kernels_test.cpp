@@ -155,14 +155,14 @@ TEST_CASE(
                 PackedTensors packed{sizes, tensor_dtype, place_dtype};
                 packed.make();
                 const double factor = 0.25;
-                launch_pack(stream.get(), packed.chunks.data(), packed.chunks.count(), place_dtype,
-                            tensor_dtype, factor);
+                launch_pack(stream.get(), PackDirection::into_place, packed.chunks.data(),
+                            packed.chunks.count(), place_dtype, tensor_dtype, factor);
                 wait_for(stream);
                 INFO(name_of(tensor_dtype) << " to " << name_of(place_dtype) << ragged);
                 const Bytes_ bucket = contents(packed.bucket);
                 CHECK(first_difference(bucket, packed.expected_bucket(factor)) == -1);
-                launch_unpack(stream.get(), packed.chunks.data(), packed.chunks.count(),
-                              tensor_dtype, place_dtype, 3.0);
+                launch_pack(stream.get(), PackDirection::out_of_place, packed.chunks.data(),
+                            packed.chunks.count(), tensor_dtype, place_dtype, 3.0);
                 wait_for(stream);
                 std::int64_t offset = 0;
                 for (std::size_t i = 0; i < sizes.size(); ++i) {

@@ -1,7 +1,7 @@
 #include <array>
 #include <vector>
 
-#include "hw/nccl/gpu_batch_norm.h"
+#include "hw/nccl/gpu_devices.h"
 #include "tests/catch.h"
 #include "tests/hw/batch_norm/batch_norm_reference.h"
 #include "tests/hw/nccl/gpu_ranks.h"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "hw/nccl/gpu_training_device.h"
+#include "hw/nccl/gpu_devices.h"
 #include "hw/training/trainer.h"
-#include "sim/predict/training_memory.h"
+#include "sim/predict/training.h"
 #include "tests/catch.h"
 #include "tests/hw/nccl/gpu_ranks.h"
 #include "tests/hw/training/training_case.h"

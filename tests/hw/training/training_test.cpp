@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "hw/cpu/cpu_training_device.h"
+#include "hw/cpu/cpu_devices.h"
 #include "hw/training/image_data.h"
 #include "hw/training/trainer.h"
 #include "hw/training/training_check.h"
-#include "sim/predict/training_memory.h"
+#include "sim/predict/training.h"
 #include "tests/catch.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 #include "tests/hw/training/training_case.h"

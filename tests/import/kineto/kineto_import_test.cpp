@@ -380,17 +380,17 @@ TEST_CASE("what is no step of data-parallel training is refused by name", "[kine
     }
     SECTION("another model") {
         KinetoImportRequest request;
-        request.gradients.parameters = {{"a", 500}, {"b", 200'000}, {"c", 300'001}, {"d", 1000}};
-        request.gradients.readiness = {3, 2, 1, 0};
+        request.model.gradients = {{"a", 500}, {"b", 200'000}, {"c", 300'001}, {"d", 1000}};
+        request.model.readiness = {3, 2, 1, 0};
         CHECK(refusal_of({traced(shape)}, request) ==
               "trace.json: /traceEvents: expected 300001 elements of c as gradient 2 by readiness, "
               "got 300000");
-        request.gradients.parameters[2].numel = 300'000;
+        request.model.gradients[2].numel = 300'000;
         const Json gradients =
             import_kineto({traced(shape)}, request).scenario["workload"]["gradients"];
         CHECK(gradients[2]["name"] == "c");
-        request.gradients.readiness.pop_back();
-        request.gradients.parameters.pop_back();
+        request.model.readiness.pop_back();
+        request.model.gradients.pop_back();
         CHECK(refusal_of({traced(shape)}, request).find("the model's 3 gradients, got 4") !=
               std::string::npos);
     }

@@ -5,6 +5,7 @@
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_parts.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"

@@ -1,5 +1,3 @@
-#include "sim/engine/undisturbed.h"
-
 #include "sim/engine/engine.h"
 
 #include <random>

@@ -10,7 +10,7 @@
 #include "sim/base/json_input.h"
 #include "sim/link/collective.h"
 #include "sim/link/link_input.h"
-#include "sim/predict/link_ends.h"
+#include "sim/predict/prediction.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
 #include "sim/scenario/scenario.h"

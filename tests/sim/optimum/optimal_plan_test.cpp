@@ -9,7 +9,7 @@
 
 #include "sim/base/error.h"
 #include "sim/optimum/cap_list.h"
-#include "sim/optimum/greedy_merge.h"
+#include "sim/optimum/plan_search.h"
 #include "sim/plan/gradient_line.h"
 #include "sim/predict/prediction.h"
 #include "tests/catch.h"

@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "sim/report/percentile_report.h"
+#include "sim/report/prediction_json.h"
+#include "sim/report/report.h"
 #include "sim/scenario/scenario.h"
 #include "tests/calibrate/fit/synthetic_run.h"
 #include "tests/catch.h"

@@ -4,8 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "sim/predict/training_memory.h"
-#include "sim/predict/training_run.h"
+#include "sim/predict/training.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/models/models.h"
 #include "sim/workload/training_schedule.h"
