@@ -2,21 +2,18 @@
 // it.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "cli/shell/command_help.h"
 
 namespace bucketwise {
 
-int run_bench_allreduce(const std::vector<std::string>& arguments);
-int run_bench_compute(const std::vector<std::string>& arguments);
-int run_bench_bucketed(const std::vector<std::string>& arguments);
-int run_bench_compare_ddp(const std::vector<std::string>& arguments);
-int run_bench_ddp_strategies(const std::vector<std::string>& arguments);
-int run_bench_copies(const std::vector<std::string>& arguments);
-int run_bench_training(const std::vector<std::string>& arguments);
-int run_bench_syncbn(const std::vector<std::string>& arguments);
+int run_bench_allreduce(const CommandLine& line);
+int run_bench_compute(const CommandLine& line);
+int run_bench_bucketed(const CommandLine& line);
+int run_bench_compare_ddp(const CommandLine& line);
+int run_bench_ddp_strategies(const CommandLine& line);
+int run_bench_copies(const CommandLine& line);
+int run_bench_training(const CommandLine& line);
+int run_bench_syncbn(const CommandLine& line);
 
 CommandHelp bench_allreduce_help();
 CommandHelp bench_bucketed_help();

@@ -17,7 +17,6 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
-#include "cli/shell/scenario_document.h"
 #include "cli/steps_csv.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
@@ -41,50 +40,6 @@ A steps file holds two columns: bucket_cap_mib, and step_ms or backward_ms. Seve
 --scenario, are fitted together: the same machine with other strategies.
 )";
 
-po::options_description calibrate_options() {
-    po::options_description options("options", 100);
-    options.add_options()                                                         //
-        ("output,o", po::value<std::string>(), "link file to write, for --link")  //
-        ("scenario-output", po::value<std::string>(),
-         "scenario file to write: the measured scenario with this link and the measured times of "
-         "its operations")  //
-        ("steps", po::value<std::vector<std::string>>(),
-         "CSV file of step times at several caps, to fit the machine to; may be repeated")  //
-        ("scenario", po::value<std::vector<std::string>>(),
-         "scenario of those steps; one per --steps")  //
-        ("processors", po::value<std::string>(),
-         "of the one machine on which all ranks ran, Gloo on loopback; where they were fewer than "
-         "ranks, ranks took turns on them, and the link says so")  //
-        ("fit", po::value<std::string>(),
-         "file to write what is behind the fit to, as JSON")  //
-        ("help,h", "show this");
-    return options;
-}
-
-using Texts = std::vector<std::string>;
-
-Texts texts_of(const po::variables_map& values, const char* option) {
-    return values.count(option) == 0 ? Texts{} : values[option].as<Texts>();
-}
-
-po::variables_map parse(const Texts& arguments, const po::options_description& options) {
-    po::options_description all;
-    all.add(options).add_options()("measurements", po::value<Texts>());
-    return parse_with_positional(arguments, all, {"measurements", -1});
-}
-
-void check_files(const po::variables_map& values) {
-    std::vector<NamedFile> inputs;
-    for (const char* option : {"measurements", "steps", "scenario"}) {
-        for (const std::string& file : texts_of(values, option)) {
-            inputs.push_back({option, file});
-        }
-    }
-    check_outputs(inputs, {{"output", text_or_empty(values, "output")},
-                           {"scenario-output", text_or_empty(values, "scenario-output")},
-                           {"fit", text_or_empty(values, "fit")}});
-}
-
 // What a fit gives, whichever way it was found.
 struct Outputs {
     Json link;
@@ -97,35 +52,22 @@ void write(const po::variables_map& values, const Outputs& outputs) {
     std::vector<OutputText> files;
     const auto add_if_asked = [&](const char* option, const std::optional<Json>& document) {
         if (values.count(option) != 0 && document) {
-            files.push_back({values[option].as<std::string>(), json_text(*document)});
+            files.push_back({text_value(values, option), json_text(*document)});
         }
     };
     add_if_asked("output", outputs.link);
     add_if_asked("scenario-output", outputs.scenario);
     add_if_asked("fit", outputs.fit);
-    write_outputs(files);
-    const bool stdout_is_taken = text_or_empty(values, "output") == "-" ||
-                                 text_or_empty(values, "scenario-output") == "-" ||
-                                 text_or_empty(values, "fit") == "-";
-    if (!stdout_is_taken) {
-        write_output("-", outputs.report);
-    }
-}
-
-std::optional<std::int64_t> requested_processors(const po::variables_map& values) {
-    return values.count("processors") == 0
-               ? std::nullopt
-               : std::optional(whole_number(values["processors"].as<std::string>(), "--processors",
-                                            {1, most_processors}));
+    write_outputs(files, outputs.report);
 }
 
 Outputs from_measurements(const po::variables_map& values) {
-    const Texts files = texts_of(values, "measurements");
+    const std::vector<std::string> files = texts_value(values, "measurements");
     const std::vector<MeasuredRun> runs = read_runs(files);
     const std::optional<MeasuredScenario> measured = measured_scenario(runs.front());
     const Calibration calibration =
         calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt,
-                  requested_processors(values));
+                  optional_number(values, "processors", {1, most_processors}));
     if (values.count("scenario-output") != 0 && !calibration.compute) {
         throw InputError(files.front(), "", "compute records, for --scenario-output", "none");
     }
@@ -149,8 +91,8 @@ void refuse_topology(const Json& document, const std::string& file) {
 }
 
 Outputs from_steps(const po::variables_map& values) {
-    const Texts files = texts_of(values, "steps");
-    const Texts scenarios = texts_of(values, "scenario");
+    const std::vector<std::string> files = texts_value(values, "steps");
+    const std::vector<std::string> scenarios = texts_value(values, "scenario");
     if (files.size() != scenarios.size()) {
         throw UsageError{"calibrate: expected a --scenario for each --steps, in the same order"};
     }
@@ -197,23 +139,33 @@ Outputs from_steps(const po::variables_map& values) {
 CommandHelp calibrate_help() {
     return {.usage = {"bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]",
                       "bucketwise calibrate --steps FILE --scenario FILE -o FILE"},
-            .options = calibrate_options(),
-            .text = calibrate_examples};
+            .options = options_of(
+                {{"output,o", "link file to write, for --link"},
+                 {"scenario-output",
+                  "scenario file to write: the measured scenario with this link and the measured "
+                  "times of its operations"},
+                 {"steps",
+                  "CSV file of step times at several caps, to fit the machine to; may be repeated",
+                  many_values},
+                 {"scenario", "scenario of those steps; one per --steps", many_values},
+                 {"processors",
+                  "of the one machine on which all ranks ran, Gloo on loopback; where they were "
+                  "fewer than ranks, ranks took turns on them, and the link says so"},
+                 {"fit", "file to write what is behind the fit to, as JSON"}}),
+            .text = calibrate_examples,
+            .positional = {"measurements", -1}};
 }
 
-int run_calibrate(const std::vector<std::string>& arguments) {
-    const po::options_description options = calibrate_options();
-    const po::variables_map values = parse(arguments, options);
-    if (values.count("help") != 0) {
-        return print_help(calibrate_help());
-    }
+int run_calibrate(const CommandLine& line) {
+    const po::variables_map& values = line.values;
     const bool inverse = values.count("steps") != 0 || values.count("scenario") != 0;
     if ((!inverse && values.count("measurements") == 0) || values.count("output") == 0) {
         throw UsageError{
             "calibrate: expected measurement files, or --steps and --scenario, and -o with a file "
             "to write; see bucketwise calibrate --help"};
     }
-    check_files(values);
+    check_files(values, {{"measurements"}, {"steps"}, {"scenario"}},
+                {{"output"}, {"scenario-output"}, {"fit"}});
     write(values, inverse ? from_steps(values) : from_measurements(values));
     return exit_done;
 }

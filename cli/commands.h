@@ -8,28 +8,26 @@
 
 namespace bucketwise {
 
-// `bucketwise` itself, and its commands that are groups.
-const CommandGroup& all_commands();
-const CommandGroup& link_commands();
-const CommandGroup& import_commands();
-const CommandGroup& bench_commands();
+// `bucketwise` itself.
+extern const CommandGroup all_commands;
 
-int run_predict(const std::vector<std::string>& arguments);
-int run_sweep(const std::vector<std::string>& arguments);
-int run_measure(const std::vector<std::string>& arguments);
-int run_calibrate(const std::vector<std::string>& arguments);
-int run_compare(const std::vector<std::string>& arguments);
-int run_validate(const std::vector<std::string>& arguments);
-int run_link(const std::vector<std::string>& arguments);
-int run_bench(const std::vector<std::string>& arguments);
-int run_import(const std::vector<std::string>& arguments);
-int run_completion(const std::vector<std::string>& arguments);
-int run_man(const std::vector<std::string>& arguments);
-int run_link_list(const std::vector<std::string>& arguments);
-int run_link_show(const std::vector<std::string>& arguments);
-int run_import_hf(const std::vector<std::string>& arguments);
-int run_import_kineto(const std::vector<std::string>& arguments);
-int run_import_nccl_tests(const std::vector<std::string>& arguments);
+// Runs `bucketwise ARGUMENTS...` and returns the exit code. Messages go to standard error, each one
+// line: "bucketwise: ...".
+int run_command_line(const std::vector<std::string>& arguments);
+
+int run_predict(const CommandLine& line);
+int run_sweep(const CommandLine& line);
+int run_measure(const CommandLine& line);
+int run_calibrate(const CommandLine& line);
+int run_compare(const CommandLine& line);
+int run_validate(const CommandLine& line);
+int run_completion(const CommandLine& line);
+int run_man(const CommandLine& line);
+int run_link_list(const CommandLine& line);
+int run_link_show(const CommandLine& line);
+int run_import_hf(const CommandLine& line);
+int run_import_kineto(const CommandLine& line);
+int run_import_nccl_tests(const CommandLine& line);
 
 CommandHelp predict_help();
 CommandHelp sweep_help();

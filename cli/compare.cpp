@@ -34,14 +34,13 @@ compute records of the measurements. Measured steps are only ever compared with.
 
 po::options_description compare_options() {
     po::options_description options("options", 100);
-    options.add_options()                                                                   //
-        ("measurements", po::value<std::string>(), "file that bucketwise measure wrote")    //
-        ("output,o", po::value<std::string>(), "file to write the comparison to, as JSON")  //
-        ("trace", po::value<std::string>(),
-         "write the step at the chosen cap, predicted beside measured, as a trace for "
-         "ui.perfetto.dev");
+    add_options(options, {{"measurements", "file that bucketwise measure wrote"},
+                          {"output,o", "file to write the comparison to, as JSON"},
+                          {"trace",
+                           "write the step at the chosen cap, predicted beside measured, as a "
+                           "trace for ui.perfetto.dev"}});
     add_scenario_options(options);
-    options.add_options()("help,h", "show this");
+    add_options(options, {help_option});
     return options;
 }
 
@@ -69,49 +68,25 @@ Scenario scenario_to_compare(Json document, const std::string& file, const Measu
     return parse_scenario(timed, file, read_text_file);
 }
 
-std::string comparison_trace(const Scenario& scenario, const Comparison& comparison) {
-    const StepInput input = step_input(scenario);
-    if (!can_be_traced(input)) {
-        throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
-    }
-    return step_trace_beside(scenario, input,
-                             comparison.points[comparison.chosen].measured.asked_cap(),
-                             measured_process(comparison));
-}
-
 }  // namespace
 
 CommandHelp compare_help() {
     return {.usage = {"bucketwise compare SCENARIO --measurements FILE [OPTIONS]"},
             .options = compare_options(),
-            .text = compare_examples};
+            .text = compare_examples,
+            .required = {"scenario", "measurements"},
+            .wants = "a scenario file and --measurements with a file"};
 }
 
-int run_compare(const std::vector<std::string>& arguments) {
-    const po::options_description options = compare_options();
-    const po::variables_map values = parse_arguments(arguments, options);
-    if (values.count("help") != 0) {
-        return print_help(compare_help());
-    }
-    if (values.count("scenario") == 0 || values.count("measurements") == 0) {
-        throw UsageError{
-            "compare: expected a scenario file and --measurements with a file; see bucketwise "
-            "compare --help"};
-    }
-    const std::string file = values["scenario"].as<std::string>();
-    const std::string measurements = values["measurements"].as<std::string>();
+int run_compare(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    check_files(values, {{"scenario"}, {"link"}, {"measurements"}}, {{"output"}, {"trace"}});
+    check_one_printed(values, "compare", "output", "trace");
+    const std::string& file = text_value(values, "scenario");
     const std::string output = text_or_empty(values, "output");
     const std::string trace = text_or_empty(values, "trace");
-    check_outputs({{"scenario", file},
-                   {"link", text_or_empty(values, "link")},
-                   {"measurements", measurements}},
-                  {{"output", output}, {"trace", trace}});
-    if (output == "-" && trace == "-") {
-        throw UsageError{
-            "compare: expected at most one of --output and --trace on standard output, got both"};
-    }
     const Json document = read_scenario_document(values, file);
-    const MeasuredRun run = read_runs({measurements}).front();
+    const MeasuredRun run = read_runs({text_value(values, "measurements")}).front();
     const Scenario scenario = scenario_to_compare(document, file, run);
     Comparison comparison = compare_steps(scenario, run);
     if (knows_only_its_device(scenario)) {
@@ -123,12 +98,12 @@ int run_compare(const std::vector<std::string>& arguments) {
         outputs.push_back({output, json_text(to_json(comparison))});
     }
     if (!trace.empty()) {
-        outputs.push_back({trace, comparison_trace(scenario, comparison)});
+        const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
+        outputs.push_back(
+            {trace, step_trace_beside(scenario, step_input(scenario), chosen.asked_cap(),
+                                      measured_process(comparison))});
     }
-    write_outputs(outputs);
-    if (output != "-" && trace != "-") {
-        write_output("-", comparison_report(comparison));
-    }
+    write_outputs(outputs, comparison_report(comparison));
     return exit_done;
 }
 

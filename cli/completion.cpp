@@ -6,15 +6,12 @@
 
 #include "cli/commands.h"
 #include "cli/completion/described_commands.h"
-#include "cli/completion/shells.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/scenario_document.h"
+#include "cli/shell/option_values.h"
 
 namespace bucketwise {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr std::string_view completion_text = R"(
 examples:
@@ -40,33 +37,21 @@ std::string_view name_of(const Shell& shell) {
     return shell.name;
 }
 
-po::options_description completion_options() {
-    po::options_description options("options", 100);
-    options.add_options()("help,h", "show this");
-    return options;
-}
-
 }  // namespace
 
 CommandHelp completion_help() {
     return {.usage = {"bucketwise completion bash|zsh|fish"},
-            .options = completion_options(),
+            .options = options_of({}),
             .text = completion_text,
-            .arguments = one_of(shells)};
+            .arguments = one_of(shells),
+            .positional = {"shell"}};
 }
 
-int run_completion(const std::vector<std::string>& arguments) {
-    const CommandHelp help = completion_help();
-    po::options_description all;
-    all.add(help.options).add_options()("shell", po::value<std::string>());
-    const po::variables_map values = parse_with_positional(arguments, all, {"shell", 1});
-    if (values.count("help") != 0) {
-        return print_help(help);
-    }
-    const std::string name = values.count("shell") != 0 ? values["shell"].as<std::string>() : "";
+int run_completion(const CommandLine& line) {
+    const std::string name = text_or_empty(line.values, "shell");
     for (const Shell& shell : shells) {
         if (shell.name == name) {
-            write_output("-", shell.completion(all_commands(), described_commands(all_commands())));
+            write_output("-", shell.completion(all_commands, described_commands(all_commands)));
             return exit_done;
         }
     }

@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/import_command.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
@@ -46,18 +45,17 @@ option says it, and printed.
 
 po::options_description import_hf_options() {
     po::options_description options("options", 100);
-    options.add_options()                                                                        //
-        ("output,o", po::value<std::string>(), "scenario file to write, - for standard output")  //
-        ("batch", po::value<std::string>(), "sequences per rank; 8 unless given")                //
-        ("sequence-length", po::value<std::string>(),
-         "tokens; the model's longest, at most 1024, unless given")  //
-        ("dtype", po::value<std::string>(),
-         "of parameters and gradients; float32 unless given")  //
-        ("arithmetic", po::value<std::string>(),
-         "of matrix products; bfloat16 unless given, which is mixed precision with float32")  //
-        ("device", po::value<std::string>(), "a preset; H100 unless given")                   //
-        ("ranks", po::value<std::string>(), "8 unless given")                                 //
-        ("help,h", "show this");
+    add_options(
+        options,
+        {{"output,o", "scenario file to write, - for standard output"},
+         {"batch", "sequences per rank; 8 unless given"},
+         {"sequence-length", "tokens; the model's longest, at most 1024, unless given"},
+         {"dtype", "of parameters and gradients; float32 unless given"},
+         {"arithmetic",
+          "of matrix products; bfloat16 unless given, which is mixed precision with float32"},
+         {"device", "a preset; H100 unless given"},
+         {"ranks", "8 unless given"},
+         help_option});
     add_scenario_options(options);
     return options;
 }
@@ -69,8 +67,8 @@ class Choices {
 
     std::int64_t number(const char* option, std::int64_t otherwise, const char* what) {
         constexpr std::int64_t most = std::int64_t{1} << 40;
-        if (values_.count(option) != 0) {
-            return whole_number(values_, option, {1, most});
+        if (const auto number = optional_number(values_, option, {1, most})) {
+            return *number;
         }
         assume(option, std::to_string(otherwise), what);
         return otherwise;
@@ -78,7 +76,7 @@ class Choices {
 
     std::string text(const char* option, const char* otherwise, const char* what) {
         if (values_.count(option) != 0) {
-            return values_[option].as<std::string>();
+            return text_value(values_, option);
         }
         assume(option, otherwise, what);
         return otherwise;
@@ -182,25 +180,24 @@ CommandHelp import_hf_help() {
             .options = import_hf_options(),
             .text = import_hf_examples,
             .values = {{"arithmetic", one_of(every<Arithmetic>)},
-                       {"device", {.names = {names.begin(), names.end()}, .files = false}}}};
+                       {"device", {.names = {names.begin(), names.end()}, .files = false}}},
+            .positional = {"config"},
+            .required = {"config", "output"},
+            .wants = "a config.json, and -o with a file to write"};
 }
 
-int run_import_hf(const std::vector<std::string>& arguments) {
-    const auto line = read_import_arguments(arguments, {"hf", "config", "a config.json", false},
-                                            import_hf_help());
-    if (!line) {
-        return exit_done;
-    }
-    const po::variables_map& values = line->values;
-    const std::string& file = line->files.front();
-    check_import_files(*line, "config", {{"link", text_or_empty(values, "link")}});
+int run_import_hf(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    const std::string& file = text_value(values, "config");
+    check_files(values, {{"link"}, {"config"}}, {{"output"}});
     const HfModel model = read_hf_config(parse_json(read_text_file(file), file), file);
     Choices choices(values);
     Json document = scenario_of(model, name_of_model(file, model), choices, values);
     change_document(values, file, document);
     inline_link(document, file, read_text_file);
     const Scenario scenario = parse_scenario(document, file, read_text_file);
-    write_import({{line->output, json_text(document)}}, report_of(model, scenario, choices));
+    write_outputs({{text_value(values, "output"), json_text(document)}},
+                  report_of(model, scenario, choices));
     return exit_done;
 }
 

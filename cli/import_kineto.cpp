@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/import_command.h"
 #include "cli/prediction.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
@@ -37,21 +36,6 @@ examples:
 A trace is what torch.profiler writes with export_chrome_trace() or tensorboard_trace_handler(), as it is or compressed
 with gzip, of some steps of DistributedDataParallel on CPUs or GPUs. With record_shapes=True it tells the most.
 )";
-
-po::options_description import_kineto_options() {
-    po::options_description options("options", 100);
-    options.add_options()                                                                        //
-        ("output,o", po::value<std::string>(), "scenario file to write, - for standard output")  //
-        ("model", po::value<std::string>(),
-         "whose gradients these are, to name them: a model that ships, or a scenario file")  //
-        ("link", po::value<std::string>(),
-         "link file or preset to use instead of one fitted to the trace's all-reduces")  //
-        ("ranks", po::value<std::string>(), "of the run, where no trace tells")          //
-        ("trace", po::value<std::string>(),
-         "write the replayed step beside the traced one, for ui.perfetto.dev")  //
-        ("help,h", "show this");
-    return options;
-}
 
 // With the names and order of a model's gradients; its times are not looked at.
 Workload workload_of(const std::string& model) {
@@ -87,62 +71,50 @@ std::vector<TracedRank> read_traces(const std::vector<std::string>& files) {
     return ranks;
 }
 
-// The replayed step beside the traced one.
-std::string trace_beside(const KinetoImport& imported, const Scenario& scenario) {
-    const StepInput input = step_input(scenario);
-    if (!can_be_traced(input)) {
-        throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
-    }
-    return step_trace_beside(scenario, input, scenario.sync.bucket_cap,
-                             traced_process(imported.typical, imported.file));
-}
-
 }  // namespace
 
 CommandHelp import_kineto_help() {
     const std::vector<std::string_view>& names = model_names();
-    return {.usage = {"bucketwise import kineto TRACE... -o FILE [OPTIONS]"},
-            .options = import_kineto_options(),
-            .text = import_kineto_examples,
-            .values = {{"model", {.names = {names.begin(), names.end()}}}}};
+    return {
+        .usage = {"bucketwise import kineto TRACE... -o FILE [OPTIONS]"},
+        .options = options_of(
+            {{"output,o", "scenario file to write, - for standard output"},
+             {"model",
+              "whose gradients these are, to name them: a model that ships, or a scenario file"},
+             {"link",
+              "link file or preset to use instead of one fitted to the trace's all-reduces"},
+             {"ranks", "of the run, where no trace tells"},
+             {"trace", "write the replayed step beside the traced one, for ui.perfetto.dev"}}),
+        .text = import_kineto_examples,
+        .values = {{"model", {.names = {names.begin(), names.end()}}}},
+        .positional = {"traces", -1},
+        .required = {"traces", "output"},
+        .wants = "traces, and -o with a file to write"};
 }
 
-int run_import_kineto(const std::vector<std::string>& arguments) {
-    const auto line =
-        read_import_arguments(arguments, {"kineto", "traces", "traces"}, import_kineto_help());
-    if (!line) {
-        return exit_done;
-    }
-    const po::variables_map& values = line->values;
-    const std::string trace = text_or_empty(values, "trace");
-    check_import_files(
-        *line, "trace",
-        {{"link", text_or_empty(values, "link")}, {"model", text_or_empty(values, "model")}},
-        {{"trace", trace}});
-    if (line->output == "-" && trace == "-") {
-        throw UsageError{
-            "import kineto: expected at most one of --output and --trace on standard output, got "
-            "both"};
-    }
+int run_import_kineto(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    check_files(values, {{"link"}, {"model"}, {"traces", "trace"}}, {{"output"}, {"trace"}});
+    check_one_printed(values, "import kineto", "output", "trace");
     KinetoImportRequest request;
     if (values.count("model") != 0) {
-        request.model = workload_of(values["model"].as<std::string>());
+        request.model = workload_of(text_value(values, "model"));
     }
-    if (values.count("ranks") != 0) {
-        request.ranks = whole_number(values, "ranks", {1, most_imported_ranks});
-    }
-    const std::vector<TracedRank> ranks = read_traces(line->files);
+    request.ranks = optional_number(values, "ranks", {1, most_imported_ranks});
+    const std::vector<TracedRank> ranks = read_traces(texts_value(values, "traces"));
     KinetoImport imported = import_kineto(ranks, request);
     const auto link =
-        values.count("link") != 0 ? std::optional(values["link"].as<std::string>()) : std::nullopt;
+        values.count("link") != 0 ? std::optional(text_value(values, "link")) : std::nullopt;
     const Scenario scenario = connect(imported, ranks.front(), link, read_text_file);
-    std::vector<OutputText> outputs{{line->output, json_text(imported.scenario)}};
+    std::vector<OutputText> outputs{{text_value(values, "output"), json_text(imported.scenario)}};
     const Replay replayed = replay(imported, scenario);
-    if (!trace.empty()) {
-        outputs.push_back({trace, trace_beside(imported, scenario)});
+    if (const std::string trace = text_or_empty(values, "trace"); !trace.empty()) {
+        const TraceProcess traced = traced_process(imported.typical, imported.file);
+        outputs.push_back({trace, step_trace_beside(scenario, step_input(scenario),
+                                                    scenario.sync.bucket_cap, traced)});
     }
-    write_import(outputs, imported.scenario["name"].get<std::string>() + "\n" +
-                              text_of(imported.findings) + text_of(replayed));
+    write_outputs(outputs, imported.scenario["name"].get<std::string>() + "\n" +
+                               text_of(imported.findings) + text_of(replayed));
     return exit_done;
 }
 

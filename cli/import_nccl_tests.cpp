@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/import_command.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
@@ -34,27 +33,10 @@ A log is text as it stands, of nccl-tests or rccl-tests, whatever a launcher put
 Only all-reduces of one element type are taken; what is not taken is counted.
 )";
 
-po::options_description import_nccl_tests_options() {
-    po::options_description options("options", 100);
-    options.add_options()  //
-        ("output,o", po::value<std::string>(),
-         "measurement file to write, - for standard output")  //
-        ("ranks", po::value<std::string>(),
-         "of all logs, or of each one separated by commas, where they do not tell")   //
-        ("ranks-per-node", po::value<std::string>(), "where the logs name no hosts")  //
-        ("dtype", po::value<std::string>(),
-         "float32, float16, bfloat16 or float64: which to take of several; float32 where there is "
-         "any unless given")  //
-        ("help,h", "show this");
-    return options;
-}
-
 NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
     NcclTestsOptions options;
     if (values.count("ranks") != 0) {
-        for (const std::string& part : split_at_commas(values["ranks"].as<std::string>())) {
-            options.ranks.push_back(whole_number(part, "--ranks", {2, most_imported_ranks}));
-        }
+        options.ranks = whole_numbers(values, "ranks", {2, most_imported_ranks});
         if (options.ranks.size() != 1 && options.ranks.size() != logs) {
             throw UsageError{fmt::format(
                 "import nccl-tests: expected --ranks of all logs or of each, got {} for "
@@ -62,11 +44,9 @@ NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
                 options.ranks.size(), logs)};
         }
     }
-    if (values.count("ranks-per-node") != 0) {
-        options.ranks_per_node = whole_number(values, "ranks-per-node", {1, most_imported_ranks});
-    }
+    options.ranks_per_node = optional_number(values, "ranks-per-node", {1, most_imported_ranks});
     if (values.count("dtype") != 0) {
-        options.dtype = choice_named(values["dtype"].as<std::string>(), every<DType>, "--dtype");
+        options.dtype = choice_value(values, "dtype", every<DType>);
     }
     return options;
 }
@@ -85,33 +65,41 @@ std::string lines_of(const ImportedAllReduces& imported) {
 }  // namespace
 
 CommandHelp import_nccl_tests_help() {
-    return {.usage = {"bucketwise import nccl-tests LOG... -o FILE [OPTIONS]"},
-            .options = import_nccl_tests_options(),
-            .text = import_nccl_tests_examples};
+    return {
+        .usage = {"bucketwise import nccl-tests LOG... -o FILE [OPTIONS]"},
+        .options = options_of(
+            {{"output,o", "measurement file to write, - for standard output"},
+             {"ranks", "of all logs, or of each one separated by commas, where they do not tell"},
+             {"ranks-per-node", "where the logs name no hosts"},
+             {"dtype",
+              "float32, float16, bfloat16 or float64: which to take of several; float32 where "
+              "there is any unless given"}}),
+        .text = import_nccl_tests_examples,
+        .positional = {"log", -1},
+        .required = {"log", "output"},
+        .wants = "logs, and -o with a file to write"};
 }
 
-int run_import_nccl_tests(const std::vector<std::string>& arguments) {
-    const auto line =
-        read_import_arguments(arguments, {"nccl-tests", "log", "logs"}, import_nccl_tests_help());
-    if (!line) {
-        return exit_done;
-    }
-    check_import_files(*line, "log", {});
-    const NcclTestsOptions wanted = requested(line->values, line->files.size());
+int run_import_nccl_tests(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    check_files(values, {{"log"}}, {{"output"}});
+    const std::vector<std::string> files = texts_value(values, "log");
+    const NcclTestsOptions wanted = requested(values, files.size());
     std::vector<NcclTestsLog> logs;
-    for (const std::string& file : line->files) {
+    for (const std::string& file : files) {
         logs.push_back(read_nccl_tests_log(blocks_of_file(file), file));
     }
     ImportedAllReduces imported = import_nccl_tests(std::move(logs), wanted);
     EnvironmentRecord& environment = imported.environment;
     environment.version = program_version();
     environment.command = {"bucketwise", "import", "nccl-tests"};
-    environment.command.insert(environment.command.end(), arguments.begin(), arguments.end());
+    environment.command.insert(environment.command.end(), line.arguments.begin(),
+                               line.arguments.end());
     if (environment.date.empty()) {
         environment.date = utc_now();
         imported.report += "Note: no log has a date; the file's is today's.\n";
     }
-    write_import({{line->output, lines_of(imported)}}, imported.report);
+    write_outputs({{text_value(values, "output"), lines_of(imported)}}, imported.report);
     return exit_done;
 }
 

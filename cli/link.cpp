@@ -35,16 +35,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view group_text = R"(
-  bucketwise link WHAT --help   its options and examples
-
-examples:
-  bucketwise link list
-  bucketwise link show ib-ndr-400 --ranks 64
-
-LINK is a preset, a link file, or a scenario whose link and ranks are taken.
-)";
-
 constexpr std::string_view list_text = R"(
 examples:
   bucketwise link list
@@ -66,33 +56,6 @@ of a preset's name is ./NAME. --json prints the link itself, as a file that can 
 bandwidth is that of nccl-tests: the bytes that a rank must send at least, over the time. --by-messages sends every
 message of the collective over the links of the topology, one by one, and says how many there were.
 )";
-
-po::options_description list_options() {
-    po::options_description options("options", 100);
-    options.add_options()                                                                 //
-        ("format", po::value<std::string>()->default_value("text"), "text, csv or json")  //
-        ("help,h", "show this");
-    return options;
-}
-
-po::options_description show_options() {
-    po::options_description options("options", 100);
-    options.add_options()                                                                    //
-        ("ranks", po::value<std::string>(), "ranks; default: the scenario's")                //
-        ("ranks-per-node", po::value<std::string>(), "of a hierarchical link of two tiers")  //
-        ("bytes",
-         po::value<std::string>()->default_value(
-             "1KiB,16KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB,1GiB"),
-         "sizes of the buffer")  //
-        ("collective", po::value<std::string>()->default_value("all-reduce"),
-         "all-reduce, all-gather, reduce-scatter or broadcast")                           //
-        ("algorithm", po::value<std::string>(), "instead of the link's, on a topology")   //
-        ("by-messages", "also simulate every message over the topology's links")          //
-        ("json", "print the link as a link file has it, and nothing else")                //
-        ("format", po::value<std::string>()->default_value("text"), "text, csv or json")  //
-        ("help,h", "show this");
-    return options;
-}
 
 // That may take the place of a topology's own.
 constexpr std::array<Algorithm, 6> replacing_algorithms{Algorithm::ring,
@@ -143,13 +106,13 @@ LinkRequest read_link_request(const std::string& file) {
     return request;
 }
 
-void change_algorithm(LinkParameters& link, const std::string& name) {
+void change_algorithm(const po::variables_map& values, LinkParameters& link) {
     if (!link.topology) {
         throw UsageError{
             "link show: --algorithm has no effect without a topology, whose links do "
             "not depend on it"};
     }
-    link.algorithm = choice_named(name, replacing_algorithms, "--algorithm");
+    link.algorithm = choice_value(values, "algorithm", replacing_algorithms);
     const bool multicast = link.topology->regular && link.topology->regular->node.multicast;
     if (link.algorithm == Algorithm::nvls && !multicast) {
         throw InputError("--algorithm", "", "nvls only where the topology's node has multicast",
@@ -167,9 +130,8 @@ void change_algorithm(LinkParameters& link, const std::string& name) {
 }
 
 void set_group(const po::variables_map& values, LinkRequest& request) {
-    if (values.count("ranks") != 0) {
-        request.group.ranks = whole_number(values, "ranks", rank_numbers);
-        request.group.ranks_per_node = 1;
+    if (const auto ranks = optional_number(values, "ranks", rank_numbers)) {
+        request.group = {*ranks, 1};
     }
     const LinkPreset* preset = find_preset(request.link.preset);
     if (preset != nullptr && request.group.ranks < rank_numbers.lowest) {
@@ -185,15 +147,13 @@ void set_group(const po::variables_map& values, LinkRequest& request) {
     if (request.group.ranks < rank_numbers.lowest) {
         throw UsageError{"link show: expected --ranks, 2 or more; see bucketwise link show --help"};
     }
-    if (values.count("ranks-per-node") != 0) {
-        request.group.ranks_per_node =
-            whole_number(values, "ranks-per-node", {1, request.group.ranks});
-    }
+    const auto per_node = optional_number(values, "ranks-per-node", {1, request.group.ranks});
+    request.group.ranks_per_node = per_node.value_or(request.group.ranks_per_node);
     const bool two_tiers = !request.link.tiers.empty();
-    if (two_tiers && request.group.ranks_per_node == 1 && values.count("ranks-per-node") == 0) {
+    if (two_tiers && request.group.ranks_per_node == 1 && !per_node) {
         throw UsageError{"link show: expected --ranks-per-node for a hierarchical link"};
     }
-    if (!two_tiers && values.count("ranks-per-node") != 0) {
+    if (!two_tiers && per_node) {
         throw UsageError{
             "link show: --ranks-per-node has no effect but on a hierarchical link of two tiers"};
     }
@@ -227,12 +187,11 @@ void check_by_messages(const LinkRequest& request) {
 LinkRequest requested_link(const po::variables_map& values, const std::string& file) {
     LinkRequest request = read_link_request(file);
     if (values.count("algorithm") != 0) {
-        change_algorithm(request.link, values["algorithm"].as<std::string>());
+        change_algorithm(values, request.link);
     }
     set_group(values, request);
-    request.kind =
-        choice_named(values["collective"].as<std::string>(), every<CollectiveKind>, "--collective");
-    request.sizes = parse_sizes(values["bytes"].as<std::string>(), "--bytes");
+    request.kind = choice_value(values, "collective", every<CollectiveKind>);
+    request.sizes = parse_sizes(text_value(values, "bytes"), "--bytes");
     request.by_messages = values.count("by-messages") != 0;
     if (request.by_messages) {
         check_by_messages(request);
@@ -409,75 +368,48 @@ std::string link_json_of(const std::string& file) {
     return json_text(link);
 }
 
-constexpr std::array<CommandEntry, 2> link_subcommands{{
-    {"list", "the presets that come along", run_link_list, link_list_help},
-    {"show", "what collectives cost on a link or a topology, by size", run_link_show,
-     link_show_help},
-}};
-
 }  // namespace
 
 CommandHelp link_list_help() {
     return {.usage = {"bucketwise link list [--format text|csv|json]"},
-            .options = list_options(),
+            .options = options_of({{"format", "text, csv or json", "text"}}),
             .text = list_text,
             .arguments = {.files = false}};
 }
 
 CommandHelp link_show_help() {
-    return {.usage = {"bucketwise link show LINK [OPTIONS]"},
-            .options = show_options(),
-            .text = show_text,
-            .arguments = links(),
-            .values = {{"algorithm", one_of(replacing_algorithms)},
-                       {"collective", one_of(every<CollectiveKind>)}}};
+    return {
+        .usage = {"bucketwise link show LINK [OPTIONS]"},
+        .options = options_of(
+            {{"ranks", "ranks; default: the scenario's"},
+             {"ranks-per-node", "of a hierarchical link of two tiers"},
+             {"bytes", "sizes of the buffer",
+              "1KiB,16KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB,1GiB"},
+             {"collective", "all-reduce, all-gather, reduce-scatter or broadcast", "all-reduce"},
+             {"algorithm", "instead of the link's, on a topology"},
+             {"by-messages", "also simulate every message over the topology's links", no_value},
+             {"json", "print the link as a link file has it, and nothing else", no_value},
+             {"format", "text, csv or json", "text"}}),
+        .text = show_text,
+        .arguments = links(),
+        .values = {{"algorithm", one_of(replacing_algorithms)},
+                   {"collective", one_of(every<CollectiveKind>)}},
+        .positional = {"operand"},
+        .required = {"operand"},
+        .wants = "one link"};
 }
 
-const CommandGroup& link_commands() {
-    static const CommandGroup group{.name = "link",
-                                    .wants = "list or show",
-                                    .usage = "link list|show [ARGUMENTS]",
-                                    .explanation = "What collectives cost on a link.",
-                                    .text = group_text,
-                                    .commands = link_subcommands};
-    return group;
-}
-
-int run_link(const std::vector<std::string>& arguments) {
-    return run_group(link_commands(), arguments);
-}
-
-int run_link_list(const std::vector<std::string>& arguments) {
-    const CommandHelp help = link_list_help();
-    const po::variables_map values = parse_arguments(arguments, help.options);
-    if (values.count("help") != 0) {
-        return print_help(help);
-    }
-    if (values.count("scenario") != 0) {
-        throw UsageError{
-            fmt::format("link list: expected options, got \"{}\"; see bucketwise link list --help",
-                        values["scenario"].as<std::string>())};
-    }
-    const TableFormat format =
-        choice_named(values["format"].as<std::string>(), every<TableFormat>, "--format");
+int run_link_list(const CommandLine& line) {
+    refuse_scenario(line.values, "link list");
+    const auto format = choice_value(line.values, "format", every<TableFormat>);
     write_output("-", render(preset_table(), format, Json::object()));
     return exit_done;
 }
 
-int run_link_show(const std::vector<std::string>& arguments) {
-    const CommandHelp help = link_show_help();
-    po::options_description all;
-    all.add(help.options).add_options()("operand", po::value<std::string>());
-    const po::variables_map values = parse_with_positional(arguments, all, {"operand", 1});
-    if (values.count("help") != 0) {
-        return print_help(help);
-    }
-    if (values.count("operand") == 0) {
-        throw UsageError{"link show: expected one link; see bucketwise link show --help"};
-    }
-    const std::string operand = values["operand"].as<std::string>();
-    const TableFormat format =
-        choice_named(values["format"].as<std::string>(), every<TableFormat>, "--format");
+int run_link_show(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    const std::string& operand = text_value(values, "operand");
+    const auto format = choice_value(values, "format", every<TableFormat>);
     if (values.count("json") != 0) {
         write_output("-", link_json_of(operand));
         return exit_done;

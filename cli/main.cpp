@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "cli/command_line.h"
 #include "cli/commands.h"
 
 namespace {

@@ -4,20 +4,18 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 
 #include "cli/commands.h"
 #include "cli/completion/described_commands.h"
 #include "cli/shell/command_help.h"
+#include "cli/shell/csv.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/scenario_document.h"
+#include "cli/shell/option_values.h"
 #include "cli/shell/version.h"
 
 namespace bucketwise {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr std::string_view man_text = R"(
 examples:
@@ -25,43 +23,18 @@ examples:
   bucketwise man | man -l -
 )";
 
-po::options_description man_options() {
-    po::options_description options("options", 100);
-    options.add_options()("help,h", "show this");
-    return options;
-}
-
 // --- troff ---------------------------------------------------------------------------------------
 
 // A minus that is one, so that it can be copied; backslashes, carets, tildes and quotes as they are
 // typed; and no line that begins as a request does.
 std::string troff(std::string_view line) {
-    std::string safe = !line.empty() && (line[0] == '.' || line[0] == '\'') ? R"(\&)" : "";
-    for (const char c : line) {
-        switch (c) {
-            case '-':
-                safe += R"(\-)";
-                break;
-            case '\\':
-                safe += R"(\e)";
-                break;
-            case '^':
-                safe += R"(\(ha)";
-                break;
-            case '~':
-                safe += R"(\(ti)";
-                break;
-            case '\'':
-                safe += R"(\(aq)";
-                break;
-            case '`':
-                safe += R"(\(ga)";
-                break;
-            default:
-                safe += c;
-        }
-    }
-    return safe;
+    const std::string safe = !line.empty() && (line[0] == '.' || line[0] == '\'') ? R"(\&)" : "";
+    return safe + with_replaced(line, {{'-', R"(\-)"},
+                                       {'\\', R"(\e)"},
+                                       {'^', R"(\(ha)"},
+                                       {'~', R"(\(ti)"},
+                                       {'\'', R"(\(aq)"},
+                                       {'`', R"(\(ga)"}});
 }
 
 // A heading's argument.
@@ -69,20 +42,16 @@ std::string argument(std::string_view words) {
     return fmt::format("\"{}\"", troff(words));
 }
 
-std::string typed(const std::vector<std::string>& lines) {
-    std::string block = ".PP\n.nf\n.RS\n";
+std::string lines_of(const std::vector<std::string>& lines) {
+    std::string text;
     for (const std::string& line : lines) {
-        block += troff(line) + "\n";
+        text += troff(line) + "\n";
     }
-    return block + ".RE\n.fi\n";
+    return text;
 }
 
-std::string paragraph(const std::vector<std::string>& lines) {
-    std::string block = ".PP\n";
-    for (const std::string& line : lines) {
-        block += troff(line) + "\n";
-    }
-    return block;
+std::string typed(const std::vector<std::string>& lines) {
+    return ".PP\n.nf\n.RS\n" + lines_of(lines) + ".RE\n.fi\n";
 }
 
 std::string term(const std::string& name, std::string_view what) {
@@ -116,9 +85,7 @@ std::string head() {
 std::string synopsis(const std::vector<DescribedCommand>& described) {
     std::string section = ".SH SYNOPSIS\n.nf\n";
     for (const DescribedCommand& command : described) {
-        for (const std::string& usage : command.help.usage) {
-            section += troff(usage) + "\n";
-        }
+        section += lines_of(command.help.usage);
     }
     return section + troff("bucketwise --help") + "\n" + troff("bucketwise --version") + "\n.fi\n";
 }
@@ -139,14 +106,14 @@ Progress goes to standard error, and only to a terminal.
 std::string commands_section(const std::vector<DescribedCommand>& described) {
     std::string section = ".SH COMMANDS\n";
     for (const DescribedCommand& command : described) {
-        section += fmt::format(".SS {}\n", argument("bucketwise " + command.words));
+        section += fmt::format(".SS {}\n", argument("bucketwise " + command.words()));
         section += troff(command.summary) + ".\n";
         for (const DescribedOption& option : described_options_of(command.help)) {
             section += option_term(option);
         }
         for (const TextBlock& block : blocks_of_text(command.help.text)) {
             if (!block.is_examples) {
-                section += block.is_typed ? typed(block.lines) : paragraph(block.lines);
+                section += block.is_typed ? typed(block.lines) : ".PP\n" + lines_of(block.lines);
             }
         }
     }
@@ -213,22 +180,17 @@ std::string manual_page(const std::vector<DescribedCommand>& described) {
 
 CommandHelp man_help() {
     return {.usage = {"bucketwise man"},
-            .options = man_options(),
+            .options = options_of({}),
             .text = man_text,
             .arguments = {.files = false}};
 }
 
-int run_man(const std::vector<std::string>& arguments) {
-    const CommandHelp help = man_help();
-    const po::variables_map values = parse_arguments(arguments, help.options);
-    if (values.count("help") != 0) {
-        return print_help(help);
-    }
-    if (values.count("scenario") != 0) {
+int run_man(const CommandLine& line) {
+    if (line.values.count("scenario") != 0) {
         throw UsageError{fmt::format("man: expected no arguments, got \"{}\"",
-                                     values["scenario"].as<std::string>())};
+                                     text_value(line.values, "scenario"))};
     }
-    write_output("-", manual_page(described_commands(all_commands())));
+    write_output("-", manual_page(described_commands(all_commands)));
     return exit_done;
 }
 

@@ -1,26 +1,16 @@
 // bucketwise measure SCENARIO: run the scenario on real ranks and write down everything measured.
 #include <filesystem>
-#include <optional>
 #include <stdexcept>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/measure.h"
-#include "cli/measure_options.h"
-#include "cli/measure_report.h"
-#include "cli/ranks/measure_rank.h"
 #include "cli/ranks/measurement_file.h"
-#include "cli/ranks/rank_job.h"
-#include "cli/ranks/resumption.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/progress.h"
 #include "hw/launch/launcher.h"
-#include "hw/launch/rank_identity.h"
 
 namespace bucketwise {
 namespace {
@@ -74,13 +64,9 @@ MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankId
             .file = has_file && exit_code == exit_done ? options.output : ""};
 }
 
-int run_measure(const std::vector<std::string>& arguments) {
+int run_measure(const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<MeasureOptions> options = measure_options(arguments, identity);
-    if (!options) {
-        return exit_done;
-    }
-    const MeasureOutcome outcome = measure(*options, identity);
+    const MeasureOutcome outcome = measure(measure_options(line, identity), identity);
     if (!outcome.file.empty()) {
         write_output("-", measure_report(read_measurements(outcome.file).records));
     }

@@ -1,14 +1,30 @@
-// Measuring, as `bucketwise measure` does it, for every command that begins so.
+// Measuring, as `bucketwise measure` does it, for every command that begins so: what users type
+// behind it, the measurement, and the text it ends with.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "cli/ranks/measure_request.h"
+#include "cli/ranks/measure_rank.h"
+#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
-#include "hw/launch/rank_identity.h"
 
 namespace bucketwise {
+
+// The file for measurements that -o stands for; throws UsageError. Empty: that very file.
+using MeasurementPlace = std::function<std::string(const std::string& output)>;
+
+// `identity`: who this process is, if a launcher started it; its number of ranks then holds. Throws
+// InputError and UsageError.
+MeasureOptions measure_options(const CommandLine& line, const std::optional<RankIdentity>& identity,
+                               const MeasurementPlace& place = {});
+
+// What measure takes, and validate, whose -o and text are others.
+CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
+                              std::string_view text);
 
 struct MeasureOutcome {
     int exit_code = exit_done;
@@ -18,5 +34,8 @@ struct MeasureOutcome {
 // Where a launcher started this process, it is one rank. Throws InputError and, when measuring
 // failed, std::runtime_error.
 MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity);
+
+// Medians and spreads of everything in the records.
+std::string measure_report(const std::vector<Measurement>& records);
 
 }  // namespace bucketwise

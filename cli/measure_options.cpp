@@ -1,12 +1,10 @@
-#include "cli/measure_options.h"
+#include "cli/measure.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <filesystem>
-#include <numeric>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,8 +13,6 @@
 
 #include "cli/commands.h"
 #include "cli/ranks/backends.h"
-#include "cli/ranks/rank_job.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
@@ -48,31 +44,31 @@ this one: then it is one rank, meets the others through --store and listens on -
 
 po::options_description measuring_options(const char* output_text) {
     po::options_description options("options", 100);
-    options.add_options()                                                               //
-        ("output,o", po::value<std::string>(), output_text)                             //
-        ("ranks", po::value<std::string>(), "how many ranks; default: the scenario's")  //
-        ("bucket-cap", po::value<std::string>()->default_value("auto"),
-         "caps to measure besides the default, such as 1MiB,25MiB; auto: up to thirteen, each "
-         "with a plan of its own")  //
-        ("bytes", po::value<std::string>()->default_value("auto"),
-         "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all "
-         "gradients")  //
-        ("protocols", po::value<std::string>()->default_value("allreduce,compute,contention,steps"),
-         "what to measure")  //
-        ("all-reduce", po::value<std::string>()->default_value("library"),
-         "who sums: the library, or, with gloo, our own ring or direct")  //
-        ("contention-ctas", po::value<std::string>(),
-         "nccl: numbers of thread blocks to measure contention with; default: 2,8,32")  //
-        ("rounds", po::value<std::string>()->default_value("10"),
-         "how often to measure everything; one more round warms up")                              //
-        ("seed", po::value<std::string>()->default_value("1"), "of the order within each round")  //
-        ("resume", "go on with a file that an earlier run left");
+    add_options(
+        options,
+        {{"output,o", output_text},
+         {"ranks", "how many ranks; default: the scenario's"},
+         {"bucket-cap",
+          "caps to measure besides the default, such as 1MiB,25MiB; auto: up to thirteen, each "
+          "with "
+          "a plan of its own",
+          "auto"},
+         {"bytes",
+          "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all gradients",
+          "auto"},
+         {"protocols", "what to measure", "allreduce,compute,contention,steps"},
+         {"all-reduce", "who sums: the library, or, with gloo, our own ring or direct", "library"},
+         {"contention-ctas",
+          "nccl: numbers of thread blocks to measure contention with; default: 2,8,32"},
+         {"rounds", "how often to measure everything; one more round warms up", "10"},
+         {"seed", "of the order within each round", "1"},
+         {"resume", "go on with a file that an earlier run left", no_value}});
     add_backend_options(options);
     add_network_options(options,
                         "seconds that a rank may be silent, or a collective take, before the run "
                         "fails; default: 60");
     add_scenario_options(options);
-    options.add_options()("help,h", "show this");
+    add_options(options, {help_option});
     return options;
 }
 
@@ -117,14 +113,6 @@ void check_local_ranks(const Scenario& scenario, const std::string& file) {
 
 // --- what to measure ---
 
-Bytes power_of_two_at_least(Bytes size) {
-    Bytes power{1};
-    while (power < size) {
-        power = 2 * power;
-    }
-    return power;
-}
-
 // A range of caps for every plan, from a 256th of all gradients to one bucket for all.
 std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& sync) {
     const std::int64_t all = input.workload.gradient_bytes().count;
@@ -148,9 +136,9 @@ double log_of(const CapRange& range) {
 }
 
 // The roundest caps of up to thirteen plans: the first, the last, and again and again the one that
-// lies furthest from all that were chosen, on a logarithmic scale. And the default.
-std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const SyncRequest& sync) {
-    std::vector<std::optional<Bytes>> caps{std::nullopt};
+// lies furthest from all that were chosen, on a logarithmic scale.
+std::vector<Bytes> automatic_caps(const StepInput& input, const SyncRequest& sync) {
+    std::vector<Bytes> caps;
     if (!has_cap(sync)) {
         return caps;
     }
@@ -159,7 +147,7 @@ std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const S
     std::vector<double> distance(plans.size());
     std::size_t next = 0;
     for (std::size_t chosen = 0; chosen < std::min(most_caps, plans.size()); ++chosen) {
-        caps.emplace_back(roundest_cap(plans[next]));
+        caps.push_back(roundest_cap(plans[next]));
         for (std::size_t i = 0; i < plans.size(); ++i) {
             const double away = std::abs(log_of(plans[i]) - log_of(plans[next]));
             distance[i] = chosen == 0 ? away : std::min(distance[i], away);
@@ -172,25 +160,19 @@ std::vector<std::optional<Bytes>> automatic_caps(const StepInput& input, const S
 
 std::vector<std::optional<Bytes>> requested_caps(const po::variables_map& values,
                                                  const StepInput& input, const SyncRequest& sync) {
-    const std::string& text = values["bucket-cap"].as<std::string>();
-    std::vector<std::optional<Bytes>> caps = automatic_caps(input, sync);
-    if (text != "auto") {
-        if (!has_cap(sync)) {
-            throw UsageError{
-                fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
-                            name_of(sync.strategy))};
-        }
-        caps.resize(1);  // the default stays: it is what every other is compared with
-        for (const Bytes cap : parse_sizes(text, "--bucket-cap")) {
-            caps.emplace_back(cap);
-        }
+    const std::string& text = text_value(values, "bucket-cap");
+    if (text != "auto" && !has_cap(sync)) {
+        throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
+                                     name_of(sync.strategy))};
     }
+    const std::vector<Bytes> others =
+        text == "auto" ? automatic_caps(input, sync) : parse_sizes(text, "--bucket-cap");
+    std::set<std::optional<Bytes>> caps(others.begin(), others.end());
+    caps.insert(std::nullopt);  // the default: it is what every other is compared with
     if (const std::optional<Bytes> named = cap_of(sync).named()) {
-        caps.emplace_back(*named);
+        caps.insert(*named);
     }
-    std::sort(caps.begin(), caps.end());
-    caps.erase(std::unique(caps.begin(), caps.end()), caps.end());
-    return caps;
+    return {caps.begin(), caps.end()};
 }
 
 constexpr Bytes least_message{1024};
@@ -198,17 +180,18 @@ constexpr Bytes largest_message{std::int64_t{1} << 30};
 
 std::vector<Bytes> requested_messages(const po::variables_map& values, const StepInput& input,
                                       DType dtype) {
-    const std::string& text = values["bytes"].as<std::string>();
-    std::vector<Bytes> sizes;
+    const std::string& text = text_value(values, "bytes");
+    std::set<Bytes> sizes;
     if (text == "auto") {
+        const auto all = static_cast<std::uint64_t>(input.workload.gradient_bytes().count);
         const Bytes largest =
-            std::min(power_of_two_at_least(input.workload.gradient_bytes()), largest_message);
+            std::min(Bytes{static_cast<std::int64_t>(std::bit_ceil(all))}, largest_message);
         constexpr Bytes coarse_up_to{std::int64_t{256} << 10};
         for (Bytes size = least_message; size <= std::max(largest, coarse_up_to);
              size = (size < coarse_up_to ? 4 : 2) * size) {
-            sizes.push_back(size);
+            sizes.insert(size);
         }
-        return sizes;
+        return {sizes.begin(), sizes.end()};
     }
     const Bytes element = element_size(dtype);
     for (const Bytes size : parse_sizes(text, "--bytes")) {
@@ -218,11 +201,9 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
                                          name_of(dtype), element.count),
                              fmt::format("{} bytes", size.count));
         }
-        sizes.push_back(size);
+        sizes.insert(size);
     }
-    std::sort(sizes.begin(), sizes.end());
-    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-    return sizes;
+    return {sizes.begin(), sizes.end()};
 }
 
 // Messages from small to large, none larger than all gradients.
@@ -239,7 +220,7 @@ std::vector<Bytes> contention_messages(const StepInput& input) {
 
 // How much a collective disturbs depends on how many multiprocessors it takes.
 std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map& values) {
-    const bool is_nccl = values["backend"].as<std::string>() == "nccl";
+    const bool is_nccl = text_value(values, "backend") == "nccl";
     if (!is_nccl) {
         if (values.count("contention-ctas") != 0) {
             throw InputError("--contention-ctas", "", "--backend nccl", "--backend gloo");
@@ -250,7 +231,7 @@ std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map
         return {2, 8, 32};
     }
     std::set<std::optional<std::int64_t>> ctas;
-    for (const std::string& part : split_at_commas(values["contention-ctas"].as<std::string>())) {
+    for (const std::string& part : list_value(values, "contention-ctas")) {
         ctas.insert(read_ctas(part, "--contention-ctas"));
     }
     return {ctas.begin(), ctas.end()};
@@ -259,7 +240,7 @@ std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map
 std::vector<Item> requested_items(const po::variables_map& values, const Scenario& scenario,
                                   const StepInput& input) {
     std::set<Protocol> protocols;
-    for (const std::string& name : split_at_commas(values["protocols"].as<std::string>())) {
+    for (const std::string& name : list_value(values, "protocols")) {
         protocols.insert(choice_named(name, every<Protocol>, "--protocols"));
     }
     std::vector<Item> items;
@@ -289,8 +270,8 @@ std::vector<Item> requested_items(const po::variables_map& values, const Scenari
 
 // What measures into `output` as `arguments` say, which have another -o.
 std::vector<std::string> measure_command(const std::vector<std::string>& arguments,
-                                         const po::options_description& options,
                                          const std::string& output) {
+    const po::options_description options = measuring_options("");
     std::vector<std::string> command{"bucketwise", "measure"};
     for (const po::option& option :
          po::command_line_parser(arguments).options(options).run().options) {
@@ -323,24 +304,15 @@ CommandHelp measure_help() {
                              measure_examples);
 }
 
-std::optional<MeasureOptions> measure_options(const std::vector<std::string>& arguments,
-                                              const std::optional<RankIdentity>& identity,
-                                              const MeasurementPlace& place) {
-    const CommandHelp help = measure_help();
-    const po::variables_map values = parse_arguments(arguments, help.options);
-    if (values.count("help") != 0) {
-        print_help(help);
-        return std::nullopt;
-    }
+MeasureOptions measure_options(const CommandLine& line, const std::optional<RankIdentity>& identity,
+                               const MeasurementPlace& place) {
+    const po::variables_map& values = line.values;
     MeasureOptions options;
     options.output = text_or_empty(values, "output");
     if (place) {
         options.output = place(options.output);
     }
-    if (values.count("scenario") == 0) {
-        throw UsageError{
-            "measure: expected a scenario file, got none; see bucketwise measure --help"};
-    }
+    const std::string file = scenario_file(values, "measure");
     if (!place && values.count("output") == 0) {
         throw UsageError{
             "measure: expected -o and a file to write, got none; see bucketwise measure --help"};
@@ -348,10 +320,8 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
     RankJob& job = options.job;
     job.backend = &requested_backend(values);
     job.request = backend_request(values);
-    job.request.implementation = choice_named(values["all-reduce"].as<std::string>(),
-                                              every<AllReduceImplementation>, "--all-reduce");
+    job.request.implementation = choice_value(values, "all-reduce", every<AllReduceImplementation>);
     job.backend->check(job.request);
-    const std::string file = values["scenario"].as<std::string>();
     for (const std::string& input : {file, text_or_empty(values, "link")}) {
         check_can_be_read_again(input);
     }
@@ -361,9 +331,9 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
 
     job.command = {"bucketwise", "measure"};
     if (place) {
-        job.command = measure_command(arguments, help.options, options.output);
+        job.command = measure_command(line.arguments, options.output);
     } else {
-        job.command.insert(job.command.end(), arguments.begin(), arguments.end());
+        job.command.insert(job.command.end(), line.arguments.begin(), line.arguments.end());
     }
     options.scenario = parse_scenario(document, file, read_text_file);
     job.backend->check_scenario(options.scenario, file);
@@ -371,8 +341,7 @@ std::optional<MeasureOptions> measure_options(const std::vector<std::string>& ar
     options.input = replay_input(options.scenario);
     job.ranks = static_cast<int>(options.scenario.group.ranks);
     job.order.rounds = whole_number(values, "rounds", {1, 1'000'000});
-    job.order.seed =
-        static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
+    job.order.seed = seed_value(values);
     options.items = requested_items(values, options.scenario, options.input);
     options.resume = values.count("resume") != 0;
     constexpr std::chrono::minutes standard_deadline{1};

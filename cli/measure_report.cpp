@@ -1,4 +1,4 @@
-#include "cli/measure_report.h"
+#include "cli/measure.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "cli/shell/size.h"
-#include "hw/record/measurement.h"
 #include "sim/base/statistics.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"

@@ -1,7 +1,5 @@
 #include "cli/measured_files.h"
 
-#include <nlohmann/json.hpp>
-
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/files.h"
 #include "sim/base/json_input.h"

@@ -37,26 +37,28 @@ examples:
 
 po::options_description predict_options() {
     po::options_description options("options");
-    options.add_options()  //
-        ("bucket-cap", po::value<std::string>()->default_value("auto"),
-         "caps to evaluate, such as 1MiB,25MiB; auto: every cap at which the plan changes");
+    add_options(options, {{"bucket-cap",
+                           "caps to evaluate, such as 1MiB,25MiB; auto: every cap at which the "
+                           "plan changes",
+                           "auto"}});
     add_scenario_options(options);
-    options.add_options()  //
-        ("plan", po::value<std::string>(),
-         "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
-         "far the others are from it")                                                            //
-        ("json", po::value<std::string>(), "write the prediction as JSON; - is standard output")  //
-        ("trace", po::value<std::string>(),
-         "write the fastest step as a trace for ui.perfetto.dev; - is standard output")  //
-        ("percentiles",
-         "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step")  //
-        ("draws", po::value<std::string>(), "how many, with --percentiles; 1000 if left out")   //
-        ("help,h", "show this");
+    add_options(
+        options,
+        {{"plan",
+          "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
+          "far the others are from it"},
+         {"json", "write the prediction as JSON; - is standard output"},
+         {"trace", "write the fastest step as a trace for ui.perfetto.dev; - is standard output"},
+         {"percentiles",
+          "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step",
+          no_value},
+         {"draws", "how many, with --percentiles; 1000 if left out"},
+         help_option});
     return options;
 }
 
 std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& scenario) {
-    const std::string& text = values["bucket-cap"].as<std::string>();
+    const std::string& text = text_value(values, "bucket-cap");
     if (text == "auto") {
         return {};
     }
@@ -74,9 +76,8 @@ std::optional<std::int64_t> requested_draws(const po::variables_map& values,
                                             const std::string& file, const Scenario& scenario) {
     constexpr std::int64_t default_draws = 1000;
     constexpr std::int64_t most_draws = 1'000'000;
-    const bool is_given = values.count("draws") != 0;
     if (values.count("percentiles") == 0) {
-        if (is_given) {
+        if (values.count("draws") != 0) {
             throw UsageError{"--draws: expected --percentiles beside it, got none"};
         }
         return std::nullopt;
@@ -86,8 +87,7 @@ std::optional<std::int64_t> requested_draws(const po::variables_map& values,
                          "a spread, or a straggler_probability, above 0 for --percentiles",
                          scenario.variation ? "none above 0" : "none");
     }
-    return is_given ? whole_number(values, "draws", {.lowest = 1, .highest = most_draws})
-                    : default_draws;
+    return optional_number(values, "draws", {1, most_draws}).value_or(default_draws);
 }
 
 // Whether the optimal plan is asked for.
@@ -106,28 +106,17 @@ CommandHelp predict_help() {
             .options = predict_options(),
             .text = predict_examples,
             .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
-                       {"plan", {.names = {"optimal"}, .files = false}}}};
+                       {"plan", {.names = {"optimal"}, .files = false}}},
+            .required = {"scenario"},
+            .wants = "a scenario file, got none"};
 }
 
-int run_predict(const std::vector<std::string>& arguments) {
-    const auto parsed = parse_or_help(arguments, predict_help());
-    if (!parsed) {
-        return exit_done;
-    }
-    const po::variables_map& values = *parsed;
-    const std::string file = scenario_file(values, "predict");
+int run_predict(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    const std::string& file = text_value(values, "scenario");
     const bool with_optimum = wants_optimal_plan(values);
-    const bool json_to_stdout =
-        values.count("json") != 0 && values["json"].as<std::string>() == "-";
-    const bool trace_to_stdout =
-        values.count("trace") != 0 && values["trace"].as<std::string>() == "-";
-    if (json_to_stdout && trace_to_stdout) {
-        throw UsageError{
-            "predict: expected at most one of --json and --trace on standard output, got both"};
-    }
-    check_outputs(
-        {{"scenario", file}, {"link", text_or_empty(values, "link")}},
-        {{"json", text_or_empty(values, "json")}, {"trace", text_or_empty(values, "trace")}});
+    check_one_printed(values, "predict", "json", "trace");
+    check_files(values, {{"scenario"}, {"link"}}, {{"json"}, {"trace"}});
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
@@ -150,22 +139,15 @@ int run_predict(const std::vector<std::string>& arguments) {
         if (optimum) {
             json["optimal"] = to_json(*optimum);
         }
-        outputs.push_back({values["json"].as<std::string>(), json_text(json)});
+        outputs.push_back({text_value(values, "json"), json_text(json)});
     }
     if (values.count("trace") != 0) {
-        if (!can_be_traced(input)) {
-            throw InputError("--trace", "", "a step of at most 1,000,000 operations",
-                             "a longer one");
-        }
         outputs.push_back(
-            {values["trace"].as<std::string>(), best_step_trace(scenario, input, prediction)});
+            {text_value(values, "trace"), best_step_trace(scenario, input, prediction)});
     }
-    write_outputs(outputs);
-    if (!json_to_stdout && !trace_to_stdout) {
-        write_output("-", text_report(scenario, prediction, settings, link_ends) +
-                              (percentiles ? text_of(*percentiles) : "") +
-                              (optimum ? optimal_text(scenario, *optimum) : ""));
-    }
+    write_outputs(outputs, text_report(scenario, prediction, settings, link_ends) +
+                               (percentiles ? text_of(*percentiles) : "") +
+                               (optimum ? optimal_text(scenario, *optimum) : ""));
     return exit_done;
 }
 

@@ -3,23 +3,18 @@
 #include <cstdint>
 
 #include "cli/shell/progress.h"
-#include "sim/base/invariant.h"
-#include "sim/engine/engine.h"
+#include "sim/base/error.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/link/link_presets.h"
 
 namespace bucketwise {
 namespace {
 
-constexpr std::int64_t most_traced_operations = 1'000'000;
-
-std::int64_t operations_of(const StepInput& input) {
-    return input.step.accumulation * static_cast<std::int64_t>(input.workload.forward.size() +
-                                                               input.workload.backward.size());
-}
-
 std::string trace_of(const std::string& name, const Scenario& scenario, const StepInput& input,
                      Cap cap, const std::vector<TraceProcess>& beside) {
+    if (!can_be_traced(input)) {
+        throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
+    }
     const Program program = Evaluator(input, scenario.sync).program(cap);
     return perfetto_trace(name, input, program, simulate({&program, 1}, Record::timeline), beside);
 }
@@ -46,18 +41,19 @@ OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput
 }
 
 bool can_be_traced(const StepInput& input) {
-    return operations_of(input) <= most_traced_operations;
+    constexpr std::int64_t most_operations = 1'000'000;
+    return input.step.accumulation *
+               (std::ssize(input.workload.forward) + std::ssize(input.workload.backward)) <=
+           most_operations;
 }
 
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction) {
-    invariant(can_be_traced(input), "a trace of as many operations as it can hold");
     return trace_of(scenario.name, scenario, input, prediction.fastest().cap, {});
 }
 
 std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
                               const TraceProcess& real) {
-    invariant(can_be_traced(input), "a trace of as many operations as it can hold");
     return trace_of("predicted: " + scenario.name, scenario, input, cap, {real});
 }
 

@@ -32,11 +32,11 @@ OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput
 // Whether the step has few enough operations for a trace to be of use.
 bool can_be_traced(const StepInput& input);
 
-// The recommended step for ui.perfetto.dev. Precondition (asserted): it can be traced.
+// The recommended step for ui.perfetto.dev. Throws InputError where it cannot be traced.
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction);
 
-// The step with this cap beside a real one. Precondition as above.
+// The step with this cap beside a real one. Throws as above.
 std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
                               const TraceProcess& real);
 

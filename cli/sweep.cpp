@@ -1,7 +1,6 @@
 // bucketwise sweep SCENARIO --vary POINTER=VALUES: the step at every combination of values, in
 // parallel, a row each.
 #include <algorithm>
-#include <exception>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -60,22 +59,20 @@ On many machines; the files of the shards, one after another, are the file of on
 
 po::options_description sweep_options() {
     po::options_description options("options");
-    options.add_options()  //
-        ("vary", po::value<std::vector<std::string>>(),
-         "a key of the scenario and the values it takes, /json/pointer=VALUES; may be repeated")  //
-        ("bucket-cap", po::value<std::string>(),
-         "one cap for every point, such as 25MiB, or best: the best of all caps at each; without "
-         "it "
-         "the scenario's own, or the framework's default");
+    add_options(
+        options,
+        {{"vary",
+          "a key of the scenario and the values it takes, /json/pointer=VALUES; may be repeated",
+          many_values},
+         {"bucket-cap",
+          "one cap for every point, such as 25MiB, or best: the best of all caps at each; without "
+          "it the scenario's own, or the framework's default"}});
     add_scenario_options(options);
-    options.add_options()                                                                       //
-        ("jobs,j", po::value<std::string>(), "threads; without it as many as there are cores")  //
-        ("shard", po::value<std::string>(),
-         "i/n: only the i-th of n equal parts of the points, from 1")                 //
-        ("format", po::value<std::string>()->default_value("jsonl"), "jsonl or csv")  //
-        ("output,o", po::value<std::string>()->default_value("-"),
-         "file to write; - is standard output")  //
-        ("help,h", "show this");
+    add_options(options, {{"jobs,j", "threads; without it as many as there are cores"},
+                          {"shard", "i/n: only the i-th of n equal parts of the points, from 1"},
+                          {"format", "jsonl or csv", "jsonl"},
+                          {"output,o", "file to write; - is standard output", "-"},
+                          help_option});
     return options;
 }
 
@@ -92,15 +89,13 @@ Block requested_block(const po::variables_map& values, std::int64_t points) {
     if (values.count("shard") == 0) {
         return {0, points};
     }
-    const std::string& text = values["shard"].as<std::string>();
+    const std::string& text = text_value(values, "shard");
     const std::size_t slash = text.find('/');
     if (slash == std::string::npos) {
         throw InputError("--shard", "", "i/n, such as 1/16", "\"" + text + "\"");
     }
-    const std::int64_t shards =
-        whole_number(text.substr(slash + 1), "--shard", {.lowest = 1, .highest = most_shards});
-    const std::int64_t shard =
-        whole_number(text.substr(0, slash), "--shard", {.lowest = 1, .highest = shards});
+    const std::int64_t shards = whole_number(text.substr(slash + 1), "--shard", {1, most_shards});
+    const std::int64_t shard = whole_number(text.substr(0, slash), "--shard", {1, shards});
     // Whole parts of points / shards first, as the product may not fit.
     const auto boundary = [&](std::int64_t i) {
         return points / shards * i + points % shards * i / shards;
@@ -267,10 +262,8 @@ std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& 
 
 SweepTask requested_task(const po::variables_map& values, const std::string& file) {
     std::vector<VariedKey> keys;
-    if (values.count("vary") != 0) {
-        for (const std::string& text : values["vary"].as<std::vector<std::string>>()) {
-            keys.push_back(parse_varied_key(text));
-        }
+    for (const std::string& text : texts_value(values, "vary")) {
+        keys.push_back(parse_varied_key(text));
     }
     Json document = read_scenario_document(values, file);
     const bool varies_link = std::any_of(keys.begin(), keys.end(), [](const VariedKey& key) {
@@ -282,12 +275,6 @@ SweepTask requested_task(const po::variables_map& values, const std::string& fil
     return {std::move(document), file, Grid(std::move(keys)), requested_cap(values)};
 }
 
-std::int64_t requested_jobs(const po::variables_map& values) {
-    return values.count("jobs") != 0
-               ? whole_number(values, "jobs", {.lowest = 1, .highest = most_jobs})
-               : std::max<std::int64_t>(std::thread::hardware_concurrency(), 1);
-}
-
 }  // namespace
 
 CommandHelp sweep_help() {
@@ -295,24 +282,22 @@ CommandHelp sweep_help() {
             .options = sweep_options(),
             .text = sweep_text,
             .values = {{"bucket-cap", {.names = {"best"}, .files = false}},
-                       {"format", {.names = {"jsonl", "csv"}, .files = false}}}};
+                       {"format", {.names = {"jsonl", "csv"}, .files = false}}},
+            .required = {"scenario"},
+            .wants = "a scenario file, got none"};
 }
 
-int run_sweep(const std::vector<std::string>& arguments) {
-    const auto parsed = parse_or_help(arguments, sweep_help());
-    if (!parsed) {
-        return exit_done;
-    }
-    const po::variables_map& values = *parsed;
-    const std::string file = scenario_file(values, "sweep");
-    const std::string& output = text_value(values, "output");
+int run_sweep(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    const std::string& file = text_value(values, "scenario");
     const std::string& format = text_value(values, "format");
     if (format != "jsonl" && format != "csv") {
         throw InputError("--format", "", "jsonl or csv", "\"" + format + "\"");
     }
-    check_outputs({{"scenario", file}, {"link", text_or_empty(values, "link")}},
-                  {{"output", output}});
-    const std::int64_t jobs = requested_jobs(values);
+    check_files(values, {{"scenario"}, {"link"}}, {{"output"}});
+    const std::int64_t jobs =
+        optional_number(values, "jobs", {1, most_jobs})
+            .value_or(std::max<std::int64_t>(std::thread::hardware_concurrency(), 1));
     const SweepTask task = requested_task(values, file);
     const Block block = requested_block(values, task.grid.points());
     if (block.size() > most_rows) {
@@ -327,7 +312,7 @@ int run_sweep(const std::vector<std::string>& arguments) {
         text += chunk;
         chunk = {};
     }
-    write_output(output, text);
+    write_output(text_value(values, "output"), text);
     return exit_done;
 }
 

@@ -15,15 +15,11 @@
 #include "calibrate/fit/calibration.h"
 #include "cli/commands.h"
 #include "cli/measure.h"
-#include "cli/measure_options.h"
 #include "cli/measured_files.h"
 #include "cli/prediction.h"
-#include "cli/shell/command_help.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/plots.h"
 #include "cli/validation_report.h"
-#include "hw/launch/rank_identity.h"
 #include "sim/base/error.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
@@ -195,32 +191,21 @@ CommandHelp validate_help() {
                              validate_text);
 }
 
-int run_validate(const std::vector<std::string>& arguments) {
-    const auto given = [&](std::string_view option) {
-        return std::find(arguments.begin(), arguments.end(), option) != arguments.end();
-    };
-    if (given("--help") || given("-h")) {
-        return print_help(validate_help());
-    }
+int run_validate(const CommandLine& line) {
     std::string folder;
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<MeasureOptions> options =
-        measure_options(arguments, identity, [&](const std::string& output) {
-            if (output.empty() || output == "-") {
-                throw UsageError{
-                    "validate: expected -o and a folder to write to; see bucketwise validate "
-                    "--help"};
-            }
-            folder = output;
-            return folder + "/measurements.jsonl";
-        });
-    if (!options) {
-        return exit_done;
-    }
-    check_enough(*options);
+    const MeasureOptions options = measure_options(line, identity, [&](const std::string& output) {
+        if (output.empty() || output == "-") {
+            throw UsageError{
+                "validate: expected -o and a folder to write to; see bucketwise validate --help"};
+        }
+        folder = output;
+        return folder + "/measurements.jsonl";
+    });
+    check_enough(options);
     const bool has_file = !identity || identity->rank == 0;
-    const NewFolder created(folder, has_file && prepare_folder(folder, options->resume));
-    const MeasureOutcome outcome = measure(*options, identity);
+    const NewFolder created(folder, has_file && prepare_folder(folder, options.resume));
+    const MeasureOutcome outcome = measure(options, identity);
     return outcome.file.empty() ? outcome.exit_code : conclude(folder);
 }
 

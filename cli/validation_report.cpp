@@ -1,8 +1,11 @@
 #include "cli/validation_report.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "cli/shell/csv.h"
 
 namespace bucketwise {
 namespace {
@@ -73,9 +76,37 @@ constexpr std::string_view causes_explained =
     "Each part of the prediction is replaced by what was measured of it, one after another; what "
     "the simulated step then changes by is that part's share.";
 
+// How a form of the report has its pieces.
+struct Form {
+    std::string (*heading)(std::string_view text);
+    std::string (*paragraph)(std::string_view text);
+    std::string (*preformatted)(std::string_view text);
+    std::string (*table)(const Table& table);
+    std::string (*picture)(const Picture& picture);
+};
+
+// From the table of steps on, up to how to do it again.
+std::string sections(const ValidationReport& report, const Form& form) {
+    const Comparison& c = report.comparison;
+    const auto picture = [&](std::string_view name) {
+        const auto found = std::ranges::find(report.pictures, name, &Picture::name);
+        return found == report.pictures.end() ? "" : form.picture(*found);
+    };
+    return picture("step_time") + form.table(steps_table(c)) + picture("accuracy") +
+           form.heading("One step") + picture("timeline") +
+           form.heading("Where the error comes from") + form.paragraph(causes_explained) +
+           picture("error_causes") + form.table(causes_table(c)) +
+           form.paragraph(bucket_sentence(c)) + form.heading("What would help") +
+           form.paragraph("Predicted, each at its own best of these caps.") +
+           form.table(what_if_table(c)) + form.heading("The link and the machine") +
+           picture("link_fit") + form.preformatted(calibration_report(report.calibration)) +
+           form.heading("The prediction for every cap") + form.preformatted(report.prediction) +
+           form.heading("Again");
+}
+
 // --- Markdown ---
 
-std::string markdown(const Table& table) {
+std::string markdown_table(const Table& table) {
     std::string text = fmt::format("| {} |\n|", fmt::join(table.header, " | "));
     for (std::size_t i = 0; i < table.header.size(); ++i) {
         text += "---|";
@@ -87,46 +118,25 @@ std::string markdown(const Table& table) {
     return text + "\n";
 }
 
-std::string markdown(const Picture& picture) {
-    return picture.svg.empty() ? "" : fmt::format("![{}]({}.svg)\n\n", picture.title, picture.name);
-}
-
-const Picture& picture_named(const ValidationReport& report, std::string_view name) {
-    static const Picture none;
-    for (const Picture& picture : report.pictures) {
-        if (picture.name == name) {
-            return picture;
-        }
-    }
-    return none;
-}
+constexpr Form markdown{
+    .heading = [](std::string_view text) { return fmt::format("## {}\n\n", text); },
+    .paragraph = [](std::string_view text) { return fmt::format("{}\n\n", text); },
+    .preformatted = [](std::string_view text) { return fmt::format("```\n{}```\n\n", text); },
+    .table = markdown_table,
+    .picture =
+        [](const Picture& picture) {
+            return picture.svg.empty()
+                       ? ""
+                       : fmt::format("![{}]({}.svg)\n\n", picture.title, picture.name);
+        }};
 
 // --- HTML ---
 
 std::string escaped(std::string_view text) {
-    std::string html;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                html += "&amp;";
-                break;
-            case '<':
-                html += "&lt;";
-                break;
-            case '>':
-                html += "&gt;";
-                break;
-            case '"':
-                html += "&quot;";
-                break;
-            default:
-                html += c;
-        }
-    }
-    return html;
+    return with_replaced(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
-std::string html(const Table& table) {
+std::string html_table(const Table& table) {
     std::string text = "<div class=\"wide\"><table>\n<tr>";
     for (const std::string& cell : table.header) {
         text += fmt::format("<th>{}</th>", escaped(cell));
@@ -173,9 +183,13 @@ std::string paragraph(std::string_view text) {
     return text.empty() ? "" : fmt::format("<p>{}</p>\n", escaped(text));
 }
 
-std::string preformatted(std::string_view text) {
-    return fmt::format("<pre>{}</pre>\n", escaped(text));
-}
+constexpr Form html{
+    .heading = [](std::string_view text) { return fmt::format("<h2>{}</h2>\n", text); },
+    .paragraph = paragraph,
+    .preformatted =
+        [](std::string_view text) { return fmt::format("<pre>{}</pre>\n", escaped(text)); },
+    .table = html_table,
+    .picture = inline_svg};
 
 constexpr std::string_view style = R"(
 :root { color-scheme: light; }
@@ -197,24 +211,12 @@ details { margin: .6rem 0; } .machine { color: #555; font-size: .9rem; }
 
 std::string markdown_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
-    const auto picture = [&](std::string_view name) {
-        return markdown(picture_named(report, name));
-    };
     std::string text = fmt::format("# {}: predicted and measured\n\n{}, {} ranks. {}\n\n",
                                    c.scenario, c.strategy, c.ranks, c.machine);
     for (const std::string& line : verdict(c)) {
         text += fmt::format("- {}\n", line);
     }
-    text += "\n" + picture("step_time") + markdown(steps_table(c)) + picture("accuracy");
-    text += "## One step\n\n" + picture("timeline");
-    text += fmt::format("## Where the error comes from\n\n{}\n\n{}{}{}\n\n", causes_explained,
-                        picture("error_causes"), markdown(causes_table(c)), bucket_sentence(c));
-    text += "## What would help\n\nPredicted, each at its own best of these caps.\n\n" +
-            markdown(what_if_table(c));
-    text += "## The link and the machine\n\n" + picture("link_fit") +
-            fmt::format("```\n{}```\n\n", calibration_report(report.calibration));
-    text += fmt::format("## The prediction for every cap\n\n```\n{}```\n\n", report.prediction);
-    text += "## Again\n\n";
+    text += "\n" + sections(report, markdown);
     for (const std::string& command : report.commands) {
         text += fmt::format("    {}\n", command);
     }
@@ -226,29 +228,14 @@ std::string markdown_report(const ValidationReport& report) {
 
 std::string html_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
-    const auto picture = [&](std::string_view name) {
-        return inline_svg(picture_named(report, name));
-    };
     std::string body = fmt::format("<h1>{}: predicted and measured</h1>\n", escaped(c.scenario));
     body += fmt::format("<p class=\"machine\">{}, {} ranks. {}</p>\n<ul class=\"verdict\">\n",
                         escaped(c.strategy), c.ranks, escaped(c.machine));
     for (const std::string& line : verdict(c)) {
         body += fmt::format("<li>{}</li>\n", escaped(line));
     }
-    body += "</ul>\n" + picture("step_time") + html(steps_table(c)) + picture("accuracy");
-    body += "<h2>One step</h2>\n" + picture("timeline");
-    body += "<h2>Where the error comes from</h2>\n" + paragraph(causes_explained) +
-            picture("error_causes") + html(causes_table(c)) + paragraph(bucket_sentence(c));
-    body += "<h2>What would help</h2>\n" +
-            paragraph("Predicted, each at its own best of these caps.") + html(what_if_table(c));
-    body += "<h2>The link and the machine</h2>\n" + picture("link_fit") +
-            preformatted(calibration_report(report.calibration));
-    body += "<h2>The prediction for every cap</h2>\n" + preformatted(report.prediction);
-    std::string commands;
-    for (const std::string& command : report.commands) {
-        commands += command + "\n";
-    }
-    body += "<h2>Again</h2>\n" + preformatted(commands);
+    body += "</ul>\n" + sections(report, html) +
+            html.preformatted(fmt::format("{}\n", fmt::join(report.commands, "\n")));
     for (const std::string& note : c.notes) {
         body += paragraph(fmt::format("Note: {}.", note));
     }

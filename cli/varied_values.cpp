@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,14 +15,12 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t most_values = 1'000'000;
-const char* const option = "--vary";
-
 __extension__ using WideInt = __int128;
 constexpr WideInt largest_mantissa = 1'000'000'000'000'000'000;  // 10^18: with its sign in 64 bits
 
 [[noreturn]] void fail(const std::string& pointer, const std::string& expected,
                        const std::string& got) {
-    throw InputError(option, pointer, expected,
+    throw InputError("--vary", pointer, expected,
                      Json(got).dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
@@ -242,8 +239,7 @@ Json parse_item(const std::string& pointer, const std::string& item) {
 VariedKey parse_varied_key(const std::string& text) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || text.front() != '/') {
-        throw InputError(option, "", "/json/pointer=VALUES",
-                         Json(text).dump(-1, ' ', true, Json::error_handler_t::replace));
+        fail("", "/json/pointer=VALUES", text);
     }
     VariedKey key{text.substr(0, equals), {}};
     const std::string listed = text.substr(equals + 1);

@@ -242,20 +242,16 @@ int run_launcher(const BenchAllReduceOptions& options) {
 
 }  // namespace
 
-int run_bench_allreduce(const std::vector<std::string>& arguments) {
+int run_bench_allreduce(const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<BenchAllReduceOptions> options =
-        bench_allreduce_options(arguments, identity);
-    if (!options) {
-        return exit_done;
-    }
-    if (!options->measure) {
+    const BenchAllReduceOptions options = bench_allreduce_options(line, identity);
+    if (!options.measure) {
         if (!identity || identity->rank == 0) {
-            write_output("-", bench_allreduce_result(*options, {}));
+            write_output("-", bench_allreduce_result(options, {}));
         }
         return exit_done;
     }
-    return identity ? run_as_rank(*options, *identity) : run_launcher(*options);
+    return identity ? run_as_rank(options, *identity) : run_launcher(options);
 }
 
 }  // namespace bucketwise

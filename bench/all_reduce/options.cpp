@@ -306,17 +306,13 @@ CommandHelp bench_allreduce_help() {
                        {"link", {}}}};
 }
 
-std::optional<BenchAllReduceOptions> bench_allreduce_options(
-    const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
-    const auto parsed = parse_or_help(arguments, bench_allreduce_help());
-    if (!parsed) {
-        return std::nullopt;
-    }
-    const po::variables_map& values = *parsed;
+BenchAllReduceOptions bench_allreduce_options(const CommandLine& line,
+                                              const std::optional<RankIdentity>& identity) {
+    const po::variables_map& values = line.values;
     refuse_scenario(values, "bench allreduce");
     check_simulation_options(values);
     BenchAllReduceOptions options;
-    options.command = bench_command("allreduce", arguments);
+    options.command = bench_command("allreduce", line.arguments);
     options.backend = &requested_backend(values);
     options.request = backend_request(values);
     options.measure = is_measured(values);

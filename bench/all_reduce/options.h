@@ -8,6 +8,7 @@
 
 #include "bench/all_reduce/simulation.h"
 #include "bench/bench_options.h"
+#include "cli/shell/command_help.h"
 #include "hw/launch/rank_identity.h"
 #include "sim/base/dtype.h"
 #include "sim/base/names.h"
@@ -42,9 +43,9 @@ struct BenchAllReduceOptions : BenchOptions {
     std::vector<PublishedAllReduce> published = {};
 };
 
-// Nothing when help was asked for and printed. `identity`: who this process is, if a launcher
-// started it; its number of ranks then holds. Throws InputError and UsageError.
-std::optional<BenchAllReduceOptions> bench_allreduce_options(
-    const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity);
+// `identity`: who this process is, if a launcher started it; its number of ranks then holds. Throws
+// InputError and UsageError.
+BenchAllReduceOptions bench_allreduce_options(const CommandLine& line,
+                                              const std::optional<RankIdentity>& identity);
 
 }  // namespace bucketwise

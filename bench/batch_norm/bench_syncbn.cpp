@@ -173,20 +173,17 @@ class SyncBnRank {
 
 }  // namespace
 
-int run_bench_syncbn(const std::vector<std::string>& arguments) {
+int run_bench_syncbn(const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<BenchSyncBnOptions> options = bench_syncbn_options(arguments, identity);
-    if (!options) {
-        return exit_done;
-    }
+    const BenchSyncBnOptions options = bench_syncbn_options(line, identity);
     const auto print = [&](const EnvironmentRecord& environment, const MeasuredLayers& measured) {
-        write_output("-", bench_syncbn_report(*options, environment, measured));
+        write_output("-", bench_syncbn_report(options, environment, measured));
     };
-    if (options->backend != nullptr) {
-        const RankJob job = job_of(*options, options->ranks);
+    if (options.backend != nullptr) {
+        const RankJob job = job_of(options, options.ranks);
         return run_rank_bench<MeasuredLayers>(
             job, identity,
-            [&](RankSession& session) { return SyncBnRank(*options, session).run(job.order); },
+            [&](RankSession& session) { return SyncBnRank(options, session).run(job.order); },
             print);
     }
     if (!identity || identity->rank == 0) {  // nothing is measured, and one of them prints

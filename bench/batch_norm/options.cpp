@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
 
 #include "bench/benches.h"
 #include "cli/ranks/backends.h"
@@ -221,17 +222,13 @@ CommandHelp bench_syncbn_help() {
                        {"passes", one_of(every<BatchNormPasses>)}}};
 }
 
-std::optional<BenchSyncBnOptions> bench_syncbn_options(
-    const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
-    const auto parsed = parse_or_help(arguments, bench_syncbn_help());
-    if (!parsed) {
-        return std::nullopt;
-    }
-    const po::variables_map& values = *parsed;
+BenchSyncBnOptions bench_syncbn_options(const CommandLine& line,
+                                        const std::optional<RankIdentity>& identity) {
+    const po::variables_map& values = line.values;
     const bool simulates = values.count("simulate") != 0;
     check_use(values, simulates);
     BenchSyncBnOptions options;
-    options.command = bench_command("syncbn", arguments);
+    options.command = bench_command("syncbn", line.arguments);
     if (is_measured(values)) {
         read_job("syncbn", values, identity, options);
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/bench_options.h"
+#include "cli/shell/command_help.h"
 #include "cli/shell/csv.h"
 #include "cli/shell/result_table.h"
 #include "hw/launch/rank_identity.h"
@@ -32,9 +33,9 @@ struct BenchSyncBnOptions : BenchOptions {
     TableFormat format = TableFormat::text;
 };
 
-// Nothing when help was asked for and printed. `identity`: who this process is, if a launcher
-// started it; its number of ranks then holds. Throws InputError and UsageError.
-std::optional<BenchSyncBnOptions> bench_syncbn_options(const std::vector<std::string>& arguments,
-                                                       const std::optional<RankIdentity>& identity);
+// `identity`: who this process is, if a launcher started it; its number of ranks then holds. Throws
+// InputError and UsageError.
+BenchSyncBnOptions bench_syncbn_options(const CommandLine& line,
+                                        const std::optional<RankIdentity>& identity);
 
 }  // namespace bucketwise

@@ -204,12 +204,8 @@ CommandHelp bench_compute_help() {
             .text = compute_explanation};
 }
 
-int run_bench_compute(const std::vector<std::string>& arguments) {
-    const auto parsed = parse_or_help(arguments, bench_compute_help());
-    if (!parsed) {
-        return exit_done;
-    }
-    const po::variables_map& values = *parsed;
+int run_bench_compute(const CommandLine& line) {
+    const po::variables_map& values = line.values;
     const std::string file = scenario_file(values, "bench compute");
     const Backend& backend = requested_backend(values);
     backend.check({});

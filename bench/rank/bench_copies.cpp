@@ -162,12 +162,8 @@ CommandHelp bench_copies_help() {
             .values = {{"bucket-dtype", one_of(every<DType>)}}};
 }
 
-int run_bench_copies(const std::vector<std::string>& arguments) {
-    const auto parsed = parse_or_help(arguments, bench_copies_help());
-    if (!parsed) {
-        return exit_done;
-    }
-    const po::variables_map& values = *parsed;
+int run_bench_copies(const CommandLine& line) {
+    const po::variables_map& values = line.values;
     refuse_scenario(values, "bench copies");
     const Backend& backend = requested_backend(values);
     backend.check({});

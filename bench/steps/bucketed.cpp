@@ -138,8 +138,8 @@ CommandHelp bench_bucketed_help() {
     return help_of(bucketed_table());
 }
 
-int run_bench_bucketed(const std::vector<std::string>& arguments) {
-    return run_step_table(bucketed_table(), arguments);
+int run_bench_bucketed(const CommandLine& line) {
+    return run_step_table(bucketed_table(), line);
 }
 
 }  // namespace bucketwise

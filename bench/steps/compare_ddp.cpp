@@ -153,8 +153,8 @@ CommandHelp bench_compare_ddp_help() {
     return help_of(ddp_compare_table());
 }
 
-int run_bench_compare_ddp(const std::vector<std::string>& arguments) {
-    return run_step_table(ddp_compare_table(), arguments);
+int run_bench_compare_ddp(const CommandLine& line) {
+    return run_step_table(ddp_compare_table(), line);
 }
 
 }  // namespace bucketwise

@@ -77,8 +77,8 @@ CommandHelp bench_ddp_strategies_help() {
     return help_of(strategy_table());
 }
 
-int run_bench_ddp_strategies(const std::vector<std::string>& arguments) {
-    return run_step_table(strategy_table(), arguments);
+int run_bench_ddp_strategies(const CommandLine& line) {
+    return run_step_table(strategy_table(), line);
 }
 
 }  // namespace bucketwise

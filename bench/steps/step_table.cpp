@@ -233,14 +233,10 @@ CommandHelp help_of(const StepTable& table) {
             .values = table.values};
 }
 
-int run_step_table(const StepTable& table, const std::vector<std::string>& arguments) {
-    const auto values = parse_or_help(arguments, help_of(table));
-    if (!values) {
-        return exit_done;
-    }
+int run_step_table(const StepTable& table, const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    Request request = read_request(table, *values, identity);
-    request.command = bench_command(table.name, arguments);
+    Request request = read_request(table, line.values, identity);
+    request.command = bench_command(table.name, line.arguments);
     if (request.backend == nullptr) {
         print_table(table, request, nullptr, {});
         return exit_done;

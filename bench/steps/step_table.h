@@ -71,7 +71,7 @@ struct StepTable {
 
 CommandHelp help_of(const StepTable& table);
 
-int run_step_table(const StepTable& table, const std::vector<std::string>& arguments);
+int run_step_table(const StepTable& table, const CommandLine& line);
 
 // A statistic of one number of every sample, in seconds, as a column takes it.
 template <typename Number>

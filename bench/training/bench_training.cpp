@@ -434,13 +434,10 @@ int simulate_training(const BenchTrainingOptions& options) {
 
 }  // namespace
 
-int run_bench_training(const std::vector<std::string>& arguments) {
+int run_bench_training(const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const std::optional<BenchTrainingOptions> options = bench_training_options(arguments, identity);
-    if (!options) {
-        return exit_done;
-    }
-    return options->simulate ? simulate_training(*options) : run_ranks(*options, identity);
+    const BenchTrainingOptions options = bench_training_options(line, identity);
+    return options.simulate ? simulate_training(options) : run_ranks(options, identity);
 }
 
 }  // namespace bucketwise

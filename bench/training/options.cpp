@@ -293,15 +293,11 @@ ImageDataRequest BenchTrainingOptions::data() const {
             .seed = seed};
 }
 
-std::optional<BenchTrainingOptions> bench_training_options(
-    const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity) {
-    const auto parsed = parse_or_help(arguments, bench_training_help());
-    if (!parsed) {
-        return std::nullopt;
-    }
-    const po::variables_map& values = *parsed;
+BenchTrainingOptions bench_training_options(const CommandLine& line,
+                                            const std::optional<RankIdentity>& identity) {
+    const po::variables_map& values = line.values;
     BenchTrainingOptions options;
-    options.command = bench_command("training", arguments);
+    options.command = bench_command("training", line.arguments);
     options.simulate = values.count("simulate") != 0;
     const Json document = requested_document(values, identity, options.file);
     options.scenario = parse_scenario(document, options.file, read_text_file);

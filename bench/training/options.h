@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/bench_options.h"
+#include "cli/shell/command_help.h"
 #include "cli/shell/result_table.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/training/trainer.h"
@@ -40,9 +41,9 @@ struct BenchTrainingOptions : BenchOptions {
     [[nodiscard]] ImageDataRequest data() const;
 };
 
-// Nothing when help was asked for and printed. `identity`: who this process is, if a launcher
-// started it; its number of ranks then holds. Throws InputError and UsageError.
-std::optional<BenchTrainingOptions> bench_training_options(
-    const std::vector<std::string>& arguments, const std::optional<RankIdentity>& identity);
+// `identity`: who this process is, if a launcher started it; its number of ranks then holds. Throws
+// InputError and UsageError.
+BenchTrainingOptions bench_training_options(const CommandLine& line,
+                                            const std::optional<RankIdentity>& identity);
 
 }  // namespace bucketwise

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/completion/shells.h"
+#include "cli/completion/described_commands.h"
 
 namespace bucketwise {
 namespace {
@@ -80,7 +80,7 @@ std::string case_of(const DescribedCommand& command) {
         }
     }
     std::string text =
-        fmt::format("        '{}')\n            options='{}'\n", command.words, names);
+        fmt::format("        '{}')\n            options='{}'\n", command.words(), names);
     if (!options_by_offer.empty()) {
         text += "            case $option in\n";
         for (const auto& [calls, options] : options_by_offer) {
@@ -102,13 +102,12 @@ std::string bash_completion(const CommandGroup& /*all*/,
     std::map<std::string, std::string> second;  // by first word
     std::string cases;
     for (const DescribedCommand& command : commands) {
-        const std::size_t space = command.words.find(' ');
-        const std::string word = command.words.substr(0, space);
-        if (space == std::string::npos || second.count(word) == 0) {
-            first += word + " ";
-        }
-        if (space != std::string::npos) {
-            second[word] += command.words.substr(space + 1) + " ";
+        if (command.group.empty()) {
+            first += command.name + " ";
+        } else {
+            std::string& words = second[command.group];
+            first += words.empty() ? command.group + " " : "";
+            words += command.name + " ";
         }
         cases += case_of(command);
     }

@@ -1,8 +1,7 @@
-#include <set>
-
 #include <fmt/format.h>
 
-#include "cli/completion/shells.h"
+#include "cli/completion/described_commands.h"
+#include "cli/shell/csv.h"
 
 namespace bucketwise {
 namespace {
@@ -36,12 +35,8 @@ complete -c bucketwise -f
 )";
 
 // Within single quotes fish takes a backslash for itself.
-std::string quoted(const std::string& text) {
-    std::string safe = "'";
-    for (const char c : text) {
-        safe += c == '\'' || c == '\\' ? "\\" + std::string(1, c) : std::string(1, c);
-    }
-    return safe + "'";
+std::string quoted(std::string_view text) {
+    return "'" + with_replaced(text, {{'\'', R"(\')"}, {'\\', R"(\\)"}}) + "'";
 }
 
 // The options of `complete` that offer them.
@@ -56,13 +51,13 @@ std::string fish_offer(const Completions& values) {
     return text;
 }
 
-std::string word(const std::string& condition, const std::string& name, std::string_view summary) {
+std::string word(const std::string& condition, std::string_view name, std::string_view summary) {
     return fmt::format("complete -c bucketwise -n {} -a {} -d {}\n", quoted(condition),
-                       quoted(name), quoted(std::string(summary)));
+                       quoted(name), quoted(summary));
 }
 
 std::string lines_of(const DescribedCommand& command) {
-    const std::string condition = quoted("__bucketwise_has " + command.words);
+    const std::string condition = quoted("__bucketwise_has " + command.words());
     std::string text = fmt::format("complete -c bucketwise -n {}{}\n", condition,
                                    fish_offer(command.help.arguments));
     for (const DescribedOption& option : described_options_of(command.help)) {
@@ -83,13 +78,11 @@ std::string fish_completion(const CommandGroup& all,
         "complete -c bucketwise -n '__bucketwise_is' -l help -d 'what there is'\n"
         "complete -c bucketwise -n '__bucketwise_is' -l version -d versions\n";
     for (const CommandEntry& command : all.commands) {
-        text += word("__bucketwise_is", std::string(command.name), command.summary);
+        text += word("__bucketwise_is", command.name, command.summary);
     }
     for (const DescribedCommand& command : commands) {
-        const std::size_t space = command.words.find(' ');
-        if (space != std::string::npos) {
-            text += word("__bucketwise_is " + command.words.substr(0, space),
-                         command.words.substr(space + 1), command.summary);
+        if (!command.group.empty()) {
+            text += word("__bucketwise_is " + command.group, command.name, command.summary);
         }
         text += lines_of(command);
     }

@@ -1,31 +1,20 @@
-#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "cli/completion/shells.h"
+#include "cli/completion/described_commands.h"
+#include "cli/shell/csv.h"
 
 namespace bucketwise {
 namespace {
 
-std::string in_quotes(const std::string& text) {
-    std::string quoted = "'";
-    for (const char c : text) {
-        quoted += c == '\'' ? R"('\'')" : std::string(1, c);
-    }
-    return quoted + "'";
+std::string in_quotes(std::string_view text) {
+    return "'" + with_replaced(text, {{'\'', R"('\'')"}}) + "'";
 }
 
 // In an argument of _arguments a colon, a bracket and a backslash mean something.
-std::string escaped(const std::string& text) {
-    std::string safe;
-    for (const char c : text) {
-        if (c == ':' || c == '[' || c == ']' || c == '\\') {
-            safe += '\\';
-        }
-        safe += c;
-    }
-    return safe;
+std::string escaped(std::string_view text) {
+    return with_replaced(text, {{':', "\\:"}, {'[', "\\["}, {']', "\\]"}, {'\\', R"(\\)"}});
 }
 
 // ":what:how" of an argument.
@@ -63,7 +52,7 @@ std::string argument_of(const DescribedOption& option, bool repeats) {
 
 std::string arguments_of(const DescribedCommand& command) {
     std::string text =
-        fmt::format("        {})\n            _arguments -s -S \\\n", in_quotes(command.words));
+        fmt::format("        {})\n            _arguments -s -S \\\n", in_quotes(command.words()));
     for (const DescribedOption& option : described_options_of(command.help)) {
         text += argument_of(option, option.takes_value);
     }
@@ -71,7 +60,7 @@ std::string arguments_of(const DescribedCommand& command) {
                               in_quotes("*" + action("argument", command.help.arguments)));
 }
 
-std::string described(const std::string& word, std::string_view summary) {
+std::string described(std::string_view word, std::string_view summary) {
     return fmt::format("            {}\n", in_quotes(escaped(word) + ":" + std::string(summary)));
 }
 
@@ -95,16 +84,14 @@ std::string zsh_completion(const CommandGroup& all, const std::vector<DescribedC
     std::string cases;
     std::map<std::string, std::string> inner;
     for (const DescribedCommand& command : commands) {
-        const std::size_t space = command.words.find(' ');
-        if (space != std::string::npos) {
-            inner[command.words.substr(0, space)] +=
-                described(command.words.substr(space + 1), command.summary);
+        if (!command.group.empty()) {
+            inner[command.group] += described(command.name, command.summary);
         }
         cases += arguments_of(command);
     }
     std::string first = described("--help", "what there is") + described("--version", "versions");
     for (const CommandEntry& command : all.commands) {
-        first += described(std::string(command.name), command.summary);
+        first += described(command.name, command.summary);
     }
     std::string text =
         "#compdef bucketwise\n# zsh completion of bucketwise, made by `bucketwise completion "

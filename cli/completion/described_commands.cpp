@@ -70,12 +70,11 @@ std::vector<DescribedCommand> described_commands(const CommandGroup& all) {
     for (const CommandEntry& command : all.commands) {
         const std::string name(command.name);
         if (command.group == nullptr) {
-            described.push_back({name, command.summary, command.help()});
+            described.push_back({"", name, command.summary, command.help()});
             continue;
         }
-        for (const CommandEntry& inner : command.group().commands) {
-            described.push_back(
-                {name + " " + std::string(inner.name), inner.summary, inner.help()});
+        for (const CommandEntry& inner : command.group->commands) {
+            described.push_back({name, std::string(inner.name), inner.summary, inner.help()});
         }
     }
     return described;

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/completion/described_commands.h"
 #include "cli/shell/command_help.h"
 
 namespace bucketwise {
@@ -23,9 +22,13 @@ struct DescribedOption {
 std::vector<DescribedOption> described_options_of(const CommandHelp& help);
 
 struct DescribedCommand {
-    std::string words;  // "bench allreduce"
+    std::string group;  // "bench", or empty
+    std::string name;
     std::string_view summary;
     CommandHelp help;
+
+    // "bench allreduce"
+    [[nodiscard]] std::string words() const { return group.empty() ? name : group + " " + name; }
 };
 
 // Every command of the group, those of groups within it too, as --help lists them.
@@ -39,5 +42,11 @@ struct TextBlock {
 };
 
 std::vector<TextBlock> blocks_of_text(std::string_view text);
+
+// What makes a shell complete the program's arguments: `all` as --help lists them, and the same
+// described one by one. Names of presets and models are those of this version.
+std::string bash_completion(const CommandGroup& all, const std::vector<DescribedCommand>& commands);
+std::string zsh_completion(const CommandGroup& all, const std::vector<DescribedCommand>& commands);
+std::string fish_completion(const CommandGroup& all, const std::vector<DescribedCommand>& commands);
 
 }  // namespace bucketwise

@@ -1,25 +1,25 @@
 #include "cli/ranks/backends.h"
 
 #include <array>
-#include <string>
 
 #include "cli/shell/option_values.h"
 #include "hw/gloo/gloo_backend.h"
 #include "hw/nccl/nccl_backend.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 
 namespace po = boost::program_options;
 
 void add_backend_options(po::options_description& options) {
-    options.add_options()  //
-        ("backend", po::value<std::string>()->default_value("gloo"),
-         "gloo: on any CPU; nccl: on NVIDIA GPUs, one for each rank")  //
-        ("share-gpu",
-         "nccl: let several ranks use one GPU; shows that all works, never how fast a link is")  //
-        ("ctas", po::value<std::string>(),
-         "nccl: most thread blocks (CTAs) of one collective; default: NCCL's choice");
+    add_options(
+        options,
+        {{"backend", "gloo: on any CPU; nccl: on NVIDIA GPUs, one for each rank", "gloo"},
+         {"share-gpu",
+          "nccl: let several ranks use one GPU; shows that all works, never how fast a link is",
+          no_value},
+         {"ctas", "nccl: most thread blocks (CTAs) of one collective; default: NCCL's choice"}});
 }
 
 namespace {
@@ -31,15 +31,12 @@ std::array<const Backend*, 2> all_backends() {
 }  // namespace
 
 std::vector<std::string> backend_names() {
-    std::vector<std::string> names;
-    for (const Backend* backend : all_backends()) {
-        names.emplace_back(backend->name());
-    }
-    return names;
+    return transformed(all_backends(),
+                       [](const Backend* backend) { return std::string(backend->name()); });
 }
 
 const Backend& requested_backend(const po::variables_map& values) {
-    const std::string& name = values["backend"].as<std::string>();
+    const std::string& name = text_value(values, "backend");
     for (const Backend* backend : all_backends()) {
         if (backend->name() == name) {
             return *backend;
@@ -57,7 +54,7 @@ BackendRequest backend_request(const po::variables_map& values) {
     BackendRequest request;
     request.share_gpu = values.count("share-gpu") != 0;
     if (values.count("ctas") != 0) {
-        request.ctas = read_ctas(values["ctas"].as<std::string>(), "--ctas");
+        request.ctas = read_ctas(text_value(values, "ctas"), "--ctas");
     }
     return request;
 }

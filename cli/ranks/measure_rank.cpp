@@ -1,23 +1,17 @@
 #include "cli/ranks/measure_rank.h"
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "cli/ranks/measurement_file.h"
-#include "cli/ranks/rank_job.h"
-#include "cli/ranks/resumption.h"
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
-#include "hw/measure/measurer.h"
 #include "sim/base/hash.h"
 
 namespace bucketwise {

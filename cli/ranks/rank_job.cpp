@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
-#include <stdexcept>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -73,7 +72,7 @@ std::optional<std::int64_t> requested_ranks(const po::variables_map& values,
         throw InputError(
             "--ranks", "",
             fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-            "\"" + values["ranks"].as<std::string>() + "\"");
+            "\"" + text_value(values, "ranks") + "\"");
     }
     return ranks;
 }

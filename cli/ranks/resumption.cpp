@@ -1,4 +1,4 @@
-#include "cli/ranks/resumption.h"
+#include "cli/ranks/measure_rank.h"
 
 #include <optional>
 #include <string>

@@ -7,15 +7,58 @@
 
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
+#include "sim/base/transformed.h"
 #include "sim/link/link_presets.h"
 
 namespace bucketwise {
-Completions links() {
-    Completions completions;
-    for (const LinkPreset& preset : link_presets()) {
-        completions.names.emplace_back(preset.name);
+namespace {
+
+namespace po = boost::program_options;
+
+po::variables_map parse(const std::vector<std::string>& arguments, const CommandHelp& help) {
+    const auto& [option, most] = help.positional;
+    po::options_description all;
+    all.add(help.options);
+    if (most == 1) {
+        all.add_options()(option, po::value<std::string>());
+    } else {
+        all.add_options()(option, po::value<std::vector<std::string>>());
     }
-    return completions;
+    po::positional_options_description positional;
+    positional.add(option, most);
+    po::variables_map values;
+    const int style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
+    po::notify(values);
+    return values;
+}
+
+// `words`: "bench allreduce".
+int run_command(const CommandEntry& command, const std::string& words,
+                const std::vector<std::string>& arguments) {
+    const CommandHelp help = command.help();
+    const CommandLine line{arguments, parse(arguments, help)};
+    if (line.values.count("help") != 0) {
+        write_output("-", help_text(help));
+        return exit_done;
+    }
+    for (const char* option : help.required) {
+        if (line.values.count(option) == 0) {
+            throw UsageError{
+                fmt::format("{0}: expected {1}; see bucketwise {0} --help", words, help.wants)};
+        }
+    }
+    return command.run(line);
+}
+
+}  // namespace
+
+Completions links() {
+    return {.names = transformed(
+                link_presets(), [](const LinkPreset& preset) { return std::string(preset.name); })};
 }
 
 std::string help_text(const CommandHelp& help) {
@@ -23,11 +66,6 @@ std::string help_text(const CommandHelp& help) {
     text << "usage: " << fmt::format("{}", fmt::join(help.usage, "\n       ")) << "\n\n"
          << help.options << help.text;
     return text.str();
-}
-
-int print_help(const CommandHelp& help) {
-    write_output("-", help_text(help));
-    return exit_done;
 }
 
 std::string help_text(const CommandGroup& group) {
@@ -44,25 +82,27 @@ std::string help_text(const CommandGroup& group) {
 }
 
 int run_group(const CommandGroup& group, const std::vector<std::string>& arguments) {
-    const std::string name =
-        group.name.empty() ? "bucketwise" : "bucketwise " + std::string(group.name);
-    const std::string prefix = group.name.empty() ? "" : std::string(group.name) + ": ";
+    const std::string before = group.name.empty() ? "" : std::string(group.name) + " ";
+    const auto refuse = [&](const std::string& got) {
+        throw UsageError{fmt::format("{}expected {}, got {}; see bucketwise {}--help",
+                                     group.name.empty() ? "" : std::string(group.name) + ": ",
+                                     group.wants, got, before)};
+    };
     if (arguments.empty()) {
-        throw UsageError{
-            fmt::format("{}expected {}, got nothing; see {} --help", prefix, group.wants, name)};
+        refuse("nothing");
     }
     const std::string& word = arguments.front();
     if (word == "--help" || word == "-h" || word == "help") {
         write_output("-", help_text(group));
         return exit_done;
     }
-    for (const CommandEntry& command : group.commands) {
-        if (command.name == word) {
-            return command.run({arguments.begin() + 1, arguments.end()});
-        }
+    const auto command = std::ranges::find(group.commands, word, &CommandEntry::name);
+    if (command == group.commands.end()) {
+        refuse("\"" + word + "\"");
     }
-    throw UsageError{
-        fmt::format("{}expected {}, got \"{}\"; see {} --help", prefix, group.wants, word, name)};
+    const std::vector<std::string> others(arguments.begin() + 1, arguments.end());
+    return command->group != nullptr ? run_group(*command->group, others)
+                                     : run_command(*command, before + word, others);
 }
 
 }  // namespace bucketwise

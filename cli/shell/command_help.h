@@ -1,5 +1,5 @@
-// What a command takes: the one description of which its --help, the completions of shells and the
-// man page are made.
+// What a command takes: the one description by which its arguments are read, and of which its
+// --help, the completions of shells and the man page are made.
 #pragma once
 
 #include <map>
@@ -19,6 +19,12 @@ struct Completions {
     bool several = false;  // names, separated by commas
 };
 
+// What stands without a name on a command line.
+struct PositionalArgument {
+    const char* option = "scenario";  // that stands for it
+    int most = 1;                     // -1: any number
+};
+
 struct CommandHelp {
     // "bucketwise predict SCENARIO [OPTIONS]", a line for every way.
     std::vector<std::string> usage;
@@ -29,6 +35,9 @@ struct CommandHelp {
     Completions arguments = {};  // of those without a name
     // By option, where it is not every command's; left out: files.
     std::map<std::string, Completions> values = {};
+    PositionalArgument positional = {};
+    std::vector<const char*> required = {};  // options and arguments
+    std::string_view wants = {};             // what is said to be expected where one is missing
 };
 
 // Exactly these, by what name_of() calls them.
@@ -54,17 +63,20 @@ Completions links();
 // What --help prints.
 std::string help_text(const CommandHelp& help);
 
-// Prints it on standard output; exit_done. Throws std::runtime_error.
-int print_help(const CommandHelp& help);
-
 // --- the commands ---
+
+// Arguments read by a command's description.
+struct CommandLine {
+    std::vector<std::string> arguments;  // as typed, after the command's name
+    boost::program_options::variables_map values;
+};
 
 struct CommandEntry {
     std::string_view name;
     std::string_view summary;
-    int (*run)(const std::vector<std::string>& arguments);
-    CommandHelp (*help)() = nullptr;                  // of a command
-    const struct CommandGroup& (*group)() = nullptr;  // of a group
+    int (*run)(const CommandLine& line) = nullptr;  // of a command
+    CommandHelp (*help)() = nullptr;                // of a command
+    const struct CommandGroup* group = nullptr;     // of a group
 };
 
 // Commands that are one word more.
@@ -79,8 +91,8 @@ struct CommandGroup {
 
 std::string help_text(const CommandGroup& group);
 
-// Runs the command of the group that the first argument names, with those after it. Throws
-// UsageError.
+// Runs the command of the group that the first argument names, with those after it, or prints its
+// help. Abbreviated options are refused. Throws UsageError.
 int run_group(const CommandGroup& group, const std::vector<std::string>& arguments);
 
 }  // namespace bucketwise

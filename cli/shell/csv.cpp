@@ -36,15 +36,19 @@ std::vector<std::string> values_in(const std::string& line) {
 
 }  // namespace
 
-std::vector<std::string> split_at_commas(const std::string& text) {
+std::vector<std::string> split_at(const std::string& text, char separator) {
     std::vector<std::string> parts;
     std::size_t begin = 0;
     while (begin <= text.size()) {
-        const std::size_t comma = std::min(text.find(',', begin), text.size());
-        parts.push_back(text.substr(begin, comma - begin));
-        begin = comma + 1;
+        const std::size_t end = std::min(text.find(separator, begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
     }
     return parts;
+}
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+    return split_at(text, ',');
 }
 
 std::string_view trimmed(std::string_view text, std::string_view blanks) {
@@ -52,6 +56,17 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
     return begin == std::string_view::npos
                ? std::string_view()
                : text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+std::string with_replaced(std::string_view text,
+                          std::initializer_list<std::pair<char, std::string_view>> replacements) {
+    std::string replaced;
+    for (const char c : text) {
+        const auto* const found =
+            std::ranges::find(replacements, c, &std::pair<char, std::string_view>::first);
+        replaced += found == replacements.end() ? std::string_view(&c, 1) : found->second;
+    }
+    return replaced;
 }
 
 std::optional<double> number_in(std::string_view text) {
@@ -65,11 +80,7 @@ std::string csv_text(const std::string& value) {
     if (value.find_first_of(",\"\n\r") == std::string::npos) {
         return value;
     }
-    std::string quoted = "\"";
-    for (const char c : value) {
-        quoted += c == '"' ? "\"\"" : std::string(1, c);
-    }
-    return quoted + '"';
+    return '"' + with_replaced(value, {{'"', "\"\""}}) + '"';
 }
 
 CsvFile CsvFile::read(const std::string& path) {

@@ -3,18 +3,25 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace bucketwise {
 
-// The parts between commas; empty ones too.
+// The parts between separators, or between commas; empty ones too.
+std::vector<std::string> split_at(const std::string& text, char separator);
 std::vector<std::string> split_at_commas(const std::string& text);
 
 // `text` without any of `blanks` at its ends.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " ");
+
+// With every character that is listed replaced by what stands beside it.
+std::string with_replaced(std::string_view text,
+                          std::initializer_list<std::pair<char, std::string_view>> replacements);
 
 // None: the text is not a number, or more than one.
 std::optional<double> number_in(std::string_view text);

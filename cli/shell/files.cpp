@@ -1,17 +1,15 @@
 #include "cli/shell/files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,7 +18,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/shipped_files.h"
 #include "sim/base/error.h"
 
@@ -188,32 +185,15 @@ void write_outputs(const std::vector<OutputText>& outputs) {
     }
 }
 
-std::string json_text(const Json& document) {
-    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+void write_outputs(const std::vector<OutputText>& outputs, const std::string& report) {
+    write_outputs(outputs);
+    if (std::ranges::find(outputs, "-", &OutputText::path) == outputs.end()) {
+        write_output("-", report);
+    }
 }
 
-void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs) {
-    std::map<fs::path, std::string> taken;
-    std::error_code ignored;
-    const auto take = [&](const NamedFile& file) -> std::string {
-        const bool is_device =
-            fs::exists(file.path, ignored) && !fs::is_regular_file(file.path, ignored);
-        if (file.path.empty() || file.path == "-" || is_device) {
-            return "";
-        }
-        const auto [other, is_new] =
-            taken.emplace(fs::weakly_canonical(file.path, ignored), file.option);
-        return is_new ? "" : other->second;
-    };
-    for (const NamedFile& input : inputs) {
-        take(input);
-    }
-    for (const NamedFile& output : outputs) {
-        if (const std::string other = take(output); !other.empty()) {
-            throw UsageError{fmt::format("--{}: expected a file of its own, got that of {} ({})",
-                                         output.option, other, output.path)};
-        }
-    }
+std::string json_text(const Json& document) {
+    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 void write_output(const std::string& path, const std::string& text) {

@@ -33,21 +33,14 @@ struct OutputText {
 // All of them, or, where one cannot be written, none that is a file: what was there stays.
 void write_outputs(const std::vector<OutputText>& outputs);
 
+// The same, and prints the report where none of them goes to standard output.
+void write_outputs(const std::vector<OutputText>& outputs, const std::string& report);
+
 // "-" is standard output.
 void write_output(const std::string& path, const std::string& text);
 
 // As files hold it: indented, with a final newline. Text that is not UTF-8, such as a file's name
 // may be, is made so.
 std::string json_text(const Json& document);
-
-// A file that a command line names, and the option (or argument) that does.
-struct NamedFile {
-    std::string option;
-    std::string path;
-};
-
-// Throws UsageError where an output would take the place of an input or of another output. Devices
-// and "-" may be named twice.
-void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
 
 }  // namespace bucketwise

@@ -1,23 +1,39 @@
 #include "cli/shell/option_values.h"
 
 #include <charconv>
+#include <filesystem>
+#include <map>
+#include <system_error>
 
 #include <fmt/format.h>
 
+#include "cli/shell/exit_codes.h"
+
 namespace bucketwise {
 
+namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
 void add_options(po::options_description& options, const std::vector<OptionText>& texts) {
     for (const auto& [name, text, standard] : texts) {
         if (standard == no_value) {
             options.add_options()(name, text);
+        } else if (standard == many_values) {
+            options.add_options()(name, po::value<std::vector<std::string>>(), text);
         } else if (standard == nullptr) {
             options.add_options()(name, po::value<std::string>(), text);
         } else {
             options.add_options()(name, po::value<std::string>()->default_value(standard), text);
         }
     }
+}
+
+po::options_description options_of(const std::vector<OptionText>& texts) {
+    constexpr unsigned columns = 100;
+    po::options_description options("options", columns);
+    add_options(options, texts);
+    add_options(options, {help_option});
+    return options;
 }
 
 bool is_typed(const po::variables_map& values, const char* option) {
@@ -48,6 +64,12 @@ std::int64_t whole_number(const po::variables_map& values, const char* option, W
     return whole_number(text_value(values, option), fmt::format("--{}", option), range);
 }
 
+std::optional<std::int64_t> optional_number(const po::variables_map& values, const char* option,
+                                            WholeNumbers range) {
+    return values.count(option) == 0 ? std::nullopt
+                                     : std::optional(whole_number(values, option, range));
+}
+
 std::vector<std::int64_t> whole_numbers(const po::variables_map& values, const char* option,
                                         WholeNumbers range) {
     std::vector<std::int64_t> numbers;
@@ -65,12 +87,57 @@ std::string text_or_empty(const po::variables_map& values, const char* option) {
     return values.count(option) == 0 ? "" : text_value(values, option);
 }
 
+std::vector<std::string> texts_value(const po::variables_map& values, const char* option) {
+    if (values.count(option) == 0) {
+        return {};
+    }
+    const boost::any& value = values[option].value();
+    const auto* text = boost::any_cast<std::string>(&value);
+    return text != nullptr ? std::vector{*text} : boost::any_cast<std::vector<std::string>>(value);
+}
+
 const std::string& text_value(const po::variables_map& values, const char* option) {
     return values[option].as<std::string>();
 }
 
 std::vector<std::string> list_value(const po::variables_map& values, const char* option) {
     return split_at_commas(text_value(values, option));
+}
+
+void check_files(const po::variables_map& values, const std::vector<FileOption>& inputs,
+                 const std::vector<FileOption>& outputs) {
+    std::map<fs::path, std::string> taken;
+    const auto take = [&](const FileOption& file, bool is_output) {
+        for (const std::string& path : texts_value(values, file.option)) {
+            std::error_code ignored;
+            const bool is_device = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
+            if (path.empty() || path == "-" || is_device) {
+                continue;
+            }
+            const auto [other, is_new] =
+                taken.emplace(fs::weakly_canonical(path, ignored), file.name);
+            if (is_output && !is_new) {
+                throw UsageError{
+                    fmt::format("--{}: expected a file of its own, got that of {} ({})", file.name,
+                                other->second, path)};
+            }
+        }
+    };
+    for (const FileOption& input : inputs) {
+        take(input, false);
+    }
+    for (const FileOption& output : outputs) {
+        take(output, true);
+    }
+}
+
+void check_one_printed(const po::variables_map& values, const std::string& command,
+                       const char* output, const char* other) {
+    if (text_or_empty(values, output) == "-" && text_or_empty(values, other) == "-") {
+        throw UsageError{
+            fmt::format("{}: expected at most one of --{} and --{} on standard output, got both",
+                        command, output, other)};
+    }
 }
 
 }  // namespace bucketwise

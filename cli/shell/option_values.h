@@ -19,12 +19,17 @@ namespace bucketwise {
 struct OptionText {
     const char* name;
     const char* text;
-    const char* standard = nullptr;  // its value where it is left out; `no_value`: it takes none
+    const char* standard = nullptr;  // its value where it is left out, or one of these:
 };
-inline constexpr const char* no_value = "";
+inline constexpr const char* no_value = "";      // it takes none
+inline constexpr const char* many_values = ",";  // it may be repeated
+inline constexpr OptionText help_option{"help,h", "show this", no_value};
 
 void add_options(boost::program_options::options_description& options,
                  const std::vector<OptionText>& texts);
+
+// All of a command's that has no others, --help too.
+boost::program_options::options_description options_of(const std::vector<OptionText>& texts);
 
 // --- reading ---
 
@@ -65,10 +70,17 @@ struct WholeNumbers {
     std::int64_t highest = 0;
 };
 
+// That importers take for --ranks and --ranks-per-node.
+constexpr std::int64_t most_imported_ranks = 1'000'000;
+
 // The value of --`option`, or what `text` says. Throw InputError when it is no such number.
 std::int64_t whole_number(const boost::program_options::variables_map& values, const char* option,
                           WholeNumbers range);
 std::int64_t whole_number(const std::string& text, const std::string& option, WholeNumbers range);
+
+// None where it was not given.
+std::optional<std::int64_t> optional_number(const boost::program_options::variables_map& values,
+                                            const char* option, WholeNumbers range);
 
 // The values of --`option` between commas.
 std::vector<std::int64_t> whole_numbers(const boost::program_options::variables_map& values,
@@ -79,6 +91,10 @@ std::uint64_t seed_value(const boost::program_options::variables_map& values);
 
 // The value of --`option`, empty when it was not given.
 std::string text_or_empty(const boost::program_options::variables_map& values, const char* option);
+
+// All values of --`option`, which may be repeated or not; none when it was not given.
+std::vector<std::string> texts_value(const boost::program_options::variables_map& values,
+                                     const char* option);
 
 // The value of --`option`, which has one, and its parts between commas.
 const std::string& text_value(const boost::program_options::variables_map& values,
@@ -92,5 +108,21 @@ auto choice_value(const boost::program_options::variables_map& values, const cha
                   const Choices& choices) {
     return choice_named(text_value(values, option), choices, std::string("--") + option);
 }
+
+// --- files ---
+
+struct FileOption {
+    const char* option;
+    const char* name = option;  // for messages
+};
+
+// Throws UsageError where a file of an output would take the place of an input's or another
+// output's, devices and "-" apart.
+void check_files(const boost::program_options::variables_map& values,
+                 const std::vector<FileOption>& inputs, const std::vector<FileOption>& outputs);
+
+// Throws UsageError where both are "-".
+void check_one_printed(const boost::program_options::variables_map& values,
+                       const std::string& command, const char* output, const char* other);
 
 }  // namespace bucketwise

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <sstream>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,16 +43,22 @@ std::string progress_line(std::int64_t done, std::int64_t total, const std::stri
     return line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 1)));
 }
 
-MeasureProgress::MeasureProgress() : visible_(::isatty(STDERR_FILENO) == 1) {}
+TerminalLine::TerminalLine() : visible_(::isatty(STDERR_FILENO) == 1) {}
 
-MeasureProgress::~MeasureProgress() {
+TerminalLine::~TerminalLine() {
     if (shown_) {
         std::fputs("\r\033[K", stderr);
     }
 }
 
+void TerminalLine::write(const std::string& text) {
+    std::fputs(("\r" + text).c_str(), stderr);
+    std::fflush(stderr);
+    shown_ = true;
+}
+
 void MeasureProgress::show(const std::string& report) {
-    if (!visible_) {
+    if (!line_.is_visible()) {
         return;
     }
     std::istringstream stream(report);
@@ -70,27 +75,13 @@ void MeasureProgress::show(const std::string& report) {
         first_ = now;
     }
     const std::chrono::duration<double> elapsed = now - (counting_ ? first_ : now);
-    fmt::print(stderr, "\r\033[K{}", progress_line(done, total, text, elapsed, terminal_columns()));
-    std::fflush(stderr);
-    shown_ = true;
-}
-
-PercentLine::PercentLine(std::string what)
-    : what_(std::move(what)),
-      visible_(::isatty(STDERR_FILENO) == 1),
-      start_(std::chrono::steady_clock::now()) {}
-
-PercentLine::~PercentLine() {
-    if (shown_) {
-        std::fputs("\r\033[K", stderr);
-    }
+    line_.write("\033[K" + progress_line(done, total, text, elapsed, terminal_columns()));
 }
 
 void PercentLine::operator()(double done) {
     constexpr std::chrono::milliseconds patience{500};
-    if (visible_ && std::chrono::steady_clock::now() - start_ > patience) {
-        std::fprintf(stderr, "\r%s: %3.0f %%", what_.c_str(), 100 * done);
-        shown_ = true;
+    if (line_.is_visible() && std::chrono::steady_clock::now() - start_ > patience) {
+        line_.write(fmt::format("{}: {:3.0f} %", what_, 100 * done));
     }
 }
 

@@ -4,23 +4,34 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace bucketwise {
+
+// Such a line, which is gone at the end.
+class TerminalLine {
+  public:
+    TerminalLine();
+    ~TerminalLine();
+    TerminalLine(const TerminalLine&) = delete;
+    TerminalLine& operator=(const TerminalLine&) = delete;
+
+    [[nodiscard]] bool is_visible() const { return visible_; }
+    void write(const std::string& text);
+
+  private:
+    bool visible_;
+    bool shown_ = false;
+};
 
 // How far a measurement is: "DONE TOTAL TEXT", as rank 0 reports it, becomes a bar with the time
 // left.
 class MeasureProgress {
   public:
-    MeasureProgress();
-    ~MeasureProgress();
-    MeasureProgress(const MeasureProgress&) = delete;
-    MeasureProgress& operator=(const MeasureProgress&) = delete;
-
     void show(const std::string& report);
 
   private:
-    bool visible_;
-    bool shown_ = false;
+    TerminalLine line_;
     std::chrono::steady_clock::time_point first_;  // when the first item was done
     bool counting_ = false;
 };
@@ -28,18 +39,13 @@ class MeasureProgress {
 // How far a simulation is, in percent, once there is something to wait for.
 class PercentLine {
   public:
-    explicit PercentLine(std::string what);
-    ~PercentLine();
-    PercentLine(const PercentLine&) = delete;
-    PercentLine& operator=(const PercentLine&) = delete;
-
+    explicit PercentLine(std::string what) : what_(std::move(what)) {}
     void operator()(double done);  // from 0 to 1
 
   private:
     std::string what_;
-    bool visible_;
-    bool shown_ = false;
-    std::chrono::steady_clock::time_point start_;
+    TerminalLine line_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 // The line for `done` of `total` after `elapsed`, at most `columns` wide.

@@ -1,13 +1,11 @@
 #include "cli/shell/result_table.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/shell/csv.h"
 #include "cli/shell/files.h"
 #include "sim/base/invariant.h"
 
@@ -51,17 +49,6 @@ std::string csv_of(const Cell& cell) {
                       cell);
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    std::size_t begin = 0;
-    while (begin <= text.size()) {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        lines.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return lines;
-}
-
 // Names of things stand to the left, numbers to the right.
 bool is_left(const ResultTable& table, std::size_t column) {
     return std::any_of(table.rows.begin(), table.rows.end(), [column](const auto& row) {
@@ -81,7 +68,7 @@ struct TextColumn {
 };
 
 TextColumn text_column(const ResultTable& table, std::size_t index) {
-    TextColumn column{.heading = lines_of(table.columns[index].heading),
+    TextColumn column{.heading = split_at(table.columns[index].heading, '\n'),
                       .cells = {},
                       .left = is_left(table, index)};
     for (const auto& row : table.rows) {

@@ -1,7 +1,7 @@
 #include "cli/shell/scenario_document.h"
 
 #include <filesystem>
-#include <vector>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,6 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
-#include "cli/shell/overrides.h"
 #include "cli/shell/shipped_files.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
@@ -30,8 +29,9 @@ void add_scenario_options(po::options_description& options) {
 }
 
 void add_set_option(po::options_description& options) {
-    options.add_options()("set", po::value<std::vector<std::string>>(),
-                          "change a value of the scenario, /json/pointer=value; may be repeated");
+    add_options(options,
+                {{"set", "change a value of the scenario, /json/pointer=value; may be repeated",
+                  many_values}});
 }
 
 Json read_scenario_document(const po::variables_map& values, const std::string& file) {
@@ -51,14 +51,30 @@ void change_document(const po::variables_map& values, const std::string& file, J
     if (values.count("strategy") != 0) {
         set_at(document, "/sync/strategy", text_value(values, "strategy"), "--strategy");
     }
-    if (values.count("set") != 0) {
-        for (const std::string& assignment : values["set"].as<std::vector<std::string>>()) {
-            if (assignment.rfind("/cluster/link/", 0) == 0) {
-                inline_link(document, file, read_text_file);
-            }
-            apply_override(document, assignment);
+    for (const std::string& assignment : texts_value(values, "set")) {
+        if (assignment.rfind("/cluster/link/", 0) == 0) {
+            inline_link(document, file, read_text_file);
+        }
+        apply_override(document, assignment);
+    }
+}
+
+void apply_override(Json& document, const std::string& assignment) {
+    const std::string option = "--set";
+    const std::size_t equals = assignment.find('=');
+    if (equals == std::string::npos) {
+        throw InputError(option, "", "/json/pointer=value", "\"" + assignment + "\"");
+    }
+    const std::string text = assignment.substr(equals + 1);
+    Json value = Json::parse(text, nullptr, false);
+    if (value.is_discarded()) {
+        value = text;
+        if (Json(text).dump(-1, ' ', false, Json::error_handler_t::replace).find("\xEF\xBF\xBD") !=
+            std::string::npos) {
+            throw InputError(option, assignment.substr(0, equals), "UTF-8 text", "other bytes");
         }
     }
+    set_at(document, assignment.substr(0, equals), std::move(value), option);
 }
 
 std::string read_link_text(const std::string& link) {
@@ -76,41 +92,6 @@ std::string read_link_text(const std::string& link) {
                                      error.expected(), fmt::join(nearest_presets(link), ", ")),
                          error.got());
     }
-}
-
-po::variables_map parse_with_positional(const std::vector<std::string>& arguments,
-                                        const po::options_description& options,
-                                        const PositionalArgument& positional) {
-    po::positional_options_description description;
-    description.add(positional.option, positional.most);
-    po::variables_map values;
-    const int style =
-        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments)
-                  .options(options)
-                  .positional(description)
-                  .style(style)
-                  .run(),
-              values);
-    po::notify(values);
-    return values;
-}
-
-po::variables_map parse_arguments(const std::vector<std::string>& arguments,
-                                  const po::options_description& options) {
-    po::options_description all;
-    all.add(options).add_options()("scenario", po::value<std::string>());
-    return parse_with_positional(arguments, all, {.option = "scenario"});
-}
-
-std::optional<po::variables_map> parse_or_help(const std::vector<std::string>& arguments,
-                                               const CommandHelp& help) {
-    po::variables_map values = parse_arguments(arguments, help.options);
-    if (values.count("help") != 0) {
-        print_help(help);
-        return std::nullopt;
-    }
-    return values;
 }
 
 std::string scenario_file(const po::variables_map& values, const std::string& command) {

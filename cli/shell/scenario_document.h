@@ -1,13 +1,10 @@
 // The scenario that a command line means: a file and the options that change it.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <vector>
 
 #include <boost/program_options.hpp>
 
-#include "cli/shell/command_help.h"
 #include "sim/base/json.h"
 
 namespace bucketwise {
@@ -24,29 +21,12 @@ Json read_scenario_document(const boost::program_options::variables_map& values,
 void change_document(const boost::program_options::variables_map& values, const std::string& file,
                      Json& document);
 
+// `assignment`, as --set has it, is POINTER=VALUE. VALUE is JSON, or, where it is not, a string.
+// Keys on the way that are missing are made; array elements must exist. Throws InputError.
+void apply_override(Json& document, const std::string& assignment);
+
 // The text of a link file or of a preset that --link names. Throws InputError.
 std::string read_link_text(const std::string& link);
-
-struct PositionalArgument {
-    const char* option = "";  // among the options
-    int most = 1;             // -1: any number
-};
-
-// Parses a command line whose arguments without a name are `positional`. Abbreviated options are
-// refused.
-boost::program_options::variables_map parse_with_positional(
-    const std::vector<std::string>& arguments,
-    const boost::program_options::options_description& options,
-    const PositionalArgument& positional);
-
-// The same with one such argument, "scenario", which is added to the options.
-boost::program_options::variables_map parse_arguments(
-    const std::vector<std::string>& arguments,
-    const boost::program_options::options_description& options);
-
-// The same by a command's description. Nothing when help was asked for and printed.
-std::optional<boost::program_options::variables_map> parse_or_help(
-    const std::vector<std::string>& arguments, const CommandHelp& help);
 
 // The scenario's file, which `command` ("bench compute") needs, or must not have. Throw UsageError.
 std::string scenario_file(const boost::program_options::variables_map& values,

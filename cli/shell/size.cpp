@@ -1,9 +1,7 @@
 #include "cli/shell/size.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <string_view>
 #include <utility>
 

@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/command_line.h"
+#include "cli/commands.h"
 
 namespace {
 

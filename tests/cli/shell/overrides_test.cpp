@@ -1,4 +1,4 @@
-#include "cli/shell/overrides.h"
+#include "cli/shell/scenario_document.h"
 
 #include "sim/base/json_input.h"
 #include "tests/catch.h"
