@@ -5,12 +5,12 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <ranges>
 
 #include <fmt/format.h>
 
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
+#include "sim/base/transformed.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/step_programs.h"
@@ -34,8 +34,7 @@ std::vector<Round> complete_rounds(const MeasuredRun& run, std::vector<std::stri
                             run.file, number, by_rank.size(), run.transport.ranks));
             continue;
         }
-        const auto records = std::views::values(by_rank);
-        rounds.emplace_back(records.begin(), records.end());
+        rounds.push_back(transformed(by_rank, [](const auto& of_rank) { return of_rank.second; }));
     }
     return rounds;
 }

@@ -59,7 +59,7 @@ struct Observation {
 std::vector<Bytes> distinct_sizes(const std::vector<LinkPoint>& points) {
     std::vector<Bytes> sizes = transformed(points, &LinkPoint::size);
     std::ranges::sort(sizes);
-    sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     return sizes;
 }
 
