@@ -7,7 +7,7 @@
 
 #include <Eigen/Core>
 
-#include "calibrate/fit/least_squares.h"
+#include "calibrate/link/non_negative_least_squares.h"
 #include "sim/base/dtype.h"
 #include "sim/base/statistics.h"
 #include "sim/workload/workload.h"

@@ -35,7 +35,7 @@ complete -c bucketwise -f
 )";
 
 // Within single quotes fish takes a backslash for itself.
-std::string quoted(std::string_view text) {
+std::string fish_quoted(std::string_view text) {
     return "'" + with_replaced(text, {{'\'', R"(\')"}, {'\\', R"(\\)"}}) + "'";
 }
 
@@ -44,27 +44,27 @@ std::string fish_offer(const Completions& values) {
     const std::string names = fmt::format("{}", fmt::join(values.names, " "));
     std::string text = values.files ? " -F" : " -f";
     if (values.several) {
-        text += " -a " + quoted("(__bucketwise_several " + names + ")");
+        text += " -a " + fish_quoted("(__bucketwise_several " + names + ")");
     } else if (!values.names.empty()) {
-        text += " -a " + quoted(names);
+        text += " -a " + fish_quoted(names);
     }
     return text;
 }
 
 std::string word(const std::string& condition, std::string_view name, std::string_view summary) {
-    return fmt::format("complete -c bucketwise -n {} -a {} -d {}\n", quoted(condition),
-                       quoted(name), quoted(summary));
+    return fmt::format("complete -c bucketwise -n {} -a {} -d {}\n", fish_quoted(condition),
+                       fish_quoted(name), fish_quoted(summary));
 }
 
 std::string lines_of(const DescribedCommand& command) {
-    const std::string condition = quoted("__bucketwise_has " + command.words());
+    const std::string condition = fish_quoted("__bucketwise_has " + command.words());
     std::string text = fmt::format("complete -c bucketwise -n {}{}\n", condition,
                                    fish_offer(command.help.arguments));
     for (const DescribedOption& option : described_options_of(command.help)) {
         const std::string letter = option.letter.empty() ? "" : " -s " + option.letter;
         const std::string value = option.takes_value ? " -r" + fish_offer(option.values) : "";
         text += fmt::format("complete -c bucketwise -n {}{} -l {}{} -d {}\n", condition, letter,
-                            option.name, value, quoted(option.description));
+                            option.name, value, fish_quoted(option.description));
     }
     return text;
 }

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "calibrate/fit/link_fit.h"
+#include "calibrate/link/link_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/link/collective.h"

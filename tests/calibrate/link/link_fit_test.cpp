@@ -1,9 +1,9 @@
-#include "calibrate/fit/link_fit.h"
+#include "calibrate/link/link_fit.h"
 
 #include <cmath>
 #include <random>
 
-#include "calibrate/fit/least_squares.h"
+#include "calibrate/link/non_negative_least_squares.h"
 #include "sim/base/error.h"
 #include "sim/link/collective.h"
 #include "tests/catch.h"

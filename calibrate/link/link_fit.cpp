@@ -1,4 +1,4 @@
-#include "calibrate/fit/link_fit.h"
+#include "calibrate/link/link_fit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <Eigen/Core>
 
-#include "calibrate/fit/least_squares.h"
+#include "calibrate/link/non_negative_least_squares.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
