@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 #include <Eigen/Core>
-#include <Eigen/QR>
 #include <Eigen/SVD>
 #include <nlohmann/json.hpp>
 
@@ -180,14 +179,12 @@ MatrixXd covariance_of(const Minimum& minimum) {
             ? std::max(minimum.residuals.norm() / std::sqrt(static_cast<double>(rows - columns)),
                        least_error)
             : usual_error;
-    // By way of the QR decomposition, as Eigen would itself, but compiling less of it.
-    const Eigen::ColPivHouseholderQR<MatrixXd> qr(minimum.jacobian);
-    const MatrixXd r = qr.matrixR().topRows(columns).triangularView<Eigen::Upper>();
-    const Eigen::JacobiSVD<MatrixXd, Eigen::NoQRPreconditioner> svd(r, Eigen::ComputeFullV);
-    const MatrixXd v = qr.colsPermutation() * svd.matrixV();
+    const Eigen::JacobiSVD<MatrixXd> svd(minimum.jacobian, Eigen::ComputeFullV);
+    const MatrixXd& v = svd.matrixV();
     MatrixXd covariance = MatrixXd::Zero(columns, columns);
     for (Index i = 0; i < columns; ++i) {
-        const double width = sigma / std::max(svd.singularValues()[i], 1e-9);
+        const double singular = i < svd.singularValues().size() ? svd.singularValues()[i] : 0.0;
+        const double width = sigma / std::max(singular, 1e-9);
         covariance += width * width * v.col(i) * v.col(i).transpose();
     }
     const VectorXd wider = widened_for_other_minima(minimum, covariance, sigma);
