@@ -38,7 +38,7 @@ bool is_measured(const boost::program_options::variables_map& values);
 std::vector<std::string> bench_command(std::string_view name,
                                        const std::vector<std::string>& arguments);
 
-// Of bench `name` on real ranks: --backend and what is asked of it, and how ranks meet. Throws
+// Reads --backend, what is asked of it and how ranks meet, for bench `name` on real ranks. Throws
 // InputError for what the backend cannot do.
 void read_job(std::string_view name, const boost::program_options::variables_map& values,
               const std::optional<RankIdentity>& identity, BenchOptions& options);

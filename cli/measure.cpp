@@ -54,7 +54,7 @@ MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankId
         run_launcher(options);
         return {.file = options.output};
     }
-    // Of ranks that somebody else started, the first one has the file.
+    // Where somebody else started the ranks, the first of them has the file.
     const bool has_file = identity->rank == 0 && !is_own_rank(identity);
     if (has_file) {
         check_output(options);

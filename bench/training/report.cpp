@@ -83,7 +83,7 @@ struct Row {
 using CellOf = std::function<Cell(const Row&)>;
 using Columns = std::vector<ColumnOf<Row>>;
 
-// Of what ran.
+// A column that only rows have that ran.
 template <typename Value>
 CellOf measured(const Value& value) {
     return [value](const Row& row) { return row.run() ? Cell(value(row)) : Cell(); };

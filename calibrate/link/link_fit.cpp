@@ -119,7 +119,8 @@ struct Regression {
         return (common != Common::nothing ? 1 : 0) + 2 * static_cast<Index>(segment);
     }
     [[nodiscard]] double common_us() const { return common != Common::nothing ? solution.x[0] : 0; }
-    // Of an unknown, where those of the points are `scale` times what they should be, squared.
+    // The standard error of an unknown. `scale`: how much too large the squared errors of the
+    // points turned out to be.
     [[nodiscard]] double error(Index unknown, double scale) const {
         return std::sqrt(std::max(scale * solution.covariance(unknown, unknown), 0.0));
     }

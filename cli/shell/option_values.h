@@ -21,8 +21,9 @@ struct OptionText {
     const char* text;
     const char* standard = nullptr;  // its value where it is left out, or one of these:
 };
-inline constexpr const char* no_value = "";      // it takes none
-inline constexpr const char* many_values = ",";  // it may be repeated
+// Known by their addresses, so each is one object.
+inline constexpr char no_value[] = "";      // it takes none
+inline constexpr char many_values[] = ",";  // it may be repeated
 inline constexpr OptionText help_option{"help,h", "show this", no_value};
 
 void add_options(boost::program_options::options_description& options,

@@ -25,7 +25,7 @@ void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t coun
 // One element as a double.
 double element_at(const void* data, DType dtype, std::int64_t index);
 
-// Of the significand, with the one that is not stored.
+// Bits of the significand, with the one that is not stored.
 int significant_bits(DType dtype);
 
 // The arithmetic of an all-reduce: sum[i] += addend[i] for i < elements, rounded after each

@@ -23,7 +23,7 @@ class IsolatedAllReduce : public MessageDevice {
     AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
-    // Of the process.
+    // The process's, not the communicator's alone.
     [[nodiscard]] std::int64_t peak_memory_bytes() const override {
         return bucketwise::peak_memory_bytes();
     }

@@ -81,7 +81,7 @@ class ReplayRank : public RankDevice {
         std::int64_t numel = 0;
         double factor = 1.0;
     };
-    // Of a gradient into its bucket and back, or of a bucket into what travels and back.
+    // What to copy: a gradient into its bucket or back, or a bucket into what travels or back.
     template <typename Buffers>
     [[nodiscard]] Copy copy_of(InstructionKind kind, std::int32_t subject, Buffers& buffers) const {
         if (kind == InstructionKind::copy_in || kind == InstructionKind::copy_back) {

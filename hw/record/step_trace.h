@@ -22,8 +22,8 @@ struct StepTrace {
     // When the host issued each instruction, parallel to Program::instructions; empty: the host
     // runs them itself, at the times above.
     std::vector<Interval> host = {};
-    // Of RankDevice::run_each(): host time to launch each instruction, parallel to
-    // Program::instructions; else empty.
+    // Host time to launch each instruction, parallel to Program::instructions; empty but from
+    // RankDevice::run_each().
     std::vector<Duration> launches = {};
     std::optional<Duration> graph_launch = {};  // host time to launch the whole step as one graph
     bool operator==(const StepTrace&) const = default;
@@ -34,8 +34,8 @@ struct MeasuredStep {
     Duration backward{0};
     Duration optimizer{0};
     Duration waiting{0};  // of these, blocked until a collective had ended
-    // Of backward: in the call that finishes synchronisation. On the device, from the end of what
-    // backward and its hooks left there; and on the host, which may run ahead of it.
+    // Part of backward: in the call that finishes synchronisation. On the device, from the end of
+    // what backward and its hooks left there; and on the host, which may run ahead of it.
     Duration finishing{0};
     Duration finishing_host{0};
     bool operator==(const MeasuredStep&) const = default;

@@ -219,7 +219,7 @@ std::vector<Words> taken_apart(const Words& words) {
 
 // --- the row ---
 
-// Of the words up to the first that is none.
+// The cells of all words up to the first that is none.
 std::vector<Cell> cells_of(const Words& words) {
     std::vector<Cell> cells;
     for (const std::string_view word : words) {

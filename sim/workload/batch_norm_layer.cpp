@@ -47,7 +47,7 @@ class Recorder {
         events_.push_back(
             {.kind = Kind::collective, .name = std::move(name), .exchange = exchange});
     }
-    // Of as many elements as its result, a tensor of its own.
+    // Reads as many elements as it writes, into a tensor of its own.
     void operation(const std::string& name, std::int64_t elements) {
         allocate(name, elements);
         kernel(name, 2 * elements);

@@ -37,7 +37,8 @@ constexpr bool is_forward(Pass pass) {
     return pass == Pass::forward || pass == Pass::statistics || pass == Pass::normalise;
 }
 
-// Of BatchNorm's three times its elements, the statistics read one; the rest is normalising.
+// The work of one pass. BatchNorm's forward moves its elements three times: its statistics once,
+// normalising twice.
 Work work_of(const Operation& operation, Pass pass);
 
 // One pass of one operation of a model: what a real rank runs for a TimedOperation.

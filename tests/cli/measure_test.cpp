@@ -12,6 +12,7 @@
 
 #include "sim/plan/strategy.h"
 #include "tests/cli/process.h"
+#include "tests/shell_line.h"
 
 namespace bucketwise {
 namespace {
@@ -628,14 +629,7 @@ bool anybody_is_in(const std::set<std::string>& networks) {
 
 // The interfaces of this machine, and what shapes them.
 std::string interfaces() {
-    std::string text;
-    std::FILE* pipe = ::popen("PATH=$PATH:/usr/sbin:/sbin; ip -o link; tc qdisc show", "r");
-    REQUIRE(pipe != nullptr);
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) {
-        text.push_back(static_cast<char>(c));
-    }
-    ::pclose(pipe);
-    return text;
+    return testing::run_in_shell("PATH=$PATH:/usr/sbin:/sbin; ip -o link; tc qdisc show").output;
 }
 
 bool can_shape_networks() {

@@ -1,9 +1,6 @@
 // The program as its users meet it: argv in, streams and exit code out.
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -11,28 +8,16 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.h"
+#include "tests/shell_line.h"
 
 namespace bucketwise {
 namespace {
 
-struct Printed {
-    int exit_code = -1;
-    std::string output;
-};
+using Printed = testing::ShellOutcome;
 
 // Runs `bucketwise ARGUMENTS` in a shell; `redirect` chooses what is captured.
 Printed run_predict(const std::string& arguments, const std::string& redirect = "2>/dev/null") {
-    const std::string command = std::string(BUCKETWISE_BINARY) + " " + arguments + " " + redirect;
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    REQUIRE(pipe != nullptr);
-    Printed outcome;
-    char block[4096];
-    while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
-        outcome.output.append(block, count);
-    }
-    const int status = ::pclose(pipe);
-    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return outcome;
+    return testing::run_in_shell(std::string(BUCKETWISE_BINARY) + " " + arguments + " " + redirect);
 }
 
 std::string scenario(const std::string& name) {

@@ -14,8 +14,8 @@
 
 namespace bucketwise {
 
-// Of many tensors in one launch: place[i] = factor * tensor[i], cast, or tensor[i] = factor *
-// place[i]. `chunks` in device memory.
+// Packs or unpacks many tensors in one launch: place[i] = factor * tensor[i], cast, or tensor[i] =
+// factor * place[i]. `chunks` in device memory.
 void launch_pack(cudaStream_t stream, PackDirection direction, const Chunk* chunks,
                  std::int64_t count, DType to_dtype, DType from_dtype, double factor);
 

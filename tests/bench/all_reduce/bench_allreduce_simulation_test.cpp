@@ -1,8 +1,5 @@
 // `bucketwise bench allreduce --simulate` and --published as their users meet them.
-#include <sys/wait.h>
-
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,31 +8,19 @@
 
 #include "tests/catch.h"
 #include "tests/cli/process.h"
+#include "tests/shell_line.h"
 
 namespace bucketwise {
 namespace {
 
 using nlohmann::json;
 
-struct Run {
-    int exit_code = -1;
-    std::string output;
-};
+using Run = testing::ShellOutcome;
 
 // What follows `bucketwise bench allreduce` on a line of the shell, in the scenarios' folder.
 Run run(const std::string& options) {
-    const std::string command =
-        "cd '" BUCKETWISE_SCENARIO_DIR "' && '" BUCKETWISE_BINARY "' bench allreduce " + options;
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    REQUIRE(pipe != nullptr);
-    Run result;
-    char block[4096];
-    while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
-        result.output.append(block, count);
-    }
-    const int status = ::pclose(pipe);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return result;
+    return testing::run_in_shell(
+        "cd '" BUCKETWISE_SCENARIO_DIR "' && '" BUCKETWISE_BINARY "' bench allreduce " + options);
 }
 
 constexpr const char* plain_link =

@@ -1,8 +1,5 @@
 // `bucketwise bench allreduce` as its users meet it: real ranks, every format read back.
-#include <sys/wait.h>
-
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -15,6 +12,7 @@
 
 #include "tests/catch.h"
 #include "tests/hw/gloo/gloo_ranks.h"
+#include "tests/shell_line.h"
 
 namespace bucketwise {
 namespace {
@@ -22,24 +20,11 @@ namespace {
 using testing::TemporaryDirectory;
 using Cells = std::vector<std::string>;
 
-struct ShellRun {
-    int exit_code = -1;
-    std::string output;
-};
+using ShellRun = testing::ShellOutcome;
 
 // Runs a line of the shell in which $BENCH is `bucketwise bench`.
 ShellRun run_shell(const std::string& line) {
-    const std::string command = "BENCH='" BUCKETWISE_BINARY " bench'; " + line;
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    REQUIRE(pipe != nullptr);
-    ShellRun result;
-    char block[4096];
-    while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
-        result.output.append(block, count);
-    }
-    const int status = ::pclose(pipe);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return result;
+    return testing::run_in_shell("BENCH='" BUCKETWISE_BINARY " bench'; " + line);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
