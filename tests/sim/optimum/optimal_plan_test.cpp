@@ -252,7 +252,7 @@ void check_against_all(const StepInput& input, const SyncRequest& request) {
 TEST_CASE("without interference the optimal plan is the best of all plans, on 10,000 random steps",
           "[optimal]") {
     RandomPlanning random(1909);
-    for (int i = 0; i < 10000; ++i) {
+    for (int i = 0; i < 10000 / BUCKETWISE_TEST_SHARE; ++i) {
         const StepInput input = random.input(random.number(1, 8), false, random.once_in(5));
         CAPTURE(i);
         check_against_all(input, random.request(false));
@@ -261,7 +261,7 @@ TEST_CASE("without interference the optimal plan is the best of all plans, on 10
 
 TEST_CASE("with interference and few gradients it is, on 2,000 random steps", "[optimal]") {
     RandomPlanning random(1910);
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 2000 / BUCKETWISE_TEST_SHARE; ++i) {
         const StepInput input = random.input(random.number(1, 7), true, random.once_in(5));
         CAPTURE(i);
         check_against_all(input, random.request(false));
@@ -270,7 +270,7 @@ TEST_CASE("with interference and few gradients it is, on 2,000 random steps", "[
 
 TEST_CASE("where buckets may fill in another order it is, on 2,000 random steps", "[optimal]") {
     RandomPlanning random(1911);
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 2000 / BUCKETWISE_TEST_SHARE; ++i) {
         const StepInput input =
             random.input(random.number(2, 7), random.once_in(3), random.once_in(3));
         CAPTURE(i);
