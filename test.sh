@@ -84,7 +84,8 @@ tsan_gpu() {
     configure tsan -D BUCKETWISE_BUILD_TESTS=ON
     if ninja -C build/tsan -t query bucketwise_emulated_gpu_tests > /dev/null 2>&1; then
         ninja -C build/tsan tests/hw/nccl/bucketwise_emulated_gpu_tests
-        build/tsan/tests/hw/nccl/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[slow]~[.]'
+        TSAN_OPTIONS=suppressions=tests/tsan.supp \
+            build/tsan/tests/hw/nccl/bucketwise_emulated_gpu_tests '~[kernels]~[program]~[slow]~[.]'
     fi
 }
 
