@@ -15,15 +15,16 @@ namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
 void add_options(po::options_description& options, const std::vector<OptionText>& texts) {
-    for (const auto& [name, text, standard] : texts) {
-        if (standard == no_value) {
+    for (const auto& [name, text, value] : texts) {
+        if (value.takes == OptionValue::Takes::none) {
             options.add_options()(name, text);
-        } else if (standard == many_values) {
+        } else if (value.takes == OptionValue::Takes::many) {
             options.add_options()(name, po::value<std::vector<std::string>>(), text);
-        } else if (standard == nullptr) {
+        } else if (value.standard == nullptr) {
             options.add_options()(name, po::value<std::string>(), text);
         } else {
-            options.add_options()(name, po::value<std::string>()->default_value(standard), text);
+            options.add_options()(name, po::value<std::string>()->default_value(value.standard),
+                                  text);
         }
     }
 }

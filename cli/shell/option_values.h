@@ -15,15 +15,27 @@
 
 namespace bucketwise {
 
-// An option with a value, as --help shows it.
+// What follows an option: one value, which may have a standard where the option is left out; none;
+// or a value each time that it is repeated.
+struct OptionValue {
+    enum class Takes { one, none, many };
+
+    constexpr OptionValue() = default;
+    constexpr OptionValue(const char* left_out) : standard(left_out) {}
+    constexpr OptionValue(Takes what) : takes(what) {}
+
+    Takes takes = Takes::one;
+    const char* standard = nullptr;
+};
+inline constexpr OptionValue no_value = OptionValue::Takes::none;
+inline constexpr OptionValue many_values = OptionValue::Takes::many;
+
+// An option, as --help shows it.
 struct OptionText {
     const char* name;
     const char* text;
-    const char* standard = nullptr;  // its value where it is left out, or one of these:
+    OptionValue value = {};
 };
-// Known by their addresses, so each is one object.
-inline constexpr char no_value[] = "";      // it takes none
-inline constexpr char many_values[] = ",";  // it may be repeated
 inline constexpr OptionText help_option{"help,h", "show this", no_value};
 
 void add_options(boost::program_options::options_description& options,
