@@ -5,13 +5,14 @@ usage: tools/run_tidy.py BUILD_FOLDER...
     A file that several folders compile is checked once, as the first of them compiles it.
 
 Nearly all the time of clang-tidy 14 goes into the headers of libraries, which it walks with every check for
-every source anew. So sources that compile alike are checked together, as one file that includes them; it takes
-a tenth of the time. Where that file does not compile, as two sources define the same name in their anonymous
-namespaces, its halves are checked separately.
+every source anew. So many sources are checked together, as one file that includes them; it takes a tenth of
+the time. Sources that give the same name to what is theirs alone are kept apart. Where such a file does not
+compile all the same, the sources that the compiler names are checked separately.
 """
 
 import concurrent.futures
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -31,7 +32,12 @@ NOT_OURS_TO_NAME = ("/tests/emulated_gpu/", "/tests/hw/gpu/runtime/nccl_stand_in
 # What CMake writes where the sources of a room are compiled together: a file that includes them.
 COMPILED_TOGETHER = re.compile(r"/Unity/unity_\w+\.cxx$")
 INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-MOST_TOGETHER = 12  # more saves little, and leaves processors without work
+MOST_TOGETHER = 32  # more saves little, and leaves processors without work
+# Including sources is what this is about. The other walks the whole file for every function, so it is left to editors.
+NOT_TOGETHER = "-bugprone-suspicious-include,-performance-unnecessary-value-param"
+THEIRS_ALONE = re.compile(r"^namespace \{$(.*?)^\}  // namespace$", re.MULTILINE | re.DOTALL)
+DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum) (?P<type>\w+)|using [\w:]+::(?P<used>\w+);"
+                     r"|(?!namespace)[A-Za-z].*?[ &*](?P<other>\w+)(?:\(|\[|\{| =|;)).*", re.MULTILINE)
 DOES_NOT_COMPILE = re.compile(r"\[clang-diagnostic-error\b|fatal error:")
 
 
@@ -39,6 +45,41 @@ DOES_NOT_COMPILE = re.compile(r"\[clang-diagnostic-error\b|fatal error:")
 class Source:
     file: str
     arguments: tuple  # what it defines, where it finds headers, its language; warnings are the compilers'
+
+    @functools.cached_property
+    def own_names(self):
+        """What it defines for itself alone."""
+        text = pathlib.Path(self.file).read_text()
+        return names_in("".join(THEIRS_ALONE.findall(text) + re.findall("^int main.*", text, re.MULTILINE)))
+
+    @functools.cached_property
+    def shared_names(self):
+        """What our headers define that it includes."""
+        return {name: line for header in headers_below(self.file) for name, line in names_in(header.read_text()).items()}
+
+    def collides_with(self, other):
+        return (differ(self.own_names, other.own_names) or differ(self.own_names, other.shared_names)
+                or differ(self.shared_names, other.own_names))
+
+
+def names_in(text):
+    """The first line of what is defined, by name."""
+    return {found["type"] or found["used"] or found["other"]: found[0] for found in DEFINED.finditer(text)}
+
+
+def differ(some, others):
+    """Whether they define one name in two ways. The same alias may be defined often."""
+    return any(some[name] != others[name] or not some[name].startswith("using") for name in some.keys() & others.keys())
+
+
+@functools.cache
+def headers_below(file):
+    """Those of our headers that a file includes, and that these include."""
+    below = set()
+    for name in INCLUDED.findall(pathlib.Path(file).read_text()):
+        if (header := ROOT / name).is_file():
+            below |= {header} | headers_below(header)
+    return frozenset(below)
 
 
 def sources_of(command):
@@ -49,10 +90,10 @@ def sources_of(command):
     for argument in arguments:
         if argument in ("-o", "-MT", "-MF", "-include"):  # -include: of a precompiled header, GCC's own
             next(arguments)
-        elif argument[:2] in ("-D", "-I", "-s", "-f") or argument == "-isystem":
+        elif argument == "-isystem":
+            kept.append(argument + next(arguments))
+        elif argument.startswith(("-D", "-I", "-std=")):
             kept.append(argument)
-            if argument == "-isystem":
-                kept.append(next(arguments))
     files = INCLUDED.findall(pathlib.Path(file).read_text()) if COMPILED_TOGETHER.search(file) else [file]
     return [Source(one, tuple(kept)) for one in files]
 
@@ -69,12 +110,16 @@ def sources_in(builds):
 
 
 def groups_of(sources):
-    """Lists of sources with the same arguments, evenly sized."""
-    for _, alike in itertools.groupby(sorted(sources, key=lambda s: (s.arguments, s.file)), lambda s: s.arguments):
-        alike = list(alike)
-        count = -(-len(alike) // MOST_TOGETHER)
-        for part in range(count):
-            yield alike[part::count]
+    """Lists of sources that can be compiled as one, with the arguments of all: none asks what is not defined."""
+    groups = []
+    for source in sorted(sources, key=lambda source: -len(source.own_names) - len(source.shared_names)):
+        for group in groups:
+            if len(group) < MOST_TOGETHER and not any(source.collides_with(other) for other in group):
+                group.append(source)
+                break
+        else:
+            groups.append([source])
+    return groups
 
 
 def clang_flags():
@@ -86,16 +131,20 @@ def findings(name, group, flags):
     """What clang-tidy has to say about the sources together; empty where it is content."""
     together = WORK / f"{name}.cpp"
     together.write_text("".join(f'#include "{source.file}"\n' for source in group))
-    # Including sources is what this is about.
-    command = ["clang-tidy-14", "--quiet", "--checks=-bugprone-suspicious-include", f"--header-filter={OURS}",
-               together, "--", *group[0].arguments, *flags]
+    arguments = dict.fromkeys(argument for source in group for argument in source.arguments)
+    command = ["clang-tidy-14", "--quiet", f"--checks={NOT_TOGETHER}", f"--header-filter={OURS}",
+               together, "--", *arguments, *flags]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if result.returncode == 0:
         return ""
     output = result.stdout + result.stderr
     if len(group) > 1 and DOES_NOT_COMPILE.search(output):
-        halves = {f"{name}_a": group[0::2], f"{name}_b": group[1::2]}
-        return "".join(findings(half, sources, flags) for half, sources in halves.items())
+        # What the compiler names, and the others.
+        named = [source for source in group if re.search(re.escape(source.file) + r":\d+:\d+: error:", output)]
+        if len(named) in (0, len(group)):
+            named = group[0::2]
+        parts = {f"{name}_a": named, f"{name}_b": [source for source in group if source not in named]}
+        return "".join(findings(part, sources, flags) for part, sources in parts.items())
     return output
 
 

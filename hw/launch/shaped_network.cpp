@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <future>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>

@@ -99,11 +99,13 @@ BUCKETWISE_BOTH_SIDES void copy_share(To* to, const From* from, std::int64_t cou
     BUCKETWISE_ASSUME_GLOBAL(to);
     BUCKETWISE_ASSUME_GLOBAL(from);
     constexpr auto step = step_of<To, From>();
+    using Read = Several<From, step>;
+    using Written = Several<To, step>;
     constexpr int turns = 4;
     const auto scale = static_cast<W>(factor);
     // By value, so that a word is read at once.
-    const auto cast = [scale](Several<From, step> read) {
-        Several<To, step> written;
+    const auto cast = [scale](Read read) {
+        Written written;
         for (int i = 0; i < step; ++i) {
             written.values[i] = narrowed<To>(scale * widened<W>(read.values[i]));
         }
@@ -111,12 +113,12 @@ BUCKETWISE_BOTH_SIDES void copy_share(To* to, const From* from, std::int64_t cou
     };
     std::int64_t done = 0;
     if (is_aligned(to) && is_aligned(from)) {
-        const auto* in = reinterpret_cast<const Several<From, step>*>(from);
-        auto* out = reinterpret_cast<Several<To, step>*>(to);
+        const auto* in = reinterpret_cast<const Read*>(from);
+        auto* out = reinterpret_cast<Written*>(to);
         const std::int64_t words = count / step;
         std::int64_t word = lane;
         for (; word + (turns - 1) * lanes < words; word += turns * lanes) {
-            Several<From, step> read[turns];
+            Read read[turns];
             for (int turn = 0; turn < turns; ++turn) {
                 read[turn] = in[word + turn * lanes];
             }
