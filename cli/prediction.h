@@ -26,7 +26,7 @@ struct AdvisedPrediction {
 AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                         const std::vector<Bytes>& caps);
 
-// With such a line too.
+// The best way to bucket, found with a line of progress too.
 OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input);
 
 // Whether the step has few enough operations for a trace to be of use.

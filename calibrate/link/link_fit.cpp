@@ -44,8 +44,8 @@ enum class Common : std::uint8_t {
     message  // where steps do not, but messages do
 };
 
-// A point as the regression sees it: time = (1 or messages) common + steps latency + megabytes /
-// rate.
+// A point as the regression sees it:
+//     time = (1 or messages) common + steps latency + megabytes / rate
 struct Observation {
     LinkPoint point;
     double steps = 0;

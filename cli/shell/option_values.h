@@ -66,7 +66,7 @@ auto choice_named(const std::string& text, const Choices& choices, const std::st
     throw InputError(option, "", "one of " + listed, "\"" + text + "\"");
 }
 
-// In their order.
+// The values in their order, without those that came before.
 template <typename Value>
 std::vector<Value> each_once(const std::vector<Value>& values) {
     std::vector<Value> once;

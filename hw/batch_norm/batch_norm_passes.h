@@ -91,7 +91,7 @@ struct GradientSums {
 
 // --- statistics over all ranks, channel by channel ---
 
-// From local ones, which stand one after another.
+// The statistics of all ranks from the local ones, which stand one after another.
 struct CombineStatistics {
     static constexpr const char* kernel = "combine_kernel";
     BatchShape shape;
@@ -104,7 +104,7 @@ struct CombineStatistics {
     }
 };
 
-// From LocalSums, added up.
+// The statistics of all ranks from their LocalSums, added up.
 struct StatisticsOfSums {
     static constexpr const char* kernel = "statistics_of_sums_kernel";
     BatchShape shape;

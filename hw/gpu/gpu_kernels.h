@@ -83,7 +83,7 @@ class GpuKernels : public PlannedKernels {
     MatrixProducts products_;
 
     std::map<std::int64_t, DeviceMemory> left_;  // by k: activations
-    // By n, and whether m is odd.
+    // by n, and whether m is odd
     std::map<std::pair<std::int64_t, bool>, DeviceMemory> result_gradients_;
     DeviceMemory right_;                       // the second factor of attention's products
     DeviceMemory weights_;                     // of products, in the operands' dtype

@@ -51,7 +51,7 @@ class RankProcess {
     // Throws std::runtime_error when it was the attempt to start the command that failed.
     std::vector<RankReport> take_reports();
 
-    // To the rank and what it has started.
+    // Sends it to the rank and to what the rank has started.
     void send_signal(int signal) const;
 
   private:

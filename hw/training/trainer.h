@@ -93,7 +93,7 @@ class Trainer {
                                                std::int64_t repetitions);
     // A backward pass of a full micro-step, over and over beside all-reduces of `elements`.
     ContentionTimes contend(std::int64_t elements, std::int64_t iterations);
-    // That pass alone.
+    // The backward pass of contend() alone.
     std::vector<Duration> backward_alone(std::int64_t repetitions);
 
   private:

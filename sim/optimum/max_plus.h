@@ -52,7 +52,7 @@ inline Matrix composed(const Matrix& then, const Matrix& first) {
     return result;
 }
 
-// But for so little.
+// Whether no entry of `a` is later than that of `b` by more than `but_for`.
 inline bool none_later(const Vector& a, const Vector& b, std::int64_t but_for) {
     return a[0] <= b[0] + but_for && a[1] <= b[1] + but_for && a[2] <= b[2] + but_for;
 }

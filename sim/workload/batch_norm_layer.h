@@ -74,8 +74,10 @@ struct MemoryPeak {
 
 MemoryPeak memory_peak(const std::vector<LayerEvent>& events);
 
-// From the first launch until host and device have done all: kernel i is issued at h(i) = h(i-1) +
-// launch and starts at max(h(i), end(i-1)), as operations of a step are (sim/README.md).
+// From the first launch until host and device have done all. As with a step's operations (see
+// sim/README.md),
+//     kernel i is issued at h(i) = h(i-1) + launch
+//     and starts at max(h(i), end(i-1)).
 Duration time_of(const std::vector<LayerEvent>& events, const Device& device,
                  const RankGroup& group, const LinkParameters& link);
 

@@ -28,8 +28,7 @@ Words measure(const std::string& file, const Words& options) {
 // One record in each round but for the environment's.
 const Words one_item{"--protocols", "steps", "--strategy", "flat"};
 
-// --- what a file holds
-// ----------------------------------------------------------------------------
+// --- what a file holds ---
 
 // Every line, none of them torn.
 std::vector<Json> records_in(const std::string& file) {
@@ -85,8 +84,7 @@ void check_complete(const std::string& file, std::int64_t rounds, std::size_t it
     CHECK(rounds_in(file) == rounds);
 }
 
-// --- runs
-// -----------------------------------------------------------------------------------------
+// --- runs ---
 
 void check_ends_well(const Words& words, const Surroundings& surroundings = {}) {
     const Outcome outcome = run(words, surroundings);
@@ -235,8 +233,7 @@ TEST_CASE("when the launcher is killed its ranks end, and --resume goes on with 
     check_complete(run.file(), rounds, 1);
 }
 
-// --- what is full or goes away
-// --------------------------------------------------------------------
+// --- what is full or goes away ---
 
 TEST_CASE("a run whose file is removed or changed by somebody else does not go on in vain") {
     const bool is_removed = GENERATE(true, false);
@@ -344,8 +341,7 @@ TEST_CASE("the launcher's own store can be removed at any time, and is gone in t
     CHECK(std::filesystem::is_empty(temporary.path()));
 }
 
-// --- ranks that others start
-// ----------------------------------------------------------------------
+// --- ranks that others start ---
 
 std::map<std::string, std::string> slurm_variables(int rank, int ranks) {
     const std::string number = std::to_string(rank);
@@ -421,8 +417,7 @@ TEST_CASE("a rank that others started does not mix its measurements with earlier
     CHECK(text_of_file(file) == "{}\n");
 }
 
-// --- going on with an earlier run
-// -----------------------------------------------------------------
+// --- going on with an earlier run ---
 
 // A file of one round.
 class MeasuredOnce {
@@ -512,8 +507,7 @@ TEST_CASE("two runs do not write to one file") {
                         [](const Json& r) { return r["kind"] == "environment"; }) == 1);
 }
 
-// --- wrong use
-// ------------------------------------------------------------------------------------
+// --- wrong use ---
 
 void check_bad_use(const Words& words, const Surroundings& surroundings = {}) {
     std::string typed;
@@ -612,8 +606,7 @@ TEST_CASE("a closed stream never takes measurements or messages in another's pla
     check_complete(file, 2, 1);
 }
 
-// --- a network of each rank's own
-// -----------------------------------------------------------------
+// --- a network of each rank's own ---
 
 std::string network_of(const std::string& process) {
     std::error_code ignored;

@@ -111,8 +111,7 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
     replay_and_check(2, {testing::with_gradients_only(2)});
 }
 
-// --- wrong sums are seen
-// ----------------------------------------------------------------------------
+// --- wrong sums are seen ---
 
 // Sums over the ranks of a job that do not exist, each of which holds what this rank holds.
 class PretendingCommunicator : public Communicator {
@@ -178,8 +177,7 @@ TEST_CASE("gradients left over from the step before are seen") {
     CHECK_FALSE(device.check().wrong.empty());
 }
 
-// --- what a trace says
-// ------------------------------------------------------------------------------
+// --- what a trace says ---
 
 TEST_CASE("a trace holds every instruction in order and no collective before its launch") {
     const ReplayedScenario replayed(small_scenario(2));
