@@ -74,13 +74,6 @@ po::options_description measuring_options(const char* output_text) {
 
 // --- ranks ---
 
-void set_ranks(Json& document, std::int64_t ranks, std::int64_t ranks_per_node) {
-    set_at(document, "/cluster/ranks", ranks, "--ranks");
-    if (document["cluster"].contains("ranks_per_node")) {
-        set_at(document, "/cluster/ranks_per_node", ranks_per_node, "--ranks");
-    }
-}
-
 void apply_ranks(const po::variables_map& values, const std::optional<RankIdentity>& identity,
                  Json& document) {
     const auto ranks = requested_ranks(values, identity, most_ranks_here);
@@ -89,7 +82,7 @@ void apply_ranks(const po::variables_map& values, const std::optional<RankIdenti
     }
     // Ranks of ours have the launcher's arguments, so they read what it read.
     const bool foreign = identity && !is_own_rank(identity);
-    set_ranks(document, *ranks, foreign ? identity->local_ranks : *ranks);
+    set_ranks(document, *ranks, foreign ? identity->local_ranks : *ranks, "--ranks");
 }
 
 // Every rank reads it again. A pipe could be read once.
@@ -158,8 +151,8 @@ std::vector<Bytes> automatic_caps(const StepInput& input, const SyncRequest& syn
     return caps;
 }
 
-std::vector<std::optional<Bytes>> requested_caps(const po::variables_map& values,
-                                                 const StepInput& input, const SyncRequest& sync) {
+std::vector<Cap> requested_caps(const po::variables_map& values, const StepInput& input,
+                                const SyncRequest& sync) {
     const std::string& text = text_value(values, "bucket-cap");
     if (text != "auto" && !has_cap(sync)) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
@@ -193,14 +186,8 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
         }
         return {sizes.begin(), sizes.end()};
     }
-    const Bytes element = element_size(dtype);
     for (const Bytes size : parse_sizes(text, "--bytes")) {
-        if (size.count % element.count != 0 || size > 16 * largest_message) {
-            throw InputError("--bytes", "",
-                             fmt::format("whole elements of {} ({} bytes each), up to 16 GiB",
-                                         name_of(dtype), element.count),
-                             fmt::format("{} bytes", size.count));
-        }
+        check_message(size, dtype, "--bytes");
         sizes.insert(size);
     }
     return {sizes.begin(), sizes.end()};
@@ -261,7 +248,7 @@ std::vector<Item> requested_items(const po::variables_map& values, const Scenari
         }
     }
     if (protocols.count(Protocol::step) != 0) {
-        for (const std::optional<Bytes>& cap : requested_caps(values, input, scenario.sync)) {
+        for (const Cap cap : requested_caps(values, input, scenario.sync)) {
             items.push_back({.protocol = Protocol::step, .cap = cap});
         }
     }

@@ -114,6 +114,8 @@ CapChoice requested_cap(const po::variables_map& values) {
 
 // --- rows ---
 
+// Not a ResultTable, which would hold all rows: there may be millions, and each is printed as soon
+// as it is simulated.
 class RowFormat {
   public:
     RowFormat(const Grid& grid, bool is_csv, bool is_best) : is_csv_(is_csv), is_best_(is_best) {

@@ -50,8 +50,6 @@ constexpr std::array simulated_names{
 
 constexpr std::int64_t most_simulated_ranks = 1'000'000;
 
-constexpr Bytes largest_message{std::int64_t{16} << 30};
-
 po::options_description described_options() {
     po::options_description options("options", 100);
     add_options(
@@ -138,14 +136,8 @@ Ranks requested_ranks(const po::variables_map& values, bool measure,
 
 std::vector<Bytes> requested_sizes(const std::string& text, DType dtype) {
     std::vector<Bytes> sizes = rising(parse_sizes(text, "--bytes"));
-    const Bytes element = element_size(dtype);
     for (const Bytes size : sizes) {
-        if (size.count % element.count != 0 || size > largest_message) {
-            throw InputError("--bytes", "",
-                             fmt::format("whole elements of {} ({} bytes each), up to 16 GiB",
-                                         name_of(dtype), element.count),
-                             fmt::format("{} bytes", size.count));
-        }
+        check_message(size, dtype, "--bytes");
     }
     return sizes;
 }

@@ -25,6 +25,7 @@
 #include "hw/measure/measurer.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
+#include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
 
 namespace bucketwise {
@@ -180,12 +181,9 @@ std::string json_report(const ComputeComparison& comparison, Arithmetic arithmet
                   {"host_ms", comparison.host_us / 1e3},
                   {"device_ms", comparison.device_us / 1e3},
                   {"operations", std::move(operations)}};
-    if (comparison.launch) {
-        document["launch_us"] = to_us(comparison.launch->time);
-    }
-    if (comparison.graph_launch) {
-        document["graph_launch_us"] = to_us(comparison.graph_launch->time);
-    }
+    const auto time_us = [](const auto& launch) { return to_us(launch.time); };
+    add_optional(document, "launch_us", comparison.launch, time_us);
+    add_optional(document, "graph_launch_us", comparison.graph_launch, time_us);
     if (comparison.device) {
         document["device"] = {
             {"tflop_per_s", comparison.device->device.peak(arithmetic)},

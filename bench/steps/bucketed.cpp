@@ -93,8 +93,9 @@ std::vector<StepPlace> bucketed_places(const std::vector<StepVariant>& variants)
     std::vector<StepPlace> places;
     for (const StepVariant& variant : variants) {
         const ModelInput& input = model_workload(variant.scenario).input;
-        places.push_back({.variant = places.size(),
-                          .keys = {input.batch, input.sequence_length, size_in_mb(*variant.cap)}});
+        places.push_back(
+            {.variant = places.size(),
+             .keys = {input.batch, input.sequence_length, size_in_mb(*variant.cap.named())}});
     }
     return places;
 }

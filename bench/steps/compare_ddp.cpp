@@ -78,7 +78,8 @@ constexpr std::array<Statistic, 5> statistics{
 std::vector<StepPlace> ddp_compare_places(const std::vector<StepVariant>& variants) {
     std::vector<StepPlace> places;
     for (std::size_t first = 0; first < variants.size(); first += ddp_options.size()) {
-        const std::int64_t n = variants[first].cap->count / ddp_options.front().bytes_per_unit;
+        const std::int64_t n =
+            variants[first].cap.named()->count / ddp_options.front().bytes_per_unit;
         for (const std::string phase : {"forward", "backward"}) {
             const auto keys = [&](const Option& option) {
                 return std::vector<Cell>{n, phase, std::string(option.name)};

@@ -31,7 +31,7 @@ std::vector<StepVariant> strategy_variants(const po::variables_map& values,
     for (const std::string& name : list_value(values, "strategies")) {
         StepVariant variant{.label = name, .scenario = scenario};
         variant.scenario.sync.strategy = choice_named(name, every<Strategy>, "--strategies");
-        variant.cap = cap_of(variant.scenario.sync).named();
+        variant.cap = cap_of(variant.scenario.sync);
         variants.push_back(std::move(variant));
     }
     return variants;

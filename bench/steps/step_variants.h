@@ -10,7 +10,7 @@
 #include "bench/bench_options.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/record/measurement.h"
-#include "sim/base/units.h"
+#include "sim/plan/cap.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -18,7 +18,7 @@ namespace bucketwise {
 struct StepVariant {
     std::string label;  // for progress and messages
     Scenario scenario;
-    std::optional<Bytes> cap = {};  // none: the strategy has none, or its default
+    Cap cap = {};
 };
 
 // What one step took.

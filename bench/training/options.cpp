@@ -116,17 +116,6 @@ void set_layers(const po::variables_map& values, Json& document) {
     }
 }
 
-void set_ranks(const po::variables_map& values, const std::optional<RankIdentity>& identity,
-               Json& document) {
-    const auto ranks = requested_ranks(values, identity, most_ranks_here);
-    if (ranks) {
-        set_at(document, "/cluster/ranks", *ranks, "--ranks");
-        if (document["cluster"].contains("ranks_per_node")) {
-            set_at(document, "/cluster/ranks_per_node", *ranks, "--ranks");
-        }
-    }
-}
-
 Json requested_document(const po::variables_map& values,
                         const std::optional<RankIdentity>& identity, std::string& file) {
     Json document;
@@ -141,7 +130,9 @@ Json requested_document(const po::variables_map& values,
     set_number(values, "batch", "/workload/batch", {1, most_batch}, document);
     set_number(values, "accumulation", "/step/accumulation", {1, most_accumulation}, document);
     set_layers(values, document);
-    set_ranks(values, identity, document);
+    if (const auto ranks = requested_ranks(values, identity, most_ranks_here)) {
+        set_ranks(document, *ranks, *ranks, "--ranks");
+    }
     if (values.count("bucket-cap") != 0) {
         const Bytes cap = parse_size(text_value(values, "bucket-cap"), "--bucket-cap");
         set_at(document, "/sync/bucket_cap_mib", typed_mib(cap), "--bucket-cap");

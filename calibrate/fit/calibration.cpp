@@ -271,9 +271,8 @@ void set_launches(Json& workload, const ComputeFit& compute) {
     }
     device["host_is_device"] = !compute.launch;
     device["launch_us"] = compute.launch ? to_us(compute.launch->time) : 0.0;
-    if (compute.graph_launch) {
-        device["graph_launch_us"] = to_us(compute.graph_launch->time);
-    }
+    add_optional(device, "graph_launch_us", compute.graph_launch,
+                 [](const auto& launch) { return to_us(launch.time); });
 }
 
 }  // namespace

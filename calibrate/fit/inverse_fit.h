@@ -10,13 +10,14 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/link/link.h"
+#include "sim/plan/cap.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
 struct ObservedStep {
-    std::optional<Bytes> cap;  // none: the framework's default
-    double ms = 0;             // above zero
+    Cap cap = {};
+    double ms = 0;  // above zero
     bool operator==(const ObservedStep&) const = default;
 };
 

@@ -45,7 +45,8 @@ std::string label_of(const Item& item) {
             return fmt::format("contention with {}{}", text_of(item.message),
                                item.ctas ? fmt::format(" of {} CTAs", *item.ctas) : "");
         case Protocol::step:
-            return item.cap ? fmt::format("step at {}", text_of(*item.cap)) : "step";
+            return item.cap.named() ? fmt::format("step at {}", text_of(*item.cap.named()))
+                                    : "step";
     }
     return {};
 }
@@ -66,7 +67,7 @@ std::vector<Agreement> agreements_of(const MeasureOptions& options) {
     std::string items;
     for (const Item& item : options.items) {
         items += fmt::format("{} {} {} {},", name_of(item.protocol), item.message.count,
-                             item.cap.value_or(Bytes{-1}).count, item.ctas.value_or(0));
+                             item.cap.named().value_or(Bytes{-1}).count, item.ctas.value_or(0));
     }
     return {{"version of bucketwise", fingerprint(program_version())},
             {"scenario", fingerprint(options.scenario_text)},

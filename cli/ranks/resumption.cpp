@@ -33,7 +33,7 @@ std::optional<Position> position_of(const Measurement& record) {
             r->round};
     }
     if (const auto* r = std::get_if<StepRecord>(&record)) {
-        return Position{{.protocol = Protocol::step, .cap = r->is_default ? std::nullopt : r->cap},
+        return Position{{.protocol = Protocol::step, .cap = r->is_default ? Cap() : Cap(r->cap)},
                         r->round};
     }
     return std::nullopt;

@@ -79,4 +79,15 @@ std::vector<Bytes> parse_sizes(const std::string& text, const std::string& optio
                        [&](const std::string& part) { return parse_size(part, option); });
 }
 
+void check_message(Bytes size, DType dtype, const std::string& option) {
+    constexpr Bytes largest_message{std::int64_t{16} << 30};
+    const Bytes element = element_size(dtype);
+    if (size.count % element.count != 0 || size > largest_message) {
+        throw InputError(option, "",
+                         fmt::format("whole elements of {} ({} bytes each), up to 16 GiB",
+                                     name_of(dtype), element.count),
+                         fmt::format("{} bytes", size.count));
+    }
+}
+
 }  // namespace bucketwise

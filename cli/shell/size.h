@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/dtype.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -22,5 +23,9 @@ std::string message_text(Bytes size);
 
 // Sizes separated by commas.
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option);
+
+// Throws InputError that names `option` unless a message of the size is whole elements, and of at
+// most 16 GiB.
+void check_message(Bytes size, DType dtype, const std::string& option);
 
 }  // namespace bucketwise

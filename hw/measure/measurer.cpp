@@ -153,8 +153,7 @@ DType wire_dtype(const Scenario& scenario, const Workload& workload) {
     return wire_dtype(scenario.sync.comm_hook, static_cast<DType>(most - bytes.begin()));
 }
 
-ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input,
-                           const std::optional<Bytes>& cap) {
+ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap) {
     ReplayedStep replayed{.sync = settings_for(with_cap(scenario.sync, cap))};
     replayed.plan =
         make_plan(input.workload.gradients, input.workload.readiness, replayed.sync.policy);
@@ -361,8 +360,8 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
     record.strategy = name_of(scenario_.sync.strategy);
     record.round = round;
     if (has_cap(scenario_.sync)) {
-        record.cap = item.cap.value_or(replayed.sync.policy.limits.cap);
-        record.is_default = !item.cap;
+        record.cap = item.cap.named().value_or(replayed.sync.policy.limits.cap);
+        record.is_default = item.cap.is_default();
     }
     record.by_rank = transformed(by_rank, rank_step_of);
     record.samples_us = {greatest.front()};

@@ -11,6 +11,7 @@
 #include "hw/rank/rank_device.h"
 #include "hw/record/measurement.h"
 #include "sim/base/names.h"
+#include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/program.h"
@@ -37,8 +38,7 @@ inline constexpr auto names_of<Protocol> = names("allreduce", "compute", "conten
 struct Item {
     Protocol protocol = Protocol::step;
     Bytes message{0};  // all_reduce, contention
-    std::optional<Bytes> cap =
-        {};  // step; none: the framework's default, or the strategy has no cap
+    Cap cap = {};      // step
     // contention; most thread blocks of a collective; none: as many as in steps
     std::optional<std::int64_t> ctas = {};
     bool operator==(const Item&) const = default;
@@ -59,8 +59,7 @@ struct ReplayedStep {
 };
 
 // `input`: replay_input() of the scenario.
-ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input,
-                           const std::optional<Bytes>& cap);
+ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap);
 
 class Measurer {
   public:

@@ -205,7 +205,7 @@ Record read_fields(const JsonPlace& place, std::vector<std::string_view> keys);
 
 template <typename Fields>
 void list_fields(Fields& fields, Is<StepRecord> auto& record) {
-    const auto mib_or_null = [](const std::optional<Bytes>& cap) {
+    const auto exact_mib_or_null = [](const std::optional<Bytes>& cap) {
         return cap ? Json(to_mib(*cap)) : Json(nullptr);
     };
     const auto sizes = [](const auto& bytes) { return json_list(bytes, byte_count); };
@@ -213,7 +213,7 @@ void list_fields(Fields& fields, Is<StepRecord> auto& record) {
     const auto steps = [](const auto& by_rank) { return json_list(by_rank, json_of<RankStep>); };
     list_fields(fields, record.transport);
     fields.required("strategy", record.strategy, read_text);
-    fields.required("bucket_cap_mib", record.cap, read_cap_or_null, mib_or_null);
+    fields.required("bucket_cap_mib", record.cap, read_cap_or_null, exact_mib_or_null);
     fields.required("is_default", record.is_default, read_boolean);
     fields.required("bucket_bytes", record.bucket_bytes, list_of(read_bytes), sizes);
     fields.required("round", record.round, integer_from(0, most));

@@ -9,6 +9,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/base/json_output.h"
 
 namespace bucketwise {
 namespace {
@@ -217,9 +218,7 @@ Json shape_json(const TransformerShape& shape) {
     add("feed_forward_bias", shape.feed_forward_bias, plain.feed_forward_bias);
     add("token_types", shape.token_types, plain.token_types);
     add("bert_head", name_of(shape.bert_head), name_of(plain.bert_head));
-    if (shape.tied_embeddings) {
-        json["tied_embeddings"] = *shape.tied_embeddings;
-    }
+    add_optional(json, "tied_embeddings", shape.tied_embeddings);
     return json;
 }
 

@@ -56,4 +56,12 @@ void set_at(Json& document, const std::string& pointer, Json value, const std::s
     *target = std::move(value);
 }
 
+void set_ranks(Json& document, std::int64_t ranks, std::int64_t ranks_per_node,
+               const std::string& option) {
+    set_at(document, "/cluster/ranks", ranks, option);
+    if (document["cluster"].contains("ranks_per_node")) {
+        set_at(document, "/cluster/ranks_per_node", ranks_per_node, option);
+    }
+}
+
 }  // namespace bucketwise

@@ -124,9 +124,9 @@ void read_caps(const JsonObject& object, SyncRequest& sync) {
     object.exclusive("first_bucket_mib", "bucket_cap_mib_list");
     object.read_optional("bucket_cap_mib", sync.bucket_cap, read_cap_mib);
     object.read_optional("first_bucket_mib", sync.first_bucket, read_cap_mib);
-    if (const auto list = object.find("bucket_cap_mib_list")) {
-        sync.bucket_cap_list = transformed(read_array(*list, most_gradients), read_cap_mib);
-    }
+    object.read_optional("bucket_cap_mib_list", sync.bucket_cap_list, [](const JsonPlace& list) {
+        return transformed(read_array(list, most_gradients), read_cap_mib);
+    });
 }
 
 SyncRequest read_sync(const JsonPlace& place) {
@@ -188,9 +188,9 @@ Variation read_variation(const JsonPlace& place) {
                                     "collective_spread", "compute_standard_error", "rank_spread",
                                     "straggler_probability", "straggler_slowdown"});
     Variation variation;
-    if (const auto seed = object.find("seed")) {
-        variation.seed = static_cast<std::uint64_t>(read_integer(*seed, 0, std::int64_t{1} << 50));
-    }
+    object.read_optional("seed", variation.seed, [](const JsonPlace& seed) {
+        return static_cast<std::uint64_t>(read_integer(seed, 0, std::int64_t{1} << 50));
+    });
     const auto share = [&](std::string_view key, double& target) {
         object.read_optional(key, target, read_number, NumberRange{0, 1});
     };
