@@ -36,7 +36,10 @@ class DeviceMemory {
         return memory;
     }
 
-    [[nodiscard]] std::byte* at(std::int64_t offset) const { return data_.get() + offset; }
+    // nullptr where there is none: a step without buckets has no place in them.
+    [[nodiscard]] std::byte* at(std::int64_t offset) const {
+        return data_ ? data_.get() + offset : nullptr;
+    }
     template <typename T>
     [[nodiscard]] T* as() const {
         return reinterpret_cast<T*>(data_.get());
