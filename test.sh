@@ -62,7 +62,11 @@ release() {
 }
 
 # clang compiles with sanitizers in half the time that GCC takes, and warns of other things.
-configure_clang() { configure "$1" -D CMAKE_CXX_COMPILER=clang++-14 -D CMAKE_CXX_FLAGS="$(tools/clang_flags.sh | tr '\n' ' ')" "${@:2}"; }
+configure_clang() {
+    local flags
+    flags=$(tools/clang_flags.sh | tr '\n' ' ')
+    configure "$1" -D CMAKE_CXX_COMPILER=clang++-14 -D CMAKE_CXX_FLAGS="$flags" "${@:2}"
+}
 
 asan_first() {
     configure_clang asan -D BUCKETWISE_BUILD_TESTS=ON

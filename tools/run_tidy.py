@@ -155,7 +155,7 @@ def main():
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     flags = clang_flags()
-    groups = list(groups_of(sources))
+    groups = groups_of(sources)
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         names = [f"group_{number}" for number in range(len(groups))]
         output = "".join(pool.map(findings, names, groups, itertools.repeat(flags)))

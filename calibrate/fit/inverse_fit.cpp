@@ -409,13 +409,12 @@ std::string inverse_fit_report(const InverseFit& fit) {
     text += fmt::format("\n  {:>14} {:>14} {:>14} {:>9}\n", "cap, MiB", "observed, ms",
                         "fitted, ms", "error");
     for (const FittedStep& step : fit.steps) {
-        text += fmt::format("  {:>14} {:>14.3f} {:>14.3f} {:>7.2f} %{}\n",
-                            step.observed.cap.is_default()
-                                ? "default"
-                                : fmt::format("{}", typed_mib(*step.observed.cap.named())),
-                            step.observed.ms, step.fitted_ms,
-                            100 * (step.fitted_ms / step.observed.ms - 1),
-                            step.file == fit.steps.front().file ? "" : "  " + step.file);
+        text += fmt::format(
+            "  {:>14} {:>14.3f} {:>14.3f} {:>7.2f} %{}\n",
+            step.observed.cap.named() ? fmt::format("{}", typed_mib(*step.observed.cap.named()))
+                                      : "default",
+            step.observed.ms, step.fitted_ms, 100 * (step.fitted_ms / step.observed.ms - 1),
+            step.file == fit.steps.front().file ? "" : "  " + step.file);
     }
     text += fmt::format("\n  root mean square error {:.2f} %\n", 100 * fit.typical_error);
     for (const std::string& warning : fit.warnings) {

@@ -44,9 +44,10 @@ std::string label_of(const Item& item) {
         case Protocol::contention:
             return fmt::format("contention with {}{}", text_of(item.message),
                                item.ctas ? fmt::format(" of {} CTAs", *item.ctas) : "");
-        case Protocol::step:
-            return item.cap.named() ? fmt::format("step at {}", text_of(*item.cap.named()))
-                                    : "step";
+        case Protocol::step: {
+            const std::optional<Bytes> cap = item.cap.named();
+            return cap ? fmt::format("step at {}", text_of(*cap)) : "step";
+        }
     }
     return {};
 }

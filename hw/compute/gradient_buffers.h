@@ -30,6 +30,9 @@ class BasicGradientBuffers {
 
     [[nodiscard]] bool gradients_are_views() const { return layout_.gradients_are_views(); }
 
+    // None where the strategy does not communicate.
+    [[nodiscard]] bool has_buckets() const { return layout_.buckets_bytes() > 0; }
+
     // Where backward writes it.
     [[nodiscard]] std::byte* gradient(std::int32_t index) {
         return gradients_are_views() ? place_in_bucket(index) : own_.at(layout_.own(index));

@@ -127,6 +127,9 @@ void GpuRank::lay_out() {
 
 void GpuRank::arrange_chunks() {
     bucket_chunks_.clear();
+    if (!buffers_.has_buckets()) {
+        return;
+    }
     for (std::size_t i = 0; i < plan().buckets.size(); ++i) {
         const bool is_cast = casts(static_cast<std::int32_t>(i));
         std::vector<TensorPlace> tensors;

@@ -36,10 +36,7 @@ class DeviceMemory {
         return memory;
     }
 
-    // nullptr where there is none: a step without buckets has no place in them.
-    [[nodiscard]] std::byte* at(std::int64_t offset) const {
-        return data_ ? data_.get() + offset : nullptr;
-    }
+    [[nodiscard]] std::byte* at(std::int64_t offset) const { return data_.get() + offset; }
     template <typename T>
     [[nodiscard]] T* as() const {
         return reinterpret_cast<T*>(data_.get());
