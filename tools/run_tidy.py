@@ -33,10 +33,11 @@ NOT_OURS_TO_NAME = ("/tests/emulated_gpu/", "/tests/hw/gpu/runtime/nccl_stand_in
 COMPILED_TOGETHER = re.compile(r"/Unity/unity_\w+\.cxx$")
 INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 MOST_TOGETHER = 32  # more saves little, and leaves processors without work
-# Including sources is what this is about. The other walks the whole file for every function, so it is left to editors.
-NOT_TOGETHER = "-bugprone-suspicious-include,-performance-unnecessary-value-param"
+NOT_TOGETHER = "-bugprone-suspicious-include"  # including sources is what this is about
+# performance-unnecessary-value-param walks the whole file for each of the many functions in these headers.
+SLOW_HEADERS = re.compile(r"^#include <(?:cublas|cuda|nccl)", re.MULTILINE)
 THEIRS_ALONE = re.compile(r"^namespace \{$(.*?)^\}  // namespace$", re.MULTILINE | re.DOTALL)
-DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum) (?P<type>\w+)|using [\w:]+::(?P<used>\w+);"
+DEFINED = re.compile(r"^(?:(?:struct|class|enum class|enum|using(?= \w+ =)) (?P<type>\w+)|using [\w:]+::(?P<used>\w+);"
                      r"|(?!namespace)[A-Za-z].*?[ &*](?P<other>\w+)(?:\(|\[|\{| =|;)).*", re.MULTILINE)
 DOES_NOT_COMPILE = re.compile(r"\[clang-diagnostic-error\b|fatal error:")
 
@@ -57,9 +58,14 @@ class Source:
         """What our headers define that it includes."""
         return {name: line for header in headers_below(self.file) for name, line in names_in(header.read_text()).items()}
 
+    @functools.cached_property
+    def has_slow_headers(self):
+        return any(SLOW_HEADERS.search(file.read_text())
+                   for file in {pathlib.Path(self.file)} | headers_below(self.file))
+
     def collides_with(self, other):
-        return (differ(self.own_names, other.own_names) or differ(self.own_names, other.shared_names)
-                or differ(self.shared_names, other.own_names))
+        return (differ(self.own_names, other.own_names) or hides(self.own_names, other.shared_names)
+                or hides(other.own_names, self.shared_names))
 
 
 def names_in(text):
@@ -70,6 +76,11 @@ def names_in(text):
 def differ(some, others):
     """Whether they define one name in two ways. The same alias may be defined often."""
     return any(some[name] != others[name] or not some[name].startswith("using") for name in some.keys() & others.keys())
+
+
+def hides(own, shared):
+    """Whether a name of the headers is defined anew, not just used without its namespace."""
+    return any(not re.match(r"using [\w:]+;", own[name]) for name in own.keys() & shared.keys())
 
 
 @functools.cache
@@ -114,12 +125,14 @@ def groups_of(sources):
     groups = []
     for source in sorted(sources, key=lambda source: -len(source.own_names) - len(source.shared_names)):
         for group in groups:
-            if len(group) < MOST_TOGETHER and not any(source.collides_with(other) for other in group):
+            if (len(group) < MOST_TOGETHER and source.has_slow_headers == group[0].has_slow_headers
+                    and not any(source.collides_with(other) for other in group)):
                 group.append(source)
                 break
         else:
             groups.append([source])
-    return groups
+    # What takes longest begins first.
+    return sorted(groups, key=lambda group: (not group[0].has_slow_headers, -len(group)))
 
 
 def clang_flags():

@@ -6,10 +6,13 @@
 
 #include "tests/catch.h"
 #include "tests/cli/process.h"
+#include "tests/contains.h"
 #include "tests/import/nccl_tests/nccl_tests_log.h"
 
 namespace bucketwise {
 namespace {
+
+using testing::contains;
 
 Outcome bucketwise(const Words& arguments) {
     return run(Words{BUCKETWISE_BINARY} + arguments);
@@ -17,12 +20,6 @@ Outcome bucketwise(const Words& arguments) {
 
 Outcome import_log(const Words& arguments) {
     return bucketwise(Words{"import", "nccl-tests"} + arguments);
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    INFO(text);
-    INFO(part);
-    return text.find(part) != std::string::npos;
 }
 
 constexpr const char* gpt2_config = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],

@@ -11,6 +11,7 @@
 #include "cli/shell/csv.h"
 #include "tests/catch.h"
 #include "tests/cli/process.h"
+#include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
 namespace bucketwise {

@@ -10,6 +10,7 @@
 #include "hw/cpu/cpu_rank.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 #include "tests/hw/rank/replayed_scenarios.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 using testing::check_all_right;
 using testing::on_ranks;
-using testing::Outcome;
+using testing::RankOutcome;
 using testing::Replayed;
 using testing::ReplayedScenario;
 using testing::small_scenario;
@@ -26,7 +27,7 @@ using testing::small_scenario;
 // By rank, what each scenario left, one after the other on the same connections.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<Outcome> outcomes =
+    const std::vector<RankOutcome> outcomes =
         on_ranks(ranks, [&](GlooConnection& connection, int rank) {
             Communicator& communicator = connection.communicator(AllReduceImplementation::library);
             for (const Scenario& scenario : scenarios) {
@@ -183,11 +184,12 @@ TEST_CASE("a trace holds every instruction in order and no collective before its
     const ReplayedScenario replayed(small_scenario(2));
     const Program& program = replayed.program;
     std::array<StepTrace, 2> traces;
-    const std::vector<Outcome> outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
-        CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
-                       connection.communicator(AllReduceImplementation::ring));
-        traces[static_cast<std::size_t>(rank)] = replayed.run_on(device, 0);
-    });
+    const std::vector<RankOutcome> outcomes =
+        on_ranks(2, [&](GlooConnection& connection, int rank) {
+            CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
+                           connection.communicator(AllReduceImplementation::ring));
+            traces[static_cast<std::size_t>(rank)] = replayed.run_on(device, 0);
+        });
     REQUIRE(testing::first_reason(outcomes).empty());
     for (const StepTrace& trace : traces) {
         REQUIRE(trace.instructions.size() == program.instructions.size());
@@ -252,13 +254,14 @@ TEST_CASE("free communication runs every instruction and no collective") {
 TEST_CASE("contention reports operations that ran while all-reduces did") {
     const ReplayedScenario replayed(small_scenario(2));
     std::array<ContentionTrace, 2> traces;
-    const std::vector<Outcome> outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
-        CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
-                       connection.communicator(AllReduceImplementation::library));
-        const std::vector<Duration> alone = device.backward_alone();
-        traces[static_cast<std::size_t>(rank)] =
-            device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);
-    });
+    const std::vector<RankOutcome> outcomes =
+        on_ranks(2, [&](GlooConnection& connection, int rank) {
+            CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
+                           connection.communicator(AllReduceImplementation::library));
+            const std::vector<Duration> alone = device.backward_alone();
+            traces[static_cast<std::size_t>(rank)] =
+                device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);
+        });
     REQUIRE(testing::first_reason(outcomes).empty());
     for (const ContentionTrace& trace : traces) {
         CHECK(trace.times.size() == 20);

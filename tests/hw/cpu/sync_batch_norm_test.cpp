@@ -5,6 +5,7 @@
 #include "hw/cpu/cpu_devices.h"
 #include "sim/workload/batch_norm_layer.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/hw/batch_norm/batch_norm_reference.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 

@@ -6,6 +6,7 @@
 
 #include "hw/gloo/connection.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
 namespace bucketwise {
@@ -14,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::contains;
 using testing::Ending;
-using testing::Outcome;
+using testing::RankOutcome;
 using testing::TemporaryDirectory;
 
 struct Collective {
@@ -44,9 +45,9 @@ bool on_one_line_without_paths(const std::string& reason) {
 
 // Runs `act` for every collective at once, each with a job of its own, and returns what it says.
 template <typename Act>
-std::vector<std::vector<Outcome>> for_each_collective(const Act& act) {
+std::vector<std::vector<RankOutcome>> for_each_collective(const Act& act) {
     const std::vector<Collective> all = collectives();
-    std::vector<std::vector<Outcome>> outcomes(all.size());
+    std::vector<std::vector<RankOutcome>> outcomes(all.size());
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < all.size(); ++i) {
         threads.emplace_back([&, i] { outcomes[i] = act(all[i]); });
@@ -71,7 +72,7 @@ TEST_CASE("when a rank is gone, the others learn of it long before their deadlin
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         CAPTURE(collectives()[i].name);
         for (const int rank : {0, 1, 3}) {
-            const Outcome& outcome = outcomes[i][static_cast<std::size_t>(rank)];
+            const RankOutcome& outcome = outcomes[i][static_cast<std::size_t>(rank)];
             CAPTURE(rank, outcome.reason);
             CHECK(outcome.ending == Ending::peer_failure);
             CHECK(contains(outcome.reason, "on rank " + std::to_string(rank) + " of 4: "));
@@ -97,10 +98,10 @@ TEST_CASE("a rank that stays silent makes the others fail at about their deadlin
                 return;
             }
             const auto start = std::chrono::steady_clock::now();
-            const Outcome outcome = testing::outcome_of([&] { collective.run(connection); });
+            const RankOutcome outcome = testing::outcome_of([&] { collective.run(connection); });
             const auto took = std::chrono::steady_clock::now() - start;
             // What is called next fails at once.
-            const Outcome again = testing::outcome_of([&] { collective.run(connection); });
+            const RankOutcome again = testing::outcome_of([&] { collective.run(connection); });
             failed.count_down();
             if (took > deadline + 10s || again.ending != Ending::peer_failure) {
                 throw std::logic_error("took too long, or went on");
@@ -113,7 +114,7 @@ TEST_CASE("a rank that stays silent makes the others fail at about their deadlin
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         CAPTURE(collectives()[i].name);
         for (const int rank : {0, 2}) {
-            const Outcome& outcome = outcomes[i][static_cast<std::size_t>(rank)];
+            const RankOutcome& outcome = outcomes[i][static_cast<std::size_t>(rank)];
             CAPTURE(rank, outcome.reason);
             CHECK(outcome.ending == Ending::peer_failure);
             CHECK(on_one_line_without_paths(outcome.reason));
@@ -133,7 +134,7 @@ TEST_CASE("the control group goes on when a communicator has failed") {
         meeting.deadline = 2000ms;
         GlooConnection connection(meeting);
         if (rank == 0) {
-            const Outcome outcome =
+            const RankOutcome outcome =
                 testing::outcome_of([&] { reduce(connection, AllReduceImplementation::ring); });
             failed.count_down();
             if (outcome.ending != Ending::peer_failure) {

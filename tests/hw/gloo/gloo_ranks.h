@@ -50,13 +50,13 @@ inline MeetingPoint meeting_in(const std::string& store, int rank, int ranks) {
 
 enum class Ending { well, peer_failure, other_failure };
 
-struct Outcome {
+struct RankOutcome {
     Ending ending = Ending::well;
     std::string reason;
 };
 
 template <typename Act>
-Outcome outcome_of(const Act& act) {
+RankOutcome outcome_of(const Act& act) {
     try {
         act();
         return {};
@@ -70,8 +70,8 @@ Outcome outcome_of(const Act& act) {
 // Runs act(rank) in a thread for each rank. Checks of Catch2 belong to the main thread: what is to
 // be checked is left behind for it.
 template <typename Act>
-std::vector<Outcome> on_threads(int ranks, const Act& act) {
-    std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+std::vector<RankOutcome> on_threads(int ranks, const Act& act) {
+    std::vector<RankOutcome> outcomes(static_cast<std::size_t>(ranks));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&outcomes, &act, rank] {
@@ -86,7 +86,7 @@ std::vector<Outcome> on_threads(int ranks, const Act& act) {
 
 // Connects the ranks and runs act(connection, rank) on each.
 template <typename Act>
-std::vector<Outcome> on_ranks(int ranks, const Act& act) {
+std::vector<RankOutcome> on_ranks(int ranks, const Act& act) {
     const TemporaryDirectory directory;
     return on_threads(ranks, [&](int rank) {
         GlooConnection connection(meeting_in(directory.path(), rank, ranks));
@@ -94,17 +94,13 @@ std::vector<Outcome> on_ranks(int ranks, const Act& act) {
     });
 }
 
-inline std::string first_reason(const std::vector<Outcome>& outcomes) {
-    for (const Outcome& outcome : outcomes) {
+inline std::string first_reason(const std::vector<RankOutcome>& outcomes) {
+    for (const RankOutcome& outcome : outcomes) {
         if (outcome.ending != Ending::well) {
             return outcome.reason;
         }
     }
     return "";
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 }  // namespace bucketwise::testing

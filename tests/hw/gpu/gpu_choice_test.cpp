@@ -7,6 +7,7 @@
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/rank/communicator.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
 namespace bucketwise {
@@ -64,11 +65,11 @@ TEST_CASE("GPUs of one machine have different fingerprints, each always the same
 }
 
 TEST_CASE("every rank hears of two ranks on one GPU") {
-    const std::vector<testing::Outcome> outcomes =
+    const std::vector<testing::RankOutcome> outcomes =
         testing::on_ranks(3, [](GlooConnection& connection, int rank) {
             check_gpus_differ(connection.control(), rank == 2 ? 0 : rank);
         });
-    for (const testing::Outcome& outcome : outcomes) {
+    for (const testing::RankOutcome& outcome : outcomes) {
         CHECK(outcome.ending == testing::Ending::other_failure);
         CHECK(outcome.reason ==
               "ranks 0 and 2 have the same GPU: expected one for each rank, or --share-gpu");

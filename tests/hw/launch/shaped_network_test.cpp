@@ -209,12 +209,12 @@ TEST_CASE("a rate is written as short as it can be without a loss") {
         {2'500'000'000, "2.5gbit"},  {1'050'000'000, "1050mbit"}, {123'456'789, "123456789bit"},
         {100'000'000'000, "100gbit"}};
     for (const auto& [count, text] : expected) {
-        CHECK(text_of({count}) == text);
+        CHECK(text_of(BitsPerSecond{count}) == text);
         CHECK(parse_rate(text, "") == BitsPerSecond{count});
     }
     // Steps that share no factor with the units.
     for (std::int64_t count = 100'000; count < 100'000'000'000; count += count / 7 + 1) {
-        CHECK(parse_rate(text_of({count}), "") == BitsPerSecond{count});
+        CHECK(parse_rate(text_of(BitsPerSecond{count}), "") == BitsPerSecond{count});
     }
 }
 

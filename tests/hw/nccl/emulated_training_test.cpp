@@ -5,6 +5,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/process.h"
+#include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
 namespace bucketwise {

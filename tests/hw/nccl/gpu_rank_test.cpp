@@ -6,6 +6,7 @@
 #include "hw/nccl/gpu_rank.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/hw/nccl/gpu_ranks.h"
 #include "tests/hw/rank/replayed_scenarios.h"
 
@@ -16,8 +17,8 @@ using testing::check_all_right;
 using testing::contains;
 using testing::model_of_test;
 using testing::on_gpus;
-using testing::Outcome;
 using testing::possible_ranks;
+using testing::RankOutcome;
 using testing::Replayed;
 using testing::ReplayedScenario;
 using testing::small_scenario;
@@ -25,7 +26,7 @@ using testing::small_scenario;
 // What each scenario leaves on each rank.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<Outcome> outcomes =
+    const std::vector<RankOutcome> outcomes =
         on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
             for (const Scenario& scenario : scenarios) {
                 const ReplayedScenario replayed(scenario);
@@ -47,7 +48,7 @@ void replay_and_check(int ranks, const std::vector<Scenario>& scenarios) {
 template <typename Act>
 void on_devices(const Scenario& scenario, const Act& act) {
     const ReplayedScenario replayed(scenario);
-    const std::vector<Outcome> outcomes =
+    const std::vector<RankOutcome> outcomes =
         on_gpus(static_cast<int>(scenario.group.ranks),
                 [&](Communicators& communicators, ControlGroup&, int rank) {
                     GpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
@@ -197,7 +198,7 @@ TEST_CASE("each instruction by itself takes time where it computes, and none whe
 
 TEST_CASE("isolated all-reduces of every dtype have the exact sum, timed one by one") {
     for (const int ranks : possible_ranks({1, 2, 4})) {
-        const std::vector<Outcome> outcomes =
+        const std::vector<RankOutcome> outcomes =
             on_gpus(ranks, [](Communicators& communicators, ControlGroup&, int) {
                 GpuMessages messages(communicators);
                 for (const DType dtype : every<DType>) {
@@ -264,7 +265,7 @@ TEST_CASE("a gradient that nobody reduced is found by name") {
 TEST_CASE("a rank that does not come to a collective is given up on by the deadline") {
     for (const int ranks : possible_ranks({2})) {
         const std::chrono::milliseconds deadline{400};
-        const std::vector<Outcome> outcomes =
+        const std::vector<RankOutcome> outcomes =
             testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
                 check_gpu(cudaSetDevice(rank), "cudaSetDevice");
                 Communicators communicators(connection.control(), deadline, std::nullopt);
@@ -283,7 +284,7 @@ TEST_CASE("a rank that does not come to a collective is given up on by the deadl
 
 TEST_CASE("a rank that aborts fails the others with what NCCL says") {
     for (const int ranks : possible_ranks({2})) {
-        const std::vector<Outcome> outcomes =
+        const std::vector<RankOutcome> outcomes =
             testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
                 check_gpu(cudaSetDevice(rank), "cudaSetDevice");
                 Communicators communicators(connection.control(), std::chrono::seconds{20},
@@ -303,7 +304,7 @@ TEST_CASE("a rank that aborts fails the others with what NCCL says") {
 
 TEST_CASE("a step that fails as a graph ends, although its abort waits for the graph to go") {
     for (const int ranks : possible_ranks({2})) {
-        const std::vector<Outcome> outcomes =
+        const std::vector<RankOutcome> outcomes =
             testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
                 check_gpu(cudaSetDevice(rank), "cudaSetDevice");
                 Communicators communicators(connection.control(), std::chrono::seconds{2},
@@ -327,8 +328,8 @@ TEST_CASE("a step that fails as a graph ends, although its abort waits for the g
 }
 
 TEST_CASE("after a failure every call fails at once, and nothing hangs at the end") {
-    const std::vector<Outcome> outcomes = testing::on_ranks(1, [&](GlooConnection& connection,
-                                                                   int) {
+    const std::vector<RankOutcome> outcomes = testing::on_ranks(1, [&](GlooConnection& connection,
+                                                                       int) {
         check_gpu(cudaSetDevice(0), "cudaSetDevice");
         Communicators communicators(connection.control(), std::chrono::seconds{20}, std::nullopt);
         GpuMessages messages(communicators);

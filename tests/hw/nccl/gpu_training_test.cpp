@@ -13,7 +13,7 @@
 namespace bucketwise {
 namespace {
 
-using testing::Outcome;
+using testing::RankOutcome;
 using testing::Trained;
 
 struct GpuJob {
@@ -27,7 +27,7 @@ GpuJob train_on_gpus(const TrainingTask& task, const ImageData& data) {
     GpuJob job{.ranks = std::vector<Trained>(ranks),
                .memory_bytes = std::vector<std::int64_t>(ranks),
                .first_parameters = {}};
-    const std::vector<Outcome> outcomes = testing::on_gpus(
+    const std::vector<RankOutcome> outcomes = testing::on_gpus(
         static_cast<int>(ranks),
         [&](Communicators& communicators, ControlGroup& control, int rank) {
             const auto device = gpu_training_device(communicators);
@@ -99,7 +99,7 @@ TEST_CASE("operations of training are timed on the GPU, and its all-reduces besi
         const TrainingTask task = testing::training_task(ranks, 24, Strategy::ddp);
         const ImageData data = testing::training_data(task);
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
-        const std::vector<Outcome> outcomes = testing::on_gpus(
+        const std::vector<RankOutcome> outcomes = testing::on_gpus(
             ranks, [&](Communicators& communicators, ControlGroup& /*control*/, int rank) {
                 const auto device = gpu_training_device(communicators);
                 Trainer trainer(task, data, *device);

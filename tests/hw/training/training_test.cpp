@@ -20,7 +20,7 @@ namespace bucketwise {
 namespace {
 
 using testing::Ending;
-using testing::Outcome;
+using testing::RankOutcome;
 using testing::Trained;
 
 struct JobResult {

@@ -13,11 +13,14 @@
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/import/nccl_tests/nccl_tests_log.h"
 #include "tests/import/source/text_source.h"
 
 namespace bucketwise {
 namespace {
+
+using testing::contains;
 
 NcclTestsLog read(const std::string& text, std::size_t block = 1000) {
     return read_nccl_tests_log(text_source(text, block), "log.txt");
@@ -34,12 +37,6 @@ std::string refusal(const std::string& text, const NcclTestsOptions& options = {
         return error.what();
     }
     return "nothing was refused";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    INFO(text);
-    INFO(part);
-    return text.find(part) != std::string::npos;
 }
 
 void check_times(const ImportedAllReduces& got, const std::vector<LoggedTimes>& expected,

@@ -63,7 +63,7 @@ TEST_CASE("the control group works in one thread while the communicators do in a
     std::array<double, ranks> last{};
     const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         const auto index = static_cast<std::size_t>(rank);
-        testing::Outcome reduced;
+        testing::RankOutcome reduced;
         std::thread reducing([&] {
             reduced = testing::outcome_of([&] {
                 for (int round = 0; round < 100; ++round) {

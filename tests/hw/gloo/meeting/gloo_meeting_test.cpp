@@ -6,6 +6,7 @@
 #include "hw/gloo/connection.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
 namespace bucketwise {
@@ -15,11 +16,11 @@ using namespace std::chrono_literals;
 using testing::contains;
 using testing::Ending;
 using testing::meeting_in;
-using testing::Outcome;
 using testing::outcome_of;
+using testing::RankOutcome;
 using testing::TemporaryDirectory;
 
-Outcome meet(const MeetingPoint& meeting) {
+RankOutcome meet(const MeetingPoint& meeting) {
     return outcome_of([&] { const GlooConnection connection(meeting); });
 }
 
@@ -42,7 +43,7 @@ TEST_CASE("a meeting that some ranks miss ends at the deadline and names them") 
     MeetingPoint meeting = meeting_in(directory.path(), 0, 5);
     meeting.deadline = 300ms;
     const auto start = std::chrono::steady_clock::now();
-    const Outcome first = meet(meeting);
+    const RankOutcome first = meet(meeting);
     const auto took = std::chrono::steady_clock::now() - start;
     CHECK(took >= 300ms);
     CHECK(took < 20s);
@@ -67,7 +68,7 @@ TEST_CASE("ranks that wait in a directory notice when it is removed") {
     const std::string directory = parent.path() + "/store";
     std::filesystem::create_directory(directory);
     const auto start = std::chrono::steady_clock::now();
-    Outcome outcome;
+    RankOutcome outcome;
     std::thread waiting([&] { outcome = meet(meeting_in(directory, 0, 2)); });
     // Once the rank's key is there it waits for the other's. Gloo writes to a hidden file first.
     const auto has_key = [&] {
@@ -89,7 +90,7 @@ TEST_CASE("ranks that wait in a directory notice when it is removed") {
 TEST_CASE("ranks that have met leave the store as it was, for the next run of the same job") {
     const TemporaryDirectory directory;
     for (int time = 0; time < 2; ++time) {
-        const std::vector<Outcome> outcomes = testing::on_threads(3, [&](int rank) {
+        const std::vector<RankOutcome> outcomes = testing::on_threads(3, [&](int rank) {
             const GlooConnection connection(meeting_in(directory.path(), rank, 3));
         });
         CHECK(testing::first_reason(outcomes).empty());
@@ -110,7 +111,7 @@ TEST_CASE("a job does not meet over the keys of a run that never met, but anothe
             const GlooConnection connection(meeting);
         });
     };
-    const std::vector<Outcome> outcomes = run(alone.job);
+    const std::vector<RankOutcome> outcomes = run(alone.job);
     CHECK(outcomes[0].ending == Ending::other_failure);
     CHECK(
         contains(outcomes[0].reason, directory.path() + ": rank 0 of job \"test\" has been here"));

@@ -15,6 +15,7 @@
 #include "hw/gloo/connection.h"
 #include "hw/launch/rank_identity.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
 namespace bucketwise {
@@ -22,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::contains;
-using testing::Outcome;
+using testing::RankOutcome;
 
 std::optional<std::string> find_program(const std::string& name) {
     std::istringstream folders(environment_variable("PATH").value_or(""));
@@ -156,7 +157,7 @@ TEST_CASE("ranks meet through a Redis server") {
             }
         });
     };
-    const std::vector<Outcome> first = run();
+    const std::vector<RankOutcome> first = run();
     if (contains(testing::first_reason(first), "this build cannot use Redis")) {
         WARN("skipped: " + testing::first_reason(first));
         return;
@@ -172,7 +173,7 @@ TEST_CASE("ranks meet through a Redis server") {
     CHECK(contains(testing::outcome_of([&] { const GlooConnection connection(alone); }).reason,
                    "has been here already"));
 
-    Outcome outcome;
+    RankOutcome outcome;
     std::latch started(1);
     std::thread waiting([&] {
         started.count_down();
@@ -194,7 +195,7 @@ TEST_CASE("a Redis server that nobody runs, or that is named badly, is refused b
           std::string("redis://:6379"), std::string("redis://host:0"),
           std::string("redis://host:65536"), std::string("redis://host:12x"),
           std::string("redis://::1:6379")}) {
-        const Outcome outcome = testing::outcome_of(
+        const RankOutcome outcome = testing::outcome_of(
             [&] { const GlooConnection connection(testing::meeting_in(place, 0, 1)); });
         CAPTURE(place, outcome.reason);
         CHECK(outcome.ending == testing::Ending::other_failure);

@@ -9,18 +9,17 @@
 
 #include "tests/catch.h"
 #include "tests/cli/process.h"
+#include "tests/contains.h"
 
 namespace bucketwise {
 namespace {
+
+using testing::contains;
 
 const std::string program = BUCKETWISE_BINARY;
 const std::string scenario = BUCKETWISE_SCENARIO_DIR "/two_buckets.json";
 const std::string nccl_file = "libnccl.so." + std::to_string(NCCL_MAJOR);
 const std::string cublas_file = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
-
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 Surroundings with_libraries_of(const std::string& folder) {
     return {.variables = {{"LD_LIBRARY_PATH", folder}}};
