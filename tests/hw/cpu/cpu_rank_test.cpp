@@ -96,8 +96,7 @@ TEST_CASE("a network with batch normalisation broadcasts its buffers and keeps t
 }
 
 TEST_CASE("statistics of BatchNorm are exchanged between the ranks in every micro-step") {
-    constexpr int fewest_ranks = BUCKETWISE_TEST_SHARE > 1 ? 3 : 1;
-    for (int ranks = fewest_ranks; ranks <= 3; ++ranks) {
+    for (const int ranks : {1, 2, 3}) {
         const std::vector<Scenario> scenarios = testing::with_exchanged_statistics(ranks);
         const std::vector<std::vector<Replayed>> results = replay_all(ranks, scenarios);
         check_all_right(scenarios, results);
