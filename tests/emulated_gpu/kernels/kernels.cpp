@@ -28,6 +28,7 @@ constexpr std::int64_t warp_threads = 32;
 // Fewer than a GPU has, and no divisor of anything, so that strides and ragged ends are gone
 // through.
 constexpr std::int64_t grid_threads = 96;
+constexpr std::chrono::nanoseconds filler_turn{3};  // about what a processor would need for it
 
 Chunk aliased(const Chunk& chunk) {
     Chunk result = chunk;
@@ -126,9 +127,14 @@ void launch_element_wise(cudaStream_t stream, void* y, const void* x, DType dtyp
     });
 }
 
-// As much work by so few threads as takes some microseconds: the time, not the GPU, is emulated.
+// The time, not the arithmetic, is emulated: as a GPU does it beside the host, it takes none of the
+// processors that the host's threads share.
 void launch_filler(cudaStream_t stream, float* sink, std::int64_t work) {
-    enqueue(stream, [=] { filler_share(alias(sink), work, 0); });
+    enqueue(stream, [=] {
+        const auto begin = std::chrono::steady_clock::now();
+        filler_share(alias(sink), 0, 0);
+        std::this_thread::sleep_until(begin + work * filler_turn);
+    });
 }
 
 void launch_optimizer(cudaStream_t stream, const Chunk* chunks, std::int64_t count,
