@@ -28,8 +28,10 @@ else()
             set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
         endif()
         if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-            # Ampere, Hopper, and by their driver's compiler all that came after.
-            set(CMAKE_CUDA_ARCHITECTURES 80 90)
+            # Ampere, Hopper, and by their driver's compiler all that came after: for all of them the compiler reads
+            # the source once, where CMake would have it read for each.
+            set(CMAKE_CUDA_ARCHITECTURES OFF)
+            set(bucketwise_cuda_code "--generate-code=arch=compute_80,code=[compute_80,sm_80,sm_90]")
         endif()
         check_language(CUDA)
         if(NOT CMAKE_CUDA_COMPILER)
