@@ -15,8 +15,9 @@ std::string trace_of(const std::string& name, const Scenario& scenario, const St
     if (!can_be_traced(input)) {
         throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
     }
-    const Program program = Evaluator(input, scenario.sync).program(cap);
-    return perfetto_trace(name, input, program, simulate({&program, 1}, Record::timeline), beside);
+    const Evaluator evaluator(input, scenario.sync);
+    const Program program = evaluator.program(cap);
+    return perfetto_trace(name, input, program, evaluator.simulation(program), beside);
 }
 
 }  // namespace

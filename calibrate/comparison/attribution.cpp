@@ -6,16 +6,15 @@
 
 #include "sim/base/statistics.h"
 #include "sim/engine/engine.h"
-#include "sim/engine/step_parts.h"
+#include "sim/engine/step_loop.h"
 #include "sim/link/collective.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
 
-double us_of(const Program& program) {
-    check_length(longest_possible_seconds(program));
-    return to_us(simulate_times(program).step());
+double us_of(const Program& program, const StepLoop& loop) {
+    return to_us(settled_times(program, loop).step());
 }
 
 void scale(std::span<Instruction> instructions, double factor) {
@@ -35,7 +34,8 @@ double device_us(std::span<const Instruction> instructions) {
 double compute_only_us(const StepInput& input) {
     SyncRequest none;
     none.strategy = Strategy::none;
-    return us_of(build_program(input, settings_for(none), {}));
+    const SyncSettings sync = settings_for(none);
+    return us_of(build_program(input, sync, {}), loop_of(input, sync));
 }
 
 struct Simulated {
@@ -44,11 +44,13 @@ struct Simulated {
     std::vector<double> end_us;
 };
 
-Simulated look_into(const Program& program) {
+Simulated look_into(const Program& program, const StepLoop& loop) {
     Simulated simulated;
     simulated.begin_us.resize(program.collectives.size());
     simulated.end_us.resize(program.collectives.size());
-    for (const Span& span : simulate({&program, 1}, Record::timeline).timeline.spans) {
+    const Simulation simulation =
+        simulate({&program, 1}, Record::timeline, settled_start(program, loop));
+    for (const Span& span : simulation.timeline.spans) {
         if (span.track == Track::communication) {
             simulated.begin_us[static_cast<std::size_t>(span.subject)] = to_us(span.start);
             simulated.end_us[static_cast<std::size_t>(span.subject)] = to_us(span.end);
@@ -69,7 +71,7 @@ std::optional<std::size_t> first_bucket(const Program& program) {
 }
 
 // Computing before the first bucket's launch takes longer, what follows as much less.
-void shift_first_bucket(Program& program, const MeasuredCap& measured) {
+void shift_first_bucket(Program& program, const StepLoop& loop, const MeasuredCap& measured) {
     const std::optional<std::size_t> first = first_bucket(program);
     if (!first) {
         return;
@@ -83,7 +85,8 @@ void shift_first_bucket(Program& program, const MeasuredCap& measured) {
     const std::span after(launch, program.instructions.end());
     const double before_us = device_us(before);
     const double after_us = device_us(after);
-    const double later_us = measured.last_begin_us[*first] - look_into(program).begin_us[*first];
+    const double later_us =
+        measured.last_begin_us[*first] - look_into(program, loop).begin_us[*first];
     const double shift_us = std::clamp(later_us, -before_us, after_us);
     if (before_us > 0 && after_us > 0) {
         scale(before, 1 + shift_us / before_us);
@@ -136,7 +139,7 @@ void replace_isolated(Program& program, const StepInput& input,
 
 // The one slowdown of computing with which rank 0 computes as long as it did. Where too little
 // overlaps for that, nothing changes.
-void replace_compute_slowdown(Program& program, double computing_us) {
+void replace_compute_slowdown(Program& program, const StepLoop& loop, double computing_us) {
     const Program before = program;
     const auto set = [&](double slowdown) {
         for (Collective& collective : program.collectives) {
@@ -149,7 +152,7 @@ void replace_compute_slowdown(Program& program, double computing_us) {
     for (int i = 0; i < halvings; ++i) {
         const double middle = (low + high) / 2;
         set(middle);
-        (look_into(program).computing_us < computing_us ? low : high) = middle;
+        (look_into(program, loop).computing_us < computing_us ? low : high) = middle;
     }
     constexpr double out_of_reach = 9.9;
     if (low > out_of_reach) {
@@ -177,8 +180,9 @@ void add_waiting_for_peers(Program& program, const MeasuredCap& measured) {
     }
 }
 
-std::optional<DeviatingBucket> most_deviating(const Program& program, const MeasuredCap& measured) {
-    const Simulated simulated = look_into(program);
+std::optional<DeviatingBucket> most_deviating(const Program& program, const StepLoop& loop,
+                                              const MeasuredCap& measured) {
+    const Simulated simulated = look_into(program, loop);
     std::optional<DeviatingBucket> most;
     std::size_t bucket = 0;
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
@@ -202,11 +206,12 @@ std::optional<DeviatingBucket> most_deviating(const Program& program, const Meas
 Attribution attribute(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                       const MeasuredCap& measured, const IsolatedMeasurements& isolated) {
     Program program = build_program(input, sync, plan);
+    const StepLoop loop = loop_of(input, sync);
     Attribution attribution;
-    attribution.bucket = most_deviating(program, measured);
-    double before_us = us_of(program);
+    attribution.bucket = most_deviating(program, loop, measured);
+    double before_us = us_of(program, loop);
     const auto conclude = [&](std::string_view cause) {
-        const double now_us = us_of(program);
+        const double now_us = us_of(program, loop);
         attribution.causes.push_back({cause, (now_us - before_us) / 1e3});
         before_us = now_us;
     };
@@ -215,18 +220,18 @@ Attribution attribute(const StepInput& input, const SyncSettings& sync, const Bu
         scale(program.instructions, *isolated.compute_step_us / predicted_us);
     }
     conclude("computing");
-    const double free_us = us_of(with_free_communication(program));
+    const double free_us = us_of(with_free_communication(program), loop);
     if (free_us > 0) {
         scale(program.instructions, median(measured.free_communication_us) / free_us);
     }
     conclude("drift, copies and launches");
-    shift_first_bucket(program, measured);
+    shift_first_bucket(program, loop, measured);
     conclude("readiness");
     replace_isolated(program, input, isolated.all_reduces, true);
     conclude("all-reduce latency");
     replace_isolated(program, input, isolated.all_reduces, false);
     conclude("all-reduce bandwidth");
-    replace_compute_slowdown(program, measured.computing_us);
+    replace_compute_slowdown(program, loop, measured.computing_us);
     conclude("interference on computing");
     replace_collectives(program, measured);
     conclude("interference on all-reduces");

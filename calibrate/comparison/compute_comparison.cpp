@@ -5,6 +5,7 @@
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_loop.h"
 #include "sim/program/program.h"
 #include "sim/program/step_programs.h"
 
@@ -55,8 +56,9 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
     comparison.graph_launch = graph_launch_cost(pointers_to(records));
     const Scenario measured = with_operations(scenario, records, comparison);
     const StepInput input = step_input(measured);
-    const Program program = build_program(input, settings_for(measured.sync), {});
-    const StepTimes times = simulate_times(program);
+    const SyncSettings sync = settings_for(measured.sync);
+    const Program program = build_program(input, sync, {});
+    const StepTimes times = settled_times(program, loop_of(input, sync));
     comparison.forward = {to_us(times.forward), median_of(records, &ComputeRecord::forward_us)};
     comparison.backward = {to_us(times.backward), median_of(records, &ComputeRecord::backward_us)};
     const std::vector<double> steps_us =

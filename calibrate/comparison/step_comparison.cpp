@@ -10,6 +10,7 @@
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_loop.h"
 #include "sim/predict/confidence.h"
 
 namespace bucketwise {
@@ -238,8 +239,9 @@ std::string label_of(const Collective& collective) {
                                    : std::string(name_of(collective.kind));
 }
 
-StepPicture predicted_picture(const Program& program) {
-    const Simulation simulation = simulate({&program, 1}, Record::timeline);
+StepPicture predicted_picture(const Program& program, const StepLoop& loop) {
+    const Simulation simulation =
+        simulate({&program, 1}, Record::timeline, settled_start(program, loop));
     StepPicture picture;
     picture.step_ms = to_ms(simulation.ranks.front().step());
     std::vector<PictureSpan>& phases = picture.computing;
@@ -325,7 +327,8 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
     comparison.what_if = what_if(input, scenario, comparison.points);
     const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
     const Program program = Evaluator(input, scenario.sync).program(chosen.asked_cap());
-    comparison.predicted_picture = predicted_picture(program);
+    comparison.predicted_picture =
+        predicted_picture(program, loop_of(input, settings_for(scenario.sync)));
     comparison.measured_picture = measured_picture(chosen, program);
     return comparison;
 }

@@ -299,7 +299,9 @@ Json with_measured_computing(Json document, const ComputeFit& compute) {
     step.erase("optimizer");
     step["optimizer_ms"] = rounded_ms(compute.optimizer);
     if (!compute.launch) {
-        step.erase("cuda_graph");  // a host that is the device runs none
+        // A host that is the device launches nothing.
+        step.erase("cuda_graph");
+        step.erase("launch_queue");
     }
     const Variation& variation = compute.variation;
     document["variation"] = {{"seed", variation.seed},

@@ -23,8 +23,9 @@ Duration Replay::largest_difference() const {
 Replay replay(const KinetoImport& imported, const Scenario& scenario) {
     const StepInput input = step_input(scenario);
     // A list of caps is the request's own, whatever the cap.
-    const Program program = Evaluator(input, scenario.sync).program(scenario.sync.bucket_cap);
-    const Simulation simulation = simulate({&program, 1}, Record::timeline);
+    const Evaluator evaluator(input, scenario.sync);
+    const Program program = evaluator.program(scenario.sync.bucket_cap);
+    const Simulation simulation = evaluator.simulation(program);
     Replay result{.traced_step = imported.step, .step = simulation.ranks.front().step()};
     std::vector<const Span*> spans;
     for (const Span& span : simulation.timeline.spans) {
@@ -61,6 +62,14 @@ std::string text_of(const Replay& replay) {
     }
     if (replay.all_reduces.empty()) {
         return text;
+    }
+    const auto before_step = [](const ReplayedAllReduce& one) {
+        return one.traced_start < Duration{0};
+    };
+    if (std::ranges::any_of(replay.all_reduces, before_step)) {
+        return text +
+               "  When the device ran the all-reduces no event tells; the host issued them before "
+               "the step began.\n";
     }
     text += fmt::format("\n  {:>14} {:>16} {:>19} {:>15}\n", "all-reduce (B)", "traced start (ms)",
                         "simulated start (ms)", "difference (ms)");

@@ -44,6 +44,7 @@ struct RankState {
     Activity compute;
     bool waiting = false;  // for the collective of a wait instruction
     StepTimes times;
+    LaunchQueue queue;
 };
 
 class Engine {
@@ -60,6 +61,7 @@ class Engine {
             ranks_[i].host = starts[i].host;
             ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
             ranks_[i].times = starts[i].times;
+            ranks_[i].queue = starts[i].queue;
         }
         for (const Program& program : programs) {
             invariant(program.collectives.size() == arrived_.size(),
@@ -81,11 +83,12 @@ class Engine {
             settle_rates();
         }
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-            invariant(ranks_[rank].next == programs_[rank].instructions.size(),
+            RankState& state = ranks_[rank];
+            invariant(state.next == programs_[rank].instructions.size(),
                       "every instruction has run; a wait without a launch never ends");
-            result_.ranks.push_back(ranks_[rank].times);
+            result_.ranks.push_back(state.times);
             result_.progress.push_back(
-                {ranks_[rank].host, ranks_[rank].frontier, ranks_[rank].times});
+                {state.host, state.frontier, state.times, std::move(state.queue)});
         }
         return std::move(result_);
     }
@@ -169,7 +172,8 @@ class Engine {
             return;
         }
         state.issued = true;
-        const Duration begin = host_is_device_ ? std::max(state.host, state.frontier) : state.host;
+        const Duration begin = host_is_device_ ? std::max(state.host, state.frontier)
+                                               : state.queue.has_room(state.host);
         state.host = begin + instruction.host;
         if (instruction.finishing && !host_is_device_) {
             state.times.finishing_host += instruction.host;
@@ -193,6 +197,7 @@ class Engine {
             }
             state.accounted = now_;
         }
+        state.queue.push(now_);
         ++state.next;
         state.issued = false;
     }

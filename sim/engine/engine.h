@@ -6,7 +6,8 @@
 // in the order they were scheduled and every run repeats to the picosecond.
 //
 //  - Host: issues its instructions one after another, each taking its host time. It runs ahead of
-//    the device; where host_is_device, it issues the next one only when the device is idle.
+//    the device, as far as its launch queue lets it; where host_is_device, it issues the next one
+//    only when the device is idle.
 //  - Compute stream of a rank: runs what was issued, in order, each no earlier than it was issued.
 //  - Communication stream: one for the group, first in, first out. A collective starts when every
 //    rank has issued it, every rank's compute stream has reached it, and the stream is free.
@@ -15,6 +16,7 @@
 //    its remaining work, and its rate changes when the other side starts or ends.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -41,11 +43,32 @@ struct StepTimes {
     }
 };
 
-// Where one rank stands between two programs of a step: what its host has issued has also run.
+// How far a host may be ahead: it issues an instruction once the one that is the queue's length
+// before it has run.
+struct LaunchQueue {
+    // When the last instructions were done on the compute stream, as many as the queue holds, the
+    // earliest one at `next`. Empty: the queue never fills.
+    std::vector<Duration> ends;
+    std::size_t next = 0;
+    bool operator==(const LaunchQueue&) const = default;
+
+    [[nodiscard]] Duration has_room(Duration host) const {
+        return ends.empty() ? host : std::max(host, ends[next]);
+    }
+    void push(Duration end) {
+        if (!ends.empty()) {
+            ends[next] = end;
+            next = next + 1 == ends.size() ? 0 : next + 1;
+        }
+    }
+};
+
+// Where one rank stands between two programs: what its host has issued has also run.
 struct RankProgress {
-    Duration host{0};    // when the host finished issuing
-    Duration device{0};  // when the compute stream finished
-    StepTimes times;     // of what came before
+    Duration host{0};      // when the host finished issuing
+    Duration device{0};    // when the compute stream finished
+    StepTimes times = {};  // of what came before
+    LaunchQueue queue = {};
     bool operator==(const RankProgress&) const = default;
 };
 

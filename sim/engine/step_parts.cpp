@@ -7,22 +7,6 @@
 #include "sim/base/error.h"
 
 namespace bucketwise {
-namespace {
-
-// `times` executions of the program one after another.
-void run(const Program& program, const std::vector<RankClass>& classes, std::int64_t times,
-         std::vector<RankProgress>& progress) {
-    const std::vector<Program> of_classes =
-        classes.empty() ? std::vector<Program>{} : programs_of_classes(program, classes);
-    const std::span<const Program> programs =
-        classes.empty() ? std::span(&program, 1) : std::span(of_classes);
-    for (std::int64_t i = 0; i < times; ++i) {
-        run_programs(programs, progress);
-    }
-}
-
-}  // namespace
-
 void check_length(double longest_possible_seconds) {
     constexpr double longest_s = std::chrono::duration<double>(longest_duration).count();
     constexpr double seconds_per_day = 86400;
@@ -30,6 +14,17 @@ void check_length(double longest_possible_seconds) {
         throw InputError(
             "scenario", "", "a step shorter than ten days",
             fmt::format("one of up to {:.3g} days", longest_possible_seconds / seconds_per_day));
+    }
+}
+
+void run_classes(const Program& program, const std::vector<RankClass>& classes, std::int64_t times,
+                 std::vector<RankProgress>& progress) {
+    const std::vector<Program> of_classes =
+        classes.empty() ? std::vector<Program>{} : programs_of_classes(program, classes);
+    const std::span<const Program> programs =
+        classes.empty() ? std::span(&program, 1) : std::span(of_classes);
+    for (std::int64_t i = 0; i < times; ++i) {
+        run_programs(programs, progress);
     }
 }
 
@@ -48,7 +43,8 @@ StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings&
       accumulation_(input.step.accumulation),
       graph_launch_seconds_(
           std::chrono::duration<double>(input.step.graph_launch.value_or(Duration{0})).count()),
-      classes_(input.classes) {
+      classes_(input.classes),
+      loop_(loop_of(input, sync)) {
     if (accumulation_ > 2) {
         micro_step_ = build_micro_step(input, sync, 1);
     }
@@ -71,32 +67,62 @@ void StepBeforeClosing::set_costs(const RankGroup& group, const LinkParameters& 
     check_length(longest_possible_seconds());
 }
 
-std::vector<RankProgress> StepBeforeClosing::simulate(const ProgramChange& change,
-                                                      const std::vector<RankClass>& classes) const {
-    std::vector<RankProgress> progress(std::max<std::size_t>(classes.size(), 1));
-    const auto part = [&](const Program& program, std::int64_t times) {
-        if (program.instructions.empty() || times <= 0) {
-            return;
+StepBeforeClosing StepBeforeClosing::changed(const ProgramChange& change,
+                                             const std::vector<RankClass>& classes) const {
+    StepBeforeClosing other = *this;
+    other.classes_ = classes;
+    const auto change_part = [&](Program& program, std::int64_t times) {
+        if (!program.instructions.empty() && times > 0) {
+            program = change(std::move(program));
         }
-        if (change) {
-            run(change(program), classes, times, progress);
-        } else {
-            run(program, classes, times, progress);
+    };
+    change_part(other.opening_, 1);
+    change_part(other.first_micro_step_, accumulation_ > 1 ? 1 : 0);
+    change_part(other.micro_step_, accumulation_ - 2);
+    change_part(other.last_forward_, 1);
+    return other;
+}
+
+void StepBeforeClosing::for_each_part(
+    const std::function<void(const Program&, std::int64_t)>& use) const {
+    const auto part = [&](const Program& program, std::int64_t times) {
+        if (!program.instructions.empty() && times > 0) {
+            use(program, times);
         }
     };
     part(opening_, 1);
     part(first_micro_step_, accumulation_ > 1 ? 1 : 0);
     part(micro_step_, accumulation_ - 2);
     part(last_forward_, 1);
+}
+
+void StepBeforeClosing::run(std::vector<RankProgress>& progress) const {
+    for_each_part([&](const Program& program, std::int64_t times) {
+        run_classes(program, classes_, times, progress);
+    });
+}
+
+std::vector<RankProgress> StepBeforeClosing::simulate(const RankProgress& start) const {
+    std::vector<RankProgress> progress(std::max<std::size_t>(classes_.size(), 1), start);
+    run(progress);
     return progress;
 }
 
+std::int64_t StepBeforeClosing::instructions() const {
+    return std::ssize(opening_.instructions) +
+           (accumulation_ - 1) * std::ssize(first_micro_step_.instructions) +
+           std::ssize(last_forward_.instructions);
+}
+
+bool StepBeforeClosing::disturbs() const {
+    return bucketwise::disturbs(opening_) || bucketwise::disturbs(first_micro_step_) ||
+           bucketwise::disturbs(last_forward_);
+}
+
 double StepBeforeClosing::longest_possible_seconds() const {
-    const bool disturbed =
-        disturbs(opening_) || disturbs(first_micro_step_) || disturbs(last_forward_);
     const double collectives_and_instructions =
-        disturbed ? sum_over_parts(bucketwise::longest_possible_seconds)
-                  : instruction_seconds_ + std::chrono::duration<double>(communication()).count();
+        disturbs() ? sum_over_parts(bucketwise::longest_possible_seconds)
+                   : instruction_seconds_ + std::chrono::duration<double>(communication()).count();
     return largest_slowdown(classes_) * (graph_launch_seconds_ + collectives_and_instructions);
 }
 
@@ -109,17 +135,6 @@ Duration StepBeforeClosing::communication() const {
 const StepTimes& slowest_of(std::span<const RankProgress> progress) {
     const auto step_of = [](const RankProgress& one) { return one.times.step(); };
     return std::ranges::max_element(progress, {}, step_of)->times;
-}
-
-StepTimes close_step(const Program& closing, const std::vector<RankClass>& classes,
-                     std::vector<RankProgress> progress) {
-    run(closing, classes, 1, progress);
-    return slowest_of(progress);
-}
-
-StepTimes StepToClose::closed_by(const Program& closing) const {
-    check_length(longest_seconds_ + largest_slowdown(classes_) * longest_possible_seconds(closing));
-    return close_step(closing, classes_, progress_);
 }
 
 }  // namespace bucketwise

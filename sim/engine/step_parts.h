@@ -25,18 +25,33 @@ class StepBeforeClosing {
     // Throws InputError when it could last longer than longest_duration.
     StepBeforeClosing(const StepInput& input, const SyncSettings& sync);
 
+    // Nothing: the closing part is the whole step.
+    explicit StepBeforeClosing(const StepLoop& loop) : loop_(loop) {}
+
     // The same with other collective costs. Throws likewise.
     void set_costs(const RankGroup& group, const LinkParameters& link);
 
-    // Where each class of ranks stands at its end, `change` applied to each program first.
-    [[nodiscard]] std::vector<RankProgress> simulate(const ProgramChange& change = {}) const {
-        return simulate(change, classes_);
+    // The same with `change` applied to each program that runs, in order, and of other classes. How
+    // long it can last, and its communication, is not looked at again.
+    [[nodiscard]] StepBeforeClosing changed(const ProgramChange& change,
+                                            const std::vector<RankClass>& classes) const;
+    [[nodiscard]] StepBeforeClosing changed(const ProgramChange& change) const {
+        return changed(change, classes_);
     }
-    // The same of other classes.
-    [[nodiscard]] std::vector<RankProgress> simulate(const ProgramChange& change,
-                                                     const std::vector<RankClass>& classes) const;
+
+    // What runs, in order, and how often each.
+    void for_each_part(const std::function<void(const Program&, std::int64_t)>& use) const;
+
+    // Moves each class of ranks on to its end.
+    void run(std::vector<RankProgress>& progress) const;
+
+    // Where each stands at its end, from `start`.
+    [[nodiscard]] std::vector<RankProgress> simulate(const RankProgress& start = {}) const;
 
     [[nodiscard]] const std::vector<RankClass>& classes() const { return classes_; }
+    [[nodiscard]] const StepLoop& loop() const { return loop_; }
+    [[nodiscard]] std::int64_t instructions() const;
+    [[nodiscard]] bool disturbs() const;
 
     // No execution of it can take longer.
     [[nodiscard]] double longest_possible_seconds() const;
@@ -51,42 +66,21 @@ class StepBeforeClosing {
     Program first_micro_step_;
     Program micro_step_;  // from the second on they are alike
     Program last_forward_;
-    std::int64_t accumulation_;
-    double graph_launch_seconds_;
+    std::int64_t accumulation_ = 1;
+    double graph_launch_seconds_ = 0;
     double instruction_seconds_ = 0;  // of all but collectives, which do not disturb
     std::vector<RankClass> classes_;
+    StepLoop loop_;
 };
 
 // What the collectives of one program take, each as long as alone.
 Duration time_on_wire(const Program& program);
 
+// Moves each class of ranks on through `times` executions of the program, one after another.
+void run_classes(const Program& program, const std::vector<RankClass>& classes, std::int64_t times,
+                 std::vector<RankProgress>& progress);
+
 // The one that takes longest; the first of several.
 const StepTimes& slowest_of(std::span<const RankProgress> progress);
-
-// From where StepBeforeClosing ended, the step that ends with `closing`, which build_closing()
-// gave, as the slowest rank sees it.
-StepTimes close_step(const Program& closing, const std::vector<RankClass>& classes,
-                     std::vector<RankProgress> progress);
-
-// Steps that differ in their closing part only: all before it is simulated once.
-class StepToClose {
-  public:
-    explicit StepToClose(const StepBeforeClosing& before)
-        : longest_seconds_(before.longest_possible_seconds()),
-          classes_(before.classes()),
-          progress_(before.simulate()) {}
-
-    // The step that ends with `closing`, as the slowest rank sees it. Throws InputError when it
-    // could last longer than longest_duration.
-    [[nodiscard]] StepTimes closed_by(const Program& closing) const;
-
-    // Where each class of ranks stands when the closing part begins.
-    [[nodiscard]] const std::vector<RankProgress>& progress() const { return progress_; }
-
-  private:
-    double longest_seconds_;  // of what comes before
-    std::vector<RankClass> classes_;
-    std::vector<RankProgress> progress_;
-};
 
 }  // namespace bucketwise

@@ -3,8 +3,8 @@
 // the program.
 //
 // clang-format off
-//   host    h(i) = h(i-1) + host(i)                  begins no earlier than the device is idle where
-//                                                    the host is the device
+//   host    h(i) = max(h(i-1), d(i-queue)) + host(i)   where the host is the device: begins no
+//                                                      earlier than the device is idle
 //   device  d(i) = max(d(i-1), h(i)) + device(i)     a wait: max(d(i-1), h(i), end of its collective)
 //   stream  end(b) = max(last arrival(b), end(b-1)) + time(b)
 // clang-format on
@@ -81,6 +81,7 @@ class Rank {
             } else if (instruction.kind == InstructionKind::launch) {
                 stream.arrive(subject, end);
                 if (!host_is_device_) {
+                    now_.queue.push(end);
                     continue;  // a launch takes no time on the compute stream
                 }
             }
@@ -94,7 +95,8 @@ class Rank {
   private:
     // When the device may begin with it.
     Duration issue(const Instruction& instruction) {
-        const Duration begin = host_is_device_ ? std::max(now_.host, now_.device) : now_.host;
+        const Duration begin =
+            host_is_device_ ? std::max(now_.host, now_.device) : now_.queue.has_room(now_.host);
         now_.host = begin + instruction.host;
         if (instruction.finishing && !host_is_device_) {
             now_.times.finishing_host += instruction.host;
@@ -104,6 +106,7 @@ class Rank {
 
     void finish(const Instruction& instruction, Duration end) {
         now_.device = end;
+        now_.queue.push(end);
         const Duration passed = end - accounted_;
         accounted_ = end;
         now_.times.of(instruction.phase) += passed;

@@ -56,8 +56,12 @@ FrameworkStep::FrameworkStep(const StepInput& input, const SyncRequest& request,
       request_(as_ddp(request)),
       sync_(settings_of(rule_, request_)),
       line_(input.workload.gradients, input.workload.readiness, line_policy()),
-      start_(StepBeforeClosing(input, sync_).simulate({}, {}).front()),
-      before_(StepBeforeClosing(input, sync_)) {
+      before_(input, sync_),
+      step_(before_) {
+    StepInput alike = input;
+    alike.classes.clear();
+    const StepBeforeClosing before(alike, sync_);
+    start_ = StepToClose(before).progress().front();
     find_moments();
 }
 
@@ -185,7 +189,7 @@ SyncSettings FrameworkStep::in_order_settings() const {
 
 Duration FrameworkStep::step_with(const SyncSettings& sync, const BucketPlan& plan) {
     build_closing(input_, sync, plan, program_);
-    return before_.closed_by(program_).step();
+    return step_.step_closed_by(program_);
 }
 
 Duration FrameworkStep::step_in_order(const BucketPlan& plan) {
@@ -213,13 +217,22 @@ bool FrameworkStep::can_be_optimised() const {
            input_.link.interference.empty();
 }
 
-FrameworkStep::Optimum FrameworkStep::optimum_below(Duration limit) const {
+FrameworkStep::Optimum FrameworkStep::optimum_below(Duration limit) {
     invariant(can_be_optimised(), "an exact search in little time");
     const SyncSettings sync = in_order_settings();
-    MaxPlusPlanner planner(input_, sync, line_, start_);
+    MaxPlusPlanner planner(input_, sync, line_, before_.loop(), start_);
     Optimum optimum;
     optimum.found = planner.best_below(limit, [](double) {});
     optimum.exact = planner.slack() == Duration{0};
+    if (optimum.found) {
+        // A launch queue that fills may make it longer.
+        const Duration step = step_in_order(line_.plan(optimum.found->cuts));
+        optimum.exact = optimum.exact && step == optimum.found->step;
+        optimum.found->step = step;
+        if (step >= limit) {
+            optimum.found.reset();
+        }
+    }
     return optimum;
 }
 

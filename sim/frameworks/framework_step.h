@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
 #include "sim/frameworks/framework.h"
 #include "sim/optimum/max_plus_plan.h"
@@ -21,6 +22,8 @@ class FrameworkStep {
     // outlive it.
     // Throws InputError when the step could last longer than longest_duration.
     FrameworkStep(const StepInput& input, const SyncRequest& request, Framework framework);
+    FrameworkStep(const FrameworkStep&) = delete;
+    FrameworkStep& operator=(const FrameworkStep&) = delete;
 
     // The buckets with a limit in what the rule counts, elements or bytes; none: the framework's
     // default. Horovod's go out at the moments that its cycle gives.
@@ -53,7 +56,7 @@ class FrameworkStep {
         std::optional<CutStep> found;
         bool exact = true;
     };
-    [[nodiscard]] Optimum optimum_below(Duration limit) const;
+    [[nodiscard]] Optimum optimum_below(Duration limit);
 
     // What the optimum depends on besides the input.
     [[nodiscard]] SyncSettings in_order_settings() const;
@@ -73,7 +76,8 @@ class FrameworkStep {
     SyncSettings sync_;  // but for the limits
     GradientLine line_;
     RankProgress start_;  // of the closing part, on a rank that no class slows down
-    StepToClose before_;
+    StepBeforeClosing before_;
+    StepToClose step_;
     // Had there been no bucket:
     std::vector<GradientMoments> moments_;  // by gradient
     std::vector<Duration> starts_;          // of each operation of backward, on the device

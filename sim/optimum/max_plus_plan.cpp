@@ -35,12 +35,17 @@ std::size_t most_labels(std::size_t cuts) {
     return std::clamp<std::size_t>(of_all_cuts / cuts, 12, 300);
 }
 
+// Who waits for whom.
+enum class Coupling : std::uint8_t { host_is_device, device_for_host, none };
+
 // The engine's advance() and issue() as a matrix. A wait is for the collective launched last.
-Matrix matrix_of(const Instruction& instruction, Duration collective, bool host_is_device) {
+Matrix matrix_of(const Instruction& instruction, Duration collective, Coupling coupling) {
+    const bool host_is_device = coupling == Coupling::host_is_device;
     const std::int64_t issuing = instruction.host.count();
     const std::int64_t computing = instruction.device.count();
     Matrix matrix = max_plus::identity;
-    Vector start = {issuing, host_is_device ? issuing : 0, never};  // of host and device
+    Vector start = {coupling == Coupling::none ? never : issuing, host_is_device ? issuing : 0,
+                    never};  // of host and device
     matrix[host] = {issuing, host_is_device ? issuing : never, never};
     if (instruction.kind == InstructionKind::launch) {
         const std::int64_t time = collective.count();
@@ -63,10 +68,12 @@ Matrix matrix_of(const Instruction& instruction, Duration collective, bool host_
 }  // namespace
 
 MaxPlusPlanner::MaxPlusPlanner(const StepInput& input, const SyncSettings& sync,
-                               const GradientLine& line, const RankProgress& start)
+                               const GradientLine& line, const StepLoop& loop,
+                               const RankProgress& start)
     : input_(input),
       sync_(sync),
       line_(line),
+      starts_idle_(loop.starts_idle),
       builder_(input_, sync_, no_buckets_, buffer_),
       origin_((start.device - start.times.step()).count()),
       kept_edges_(line.size() <= most_gradients_to_keep_edges ? line.size() : 0) {
@@ -85,6 +92,9 @@ MaxPlusPlanner::MaxPlusPlanner(const StepInput& input, const SyncSettings& sync,
 
 // What the builder has emitted since the last time.
 Matrix MaxPlusPlanner::emitted() {
+    const Coupling coupling = buffer_.host_is_device ? Coupling::host_is_device
+                              : starts_idle_         ? Coupling::device_for_host
+                                                     : Coupling::none;
     Matrix matrix = max_plus::identity;
     std::size_t launched = 0;
     for (const Instruction& instruction : buffer_.instructions) {
@@ -94,7 +104,7 @@ Matrix MaxPlusPlanner::emitted() {
         invariant(instruction.kind != InstructionKind::wait || subject + 1 == launched,
                   "in backward, only what was launched last is waited for");
         const Duration time = launches ? buffer_.collectives[subject].time : Duration{0};
-        matrix = composed(matrix_of(instruction, time, buffer_.host_is_device), matrix);
+        matrix = composed(matrix_of(instruction, time, coupling), matrix);
     }
     buffer_.instructions.clear();
     buffer_.collectives.clear();
@@ -119,10 +129,18 @@ void MaxPlusPlanner::walk_backward(const RankProgress& start) {
     for (std::size_t point = to_point_.size() - 1; point-- > 0;) {
         after_point_[point] = composed(after_point_[point + 1], to_point_[point + 1]);
     }
-    earliest_.push_back({start.host.count(), start.device.count(), never});
+    earliest_.push_back({host_time(start).count(), start.device.count(), never});
     for (std::size_t point = 1; point < to_point_.size(); ++point) {
         earliest_.push_back(applied(to_point_[point], earliest_.back()));
     }
+}
+
+std::int64_t MaxPlusPlanner::begins(const Vector& moments) const {
+    return starts_idle_ ? std::max(moments[host], moments[device]) : moments[device];
+}
+
+std::int64_t MaxPlusPlanner::end_of(const Vector& moments) const {
+    return starts_idle_ ? moments[device] : std::max(moments[host], moments[device]);
 }
 
 // Where the last bucket before the cut goes out.
@@ -271,9 +289,9 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     finish(label, edge, ends);
     const Vector least = after_finishing(label, end);
     if (end == line_.size()) {
-        return least[device] <= latest_;
+        return end_of(least) <= latest_;
     }
-    if (sum(least[device], tails_[end]) > latest_) {
+    if (std::max(sum(least[device], tails_[end]), end_of(least)) > latest_) {
         return false;
     }
     // No label is changed by saying that moments are no earlier than they can be, but labels that
@@ -282,8 +300,7 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     label.finishing[device][constant] = least[device];
     drop_host(label, end);
     if (!exchanges_) {
-        const Vector& next = earliest_[point_of(end + 1)];
-        label.now[network] = std::max({label.now[network], next[host], next[device]});
+        label.now[network] = std::max(label.now[network], begins(earliest_[point_of(end + 1)]));
     }
     return true;
 }
@@ -354,7 +371,7 @@ void MaxPlusPlanner::extend(std::size_t begin, Ties ties) {
 CutStep MaxPlusPlanner::traced(std::size_t index) const {
     CutStep result;
     const Label* label = &labels_.back()[index];
-    result.step = step_of(after_finishing(*label, line_.size())[device]);
+    result.step = step_of(end_of(after_finishing(*label, line_.size())));
     for (std::size_t cut = line_.size(); cut > 0;) {
         result.cuts.push_back(cut);
         cut = label->parent_cut;
@@ -446,7 +463,7 @@ std::optional<Duration> MaxPlusPlanner::step_below_limit(const Cuts& cuts) {
         }
         begin = end;
     }
-    return step_of(after_finishing(label, line_.size())[device]);
+    return step_of(end_of(after_finishing(label, line_.size())));
 }
 
 Duration MaxPlusPlanner::bound_after(const LaunchedBuckets& launched) {
@@ -461,16 +478,16 @@ Duration MaxPlusPlanner::bound_after(const LaunchedBuckets& launched) {
             return too_late;
         }
         finish(label, edge, ends);
-        label.now = {launched.host.count(), launched.device.count(), ends};
+        label.now = {host_time({.host = launched.host}).count(), launched.device.count(), ends};
         begin = end;
     }
     const Vector least = after_finishing(label, begin);
-    return step_of(sum(least[device], begin < line_.size() ? tails_[begin] : 0));
+    const std::int64_t device_ends = sum(least[device], begin < line_.size() ? tails_[begin] : 0);
+    return step_of(std::max(device_ends, end_of(least)));
 }
 
 Duration MaxPlusPlanner::earliest_launch(std::size_t cut) const {
-    const Vector& moments = earliest_[point_of(cut)];
-    return Duration{std::max(moments[host], moments[device])};
+    return Duration{begins(earliest_[point_of(cut)])};
 }
 
 Duration MaxPlusPlanner::collective_time(std::size_t begin, std::size_t end) {
@@ -488,8 +505,8 @@ Duration MaxPlusPlanner::bound_in_any_order() {
         std::size_t end = begin;
         for (const Edge& edge : edges_from(begin)) {
             // No later for a later end, which the argument needs; with gathering it might be.
-            const Vector& first = earliest_[line_.least_ready_count(++end)];
-            const std::int64_t starts = std::max({done[begin], first[host], first[device]});
+            const std::int64_t first = begins(earliest_[line_.least_ready_count(++end)]);
+            const std::int64_t starts = std::max(done[begin], first);
             done[end] = std::min(done[end], starts + edge.launch[network][network]);
         }
     }

@@ -20,6 +20,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_loop.h"
 #include "sim/optimum/max_plus.h"
 #include "sim/plan/gradient_line.h"
 #include "sim/plan/strategy.h"
@@ -46,10 +47,11 @@ struct LaunchedBuckets {
 
 class MaxPlusPlanner {
   public:
-    // Collectives of `input` count as undisturbed and undisturbing. `start` is where the closing
-    // part of the step begins (build_closing). The references must outlive the planner.
+    // Collectives of `input` count as undisturbed and undisturbing, and the launch queue as never
+    // full. `start` is where the closing part of the step begins (StepToClose::progress()). The
+    // references must outlive the planner.
     MaxPlusPlanner(const StepInput& input, const SyncSettings& sync, const GradientLine& line,
-                   const RankProgress& start);
+                   const StepLoop& loop, const RankProgress& start);
     MaxPlusPlanner(const MaxPlusPlanner&) = delete;
     MaxPlusPlanner& operator=(const MaxPlusPlanner&) = delete;
 
@@ -130,10 +132,20 @@ class MaxPlusPlanner {
     void drop_host(Label& label, std::size_t cut) const;
     [[nodiscard]] CutStep traced(std::size_t index) const;
     [[nodiscard]] Duration step_of(std::int64_t end) const { return Duration{end - origin_}; }
+    // When both have what is launched at those moments.
+    [[nodiscard]] std::int64_t begins(const max_plus::Vector& moments) const;
+    // The end of a step whose host and device end so.
+    [[nodiscard]] std::int64_t end_of(const max_plus::Vector& moments) const;
+    [[nodiscard]] Duration host_time(const RankProgress& progress) const {
+        return starts_idle_ ? progress.host : progress.host - far_ahead;
+    }
 
     const StepInput& input_;
     const SyncSettings& sync_;
     const GradientLine& line_;
+    // Else nothing waits for the host, and the step is what host or device take, whichever is more:
+    // sim/engine/step_loop.h. The host's moments then count from when it began to issue the step.
+    bool starts_idle_;
     BucketPlan no_buckets_;
     Program buffer_;  // what the builder emits, until it is taken
     ProgramBuilder builder_;

@@ -123,7 +123,7 @@ class Planning {
           sync_(settings_for(without_caps(request))),
           line_(checked_line()),
           steps_(input, sync_, line_),
-          planner_(input, sync_, line_, steps_.start()) {}
+          planner_(input, sync_, line_, loop_of(input, sync_), steps_.start()) {}
 
     OptimalPlan planned() {
         add_expressible();
@@ -227,7 +227,7 @@ class Planning {
 
     void find() {
         const auto share = [&](double done) { progress_(0.3 + 0.4 * done); };
-        const bool exact = !interferes(input_.link) && line_.always_keeps_order();
+        const bool exact = reckons_exactly();
         // What was tried may be the fastest, but with more buckets than need be. Undisturbed it is
         // no slower than disturbed.
         const bool beats_what_was_tried = line_.always_keeps_order() && best_;
@@ -249,6 +249,11 @@ class Planning {
         search(undisturbed);
     }
 
+    // Whether the planner's steps are the engine's.
+    [[nodiscard]] bool reckons_exactly() const {
+        return !interferes(input_.link) && line_.always_keeps_order() && !steps_.queue_may_fill();
+    }
+
     [[nodiscard]] Duration bound_by_work() {
         const bool after = sync_.policy.launch == LaunchRule::after_backward;
         const std::size_t first = after ? std::numeric_limits<std::size_t>::max()
@@ -266,7 +271,9 @@ class Planning {
         const bool few = line_.size() <= most_gradients_to_exhaust;
         for (const Cuts& cuts : starts) {
             CutStep from{cuts, steps_.step(cuts)};
-            if (!best_ || from.step < best_->step) {
+            const bool fewer =
+                best_ && from.step == best_->step && cuts.size() < best_->cuts.size();
+            if (!best_ || from.step < best_->step || fewer) {
                 best_ = from;
             }
             if (!few && best_->step > result_.bound) {
@@ -330,8 +337,7 @@ class Planning {
     // From a grid of first and other caps; then, where a step need not be simulated, every first
     // bucket and every cap for the rest that gives another plan, as long as they are not too many.
     std::optional<CutStep> best_list_of_two() {
-        const bool fast = !interferes(input_.link) && line_.always_keeps_order() &&
-                          line_.size() <= most_gradients_for_lists;
+        const bool fast = reckons_exactly() && line_.size() <= most_gradients_for_lists;
         std::optional<CutStep> best = uniform_;  // which is a list too
         planner_.set_limit(best ? best->step : longest_duration);
         std::int64_t visits = 0;

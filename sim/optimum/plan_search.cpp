@@ -168,14 +168,24 @@ class BranchAndBound : private Search {
 
 SimulatedCuts::SimulatedCuts(const StepInput& input, const SyncSettings& sync,
                              const GradientLine& line)
-    : input_(input), sync_(sync), line_(line), before_(StepBeforeClosing(input, sync)) {
+    : input_(input), sync_(sync), line_(line), before_(input, sync), step_(before_) {
     invariant(input.classes.empty(), "one rank stands for all");
 }
 
 Duration SimulatedCuts::step(const BucketPlan& plan) {
     build_closing(input_, sync_, plan, program_);
     simulated_ += std::ssize(program_.instructions);
-    return before_.closed_by(program_).step();
+    return step_.step_closed_by(program_);
+}
+
+bool SimulatedCuts::queue_may_fill() const {
+    Cuts every_gradient;
+    for (std::size_t cut = 1; cut <= line_.size(); ++cut) {
+        every_gradient.push_back(cut);
+    }
+    Program most;
+    build_closing(input_, sync_, line_.plan(every_gradient), most);
+    return step_.queue_may_fill(most);
 }
 
 LaunchedBuckets SimulatedCuts::launched(const Cuts& cuts) {

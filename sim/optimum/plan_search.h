@@ -8,6 +8,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
 #include "sim/optimum/max_plus_plan.h"
 #include "sim/plan/gradient_line.h"
@@ -21,6 +22,8 @@ class SimulatedCuts {
   public:
     // Throws InputError for a step that could last longer than longest_duration.
     SimulatedCuts(const StepInput& input, const SyncSettings& sync, const GradientLine& line);
+    SimulatedCuts(const SimulatedCuts&) = delete;
+    SimulatedCuts& operator=(const SimulatedCuts&) = delete;
 
     Duration step(const Cuts& cuts) { return step(line_.plan(cuts)); }
     Duration step(const BucketPlan& plan);
@@ -30,14 +33,17 @@ class SimulatedCuts {
     LaunchedBuckets launched(const Cuts& cuts);
 
     // Where the closing part begins.
-    [[nodiscard]] const RankProgress& start() const { return before_.progress().front(); }
+    [[nodiscard]] const RankProgress& start() const { return step_.progress().front(); }
+    // Whether the host may wait for the device, with one bucket for each gradient.
+    [[nodiscard]] bool queue_may_fill() const;
     [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
   private:
     const StepInput& input_;
     const SyncSettings& sync_;
     const GradientLine& line_;
-    StepToClose before_;
+    StepBeforeClosing before_;
+    StepToClose step_;
     Program program_;
     std::int64_t simulated_ = 0;  // instructions
 };

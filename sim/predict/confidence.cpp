@@ -5,6 +5,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
+#include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
 #include "sim/program/step_programs.h"
@@ -82,14 +83,16 @@ Draws draw_steps(const StepInput& input, const std::vector<SyncSettings>& choice
         scale_computing(drawn, 1 + variation.compute_standard_error * normal());
         StepInput varied = drawn;
         vary_operations(varied, variation, normal);
-        const StepToClose expected(StepBeforeClosing(drawn, choices.front()));
-        const StepToClose single(StepBeforeClosing(varied, choices.front()));
+        const StepBeforeClosing before_expected(drawn, choices.front());
+        const StepBeforeClosing before_single(varied, choices.front());
+        const StepToClose expected(before_expected);
+        const StepToClose single(before_single);
         for (std::size_t i = 0; i < choices.size(); ++i) {
             build_closing(drawn, choices[i], plans[i], program);
-            result.expected[i].push_back(expected.closed_by(program).step());
+            result.expected[i].push_back(expected.step_closed_by(program));
             build_closing(varied, choices[i], plans[i], program);
             vary_collectives(program, variation, normal);
-            result.single[i].push_back(single.closed_by(program).step());
+            result.single[i].push_back(single.step_closed_by(program));
         }
     }
     return result;

@@ -4,6 +4,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
+#include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
 #include "sim/program/step_programs.h"
@@ -33,6 +34,9 @@ class DrawnSteps {
             build_closing(input, choice, plan, closings_.back());
             most_collectives_ = std::max(most_collectives_, closings_.back().collectives.size());
             check(closings_.back());
+            if (!before_.loop().starts_idle) {
+                loops_.push_back(RunningLoop(before_, closings_.back()));
+            }
         }
     }
 
@@ -44,7 +48,9 @@ class DrawnSteps {
             vary_collectives(program, variation_, normal_);
             return program;
         };
-        const std::vector<RankProgress> progress = before_.simulate(vary_early, draw_.classes);
+        const StepBeforeClosing before = before_.changed(vary_early, draw_.classes);
+        const std::vector<RankProgress> from_idle =
+            before_.loop().starts_idle ? before.simulate() : std::vector<RankProgress>{};
         for (std::size_t i = 0; i < closings_.size(); ++i) {
             program_ = closings_[i];
             vary_instructions(program_);
@@ -52,7 +58,8 @@ class DrawnSteps {
                 Duration& time = program_.collectives[k].time;
                 time = scaled(time, draw_.collectives[k]);
             }
-            steps[i] = close_step(program_, draw_.classes, progress).step();
+            steps[i] = before_.loop().starts_idle ? closed_step(program_, draw_.classes, from_idle)
+                                                  : loops_[i].next(before, program_);
         }
     }
 
@@ -105,7 +112,8 @@ class DrawnSteps {
     Variation variation_;
     Normal normal_;
     StepBeforeClosing before_;
-    std::vector<Program> closings_;  // by choice
+    std::vector<Program> closings_;   // by choice
+    std::vector<RunningLoop> loops_;  // likewise, where a step does not start from idle
     std::size_t most_collectives_ = 0;
     Draw draw_;
     Program program_;

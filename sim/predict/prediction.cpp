@@ -252,18 +252,14 @@ std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
 }
 
 Evaluator::Evaluator(const StepInput& input, SyncRequest request)
-    : input_(input), request_(std::move(request)) {
-    const SyncSettings sync = settings_for(request_);
-    const StepBeforeClosing before(input, sync);
-    seconds_before_closing_ = before.longest_possible_seconds();
-    communication_before_closing_ = before.communication();
-    const auto unlaunched = [](Program program) {
-        return with_free_launches(with_free_communication(std::move(program)));
-    };
-    before_closing_ = before.simulate();
-    before_closing_if_free_ = before.simulate(with_free_communication);
-    before_closing_unlaunched_ = before.simulate(unlaunched);
-}
+    : input_(input),
+      request_(std::move(request)),
+      before_(input, settings_for(request_)),
+      before_if_free_(before_.changed(with_free_communication)),
+      before_unlaunched_(before_if_free_.changed(with_free_launches)),
+      step_(before_),
+      step_if_free_(before_if_free_),
+      step_unlaunched_(before_unlaunched_) {}
 
 BucketPlan Evaluator::plan(Cap cap) const {
     return make_plan(input_.workload, settings(cap).policy);
@@ -273,33 +269,31 @@ Program Evaluator::program(Cap cap) const {
     return on_slowest_rank(build_program(input_, settings(cap), plan(cap)), input_.classes);
 }
 
+Simulation Evaluator::simulation(const Program& program) const {
+    const StepLoop loop = loop_of(input_, settings_for(request_));
+    return simulate({&program, 1}, Record::timeline, settled_start(program, loop));
+}
+
 Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {
     build_closing(input_, settings(cap), plan, program_);
-    check_length(seconds_before_closing_ +
-                 largest_slowdown(input_.classes) * longest_possible_seconds(program_));
-
     Evaluation evaluation{.cap = cap_of(with_cap(request_, cap)),
                           .same_plan = plan.same_plan,
                           .bucket_bytes = launched_bytes(program_, plan),
-                          .times = close_step(program_, input_.classes, before_closing_),
-                          .communication = communication_before_closing_ + time_on_wire(program_)};
+                          .times = step_.closed_by(program_),
+                          .communication = before_.communication() + time_on_wire(program_)};
     program_ = with_free_communication(std::move(program_));
-    evaluation.exposed = evaluation.times.step() -
-                         close_step(program_, input_.classes, before_closing_if_free_).step();
+    evaluation.exposed = evaluation.times.step() - step_if_free_.step_closed_by(program_);
     return evaluation;
 }
 
 Binding Evaluator::binding(Cap cap) const {
     Program program;
     build_closing(input_, settings(cap), plan(cap), program);
-    const auto step_from = [&](const std::vector<RankProgress>& before) {
-        return close_step(program, input_.classes, before).step();
-    };
-    const Duration step = step_from(before_closing_);
+    const Duration step = step_.step_closed_by(program);
     program = with_free_communication(std::move(program));
-    const Duration no_communication = step_from(before_closing_if_free_);
+    const Duration no_communication = step_if_free_.step_closed_by(program);
     program = with_free_launches(std::move(program));
-    const Duration nothing_but_compute = step_from(before_closing_unlaunched_);
+    const Duration nothing_but_compute = step_unlaunched_.step_closed_by(program);
     return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
 

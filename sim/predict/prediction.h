@@ -11,6 +11,8 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_loop.h"
+#include "sim/engine/step_parts.h"
 #include "sim/link/link_presets.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
@@ -79,6 +81,8 @@ class Evaluator {
   public:
     // Throws InputError when the step could last longer than longest_duration whatever the plan.
     Evaluator(const StepInput& input, SyncRequest request);
+    Evaluator(const Evaluator&) = delete;
+    Evaluator& operator=(const Evaluator&) = delete;
 
     // The plan with this cap, where the request has one; else as it is.
     [[nodiscard]] BucketPlan plan(Cap cap) const;
@@ -93,6 +97,9 @@ class Evaluator {
     // The program of the whole step on the slowest rank, for a closer look.
     [[nodiscard]] Program program(Cap cap) const;
 
+    // That program, run from where a settled step begins.
+    [[nodiscard]] Simulation simulation(const Program& program) const;
+
   private:
     [[nodiscard]] SyncSettings settings(Cap cap) const {
         return settings_for(with_cap(request_, cap));
@@ -100,12 +107,12 @@ class Evaluator {
 
     const StepInput& input_;
     SyncRequest request_;
-    double seconds_before_closing_ = 0;  // at most
-    Duration communication_before_closing_{0};
-    // By class of ranks:
-    std::vector<RankProgress> before_closing_;
-    std::vector<RankProgress> before_closing_if_free_;     // had the broadcasts been free
-    std::vector<RankProgress> before_closing_unlaunched_;  // and launches too
+    StepBeforeClosing before_;
+    StepBeforeClosing before_if_free_;     // were its communication free
+    StepBeforeClosing before_unlaunched_;  // and launching too
+    StepToClose step_;
+    StepToClose step_if_free_;
+    StepToClose step_unlaunched_;
     Program program_;
 };
 

@@ -10,6 +10,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/base/json_input.h"
+#include "sim/engine/step_loop.h"
 #include "sim/link/link_input.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/step_programs.h"
@@ -162,7 +163,8 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
     const Program free = with_free_communication(closing_);
     closing_seconds_ = largest_slowdown(classes_) * longest_possible_seconds(free);
     check_length();
-    if_free_ = close_step(free, classes_, before_.simulate(with_free_communication)).step();
+    const StepBeforeClosing before_if_free = before_.changed(with_free_communication);
+    if_free_ = StepToClose(before_if_free).step_closed_by(free);
 }
 
 bool PlannedStep::fits(const StepInput& input) const {
@@ -191,7 +193,7 @@ WhatIf PlannedStep::simulate() const {
     WhatIf result;
     result.cap = cap_;
     result.buckets = buckets_;
-    result.times = close_step(closing_, classes_, before_.simulate());
+    result.times = StepToClose(before_).settled(closing_);
     result.exposed = result.times.step() - if_free_;
     return result;
 }

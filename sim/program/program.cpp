@@ -14,6 +14,12 @@ bool is_copy(InstructionKind kind) {
            kind == Kind::copy_back;
 }
 
+StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
+    return {input.workload.host_is_device || input.step.sync_each_step ||
+                sync.policy.launch == LaunchRule::cycle,
+            input.step.launch_queue};
+}
+
 Program with_free_communication(Program program) {
     for (Collective& collective : program.collectives) {
         collective.time = Duration{0};

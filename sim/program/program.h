@@ -89,6 +89,9 @@ struct StepSettings {
     // Host time to launch the whole step as one CUDA graph: the first instruction's, and all others
     // are issued for free. None: each instruction is issued on its own.
     std::optional<Duration> graph_launch = {};
+    // The host reads back something of every step, a loss or a scale, before it goes on.
+    bool sync_each_step = false;
+    std::int64_t launch_queue = 1024;  // launches that the host may be ahead of the device
     bool operator==(const StepSettings&) const = default;
 };
 
@@ -111,6 +114,17 @@ struct StepInput {
     std::vector<RankClass> classes = {};  // together all ranks; empty: all are alike
     bool operator==(const StepInput&) const = default;
 };
+
+// How one step follows another.
+struct StepLoop {
+    bool starts_idle = true;  // host and device have nothing left to do when a step begins
+    std::int64_t launch_queue = 1024;
+    bool operator==(const StepLoop&) const = default;
+};
+
+// Where the host is the device, every step starts idle, and where the framework's host waits for
+// the gradients, as Horovod's synchronize() does: what is left, the optimizer, is little.
+StepLoop loop_of(const StepInput& input, const SyncSettings& sync);
 
 // The same step if communication were free: collectives take no time and disturb nothing. What
 // issuing and copying cost stays.

@@ -21,9 +21,16 @@ class TraceWriter {
 
     std::string write(const std::string& name, const Simulation& simulation,
                       const std::vector<TraceProcess>& beside) {
+        for (const RankProgress& rank : simulation.progress) {
+            step_ = std::max(step_, rank.device);
+        }
         for (const Span& span : simulation.timeline.spans) {
             ranks_.insert(span.rank);
-            add_slice(span);
+            if (span.track == Track::host && step_ > Duration{0}) {
+                add_folded(span);
+            } else {
+                add_slice(span);
+            }
             remember(span);
         }
         for (const std::int32_t rank : ranks_) {
@@ -102,6 +109,24 @@ class TraceWriter {
                 events_.push_back(std::move(slice));
             }
             ++number;
+        }
+    }
+
+    // A host that runs ahead issues a step while the device still runs one before it, and during
+    // this one a later step's: that is shown, as a profiler would.
+    void add_folded(const Span& span) {
+        std::int64_t ahead = std::max<std::int64_t>(0, (step_ - span.start - Duration{1}) / step_);
+        Span shown = span;
+        for (shown.start += ahead * step_; ahead >= 0; --ahead, shown.start = Duration{0}) {
+            const Duration end = span.end + ahead * step_;
+            shown.end = ahead > 0 ? std::min(end, step_) : end;
+            add_slice(shown);
+            if (ahead > 0) {
+                events_.back()["args"] = {{"steps_ahead", ahead}};
+            }
+            if (end <= step_) {
+                return;
+            }
         }
     }
 
@@ -224,6 +249,7 @@ class TraceWriter {
     const Workload& workload_;
     bool is_graph_;  // the host issues the step at once
     const Program& program_;
+    Duration step_{0};  // until the last device has run it
     Json events_ = Json::array();
     static constexpr std::int64_t most_tracks = 8;
     std::set<std::int32_t> ranks_;

@@ -35,8 +35,9 @@ struct TraceProcess {
 // communication stream; buckets labelled with number and size; a flow from the operation that
 // completes a bucket to its all-reduce. Each process of `beside` follows, with the tracks it has;
 // slices of theirs that begin before an earlier one has ended begin there. Times in microseconds
-// from the start of the step, which all processes share. No process and no thread has number 0,
-// which Perfetto takes for the idle one, and no two threads have the same.
+// from the start of the step, which all processes share; a host that is then some steps ahead is
+// shown with what it issues meanwhile, which says of how many steps later it is. No process and no
+// thread has number 0, which Perfetto takes for the idle one, and no two threads have the same.
 // `simulation` is the recorded run of `program`.
 std::string perfetto_trace(const std::string& name, const StepInput& input, const Program& program,
                            const Simulation& simulation,

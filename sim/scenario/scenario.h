@@ -71,6 +71,8 @@ struct StepRequest {
     std::variant<Duration, Optimizer> optimizer = Duration{0};
     Duration optimizer_launch{0};  // host time to launch all of it
     bool cuda_graph = false;       // captured once, launched as one
+    bool sync_each_step = false;   // the host reads something back before the next step
+    std::int64_t launch_queue = 1024;
     bool operator==(const StepRequest&) const = default;
 };
 

@@ -22,6 +22,7 @@ constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::size_t most_stragglers = 1024;
 constexpr std::size_t most_slowdowns = 32;  // different ones: each is simulated on its own
 constexpr std::int64_t most_micro_steps = 10'000;
+constexpr std::int64_t longest_launch_queue = 1'000'000;
 constexpr double largest_slowdown_read = 100;
 constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
                                                      LaunchRule::after_backward};
@@ -153,7 +154,8 @@ SyncRequest read_sync(const JsonPlace& place) {
 
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     const JsonObject object(
-        place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_launch_ms", "cuda_graph"});
+        place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_launch_ms", "cuda_graph",
+                "sync_each_step", "launch_queue"});
     object.exclusive("optimizer_ms", "optimizer");
     StepRequest step;
     object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
@@ -179,6 +181,12 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
             graph->fail("no CUDA graph with a device that is its own host (host_is_device)",
                         "true");
         }
+    }
+    object.read_optional("sync_each_step", step.sync_each_step, read_boolean);
+    object.read_optional("launch_queue", step.launch_queue, read_integer, 1, longest_launch_queue);
+    if (const auto queue = object.find("launch_queue"); queue && host_is_device) {
+        queue->fail("no launches with a device that is its own host (host_is_device)",
+                    "a queue for them");
     }
     return step;
 }

@@ -130,6 +130,8 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     input.variation = scenario.variation;
     input.step.accumulation = scenario.step.accumulation;
     input.step.optimizer_launch = scenario.step.optimizer_launch;
+    input.step.sync_each_step = scenario.step.sync_each_step;
+    input.step.launch_queue = scenario.step.launch_queue;
     input.step.optimizer = optimizer_time(scenario.step, input.workload, device);
     if (scenario.step.cuda_graph) {
         input.step.graph_launch = device != nullptr ? device->graph_launch : Duration{0};

@@ -31,7 +31,7 @@ void exact_optimum(benchmark::State& state, const std::string& name) {
     for (auto _ : state) {
         const GradientLine line(input.workload.gradients, input.workload.readiness, sync.policy);
         const SimulatedCuts steps(input, sync, line);
-        MaxPlusPlanner planner(input, sync, line, steps.start());
+        MaxPlusPlanner planner(input, sync, line, loop_of(input, sync), steps.start());
         benchmark::DoNotOptimize(planner.best_below(longest_duration, [](double) {}));
     }
 }

@@ -77,7 +77,8 @@ DOCUMENTS = json.loads(json.dumps({
                  "pytorch_version": "2.4", "find_unused_parameters": False, "broadcast_buffers": True,
                  "batch_norm": "fused",
                  "closing": "overshoot", "order": "readiness", "launch": "in_order"},
-        "step": {"accumulation": 2, "optimizer": "adam", "optimizer_launch_ms": 1, "cuda_graph": True}},
+        "step": {"accumulation": 2, "optimizer": "adam", "optimizer_launch_ms": 1, "cuda_graph": True,
+                 "sync_each_step": True, "launch_queue": 1_000_000}},
     "shape": {
         "name": "shape",
         "workload": {"model": {"family": "gpt2", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2,
@@ -478,6 +479,8 @@ def invalid_values():
     yield "/step/accumulation", 0, True
     yield "/step/optimizer", "adam", True  # without a device
     yield "/step/cuda_graph", 1, True
+    yield "/step/sync_each_step", 1, True
+    yield "/step/launch_queue", 0, True
     yield "/workload/model", "resnet50", True  # beside gradients
     yield "/cluster/link", tier, True  # without ranks_per_node
 

@@ -28,39 +28,52 @@ std::size_t operations_of(const Scenario& scenario) {
     return workload.forward.size() + workload.backward.size();
 }
 
-TEST_CASE("a compute-bound step takes its first launch and all its operations") {
-    const Scenario scenario = testing::small_scenario(1);
-    const auto n = static_cast<double>(operations_of(scenario));
-    // 20 us each, launched in 5: the host is always ahead, so 5 + 20 n.
-    const ComputeComparison comparison =
-        compare_compute({record_of(scenario, 20, 5, 21 * n), record_of(scenario, 20, 5, 21 * n),
-                         record_of(scenario, 20, 5, 90 * n)},
-                        scenario);
-    CHECK(comparison.step.predicted_us == Approx(5 + 20 * n));
-    CHECK(comparison.step.measured_us == Approx(21 * n));  // the median
-    CHECK(comparison.step.error() == Approx((5 + 20 * n) / (21 * n) - 1));
-    CHECK_FALSE(comparison.is_launch_bound());
-    CHECK(comparison.operations.size() == operations_of(scenario));
+Scenario scenario_of_test(bool sync_each_step) {
+    Scenario scenario = testing::small_scenario(1);
+    scenario.step.sync_each_step = sync_each_step;
+    return scenario;
 }
 
-TEST_CASE("a launch-bound step takes all its launches and its last operation") {
-    const Scenario scenario = testing::small_scenario(1);
-    const auto n = static_cast<double>(operations_of(scenario));
-    const ComputeComparison comparison =
-        compare_compute({record_of(scenario, 5, 20, 20 * n)}, scenario);
-    CHECK(comparison.step.predicted_us == Approx(20 * n + 5));
-    CHECK(comparison.is_launch_bound());
-    CHECK(comparison.host_us == Approx(20 * n));
-    CHECK(comparison.device_us == Approx(5 * n));
+TEST_CASE("a compute-bound step takes all its operations, and from idle its first launch") {
+    for (const bool from_idle : {false, true}) {
+        const Scenario scenario = scenario_of_test(from_idle);
+        const auto n = static_cast<double>(operations_of(scenario));
+        // 20 us each, launched in 5: the host is always ahead.
+        const double expected_us = 20 * n + (from_idle ? 5 : 0);
+        const ComputeComparison comparison =
+            compare_compute({record_of(scenario, 20, 5, 21 * n), record_of(scenario, 20, 5, 21 * n),
+                             record_of(scenario, 20, 5, 90 * n)},
+                            scenario);
+        CHECK(comparison.step.predicted_us == Approx(expected_us));
+        CHECK(comparison.step.measured_us == Approx(21 * n));  // the median
+        CHECK(comparison.step.error() == Approx(expected_us / (21 * n) - 1));
+        CHECK_FALSE(comparison.is_launch_bound());
+        CHECK(comparison.operations.size() == operations_of(scenario));
+    }
 }
 
-TEST_CASE("a step that is one graph takes its launch and all its operations") {
-    const Scenario scenario = testing::small_scenario(1);
-    const auto n = static_cast<double>(operations_of(scenario));
-    ComputeRecord record = record_of(scenario, 5, 0, 6 * n);
-    record.graph_launch_us = 40;
-    const ComputeComparison comparison = compare_compute({record}, scenario);
-    CHECK(comparison.step.predicted_us == Approx(40 + 5 * n));
+TEST_CASE("a launch-bound step takes all its launches, and from idle its last operation") {
+    for (const bool from_idle : {false, true}) {
+        const Scenario scenario = scenario_of_test(from_idle);
+        const auto n = static_cast<double>(operations_of(scenario));
+        const ComputeComparison comparison =
+            compare_compute({record_of(scenario, 5, 20, 20 * n)}, scenario);
+        CHECK(comparison.step.predicted_us == Approx(20 * n + (from_idle ? 5 : 0)));
+        CHECK(comparison.is_launch_bound());
+        CHECK(comparison.host_us == Approx(20 * n));
+        CHECK(comparison.device_us == Approx(5 * n));
+    }
+}
+
+TEST_CASE("a step that is one graph takes all its operations, and from idle its launch") {
+    for (const bool from_idle : {false, true}) {
+        const Scenario scenario = scenario_of_test(from_idle);
+        const auto n = static_cast<double>(operations_of(scenario));
+        ComputeRecord record = record_of(scenario, 5, 0, 6 * n);
+        record.graph_launch_us = 40;
+        const ComputeComparison comparison = compare_compute({record}, scenario);
+        CHECK(comparison.step.predicted_us == Approx(5 * n + (from_idle ? 40 : 0)));
+    }
 }
 
 TEST_CASE("where the host is the device, the step is its operations") {

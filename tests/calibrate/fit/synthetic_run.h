@@ -59,7 +59,7 @@ inline const char* synthetic_gpu_document() {
           { "ctas": 8, "compute_slowdown": 1.4, "communication_slowdown": 1.1 } ],
         "copy_gb_per_s": 4 } },
       "sync": { "strategy": "ddp", "views": true },
-      "step": { "optimizer_ms": 3 } })";
+      "step": { "optimizer_ms": 3, "sync_each_step": true } })";
 }
 
 inline Scenario synthetic_scenario(const std::string& text = synthetic_document()) {

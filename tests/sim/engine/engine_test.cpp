@@ -5,10 +5,12 @@
 #include <map>
 #include <random>
 
+#include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
 #include "sim/program/step_programs.h"
 #include "tests/catch.h"
 #include "tests/oracle/recurrence.h"
+#include "tests/sim/engine/random_step.h"
 
 namespace bucketwise {
 namespace {
@@ -163,44 +165,6 @@ TEST_CASE("rates are right whatever the order of ranks, when one collective foll
 
 // ---- Random steps against the oracle ------------------------------------------------------------
 
-struct RandomStep {
-    StepInput input;
-    SyncSettings sync;
-    BucketPlan plan;
-    std::vector<GradientReadiness> gradients;
-    double launch_us = 0;
-    double latency_us = 0;
-    double gb_per_s = 0;
-};
-
-RandomStep random_step(std::mt19937& random) {
-    const auto between = [&](std::int64_t low, std::int64_t high) {
-        return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-    };
-    RandomStep step;
-    const Duration backward = us(between(1, 10'000));
-    for (std::int64_t i = between(1, 40); i > 0; --i) {
-        step.gradients.push_back(
-            {{"g" + std::to_string(i), between(1, 1 << 20), DType::float32, false},
-             Duration{between(0, backward.count())}});
-    }
-    step.input.workload = workload_from_readiness(step.gradients, us(between(0, 1000)), backward);
-    step.input.group = {between(1, 64), 1};
-    step.launch_us = static_cast<double>(between(0, 50));
-    step.latency_us = static_cast<double>(between(0, 100));
-    step.gb_per_s = static_cast<double>(between(1, 100)) / 10;
-    step.input.link.launch = duration_from_us(step.launch_us);
-    step.input.link.segments = {
-        {std::nullopt, duration_from_us(step.latency_us), bandwidth_from_gb_per_s(step.gb_per_s)}};
-    SyncRequest request;
-    request.strategy = every<Strategy>[static_cast<std::size_t>(between(1, 8))];
-    request.bucket_cap = Bytes{between(1, 32 << 20)};
-    step.sync = settings_for(request);
-    step.plan =
-        make_plan(step.input.workload.gradients, step.input.workload.readiness, step.sync.policy);
-    return step;
-}
-
 // When each bucket may launch, from its gradients' readiness and the launch rule alone, in launch
 // order.
 std::vector<std::pair<std::int64_t, std::int64_t>> ready_and_bytes(const RandomStep& step,
@@ -335,8 +299,9 @@ TEST_CASE("a step simulated in parts equals the step simulated whole, on 500 ran
         build_closing(step.input, step.sync, step.plan, closing);
         const StepTimes whole = simulate_times(build_program(step.input, step.sync, step.plan));
         CHECK(simulate_times(closing, progress) == whole);
-        CHECK(close_step(closing, {}, StepBeforeClosing(step.input, step.sync).simulate()).step() ==
-              whole.step());
+        step.input.step.sync_each_step = true;
+        const StepBeforeClosing before(step.input, step.sync);
+        CHECK(StepToClose(before).closed_by(closing) == whole);
     }
 }
 

@@ -26,7 +26,7 @@ Scenario cluster_scenario(std::int64_t ranks, bool interferes, const std::string
         "cluster": {"link": {"name": "slow", "algorithm": "double_binary_tree", "copy_gb_per_s": 50,
                              "host_issue_us": 3, "launch_us": 5,
                              "segments": [{"latency_us": 2, "bandwidth_gb_per_s": 20}]}},
-        "sync": {"strategy": "ddp", "bucket_cap_mib": 1}, "step": {"optimizer": "adam"}})");
+        "sync": {"strategy": "ddp", "bucket_cap_mib": 1}, "step": {"optimizer": "adam", "sync_each_step": true}})");
     document["cluster"]["ranks"] = ranks;
     if (interferes) {
         document["cluster"]["link"]["interference"] = {{"compute_slowdown", 1.3},

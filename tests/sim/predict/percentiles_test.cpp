@@ -50,6 +50,28 @@ TEST_CASE("percentiles of computing that varies as a whole are a normal distribu
     CHECK(deviations(found.p99) == Approx(2.32635).margin(0.24));
 }
 
+TEST_CASE("percentiles of a GPU are those of a loop, whose host runs ahead", "[percentiles]") {
+    const Json document{{"name", "loop"},
+                        {"workload", {{"model", "resnet50"}, {"batch", 32}, {"device", "A100"}}},
+                        {"cluster", {{"ranks", 8}, {"link", "nvlink-a100-8"}}},
+                        {"sync", {{"strategy", "ddp"}}},
+                        {"step", {{"optimizer", "adam"}}}};
+    Scenario scenario =
+        parse_scenario(document, "s.json", [](const std::string&) { return std::string(); });
+    scenario.variation = Variation{.seed = 7};
+    const StepPercentiles still = percentiles(scenario, 20);
+    const double settled = step_of(scenario);
+    CHECK(to_ms(still.p50) == settled);
+    CHECK(to_ms(still.p99) == settled);
+    scenario.variation->compute_spread = 0.05;
+    const StepPercentiles varied = percentiles(scenario, 2000);
+    // Computing is not all of the step, but nearly.
+    CHECK((to_ms(varied.p50) / settled - 1) / 0.05 == Approx(0).margin(0.12));
+    CHECK((to_ms(varied.p95) / settled - 1) / 0.05 == Approx(1.6).margin(0.2));
+    scenario.step.sync_each_step = true;
+    CHECK(to_ms(percentiles(scenario, 20).p50) > 1.001 * to_ms(still.p50));
+}
+
 TEST_CASE("the median step of 100,000 ranks is that of the median slowest rank", "[percentiles]") {
     const Scenario scenario = computing_only({.seed = 2, .rank_spread = 0.02});
     // F(z)^100000 is 0.5 at z = 4.34602 and 0.99 at z = 5.19840. The largest of so many is spread

@@ -104,6 +104,7 @@ TEST_CASE("what launching binds of a step that is one CUDA graph is the graph's 
             operation.host = Duration{10'000'000};  // ten times as long as all computing
         }
         input.step.accumulation = 1 + round % 3;
+        input.step.sync_each_step = true;
         const Prediction eager = predict(input, {}, {}, no_progress);
         CHECK(eager.binding.launch > eager.binding.compute);
         input.step.graph_launch = Duration{123'456};
@@ -114,6 +115,30 @@ TEST_CASE("what launching binds of a step that is one CUDA graph is the graph's 
         for (const Evaluation& e : graph.sweep) {
             CHECK(e.times == simulate_times(evaluator.program(e.cap)));
         }
+        // A graph that is launched while the one before runs costs nothing.
+        input.step.sync_each_step = false;
+        const Prediction settled = predict(input, {}, {}, no_progress);
+        CHECK(settled.binding.launch == Duration{0});
+        CHECK(settled.fastest().step() == graph.fastest().step() - Duration{123'456});
+    }
+}
+
+TEST_CASE("a loop whose host is slower than its device is bound by launching, whatever the cap") {
+    std::mt19937 random(18);
+    for (int round = 0; round < 100; ++round) {
+        StepInput input = random_input(random);
+        Duration issuing{0};
+        for (TimedOperation& operation : input.workload.backward) {
+            operation.host = Duration{10'000'000'000};  // ten seconds and more in all
+            issuing += operation.host;
+        }
+        const Prediction p = predict(input, {}, {}, no_progress);
+        for (const Evaluation& e : p.sweep) {
+            CHECK(e.step() >= issuing);
+            CHECK(e.exposed == Duration{0});
+        }
+        CHECK(p.binding.communication == Duration{0});
+        CHECK(p.binding.launch == p.fastest().step() - p.binding.compute);
     }
 }
 

@@ -1,6 +1,8 @@
 #include "sim/report/report.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -149,6 +151,43 @@ TEST_CASE("the trace obeys the rules of its viewers") {
     // The default cap on ResNet-50: 5 buckets, each with one flow to it.
     CHECK(all_reduces == 5);
     CHECK(flows.size() == 5);
+}
+
+TEST_CASE("a host that is steps ahead is shown with what it issues while this step runs") {
+    Scenario scenario = resnet_scenario();
+    scenario.step.launch_queue = 100;
+    scenario.link.interference.clear();
+    const StepInput input = step_input(scenario);
+    const Evaluator evaluator(input, scenario.sync);
+    const Program program = evaluator.program(std::nullopt);
+    const Simulation settled = evaluator.simulation(program);
+    const Json trace = Json::parse(perfetto_trace("step", input, program, settled));
+    check_trace_rules(trace);
+    const double step_us = to_us(settled.progress.front().device);
+    Duration issuing{0};
+    for (const Instruction& instruction : program.instructions) {
+        issuing += instruction.host;
+    }
+    double host_us = 0;
+    double end_us = 0;
+    int ahead = 0;
+    std::map<double, double> slices;
+    for (const Json& event : trace["traceEvents"]) {
+        if (event["ph"] == "X" && event["cat"] == "host") {
+            slices[event["ts"]] = event["dur"];
+            host_us += event["dur"].get<double>();
+            ahead += event.contains("args") ? 1 : 0;
+        }
+    }
+    for (const auto& [begin, length] : slices) {
+        CHECK(begin >= end_us - 1e-3);  // slices are rounded to nanoseconds
+        end_us = begin + length;
+    }
+    CHECK(end_us <= step_us + 1e-3);
+    CHECK(std::abs(host_us - to_us(issuing)) < 1);
+    // Of the 100 launches that there is room for; many have no time of their own.
+    CHECK(ahead > 0);
+    CHECK(ahead <= 101);
 }
 
 TEST_CASE("a measured step stands beside the simulated one, on the same clock") {

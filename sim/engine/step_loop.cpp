@@ -1,0 +1,267 @@
+#include "sim/engine/step_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bucketwise {
+namespace {
+
+constexpr int most_steps = 64;
+constexpr std::int64_t most_instructions_to_keep = 1 << 16;
+
+Duration last_end(const std::vector<RankProgress>& progress) {
+    return std::ranges::max_element(progress, {}, &RankProgress::device)->device;
+}
+
+Duration earlier_by(Duration moment, Duration by) {
+    return std::max(moment - by, far_ahead);
+}
+
+// Time counts from the end of the last device's step; what was before it is forgotten.
+void begin_step(std::vector<RankProgress>& progress) {
+    const Duration end = last_end(progress);
+    for (RankProgress& rank : progress) {
+        rank.times = {};
+        rank.host = earlier_by(rank.host, end);
+        rank.device = earlier_by(rank.device, end);
+        std::vector<Duration>& ends = rank.queue.ends;
+        std::rotate(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(rank.queue.next),
+                    ends.end());
+        rank.queue.next = 0;
+        for (Duration& moment : ends) {
+            moment = earlier_by(moment, end);
+        }
+    }
+}
+
+void add(StepTimes& sum, const StepTimes& times) {
+    sum.forward += times.forward;
+    sum.backward += times.backward;
+    sum.optimizer += times.optimizer;
+    sum.finishing += times.finishing;
+    sum.finishing_host += times.finishing_host;
+}
+
+StepTimes divided(const StepTimes& sum, int by) {
+    return {sum.forward / by, sum.backward / by, sum.optimizer / by, sum.finishing / by,
+            sum.finishing_host / by};
+}
+
+// The queue of a host that has been ahead for ever, when a step begins: `step` has the ends of one,
+// which took so long.
+LaunchQueue periodic_queue(const LaunchQueue& step, Duration period, std::int64_t length) {
+    LaunchQueue queue;
+    const std::int64_t count = std::ssize(step.ends);
+    for (std::int64_t back = length; back > 0; --back) {
+        const std::int64_t steps = (back + count - 1) / count;
+        const Duration end = step.ends[static_cast<std::size_t>(steps * count - back)];
+        const bool long_ago = steps > longest_duration / std::max(period, Duration{1});
+        queue.ends.push_back(long_ago ? far_ahead : earlier_by(end, steps * period));
+    }
+    return queue;
+}
+
+}  // namespace
+
+StepToClose::StepToClose(const StepBeforeClosing& before)
+    : before_(before), longest_seconds_(before.longest_possible_seconds()) {
+    const StepLoop& loop = before.loop();
+    const std::int64_t instructions = before.instructions();
+    RankProgress start{.host = loop.starts_idle ? Duration{0} : far_ahead};
+    const bool keeps =
+        !loop.starts_idle && before.classes().empty() && instructions <= most_instructions_to_keep;
+    if (keeps) {
+        start.queue.ends.assign(static_cast<std::size_t>(instructions), far_ahead);
+    }
+    progress_ = before.simulate(start);
+    if (keeps) {
+        for (const Duration end : std::exchange(progress_.front().queue, {}).ends) {
+            issued_.push_back({.end = end});
+        }
+        auto next = issued_.begin();
+        before.for_each_part([&](const Program& program, std::int64_t times) {
+            for (; times > 0; --times) {
+                for (const Instruction& instruction : program.instructions) {
+                    (next++)->host = instruction.host;
+                }
+            }
+        });
+    }
+}
+
+void StepToClose::run_step(const Program& closing, std::vector<RankProgress>& progress) const {
+    before_.run(progress);
+    run_classes(closing, before_.classes(), 1, progress);
+}
+
+StepToClose::Device StepToClose::device(const Program& closing) const {
+    std::vector<RankProgress> progress = progress_;
+    const bool keeps = queue_may_fill(closing) && before_.classes().empty() &&
+                       std::ssize(issued_) == before_.instructions();
+    if (keeps) {
+        progress.front().queue.ends.assign(closing.instructions.size(), far_ahead);
+    }
+    run_classes(closing, before_.classes(), 1, progress);
+    Device device{.times = slowest_of(progress), .issuing = progress.front().host - far_ahead};
+    if (keeps) {
+        device.step = issued_;
+        auto end = progress.front().queue.ends.begin();
+        for (const Instruction& instruction : closing.instructions) {
+            device.step.push_back({instruction.host, *end++});
+        }
+    }
+    return device;
+}
+
+// Whether a host that waits for room in its queue has still issued everything before the device
+// comes to it. If it takes no longer than the device, what was before the last step cannot matter.
+bool StepToClose::stays_ahead(const Device& device) const {
+    const std::int64_t count = std::ssize(device.step);
+    const std::int64_t queue = before_.loop().launch_queue;
+    if (count == 0 || queue > count || device.waits_for_host()) {
+        return false;
+    }
+    const Duration period = device.times.step();
+    const auto end_of = [&](std::int64_t i) {
+        return i < 0 ? device.step[static_cast<std::size_t>(i + count)].end - period
+                     : device.step[static_cast<std::size_t>(i)].end;
+    };
+    Duration host = far_ahead;
+    for (const bool second : {false, true}) {
+        for (std::int64_t i = 0; i < count; ++i) {
+            host =
+                std::max(host, end_of(i - queue)) + device.step[static_cast<std::size_t>(i)].host;
+            if (second && host > end_of(i - 1)) {
+                return false;
+            }
+        }
+        host -= period;
+    }
+    return true;
+}
+
+bool StepToClose::queue_may_fill(const Program& closing) const {
+    const StepLoop& loop = before_.loop();
+    return !loop.starts_idle &&
+           before_.instructions() + std::ssize(closing.instructions) > loop.launch_queue;
+}
+
+// Ranks that differ do not begin their steps at one moment, which matters where they disturb a
+// collective.
+bool StepToClose::must_be_run(const Program& closing, const Device& device) const {
+    const bool ranks_drift =
+        before_.classes().size() > 1 && (before_.disturbs() || disturbs(closing));
+    return ranks_drift || (queue_may_fill(closing) && !stays_ahead(device));
+}
+
+void StepToClose::check(const Program& closing) const {
+    check_length(longest_seconds_ +
+                 largest_slowdown(before_.classes()) * longest_possible_seconds(closing));
+}
+
+StepTimes StepToClose::closed_by(const Program& closing) const {
+    check(closing);
+    return settled(closing);
+}
+
+Duration StepToClose::step_closed_by(const Program& closing) const {
+    check(closing);
+    return settled(closing, Wanted::length_only).step();
+}
+
+StepTimes StepToClose::settled(const Program& closing) const {
+    return settled(closing, Wanted::times);
+}
+
+StepTimes StepToClose::settled(const Program& closing, Wanted wanted) const {
+    const Device device = this->device(closing);
+    if (before_.loop().starts_idle) {
+        return device.times;
+    }
+    if (must_be_run(closing, device) || (device.waits_for_host() && wanted == Wanted::times)) {
+        return settle(closing, device.waits_for_host()).times;
+    }
+    return device.waits_for_host() ? StepTimes{.backward = device.issuing} : device.times;
+}
+
+StepToClose::Settled StepToClose::settle(const Program& closing, bool from_idle) const {
+    RankProgress start{.host = from_idle ? Duration{0} : far_ahead};
+    if (queue_may_fill(closing)) {
+        start.queue.ends.assign(static_cast<std::size_t>(before_.loop().launch_queue), far_ahead);
+    }
+    Settled settled{.start = std::vector<RankProgress>(progress_.size(), start)};
+    StepTimes sum;
+    for (int step = 0; step < most_steps; ++step) {
+        std::vector<RankProgress> progress = settled.start;
+        run_step(closing, progress);
+        settled.times = std::ranges::max_element(progress, {}, &RankProgress::device)->times;
+        begin_step(progress);
+        if (progress == settled.start) {
+            return settled;
+        }
+        settled.start = std::move(progress);
+        if (step >= most_steps / 2) {
+            add(sum, settled.times);
+        }
+    }
+    settled.times = divided(sum, most_steps / 2);
+    return settled;
+}
+
+std::vector<RankProgress> StepToClose::start_of(const Program& closing) const {
+    const StepLoop& loop = before_.loop();
+    if (loop.starts_idle) {
+        return std::vector<RankProgress>(progress_.size());
+    }
+    const Device device = this->device(closing);
+    if (device.waits_for_host() || queue_may_fill(closing)) {
+        return settle(closing, device.waits_for_host()).start;
+    }
+    const std::int64_t instructions = before_.instructions() + std::ssize(closing.instructions);
+    if (instructions == 0) {
+        return std::vector<RankProgress>(progress_.size());
+    }
+    // The host is as far ahead as its queue lets it.
+    RankProgress start{.host = far_ahead};
+    start.queue.ends.assign(static_cast<std::size_t>(instructions), far_ahead);
+    std::vector<RankProgress> progress(progress_.size(), start);
+    run_step(closing, progress);
+    for (RankProgress& rank : progress) {
+        rank = {.host = far_ahead,
+                .queue = periodic_queue(rank.queue, device.times.step(), loop.launch_queue)};
+    }
+    run_step(closing, progress);
+    begin_step(progress);
+    return progress;
+}
+
+RunningLoop::RunningLoop(const StepBeforeClosing& before, const Program& closing)
+    : progress_(StepToClose(before).start_of(closing)) {}
+
+Duration RunningLoop::next(const StepBeforeClosing& before, const Program& closing) {
+    // Ranks that are alike until something is drawn of them.
+    progress_.resize(std::max<std::size_t>(before.classes().size(), 1), progress_.front());
+    before.run(progress_);
+    run_classes(closing, before.classes(), 1, progress_);
+    const Duration step = last_end(progress_);
+    begin_step(progress_);
+    return step;
+}
+
+Duration closed_step(const Program& closing, const std::vector<RankClass>& classes,
+                     std::vector<RankProgress> progress) {
+    run_classes(closing, classes, 1, progress);
+    return slowest_of(progress).step();
+}
+
+StepTimes settled_times(const Program& program, const StepLoop& loop) {
+    const StepBeforeClosing nothing(loop);
+    return StepToClose(nothing).closed_by(program);
+}
+
+RankProgress settled_start(const Program& program, const StepLoop& loop) {
+    const StepBeforeClosing nothing(loop);
+    return StepToClose(nothing).start_of(program).front();
+}
+
+}  // namespace bucketwise
