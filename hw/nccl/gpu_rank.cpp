@@ -12,6 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Issued before the step that is timed, for the host to be as far ahead of the GPU as it gets.
+constexpr int lead_in = 2;
+
 constexpr std::int64_t float_bytes = 4;
 constexpr std::int64_t scratch_word_bytes = 16;
 
@@ -93,6 +96,7 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
     : ReplayRank(scenario, workload, sync, communicators.of_steps().rank(),
                  communicators.of_steps().ranks()),
       as_graph_(scenario.step.cuda_graph),
+      lead_in_(scenario.step.sync_each_step ? 0 : lead_in),
       communicators_(communicators),
       messages_(communicators),
       buffers_(this->workload().gradients, sync),
@@ -163,16 +167,29 @@ std::int64_t GpuRank::peak_memory_bytes() const {
 // Everything that a step needs and that is no part of it, on a GPU that is idle afterwards.
 void GpuRank::prepare_step() {
     reserve_events(*step().program);
-    if (step().communicate == Communicate::yes) {
-        checks_.poison();
-    }
-    compute_.copy(unused_map_.at(0), ones_.at(0), ones_.size_bytes(), cudaMemcpyDeviceToDevice);
-    compute_.wait();
+    poison();
     const std::vector<std::byte>& initial = statistics().initial();
     if (statistics_.size_bytes() < std::ssize(initial)) {
         statistics_ = DeviceMemory(std::ssize(initial));
+        initial_statistics_ = DeviceMemory(std::ssize(initial));
     }
-    statistics_.write(initial);
+    initial_statistics_.write(initial);
+    restore_exchanged();
+    compute_.wait();
+}
+
+void GpuRank::poison() {
+    if (step().communicate == Communicate::yes) {
+        checks_.poison();
+    }
+}
+
+// What a step exchanges and does not compute anew.
+void GpuRank::restore_exchanged() {
+    compute_.copy(unused_map_.at(0), ones_.at(0), ones_.size_bytes(), cudaMemcpyDeviceToDevice);
+    if (const std::int64_t size = std::ssize(statistics().initial()); size > 0) {
+        compute_.copy(statistics_.at(0), initial_statistics_.at(0), size, cudaMemcpyDeviceToDevice);
+    }
 }
 
 void GpuRank::reserve_events(const Program& program) {
@@ -195,6 +212,12 @@ StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const B
         if (communicate == Communicate::yes) {
             messages_.meet();  // all set out together
         }
+        for (int ahead = lead_in_; ahead > 0; --ahead) {
+            begin_step_again(step + ahead);  // whose results are not the timed one's
+            issue(program);
+            restore_exchanged();
+        }
+        begin_step_again(step);
         start_.record(compute_);
         trace.host = issue(program);
         end_.record(compute_);
@@ -221,7 +244,8 @@ std::vector<Interval> GpuRank::issue(const Program& program) {
 }
 
 // Captured anew for every step, as the values of gradients differ from step to step; what counts is
-// how long launching and running it takes.
+// how long launching and running it takes. The steps that lead in leave the same results, which
+// are poisoned.
 void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
     warm_up(program);
     Capture capture(compute_, is_captured_);
@@ -232,6 +256,13 @@ void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
     compute_.wait();
     if (step().communicate == Communicate::yes) {
         messages_.meet();
+    }
+    for (int ahead = lead_in_; ahead > 0; --ahead) {
+        check_gpu(cudaGraphLaunch(instance.get(), compute_.get()), "cudaGraphLaunch");
+    }
+    if (lead_in_ > 0) {
+        poison();
+        restore_exchanged();
     }
     start_.record(compute_);
     const Clock::time_point begin = Clock::now();
@@ -254,7 +285,7 @@ void GpuRank::warm_up(const Program& program) {
     issue(program);
     end_.record(compute_);
     finish(program);
-    begin_step_again();
+    begin_step_again(step().number);
     warm_.push_back(now);
     prepare_step();
 }
@@ -341,13 +372,16 @@ void GpuRank::wait_for(std::int32_t collective) {
 
 // Each collective may take as long as the deadline, and so may what comes after the last.
 void GpuRank::finish(const Program& program) {
+    const std::size_t steps = 1 + static_cast<std::size_t>(lead_in_);
     if (as_graph_) {
         // Its events tell nothing before they have been recorded, so all of it is waited for at
         // once.
-        PatientWait(communicator(), program.collectives.size() + 1)
+        PatientWait(communicator(), steps * (program.collectives.size() + 1))
             .until([&] { return end_.has_happened() && messages_.stream().is_idle(); }, "a step");
         return;
     }
+    PatientWait(communicator(), steps * (program.collectives.size() + 1))
+        .until([&] { return start_.has_happened(); }, "steps that lead in");
     PatientWait wait(communicator());
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
         wait.until([&] { return end_.has_happened() || collectives_[i].end.has_happened(); },

@@ -1,8 +1,10 @@
 // A rank on a GPU: one stream computes, another communicates, and the host launches for both, as
 // PyTorch's DistributedDataParallel does.
 //
-// Times are the GPU's, by events. A step is stamped only where somebody waits and where its phases
-// end, as a stamp after every operation would slow down a host that can hardly keep up.
+// A step is timed as one of many, with a host that runs ahead of the GPU, unless the scenario has
+// it start from idle. Times are the GPU's, by events. A step is stamped only where somebody waits
+// and where its phases end, as a stamp after every operation would slow down a host that can hardly
+// keep up.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +68,8 @@ class GpuRank : public ReplayRank {
     void put(const StatisticsExchange& moved);
     void arrange_chunks();
     void prepare_step();
+    void poison();
+    void restore_exchanged();
     void reserve_events(const Program& program);
     // Returns when the host issued each instruction, from the first one on.
     std::vector<Interval> issue(const Program& program);
@@ -79,6 +83,7 @@ class GpuRank : public ReplayRank {
     NcclCommunicator& communicator() { return communicators_.of_steps(); }
 
     bool as_graph_;
+    int lead_in_;               // steps before the one that is timed
     bool is_captured_ = false;  // what is put on streams now is part of a graph
     Communicators& communicators_;
     GpuStream compute_;
@@ -91,6 +96,7 @@ class GpuRank : public ReplayRank {
     DeviceMemory ones_;                         // one float32 per parameter
     DeviceMemory unused_map_;
     DeviceMemory statistics_;                // what ranks exchange of BatchNorm's
+    DeviceMemory initial_statistics_;        // and what they begin a step with
     DeviceMemory scratch_;                   // what stamps are timed with
     std::vector<ChunkTable> bucket_chunks_;  // gradients and their places in what travels
     // Plans that have run as they are, by whether they communicated; only then are they captured.

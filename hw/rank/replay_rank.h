@@ -45,8 +45,11 @@ class ReplayRank : public RankDevice {
     // has some that differ.
     void begin_step(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                     std::int64_t number, Communicate communicate);
-    // To run the same one once more.
-    void begin_step_again() { step_.micro_step = 0; }
+    // To run the same one once more, with the values of another number.
+    void begin_step_again(std::int64_t number) {
+        step_.number = number;
+        step_.micro_step = 0;
+    }
     // Does what the instruction says, or puts it on a queue, whatever the device does.
     void execute(const Instruction& instruction);
 

@@ -75,6 +75,7 @@ TEST_CASE("views, hooks, accumulation, graphs and the map of unused parameters k
         for (Scenario& scenario : scenarios) {
             scenario.step.cuda_graph =
                 scenario.sync.comm_hook == CommHook::none || scenario.step.accumulation == 3;
+            scenario.step.sync_each_step = scenario.sync.views;
         }
         replay_and_check(ranks, scenarios);
     }
