@@ -28,7 +28,9 @@ struct GradientPass {
 struct KernelCall {
     Pass pass = Pass::forward;
     std::optional<MatrixProduct> product = {};
-    // The parameter that is the product's right factor; none: an activation, as in attention.
+    // The parameter that is the product's right factor; none: an activation, as in attention, or
+    // one parameter of many products (a grouped convolution), whose gradient is then written as a
+    // pattern after they are computed.
     std::optional<std::int32_t> weight = {};
     // The gradient that the product computes; none: its result is not a parameter's.
     std::optional<std::int32_t> weight_gradient = {};

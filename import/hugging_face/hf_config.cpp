@@ -216,6 +216,8 @@ Json shape_json(const TransformerShape& shape) {
     add("head_width", shape.head_width, plain.head_width);
     add("attention_bias", shape.attention_bias, plain.attention_bias);
     add("feed_forward_bias", shape.feed_forward_bias, plain.feed_forward_bias);
+    add("linear_bias", shape.linear_bias, plain.linear_bias);
+    add("norm_bias", shape.norm_bias, plain.norm_bias);
     add("token_types", shape.token_types, plain.token_types);
     add("bert_head", name_of(shape.bert_head), name_of(plain.bert_head));
     add_optional(json, "tied_embeddings", shape.tied_embeddings);

@@ -95,6 +95,16 @@ void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
     object.read_optional("feed_forward_bias", shape.feed_forward_bias, read_boolean);
 }
 
+// What only GPT-2's layers vary in.
+void read_gpt2_shape(const JsonObject& object, TransformerShape& shape) {
+    if (shape.family != TransformerFamily::gpt2) {
+        refuse(object, "linear_bias", "but for gpt2");
+        refuse(object, "norm_bias", "but for gpt2");
+    }
+    object.read_optional("linear_bias", shape.linear_bias, read_boolean);
+    object.read_optional("norm_bias", shape.norm_bias, read_boolean);
+}
+
 // What is before and behind the layers.
 void read_ends(const JsonObject& object, TransformerShape& shape) {
     const bool has_head =
@@ -115,7 +125,7 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
     const JsonObject object(
         place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context",
                 "key_value_heads", "head_width", "attention_bias", "feed_forward_bias",
-                "tied_embeddings", "token_types", "bert_head"});
+                "tied_embeddings", "token_types", "bert_head", "linear_bias", "norm_bias"});
     TransformerShape shape;
     shape.family = *read_choice(object.at("family"), all_families).transformer;
     shape.layers = read_integer(object.at("layers"), 1, most_layers);
@@ -125,6 +135,7 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
     shape.vocabulary = read_integer(object.at("vocabulary"), 1, most_vocabulary);
     shape.context = read_integer(object.at("context"), 1, most_sequence);
     read_llama_shape(object, shape);
+    read_gpt2_shape(object, shape);
     read_ends(object, shape);
     return shape;
 }
@@ -171,6 +182,11 @@ ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) 
         constexpr std::int64_t smallest_image = 32;
         object.read_optional("image_size", input.image_size, read_integer, smallest_image,
                              most_pixels);
+        const std::int64_t patch = image_patch(std::get<std::string>(model));
+        if (input.image_size % patch != 0) {
+            object.at("image_size")
+                .fail(fmt::format("a multiple of the model's patch ({})", patch));
+        }
         input.batch = read_integer(object.at("batch"), 1, most_images);
     }
     return input;

@@ -82,7 +82,7 @@ DOCUMENTS = json.loads(json.dumps({
     "shape": {
         "name": "shape",
         "workload": {"model": {"family": "gpt2", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2,
-                               "vocabulary": 100, "context": 16},
+                               "vocabulary": 100, "context": 16, "linear_bias": False, "norm_bias": False},
                      "batch": 1, "sequence_length": 16, "device": "A100"},
         "cluster": {"ranks": 2, "link": FULL_LINK},
         "sync": {"strategy": "ddp", "bucket_cap_mib_list": [1, 25]},
@@ -504,6 +504,9 @@ SHAPE_LIMITS = [("/workload/model/layers", 100_000, True), ("/workload/model/hea
 def invalid_values_are_refused(schemas, binary):
     cases = [(MINIMAL, *case) for case in invalid_values()] + [(DOCUMENTS["shape"], *case) for case in SHAPE_LIMITS]
     cases += [(DOCUMENTS["vision"], *case) for case in invalid_groups()]
+    cases += [(DOCUMENTS["llama"], f"/workload/model/{key}", False, True) for key in ("linear_bias", "norm_bias")]
+    patches = replaced(DOCUMENTS["vision"], ("workload", "model"), "vit_b_16")
+    cases += [(patches, "/workload/image_size", 72, True), (patches, "/workload/sequence_length", 17, True)]
     for base, place, value, schema_can_tell in cases:
         what = f"{place} = {json.dumps(value)[:60]}"
         document = copy.deepcopy(base)

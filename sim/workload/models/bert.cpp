@@ -62,10 +62,9 @@ void add_bert_feed_forward(ModelBuilder& builder, const std::string& name,
     builder.layer_norm(name + ".output.LayerNorm", tokens, shape.hidden);
 }
 
-// The pooler reads each sequence's first token: a view, whose backward fills zeros around it.
+// The pooler reads each sequence's first token.
 void add_pooler(ModelBuilder& builder, const TransformerShape& shape, const ModelInput& input) {
     const std::string name = encoder_prefix(shape) + "pooler.";
-    constexpr Traffic first_token{0, 1};
     builder.elementwise(name + "first_token", input.batch * input.sequence_length * shape.hidden,
                         first_token);
     builder.linear(name + "dense", {.rows = input.batch, .in = shape.hidden, .out = shape.hidden});

@@ -50,6 +50,7 @@ struct Convolution {
     Window window = {};
     bool bias = false;
     bool input_gradient = true;  // false where the input is the images themselves
+    std::int64_t groups = 1;     // each reads and writes its share of the channels
 };
 
 struct Linear {
@@ -59,7 +60,8 @@ struct Linear {
     bool bias = true;
     bool weight_is_in_out = false;  // Hugging Face's Conv1D stores [in, out], nn.Linear [out, in]
     std::string weight = {};        // another module's parameter, where the two are tied
-    bool input_gradient = true;     // false where the input is the samples themselves
+    const char* separator = ".";  // of module and parameter, "_" in nn.MultiheadAttention's in_proj
+    bool input_gradient = true;   // false where the input is the samples themselves
 };
 
 struct Embedding {
@@ -86,6 +88,7 @@ inline constexpr Traffic softmax{2, 3};          // backward: gradient, output -
 inline constexpr Traffic scale_or_rotate{2, 2};  // backward needs the gradient alone
 inline constexpr Traffic multiplication{3, 6};   // twice: gradient, other factor -> gradient
 inline constexpr Traffic addition{3, 0};         // autograd hands the same gradient to both sides
+inline constexpr Traffic first_token{0, 1};      // a view, whose backward fills zeros around it
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
 inline constexpr Traffic cross_entropy{2, 4};
@@ -113,15 +116,19 @@ class ModelBuilder {
         const std::int64_t kernel = layer.window.kernel;
         const FeatureMap output{input.batch, layer.out_channels,
                                 layer.window.output_size(input.size)};
-        const std::int64_t taps = input.channels * kernel * kernel;
-        Operation& operation = add_product(
-            name, {.m = output.batch * output.size * output.size, .n = output.channels, .k = taps},
-            {.left = input.elements(),
-             .right = taps * output.channels,
-             .bias = layer.bias ? output.channels : 0,
-             .result = output.elements()});
+        const std::int64_t in_channels = input.channels / layer.groups;
+        const std::int64_t taps = in_channels * kernel * kernel;
+        Operation& operation = add_product(name,
+                                           {.m = output.batch * output.size * output.size,
+                                            .n = output.channels / layer.groups,
+                                            .k = taps,
+                                            .count = layer.groups},
+                                           {.left = input.elements(),
+                                            .right = taps * output.channels,
+                                            .bias = layer.bias ? output.channels : 0,
+                                            .result = output.elements()});
         operation.parameters.push_back(
-            parameter(name + ".weight", {output.channels, input.channels, kernel, kernel}));
+            parameter(name + ".weight", {output.channels, in_channels, kernel, kernel}));
         if (layer.bias) {
             operation.parameters.push_back(parameter(name + ".bias", {output.channels}));
         }
@@ -154,14 +161,15 @@ class ModelBuilder {
                                             .right = layer.in * layer.out,
                                             .bias = layer.bias ? layer.out : 0,
                                             .result = layer.rows * layer.out});
-        const std::string& name_of_weight = layer.weight.empty() ? name + ".weight" : layer.weight;
+        const std::string& name_of_weight =
+            layer.weight.empty() ? name + layer.separator + "weight" : layer.weight;
         const std::int32_t weight =
             parameter(name_of_weight, layer.weight_is_in_out ? std::vector{layer.in, layer.out}
                                                              : std::vector{layer.out, layer.in});
         // Autograd hands out gradients in the order of the operator's arguments, and addmm's first
         // is the bias (tests/data/pytorch/readiness.json).
         if (layer.bias) {
-            operation.parameters.push_back(parameter(name + ".bias", {layer.out}));
+            operation.parameters.push_back(parameter(name + layer.separator + "bias", {layer.out}));
         }
         operation.parameters.push_back(weight);
         if (!layer.input_gradient) {
@@ -188,6 +196,17 @@ class ModelBuilder {
         const std::int64_t positions = input.sequence_length * shape.hidden;
         const std::int64_t activations = input.batch * positions;
         add_operation(name + ".add", 2 * activations + positions, activations + positions);
+    }
+
+    // A learned tensor that joins every sample's activations, `activations` in all. Its gradient is
+    // the sum over the batch.
+    void add_learned(const std::string& name, std::vector<std::int64_t> shape, std::int64_t batch,
+                     std::int64_t activations) {
+        const std::int32_t index = parameter(name, std::move(shape));
+        const std::int64_t numel = model_.parameters[static_cast<std::size_t>(index)].numel();
+        Operation& operation = add_operation(name, 2 * activations + numel, 0);
+        operation.weight_gradient = {0, (batch + 1) * numel};
+        operation.parameters.push_back(index);
     }
 
     // Softmax(Q K^T) V with the scores materialised: four operations. The square of scores is
@@ -220,9 +239,12 @@ class ModelBuilder {
     }
 
     // A row fits the chip's caches, so one pass reads and writes it.
-    void layer_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
+    void layer_norm(const std::string& name, std::int64_t rows, std::int64_t width,
+                    bool bias = true) {
         Operation& operation = add_norm(name, rows * width, width, 2);
-        operation.parameters.push_back(parameter(name + ".bias", {width}));
+        if (bias) {
+            operation.parameters.push_back(parameter(name + ".bias", {width}));
+        }
     }
 
     void rms_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
@@ -294,11 +316,21 @@ class ModelBuilder {
 struct ResNetShape {
     std::array<int, 4> blocks{};  // per stage
     bool bottleneck = false;      // three convolutions a block, the last 4 times as wide; else two
+    std::int64_t groups = 1;      // ResNeXt: of a bottleneck's 3x3 convolution
+    std::int64_t width_per_group = 64;  // ResNeXt: channels of a group in the first stage
 };
 struct Vgg16Shape {};
+struct VitShape {
+    std::int64_t patch = 0;  // height and width in pixels of what becomes one token
+    std::int64_t layers = 0;
+    std::int64_t hidden = 0;
+    std::int64_t feed_forward = 0;
+    std::int64_t heads = 0;
+};
 
 Model make_resnet(std::string name, const ResNetShape& shape, const ModelInput& input);
 Model make_vgg16(std::string name, const ModelInput& input);
+Model make_vit(std::string name, const VitShape& shape, const ModelInput& input);
 Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_bert(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input);

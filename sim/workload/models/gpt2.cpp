@@ -1,5 +1,6 @@
 // Hugging Face's GPT2LMHeadModel: pre-norm, learned positions, one projection for query, key and
-// value, the head tied to the token embedding unless the shape says otherwise.
+// value, the head tied to the token embedding unless the shape says otherwise. nanoGPT's
+// parameters are the same but for transposed weights and, with bias=False, no biases.
 #include "sim/workload/models/builder.h"
 
 namespace bucketwise::models {
@@ -10,15 +11,18 @@ void add_block(ModelBuilder& builder, const std::string& name, const Transformer
     const std::int64_t tokens = input.batch * input.sequence_length;
     const std::int64_t hidden = shape.hidden;
     const auto conv1d = [&](const std::string& module, std::int64_t in, std::int64_t out) {
-        builder.linear(name + module,
-                       {.rows = tokens, .in = in, .out = out, .weight_is_in_out = true});
+        builder.linear(name + module, {.rows = tokens,
+                                       .in = in,
+                                       .out = out,
+                                       .bias = shape.linear_bias,
+                                       .weight_is_in_out = true});
     };
-    builder.layer_norm(name + ".ln_1", tokens, hidden);
+    builder.layer_norm(name + ".ln_1", tokens, hidden, shape.norm_bias);
     conv1d(".attn.c_attn", hidden, 3 * hidden);
     builder.attention(name + ".attn", {input.batch, input.sequence_length, shape.heads, hidden});
     conv1d(".attn.c_proj", hidden, hidden);
     builder.residual_add(name + ".attn.add", tokens * hidden, tokens * hidden);
-    builder.layer_norm(name + ".ln_2", tokens, hidden);
+    builder.layer_norm(name + ".ln_2", tokens, hidden, shape.norm_bias);
     conv1d(".mlp.c_fc", hidden, shape.feed_forward);
     builder.elementwise(name + ".mlp.act", tokens * shape.feed_forward, activation);
     conv1d(".mlp.c_proj", shape.feed_forward, hidden);
@@ -38,7 +42,7 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
     for (std::int64_t i = 0; i < shape.layers; ++i) {
         add_block(builder, "transformer.h." + std::to_string(i), shape, input);
     }
-    builder.layer_norm("transformer.ln_f", tokens, shape.hidden);
+    builder.layer_norm("transformer.ln_f", tokens, shape.hidden, shape.norm_bias);
     builder.linear("lm_head", {.rows = tokens,
                                .in = shape.hidden,
                                .out = shape.vocabulary,

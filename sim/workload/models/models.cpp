@@ -13,7 +13,8 @@ namespace bucketwise {
 namespace {
 
 using Family = TransformerFamily;
-using Shape = std::variant<TransformerShape, models::ResNetShape, models::Vgg16Shape>;
+using Shape =
+    std::variant<TransformerShape, models::ResNetShape, models::Vgg16Shape, models::VitShape>;
 
 struct NamedShape {
     std::string_view name;
@@ -22,8 +23,9 @@ struct NamedShape {
 
 // Sorted by name. Transformers: layers, hidden, feed_forward, heads, vocabulary, context, from the
 // configurations Hugging Face publishes. The CS336 assignment varies its context; 1024 is the
-// longest it trains.
-constexpr std::array<NamedShape, 13> shapes{{
+// longest it trains. ResNeXt-101 32x4d is NVIDIA's (DeepLearningExamples), with torchvision's
+// structure.
+constexpr std::array<NamedShape, 18> shapes{{
     {"bert-base", TransformerShape{Family::bert, 12, 768, 3072, 12, 30522, 512}},
     {"bert-large", TransformerShape{Family::bert, 24, 1024, 4096, 16, 30522, 512}},
     {"cs336-xl-2025", TransformerShape{Family::cs336, 48, 1600, 6400, 25, 10000, 1024}},
@@ -34,9 +36,14 @@ constexpr std::array<NamedShape, 13> shapes{{
     {"gpt2-xl", TransformerShape{Family::gpt2, 48, 1600, 6400, 25, 50257, 1024}},
     {"llama-7b", TransformerShape{Family::llama, 32, 4096, 11008, 32, 32000, 2048}},
     {"resnet101", models::ResNetShape{.blocks = {3, 4, 23, 3}, .bottleneck = true}},
+    {"resnet152", models::ResNetShape{.blocks = {3, 8, 36, 3}, .bottleneck = true}},
     {"resnet18", models::ResNetShape{.blocks = {2, 2, 2, 2}, .bottleneck = false}},
     {"resnet50", models::ResNetShape{.blocks = {3, 4, 6, 3}, .bottleneck = true}},
+    {"resnext101_32x4d", models::ResNetShape{{3, 4, 23, 3}, true, 32, 4}},
+    {"resnext101_32x8d", models::ResNetShape{{3, 4, 23, 3}, true, 32, 8}},
+    {"resnext50_32x4d", models::ResNetShape{{3, 4, 6, 3}, true, 32, 4}},
     {"vgg16", models::Vgg16Shape{}},
+    {"vit_b_16", models::VitShape{16, 12, 768, 3072, 12}},
 }};
 
 const Shape* find_shape(std::string_view name) {
@@ -61,6 +68,11 @@ struct Maker {
         invariant(input.image_size >= 32, "image_size >= 32");
         return models::make_vgg16(name, input);
     }
+    Model operator()(const models::VitShape& shape) const {
+        invariant(input.image_size >= 32, "image_size >= 32");
+        invariant(input.image_size % shape.patch == 0, "image_size is a multiple of the patch");
+        return models::make_vit(name, shape, input);
+    }
 };
 
 }  // namespace
@@ -73,6 +85,11 @@ const std::vector<std::string_view>& model_names() {
 std::optional<TransformerShape> transformer_shape(std::string_view name) {
     const auto* const shape = std::get_if<TransformerShape>(find_shape(name));
     return shape == nullptr ? std::nullopt : std::optional(*shape);
+}
+
+std::int64_t image_patch(std::string_view name) {
+    const auto* const shape = std::get_if<models::VitShape>(find_shape(name));
+    return shape == nullptr ? 1 : shape->patch;
 }
 
 Model make_model(std::string_view name, const ModelInput& input) {

@@ -11,14 +11,17 @@
 
 namespace bucketwise {
 
-// Names that make_model(name, ...) knows, sorted: bert-base, ..., vgg16.
+// Names that make_model(name, ...) knows, sorted: bert-base, ..., vit_b_16.
 const std::vector<std::string_view>& model_names();
 
 // The shape behind a transformer's name; nothing for vision models and unknown names.
 std::optional<TransformerShape> transformer_shape(std::string_view name);
 
+// What a model's image_size is a multiple of: the patch of a vision transformer; 1 for all others.
+std::int64_t image_patch(std::string_view name);
+
 // Precondition (asserted): the name is known, batch >= 1, and sequence_length >= 1 for a
-// transformer, image_size >= 32 for a vision model.
+// transformer, image_size >= 32 and a multiple of image_patch() for a vision model.
 Model make_model(std::string_view name, const ModelInput& input);
 Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input);
 // Precondition (asserted): at least two widths, none below 1, and batch >= 1.

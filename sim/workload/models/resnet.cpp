@@ -1,4 +1,4 @@
-// torchvision.models.resnet (v1.5: the stride sits in a bottleneck's 3x3 convolution).
+// torchvision.models.resnet (v1.5: the stride sits in a bottleneck's 3x3 convolution), ResNeXt too.
 // Names are the modules'; a ReLU module that a block calls several times is numbered.
 #include "sim/workload/models/builder.h"
 
@@ -7,10 +7,13 @@ namespace {
 
 constexpr std::int64_t image_classes = 1000;
 
-std::vector<Convolution> block_convolutions(bool bottleneck, std::int64_t planes,
+std::vector<Convolution> block_convolutions(const ResNetShape& shape, std::int64_t planes,
                                             std::int64_t stride) {
-    if (bottleneck) {
-        return {{planes}, {planes, {3, stride, 1}}, {4 * planes}};
+    if (shape.bottleneck) {
+        const std::int64_t width = planes * shape.width_per_group / 64 * shape.groups;
+        return {{width},
+                {.out_channels = width, .window = {3, stride, 1}, .groups = shape.groups},
+                {4 * planes}};
     }
     return {{planes, {3, stride, 1}}, {planes, {3, 1, 1}}};
 }
@@ -58,7 +61,7 @@ Model make_resnet(std::string name, const ResNetShape& shape, const ModelInput& 
             const std::int64_t stride = stage > 0 && block == 0 ? 2 : 1;
             map = add_block(builder,
                             "layer" + std::to_string(stage + 1) + "." + std::to_string(block), map,
-                            block_convolutions(shape.bottleneck, planes, stride), stride);
+                            block_convolutions(shape, planes, stride), stride);
         }
     }
     map = builder.average_pool("avgpool", map, 1);

@@ -41,6 +41,8 @@ struct TransformerShape {
     std::optional<bool> tied_embeddings = {};
     std::int64_t token_types = 2;         // bert: segments that have an embedding
     BertHead bert_head = BertHead::none;  // bert
+    bool linear_bias = true;              // gpt2: of attention's and feed-forward projections
+    bool norm_bias = true;                // gpt2: of layer norms
     bool operator==(const TransformerShape&) const = default;
 
     [[nodiscard]] std::int64_t width_of_head() const {

@@ -30,6 +30,7 @@ import torchvision
 import transformers
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torchvision.models.resnet import Bottleneck
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 DIRECTORY = Path(__file__).resolve().parent
@@ -166,12 +167,22 @@ def llama_7b():
     )
 
 
+def resnext101_32x4d():
+    """NVIDIA's (DeepLearningExamples). torchvision has this structure, but no name for it."""
+    return torchvision.models.ResNet(Bottleneck, [3, 4, 23, 3], groups=32, width_per_group=4)
+
+
 # model: (constructor, tensors, elements). The counts are written down so that a new library version cannot change the
 # data unnoticed.
 MODELS = {
     "resnet18": (torchvision.models.resnet18, 62, 11_689_512),
     "resnet50": (torchvision.models.resnet50, 161, 25_557_032),
     "resnet101": (torchvision.models.resnet101, 314, 44_549_160),
+    "resnet152": (torchvision.models.resnet152, 467, 60_192_808),
+    "resnext50_32x4d": (torchvision.models.resnext50_32x4d, 161, 25_028_904),
+    "resnext101_32x4d": (resnext101_32x4d, 314, 44_177_704),
+    "resnext101_32x8d": (torchvision.models.resnext101_32x8d, 314, 88_791_336),
+    "vit_b_16": (torchvision.models.vit_b_16, 152, 86_567_656),
     "vgg16": (torchvision.models.vgg16, 32, 138_357_544),
     "gpt2": (lambda: gpt2(768, 12, 12), 148, 124_439_808),
     "gpt2-medium": (lambda: gpt2(1024, 24, 16), 292, 354_823_168),
@@ -291,6 +302,8 @@ def small_models():
     yield "bert-2-layers", BertModel(BertConfig(**sizes)), bert_loss
     yield "llama-2-layers", LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False)), language_model_loss
     yield "cs336-2-layers", Cs336Transformer(64, 256, 2, 4, vocabulary=128), lambda model: model(tokens()).sum()
+    yield "resnext50_32x4d", torchvision.models.resnext50_32x4d(), lambda model: model(images()).sum()
+    yield "vit_b_16", torchvision.models.vit_b_16(image_size=64), lambda model: model(images()).sum()
 
 
 def write_readiness():

@@ -68,6 +68,26 @@ TEST_CASE("a layer's three products have its shapes, and its weight's gradient i
     CHECK(plan.columns[0] == 64);
 }
 
+TEST_CASE("a grouped convolution is computed as many products, its gradient written after them") {
+    const Model model = model_named("resnext50_32x4d");
+    const KernelPlan plan = plan_kernels(workload_of(model), model);
+    int written = 0;
+    for (const KernelCall& call : plan.backward) {
+        if (call.pass == Pass::weight_gradient && call.product && call.product->count == 32) {
+            CHECK_FALSE(call.weight);
+            CHECK_FALSE(call.weight_gradient);
+            REQUIRE(call.gradients.size() == 1);
+            const GradientPass& pass = call.gradients.front();
+            CHECK(pass.write == GradientWrite::pattern);
+            const auto index = static_cast<std::size_t>(pass.gradient);
+            CHECK(model.parameters[index].name.find(".conv2.weight") != std::string::npos);
+            CHECK(plan.columns[index] == widest_pattern);
+            ++written;
+        }
+    }
+    CHECK(written == 3 + 4 + 6 + 3);  // one a block
+}
+
 TEST_CASE("a tied weight's gradient comes from the output layer and is touched again") {
     const Model model = model_named("gpt2");
     const KernelPlan plan = plan_kernels(workload_of(model), model);

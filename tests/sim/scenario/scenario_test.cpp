@@ -392,6 +392,16 @@ TEST_CASE("model workloads need a time source, the right shape and supported ari
                 {{"model", "resnet50"}, {"batch", 8}, {"sequence_length", 1}, {"device", "H100"}}))
             .find("/workload/sequence_length: expected no sequence_length for a vision model") !=
         std::string::npos);
+    const auto images = [](std::int64_t size) {
+        return refusal(model_workload(
+            {{"model", "vit_b_16"}, {"batch", 8}, {"image_size", size}, {"device", "H100"}}));
+    };
+    CHECK(images(384) == "accepted");
+    CHECK(
+        images(200) ==
+        "dir/s.json: /workload/image_size: expected a multiple of the model's patch (16), got 200");
+    CHECK(refusal(model_workload({{"model", "vit_b_16"}, {"batch", 8}, {"device", "H100"}})) ==
+          "accepted");
     CHECK(refusal(model_workload({{"model", "gpt2"},
                                   {"batch", 1},
                                   {"sequence_length", 8},
@@ -412,6 +422,31 @@ TEST_CASE("model workloads need a time source, the right shape and supported ari
                                   {"device", "H100"}}))
               .find("/workload/model/layers: expected an integer from 1 to 4096, got 1000000") !=
           std::string::npos);
+}
+
+TEST_CASE("only gpt2's layers may lack biases") {
+    const auto shape = [](const char* family, const char* key) {
+        return refusal(model_workload({{"model",
+                                        {{"family", family},
+                                         {"layers", 1},
+                                         {"hidden", 64},
+                                         {"feed_forward", 64},
+                                         {"heads", 4},
+                                         {"vocabulary", 64},
+                                         {"context", 64},
+                                         {key, false}}},
+                                       {"batch", 1},
+                                       {"sequence_length", 8},
+                                       {"device", "H100"}}));
+    };
+    for (const char* key : {"linear_bias", "norm_bias"}) {
+        CHECK(shape("gpt2", key) == "accepted");
+        for (const char* family : {"bert", "llama", "cs336"}) {
+            CHECK(shape(family, key)
+                      .find(std::string("/workload/model/") + key + ": expected no " + key +
+                            " but for gpt2, got false") != std::string::npos);
+        }
+    }
 }
 
 TEST_CASE("a million gradients are refused by number") {

@@ -19,6 +19,8 @@ namespace {
 const std::filesystem::path pytorch_data =
     std::filesystem::path(BUCKETWISE_TEST_DATA_DIR) / "pytorch";
 
+// Images of 224 pixels: a vision transformer has as many learned positions as patches.
+const ModelInput usual_input{.batch = 2, .sequence_length = 16};
 const ModelInput small_input{.batch = 2, .sequence_length = 16, .image_size = 64};
 
 Model make_small(std::string_view name) {
@@ -105,9 +107,10 @@ Model model_of_golden_readiness(const std::string& name) {
 
 TEST_CASE("Model names are sorted, and each makes a model of that name") {
     const std::vector<std::string_view> expected{
-        "bert-base",  "bert-large",  "cs336-xl-2025", "cs336-xl-2026", "gpt2",
-        "gpt2-large", "gpt2-medium", "gpt2-xl",       "llama-7b",      "resnet101",
-        "resnet18",   "resnet50",    "vgg16"};
+        "bert-base",       "bert-large",  "cs336-xl-2025", "cs336-xl-2026",    "gpt2",
+        "gpt2-large",      "gpt2-medium", "gpt2-xl",       "llama-7b",         "resnet101",
+        "resnet152",       "resnet18",    "resnet50",      "resnext101_32x4d", "resnext101_32x8d",
+        "resnext50_32x4d", "vgg16",       "vit_b_16"};
     CHECK(model_names() == expected);
     CHECK(std::is_sorted(model_names().begin(), model_names().end()));
     for (const std::string_view name : model_names()) {
@@ -133,7 +136,7 @@ TEST_CASE("A named transformer is the model of its shape") {
 TEST_CASE("Parameters have PyTorch's names, shapes and order") {
     for (const std::string_view name : model_names()) {
         const std::vector<std::string> expected = golden_parameters(name);
-        const Model model = make_small(name);
+        const Model model = make_model(name, usual_input);
         CAPTURE(name);
         REQUIRE(model.parameters.size() == expected.size());
         for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -149,19 +152,22 @@ TEST_CASE("Parameter counts are the published ones") {
         std::int64_t numel;
     };
     // Tensors of the transformers: gpt2 2 + 12 a layer + 2; bert 5 + 16 a layer + 2; llama and
-    // cs336 9 a layer + 3. ResNet-50 and CS336: shared/facts/pytorch-ddp.md.
+    // cs336 9 a layer + 3; vit 4 + 12 a layer + 4. ResNet-50 and CS336:
+    // shared/facts/pytorch-ddp.md.
     const std::vector<Count> counts{
-        {"resnet18", 62, 11'689'512},         {"resnet50", 161, 25'557'032},
-        {"resnet101", 314, 44'549'160},       {"vgg16", 32, 138'357'544},
-        {"gpt2", 148, 124'439'808},           {"gpt2-medium", 292, 354'823'168},
-        {"gpt2-large", 436, 774'030'080},     {"gpt2-xl", 580, 1'557'611'200},
-        {"bert-base", 199, 109'482'240},      {"bert-large", 391, 335'141'888},
-        {"llama-7b", 291, 6'738'415'616},     {"cs336-xl-2025", 435, 1'998'235'200},
-        {"cs336-xl-2026", 291, 3'406'809'600}};
+        {"resnet18", 62, 11'689'512},          {"resnet50", 161, 25'557'032},
+        {"resnet101", 314, 44'549'160},        {"vgg16", 32, 138'357'544},
+        {"resnet152", 467, 60'192'808},        {"resnext50_32x4d", 161, 25'028'904},
+        {"resnext101_32x4d", 314, 44'177'704}, {"resnext101_32x8d", 314, 88'791'336},
+        {"vit_b_16", 152, 86'567'656},         {"gpt2", 148, 124'439'808},
+        {"gpt2-medium", 292, 354'823'168},     {"gpt2-large", 436, 774'030'080},
+        {"gpt2-xl", 580, 1'557'611'200},       {"bert-base", 199, 109'482'240},
+        {"bert-large", 391, 335'141'888},      {"llama-7b", 291, 6'738'415'616},
+        {"cs336-xl-2025", 435, 1'998'235'200}, {"cs336-xl-2026", 291, 3'406'809'600}};
     CHECK(counts.size() == model_names().size());
     for (const Count& count : counts) {
         CAPTURE(count.model);
-        const Model model = make_small(count.model);
+        const Model model = make_model(count.model, usual_input);
         CHECK(model.parameters.size() == count.tensors);
         CHECK(model.numel() == count.numel);
     }
@@ -189,6 +195,10 @@ TEST_CASE("Vision models take the multiply-adds that torchvision documents") {
     for (const Documented& documented : {Documented{"resnet18", 1.81, 0.005},
                                          {"resnet50", 4.09, 0.005},
                                          {"resnet101", 7.80, 0.005},
+                                         {"resnet152", 11.51, 0.005},
+                                         {"resnext50_32x4d", 4.23, 0.005},
+                                         {"resnext101_32x8d", 16.41, 0.005},
+                                         {"vit_b_16", 17.56, 0.005},
                                          {"vgg16", 15.47, 0.005}}) {
         CAPTURE(documented.model);
         const std::int64_t one = forward_flops(make_model(documented.model, {.batch = 1}));
@@ -339,6 +349,44 @@ TEST_CASE("The traffic of GPT-2's operations is that of their tensors") {
     CHECK(embedding.weight_gradient.elements == table + 2 * activations + 3 * table);
     // A table of 1024 * 768 = 786,432, and a row of 768 for each of 16 positions, read and added.
     CHECK(operation_of(model, "transformer.wpe").weight_gradient.elements == 786'432 + 24'576);
+}
+
+// Batch 2, 64 pixels. The first block's 3x3 convolution has 32 groups of 4 channels, which read and
+// write 2 * 16 * 16 pixels.
+TEST_CASE("A grouped convolution is a product per group") {
+    const Operation& convolution = operation_of(make_small("resnext50_32x4d"), "layer1.0.conv2");
+    CHECK(convolution.product == MatrixProduct{.m = 512, .n = 4, .k = 4 * 9, .count = 32});
+    CHECK(convolution.forward.elements == 2 * 512 * 128 + 128 * 4 * 9);
+}
+
+// Batch 2, 4 x 4 patches and the class token: 17 tokens of 768.
+TEST_CASE("A vision transformer's learned tensors join every image") {
+    const Model model = make_small("vit_b_16");
+    const std::int64_t activations = 2 * 17 * 768;
+    CHECK(operation_of(model, "conv_proj").product == MatrixProduct{2 * 16, 768, 3 * 16 * 16});
+    const Operation& token = operation_of(model, "class_token");
+    CHECK(token.forward.elements == 2 * activations + 768);
+    CHECK(token.weight_gradient.elements == 2 * 768 + 768);
+    const Operation& positions = operation_of(model, "encoder.pos_embedding");
+    CHECK(positions.forward.elements == 2 * activations + 17 * 768);
+    CHECK(positions.weight_gradient.elements == activations + 17 * 768);
+    CHECK(image_patch("vit_b_16") == 16);
+    CHECK(image_patch("resnet50") == 1);
+}
+
+// nanoGPT with bias=False, and with an untied head: 2*16384*768 + 1024*768 + 8*(4*768*768 +
+// 2*768*3072), and 17 norms of 768, with biases of 768 or without.
+TEST_CASE("GPT-2's linear layers and norms may have no biases") {
+    TransformerShape shape{TransformerFamily::gpt2, 8, 768, 3072, 12, 16384, 1024};
+    shape.tied_embeddings = false;
+    shape.linear_bias = false;
+    CHECK(make_transformer("mine", shape, small_input).numel() == 82'601'472);
+    shape.norm_bias = false;
+    const Model model = make_transformer("mine", shape, small_input);
+    CHECK(model.numel() == 82'601'472 - 17 * 768);
+    for (const Parameter& parameter : model.parameters) {
+        CHECK(parameter.name.find("bias") == std::string::npos);
+    }
 }
 
 // Query, key and value read one tensor, so two of the three add a sum of gradients: two read, one
