@@ -8,6 +8,7 @@
 #include "cli/shell/files.h"
 #include "sim/base/json_input.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/framework_advice.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 
@@ -81,6 +82,18 @@ BENCHMARK_CAPTURE(sweep_every_plan, cs336_xl_435_tensors, "cs336_xl.json")
 BENCHMARK_CAPTURE(sweep_every_plan, resnet50, "resnet50_8xh100.json")
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(sweep_every_plan, gpt2_xl_580_tensors, "gpt2_xl_32xh100.json")
+    ->Unit(benchmark::kMillisecond);
+
+// The same with what to type into each framework, as the command prints it.
+void advise(benchmark::State& state, const std::string& name) {
+    for (auto _ : state) {
+        const Scenario scenario = load(name);
+        const StepInput input = step_input(scenario);
+        const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+        benchmark::DoNotOptimize(framework_settings(input, scenario.sync, prediction));
+    }
+}
+BENCHMARK_CAPTURE(advise, gpt2_xl_580_tensors, "gpt2_xl_32xh100.json")
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

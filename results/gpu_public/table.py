@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Predicts public measurements of real GPUs, and prints how far off each prediction is.
+
+usage: table.py [--program BUCKETWISE] [--details] [--set NAME] [--picture FILE] [--expect FILE | --write FILE]
+   --program   default: build/release/cli/bucketwise of this checkout
+   --details   a line for every row, not only one for each set
+   --set NAME  only this one; may be repeated
+   --picture   draw predicted over measured, as FILE.svg (needs matplotlib)
+   --write     store what is predicted; --expect: fail where it differs from that
+
+The rule that makes a scenario and a link of a set's rows is README.md's; no row that is judged is fitted to.
+"""
+
+import argparse
+import csv
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = HERE.parents[1] / "build/release/cli/bucketwise"
+# What computing is told from, which is not judged: the first of these that a table has, else of all-reduces after
+# backward those that leave the least time for it.
+ALONE = ("single_gpu", "no_sync")
+AFTER_BACKWARD = ("flat", "naive")
+# Of their peak, as of the program's own devices.
+MEMORY_EFFICIENCY = 0.85
+PRESET_GB_PER_S = {"A100": 2039, "H100": 3350, "V100": 900}
+# All-reduces whose standard deviation is a larger share of their time are left out.
+MOST_NOISE = 0.2
+
+
+def rows_of(name):
+    with open(HERE / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def median_of(rows, column):
+    values = [float(row[column]) for row in rows if row[column]]
+    return statistics.median(values) if values else None
+
+
+class Program:
+    def __init__(self, path):
+        self.path = path
+        self.folder = tempfile.TemporaryDirectory()
+
+    def predict(self, scenario, strategy, caps=()):
+        file = Path(self.folder.name) / "scenario.json"
+        file.write_text(json.dumps(scenario))
+        command = [str(self.path), "predict", str(file), "--strategy", strategy, "--json", "-"]
+        if caps:
+            command += ["--bucket-cap", ",".join(f"{cap}MiB" for cap in caps)]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def step_ms(self, scenario, strategy, cap=None):
+        named = cap and cap != "default"
+        said = self.predict(scenario, strategy, [cap] if named else [])
+        return (said["sweep"][0] if named else said["default"] if cap else said["best"])["step_ms"]
+
+
+def segments_through(points):
+    """A ring on two ranks or more whose cost is linear between the (bytes, ms) given, and beyond them."""
+    segments = []
+    for (low, low_ms), (high, high_ms) in zip(points, points[1:]):
+        ms_per_byte = max((high_ms - low_ms) / (high - low), 1e-12)
+        fixed_ms = low_ms - ms_per_byte * low
+        if fixed_ms < 0:  # no time is left for a message of no bytes
+            fixed_ms, ms_per_byte = 0.0, high_ms / high
+        segments.append((high, fixed_ms, ms_per_byte))
+    return segments
+
+
+def link_of(name, given, rows, gradients):
+    """From all-reduces of the same box, else from what the table's own all-reduces after backward took."""
+    if "link" in given:
+        return given["link"]
+    ranks = given["ranks"]
+    by_bytes = defaultdict(list)
+    for row in rows_of("allreduces.csv"):
+        if row["set"] == name and float(row["std_ms"] or 0) < MOST_NOISE * float(row["time_ms"]):
+            by_bytes[int(row["bytes"])].append(row)
+    points = sorted((size, median_of(of_size, "time_ms")) for size, of_size in by_bytes.items())
+    if not points:
+        # naive: one for each gradient; flat: one of all. The shorter tells the wire, the difference the rest.
+        took = {strategy: median_of([r for r in rows if r["strategy"] == strategy], "communication_ms")
+                for strategy in AFTER_BACKWARD}
+        if not any(took.values()):
+            flat, alone = (median_of([r for r in rows if r["strategy"] == s], "step_ms") for s in ("flat", "single_gpu"))
+            took["flat"] = flat - alone
+        wire = min(ms for ms in took.values() if ms)
+        fixed = max((took["naive"] or wire) - wire, 0.0) / gradients["count"] if took["flat"] else 0.0
+        points = [(gradients["bytes"] // 1000, fixed + wire / 1000), (gradients["bytes"], fixed + wire)]
+    steps, per_byte = 2 * (ranks - 1), 2 * (ranks - 1) / ranks
+    segments = [{"latency_us": 1e3 * fixed_ms / steps, "bandwidth_gb_per_s": per_byte / ms_per_byte / 1e6,
+                 **({"up_to_bytes": high} if i + 2 < len(points) else {})}
+                for i, (high, fixed_ms, ms_per_byte) in enumerate(segments_through(points))]
+    return {"name": f"all-reduces of {name}", "algorithm": "ring", "segments": segments,
+            "provenance": {"backend": "nccl", "ranks": ranks, "hardware": given["hardware"]}}
+
+
+def scenario_of(name, given, config, link, ranks):
+    workload = {**given["workload"], **{k: v for k, v in config.items() if k != "base"}}
+    return {"name": name, "workload": workload, "cluster": {"ranks": ranks, "link": link},
+            "sync": given["sync"], "step": {"optimizer": "adam", **given["step"]}}
+
+
+def add_optimizer(given, scenario, gradients):
+    if "optimizer_elements" in given:
+        device = given["workload"]["device"]
+        gb_per_s = PRESET_GB_PER_S[device] if isinstance(device, str) else device["memory_bandwidth_gb_per_s"]
+        scenario["step"]["optimizer_ms"] = (given["optimizer_elements"] * gradients["bytes"] / MEMORY_EFFICIENCY / gb_per_s
+                                            / 1e6)
+        del scenario["step"]["optimizer"]
+
+
+def add_computing(program, scenario, rows):
+    """Measured passes where the base has them, else such that the base is met, backward twice as long as forward."""
+    workload, step = scenario["workload"], scenario["step"]
+    of = {strategy: [row for row in rows if row["strategy"] == strategy] for strategy in ALONE + AFTER_BACKWARD}
+    base = next((strategy for strategy in ALONE if of[strategy]), None)
+    if base:
+        passes = [median_of(of[base], f"{part}_ms") for part in ("forward", "backward", "optimizer")]
+        if all(passes):
+            workload["forward_ms"], workload["backward_ms"], step["optimizer_ms"] = passes
+            del step["optimizer"]
+            return base
+    computing = {}
+    for strategy in [base] if base else [s for s in AFTER_BACKWARD if of[s]]:
+        measured = median_of(of[strategy], "step_ms")
+        ms = measured / 2
+        for _ in range(4):
+            workload["forward_ms"], workload["backward_ms"] = ms / 3, 2 * ms / 3
+            ms += measured - program.step_ms(scenario, "none" if base else strategy)
+            if ms <= 0:
+                sys.exit(f"{scenario['name']}: nothing is left for computing")
+        computing[strategy] = ms
+    base = min(computing, key=computing.get)
+    workload["forward_ms"], workload["backward_ms"] = computing[base] / 3, 2 * computing[base] / 3
+    return base
+
+
+def gradients_of(program, scenario):
+    said = program.predict({**scenario, "cluster": {"ranks": 2, "link": "eth-100g"}}, "overlap")
+    sizes = said["best"]["bucket_bytes"]
+    return {"count": len(sizes), "bytes": sum(sizes)}
+
+
+def judged(program, name, given, rows):
+    """Each config's predicted rows, and what the program advises among the caps that were measured."""
+    configs = sorted({row["config"] for row in rows}, key=[row["config"] for row in rows].index)
+    for config in configs:
+        own = given.get("configs", {}).get(config, {})
+        of_config = [row for row in rows if row["config"] == config]
+        of_base = [row for row in rows if row["config"] == own.get("base", config)]
+        gradients = gradients_of(program, scenario_of(name, given, own, "eth-100g", 2))
+        scenario = scenario_of(name, given, own, link_of(name, given, of_base, gradients), given["ranks"])
+        add_optimizer(given, scenario, gradients)
+        base = add_computing(program, scenario, of_base)
+        predicted = []
+        measured = defaultdict(list)
+        for row in of_config:
+            if row["strategy"] not in (*ALONE, base, given.get("link_from")):
+                measured[int(row["gpus"]), row["strategy"], row["cap_mib"]].append(row)
+        for (ranks, strategy, cap), of_row in measured.items():
+            scenario["cluster"]["ranks"] = ranks
+            predicted.append({"set": name, "config": config, "gpus": ranks, "strategy": strategy, "cap_mib": cap,
+                              "predicted_ms": program.step_ms(scenario, strategy, cap),
+                              "measured_ms": median_of(of_row, "step_ms")})
+        yield {"config": config, "base": base, "rows": predicted, "advice": advice(program, scenario, predicted)}
+
+
+def advice(program, scenario, predicted):
+    """What the program would have one use of the caps that were measured, and what that costs over the best of them."""
+    by_cap = {float(row["cap_mib"]): row for row in predicted if row["cap_mib"] not in ("", "default")}
+    if len(by_cap) < 2:
+        return None
+    said = program.predict(scenario, scenario["sync"]["strategy"], [f"{cap:g}" for cap in sorted(by_cap)])
+    advised = 25.0 if said["keep_default"] else min(by_cap, key=lambda cap: by_cap[cap]["predicted_ms"])
+    cap = min(by_cap, key=lambda cap: abs(math.log(cap / advised)))
+    return {"cap_mib": cap, "regret": by_cap[cap]["measured_ms"] / min(r["measured_ms"] for r in by_cap.values()) - 1}
+
+
+def percent(share):
+    return f"{100 * share:6.2f} %"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", type=Path, default=PROGRAM)
+    parser.add_argument("--details", action="store_true")
+    parser.add_argument("--set", action="append")
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--expect", type=Path)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    program = Program(options.program)
+    rows = rows_of("steps.csv")
+    stored = []
+    mapes = {False: [], True: []}
+    print(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>8} {'regret':>8}  base")
+    for name, given in json.loads((HERE / "sets.json").read_text()).items():
+        if options.set and name not in options.set:
+            continue
+        of_set = [row for row in rows if row["set"] == name and row["trust"] != "D"]
+        configs = list(judged(program, name, given, of_set))
+        predicted = [row for config in configs for row in config["rows"]]
+        errors = [row["predicted_ms"] / row["measured_ms"] - 1 for row in predicted]
+        mape = statistics.mean(map(abs, errors))
+        scales = all(row["cap_mib"] == "default" for row in predicted)
+        mapes[scales].append(mape)
+        advised = [config["advice"] for config in configs if config["advice"]]
+        caps = ",".join(f"{a['cap_mib']:g}" for a in advised)
+        regret = percent(max(a["regret"] for a in advised)) if advised else ""
+        print(f"{name:30} {of_set[0]['trust']:>5} {len(errors):4} {percent(mape)} "
+              f"{percent(statistics.mean(errors))} {percent(max(errors, key=abs))} {caps:>8} {regret:>8}  {configs[0]['base']}")
+        if options.details:
+            for row, error in zip(predicted, errors):
+                print(f"  {row['config']:36} {row['gpus']:>3} {row['strategy']:9} {row['cap_mib']:>7} {row['measured_ms']:9.2f} "
+                      f"{row['predicted_ms']:9.2f} {percent(error)}")
+        stored += predicted
+    for scales, what in ((False, "sweeps"), (True, "one to N GPUs")):
+        if mapes[scales]:
+            print(f"{what}: {len(mapes[scales])} sets, median MAPE {percent(statistics.median(mapes[scales])).strip()}, "
+                  f"largest {percent(max(mapes[scales])).strip()}")
+    if options.picture:
+        draw(stored, options.picture)
+    if options.write:
+        options.write.write_text(json.dumps(stored, indent=1) + "\n")
+    if options.expect:
+        check(stored, json.loads(options.expect.read_text()))
+
+
+def draw(stored, file):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "bucketwise", "axes.axisbelow": True})
+    names = list(dict.fromkeys(row["set"] for row in stored))
+    figure, axes = plt.subplots(figsize=(8.4, 0.36 * len(names) + 1.2))
+    axes.axvspan(-5, 5, color="#e8f2f8", linewidth=0)
+    axes.axvline(0, color="#666666", linewidth=0.8)
+    for strategy, colour, marker in (("flat", "#999999", "s"), ("naive", "#999999", "D"), ("overlap", "#D55E00", "^"),
+                                     ("bucketed", "#E69F00", "o"), ("ddp", "#0072B2", "o")):
+        rows = [row for row in stored if row["strategy"] == strategy]
+        axes.scatter([100 * (row["predicted_ms"] / row["measured_ms"] - 1) for row in rows],
+                     [names.index(row["set"]) for row in rows], s=26, color=colour, marker=marker, alpha=0.75,
+                     linewidths=0, label=strategy)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(axis="x", color="#e4e4e4")
+    axes.set_xlabel("predicted over measured step, % (shaded: within 5 %)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower left", frameon=False)
+    figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
+
+
+def check(stored, expected):
+    if len(stored) != len(expected):
+        sys.exit(f"expected {len(expected)} rows, got {len(stored)}")
+    for got, wanted in zip(stored, expected):
+        if not math.isclose(got["predicted_ms"], wanted["predicted_ms"], rel_tol=1e-6):
+            sys.exit(f"expected {wanted}, got {got}: if the model was meant to change, write the file anew")
+
+
+if __name__ == "__main__":
+    main()
