@@ -10,6 +10,7 @@
 #include "hw/measure/measurer.h"
 #include "sim/base/transformed.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
 #include "sim/plan/plan.h"
@@ -41,8 +42,9 @@ StepSample sample_of(const Times& times) {
 
 // --- simulated -----------------------------------------------------------------------------------
 
-StepSample simulated_sample(const Program& program) {
-    const Simulation simulation = simulate({&program, 1}, Record::timeline);
+StepSample simulated_sample(const Program& program, const StepLoop& loop) {
+    const Simulation simulation =
+        simulate({&program, 1}, Record::timeline, settled_start(program, loop));
     StepSample sample = sample_of(simulation.ranks.front());
     for (const Span& span : simulation.timeline.spans) {
         const auto subject = static_cast<std::size_t>(span.subject);
@@ -150,7 +152,7 @@ StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
     for (std::int64_t step = 0; step < (input.variation ? steps : 1); ++step) {
         const Program program = varied.next();
         check_length(longest_possible_seconds(program));
-        samples.push_back(simulated_sample(program));
+        samples.push_back(simulated_sample(program, loop_of(input, sync)));
     }
     return samples;
 }

@@ -62,6 +62,7 @@ class Engine {
             ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
             ranks_[i].times = starts[i].times;
             ranks_[i].queue = starts[i].queue;
+            now_ = std::min(now_, starts[i].device);
         }
         for (const Program& program : programs) {
             invariant(program.collectives.size() == arrived_.size(),

@@ -7,7 +7,8 @@ namespace bucketwise {
 namespace {
 
 constexpr int most_steps = 64;
-constexpr std::int64_t most_instructions_to_keep = 1 << 16;
+constexpr std::int64_t most_instructions_to_keep = 1 << 13;
+constexpr std::int64_t longest_queue = 1 << 20;
 
 Duration last_end(const std::vector<RankProgress>& progress) {
     return std::ranges::max_element(progress, {}, &RankProgress::device)->device;
@@ -102,7 +103,9 @@ StepToClose::Device StepToClose::device(const Program& closing) const {
         progress.front().queue.ends.assign(closing.instructions.size(), far_ahead);
     }
     run_classes(closing, before_.classes(), 1, progress);
-    Device device{.times = slowest_of(progress), .issuing = progress.front().host - far_ahead};
+    Device device{.times = slowest_of(progress),
+                  .issuing = progress.front().host - far_ahead,
+                  .queue = queue_length(closing)};
     if (keeps) {
         device.step = issued_;
         auto end = progress.front().queue.ends.begin();
@@ -115,10 +118,9 @@ StepToClose::Device StepToClose::device(const Program& closing) const {
 
 // Whether a host that waits for room in its queue has still issued everything before the device
 // comes to it. If it takes no longer than the device, what was before the last step cannot matter.
-bool StepToClose::stays_ahead(const Device& device) const {
+bool StepToClose::stays_ahead(const Device& device) {
     const std::int64_t count = std::ssize(device.step);
-    const std::int64_t queue = before_.loop().launch_queue;
-    if (count == 0 || queue > count || device.waits_for_host()) {
+    if (count == 0 || device.queue > count || device.waits_for_host()) {
         return false;
     }
     const Duration period = device.times.step();
@@ -129,8 +131,8 @@ bool StepToClose::stays_ahead(const Device& device) const {
     Duration host = far_ahead;
     for (const bool second : {false, true}) {
         for (std::int64_t i = 0; i < count; ++i) {
-            host =
-                std::max(host, end_of(i - queue)) + device.step[static_cast<std::size_t>(i)].host;
+            host = std::max(host, end_of(i - device.queue)) +
+                   device.step[static_cast<std::size_t>(i)].host;
             if (second && host > end_of(i - 1)) {
                 return false;
             }
@@ -143,7 +145,15 @@ bool StepToClose::stays_ahead(const Device& device) const {
 bool StepToClose::queue_may_fill(const Program& closing) const {
     const StepLoop& loop = before_.loop();
     return !loop.starts_idle &&
-           before_.instructions() + std::ssize(closing.instructions) > loop.launch_queue;
+           before_.instructions() + std::ssize(closing.instructions) >= queue_length(closing);
+}
+
+// In instructions. A graph is launched as one, and ends with its last.
+std::int64_t StepToClose::queue_length(const Program& closing) const {
+    const StepLoop& loop = before_.loop();
+    const std::int64_t step = before_.instructions() + std::ssize(closing.instructions);
+    return loop.one_launch ? std::min(longest_queue, (loop.launch_queue - 1) * step + 1)
+                           : loop.launch_queue;
 }
 
 // Ranks that differ do not begin their steps at one moment, which matters where they disturb a
@@ -187,7 +197,7 @@ StepTimes StepToClose::settled(const Program& closing, Wanted wanted) const {
 StepToClose::Settled StepToClose::settle(const Program& closing, bool from_idle) const {
     RankProgress start{.host = from_idle ? Duration{0} : far_ahead};
     if (queue_may_fill(closing)) {
-        start.queue.ends.assign(static_cast<std::size_t>(before_.loop().launch_queue), far_ahead);
+        start.queue.ends.assign(static_cast<std::size_t>(queue_length(closing)), far_ahead);
     }
     Settled settled{.start = std::vector<RankProgress>(progress_.size(), start)};
     StepTimes sum;
@@ -228,7 +238,7 @@ std::vector<RankProgress> StepToClose::start_of(const Program& closing) const {
     run_step(closing, progress);
     for (RankProgress& rank : progress) {
         rank = {.host = far_ahead,
-                .queue = periodic_queue(rank.queue, device.times.step(), loop.launch_queue)};
+                .queue = periodic_queue(rank.queue, device.times.step(), device.queue)};
     }
     run_step(closing, progress);
     begin_step(progress);

@@ -1,11 +1,11 @@
 // A step as one of many: the period of a loop that has settled.
 //
 // A GPU's host issues a step while the device still runs those before it, and nothing but a full
-// launch queue makes it wait for the device. So with a queue that holds a whole step, whoever is
-// slower sets the pace: the period is what the host takes to issue a step, or what the device takes
-// to run it when all of it has been issued, whichever is longer. Parts of a step say when within it
-// time passes; those, and longer steps, are found by running one step after another until two are
-// alike. Where the host waits for the device in every step, each starts from idle.
+// launch queue makes it wait for the device. So with a queue that holds more than a step, whoever
+// is slower sets the pace: the period is what the host takes to issue a step, or what the device
+// takes to run it when all of it has been issued, whichever is longer. Parts of a step say when
+// within it time passes; those, and longer steps, are found by running one step after another until
+// two are alike. Where the host waits for the device in every step, each starts from idle.
 #pragma once
 
 #include <cstdint>
@@ -58,11 +58,13 @@ class StepToClose {
     struct Device {
         StepTimes times;
         Duration issuing{0};            // what the host takes for all of it
+        std::int64_t queue = 0;         // so many instructions may be launched ahead
         std::vector<Issued> step = {};  // each instruction, if kept and a launch queue may fill
         [[nodiscard]] bool waits_for_host() const { return issuing > times.step(); }
     };
+    [[nodiscard]] std::int64_t queue_length(const Program& closing) const;
     [[nodiscard]] Device device(const Program& closing) const;
-    [[nodiscard]] bool stays_ahead(const Device& device) const;
+    [[nodiscard]] static bool stays_ahead(const Device& device);
     [[nodiscard]] bool must_be_run(const Program& closing, const Device& device) const;
     enum class Wanted : std::uint8_t { times, length_only };
     [[nodiscard]] StepTimes settled(const Program& closing, Wanted wanted) const;

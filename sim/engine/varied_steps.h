@@ -40,7 +40,9 @@ void scale_computing(StepInput& input, double factor);
 // computes (all of them begin to compute at the same moments, so that the slowest is the one still
 // computing, but for what the host's launches shift); operation_spread, which each rank draws on
 // its own, is drawn for the slowest rank only; and a rank's speed in one step says nothing of the
-// next.
+// next. In a loop whose
+// steps do not start from idle, who is slow before the last collective need not be so after it: the
+// slowest of both is too slow by up to what ranks differ in the optimizer and the next forward.
 double slowest_factor(std::int64_t ranks, const Variation& variation, double uniform);
 
 // The classes in one step of `ranks` ranks (none: they are all alike), each with its slowest rank

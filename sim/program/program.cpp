@@ -17,7 +17,7 @@ bool is_copy(InstructionKind kind) {
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
     return {input.workload.host_is_device || input.step.sync_each_step ||
                 sync.policy.launch == LaunchRule::cycle,
-            input.step.launch_queue};
+            input.step.launch_queue, input.step.graph_launch.has_value()};
 }
 
 Program with_free_communication(Program program) {

@@ -119,6 +119,7 @@ struct StepInput {
 struct StepLoop {
     bool starts_idle = true;  // host and device have nothing left to do when a step begins
     std::int64_t launch_queue = 1024;
+    bool one_launch = false;  // the step is, as a CUDA graph
     bool operator==(const StepLoop&) const = default;
 };
 

@@ -50,7 +50,13 @@ Program repeated(const Program& step, int times) {
 // When the device has run each of so many steps, one after another, from idle.
 std::vector<Duration> ends_of_steps(const Program& step, const StepLoop& loop, int times) {
     std::vector<RankProgress> progress(1);
-    progress.front().queue.ends.assign(static_cast<std::size_t>(loop.launch_queue), far_ahead);
+    // A graph is one launch.
+    const std::int64_t queue =
+        loop.one_launch
+            ? std::min<std::int64_t>(loop.launch_queue - 1, times) * std::ssize(step.instructions) +
+                  1
+            : loop.launch_queue;
+    progress.front().queue.ends.assign(static_cast<std::size_t>(queue), far_ahead);
     const Program all = repeated(step, times);
     const Simulation at_once = simulate({&all, 1}, Record::times_only, progress);
     std::vector<Duration> ends;
@@ -102,6 +108,13 @@ TEST_CASE("a host waits for room in its launch queue", "[loop]") {
     CHECK(step_of(step, {.starts_idle = false, .launch_queue = 2}) == micros(31));
     // Four hold the whole step: 22 us each.
     CHECK(step_of(step, {.starts_idle = false, .launch_queue = 4}) == micros(22));
+
+    // As long as the step, the queue has an operation wait for the same one of the step before: the
+    // long one is issued when it has run, 100 us to launch and 100 us to run.
+    const Program one_long =
+        of_operations({issued(3, 3), issued(3, 3), issued(100, 100), issued(1, 1)});
+    CHECK(step_of(one_long, {.starts_idle = false, .launch_queue = 4}) == micros(200));
+    CHECK(step_of(one_long, {.starts_idle = false, .launch_queue = 5}) == micros(107));
 }
 
 TEST_CASE("a CUDA graph is launched while the one before runs", "[loop]") {
@@ -109,6 +122,14 @@ TEST_CASE("a CUDA graph is launched while the one before runs", "[loop]") {
     operations.front().host = micros(15);
     CHECK(step_of(of_operations(operations), {.starts_idle = true}) == micros(35));
     CHECK(step_of(of_operations(operations), {.starts_idle = false}) == micros(20));
+    // It is one launch, whatever is in it.
+    const auto with_room_for = [&](std::int64_t graphs) {
+        return step_of(of_operations(operations),
+                       {.starts_idle = false, .launch_queue = graphs, .one_launch = true});
+    };
+    CHECK(with_room_for(1) == micros(35));
+    CHECK(with_room_for(2) == micros(20));
+    CHECK(with_room_for(1'000'000) == micros(20));
 }
 
 // A step as a GPU's: what launching costs is of the size of what running does.
@@ -227,7 +248,10 @@ TEST_CASE("likewise where the launch queue is shorter than the step, on 1,000 ra
     int settled = 0;
     for (int round = 0; round < 1000; ++round) {
         RandomStep step = random_gpu_step(random);
-        step.input.step.launch_queue = 1 + round % 20;
+        const std::int64_t whole =
+            std::ssize(build_program(step.input, step.sync, step.plan).instructions);
+        // As long as the step, too, or one more or less.
+        step.input.step.launch_queue = round % 4 == 3 ? whole - 1 + round % 3 : 1 + round % 20;
         if (round % 2 == 0) {
             step.input.link.interference = constant_interference({1'150'000, 1'300'000});
         }
@@ -246,6 +270,61 @@ TEST_CASE("likewise where the launch queue is shorter than the step, on 1,000 ra
     CHECK(settled > 950);
 }
 
+TEST_CASE("executions that repeat are counted, not run, and end where all of them would",
+          "[loop]") {
+    std::mt19937 random(22);
+    int repeat = 0;
+    for (int round = 0; round < 300; ++round) {
+        RandomStep step = random_gpu_step(random);
+        if (round % 3 == 0) {
+            step.input.link.interference = constant_interference({1'150'000, 1'300'000});
+        }
+        const std::vector<RankClass> classes =
+            round % 2 == 0 ? std::vector<RankClass>{} : std::vector<RankClass>{{3, 1.0}, {1, 1.5}};
+        const Program program = build_micro_step(step.input, step.sync, 1);
+        const std::size_t count = std::max<std::size_t>(classes.size(), 1);
+        RankProgress start{.host = -micros(3)};
+        start.queue.ends.assign(1 + static_cast<std::size_t>(round) % 20, -micros(5));
+        std::vector<RankProgress> one_by_one(count, start);
+        for (int i = 0; i < 200; ++i) {
+            run_classes(program, classes, 1, one_by_one);
+        }
+        std::vector<RankProgress> at_once(count, start);
+        run_classes(program, classes, 200, at_once);
+        for (std::size_t i = 0; i < count; ++i) {
+            // The ring may stand elsewhere.
+            for (RankProgress* one : {&one_by_one[i], &at_once[i]}) {
+                std::rotate(one->queue.ends.begin(),
+                            one->queue.ends.begin() + static_cast<std::ptrdiff_t>(one->queue.next),
+                            one->queue.ends.end());
+                one->queue.next = 0;
+            }
+            REQUIRE(at_once[i] == one_by_one[i]);
+        }
+        repeat += at_once.front().device > micros(0) ? 1 : 0;
+    }
+    CHECK(repeat > 250);
+}
+
+TEST_CASE("ranks may begin before others do, with interference or without", "[loop]") {
+    Program program = of_operations({issued(0, 200), issued(0, 10)});
+    for (const std::int64_t slowdown : {undisturbed_ppm, undisturbed_ppm + 1}) {
+        program.collectives.resize(1);
+        program.collectives.front().interference = {slowdown, slowdown};
+        program.instructions.resize(2);
+        program.instructions.push_back({.kind = InstructionKind::launch});
+        program.instructions.push_back({.kind = InstructionKind::wait});
+        std::vector<RankProgress> progress(2);
+        progress[0].device = progress[0].host = -micros(40);
+        program.instructions[0].device = micros(200);
+        std::vector<Program> ranks{program, program};
+        ranks[1].instructions[0].device = micros(100);
+        run_programs(ranks, progress);
+        CHECK(progress[0].device == micros(170));
+        CHECK(progress[1].device == micros(170));
+    }
+}
+
 TEST_CASE("a settled step begins where it ends, so that it can be drawn", "[loop]") {
     std::mt19937 random(19);
     for (int round = 0; round < 300; ++round) {
@@ -256,7 +335,7 @@ TEST_CASE("a settled step begins where it ends, so that it can be drawn", "[loop
         const RankProgress start = settled_start(whole, loop);
         CHECK(start.device == Duration{0});
         CHECK(start.host <= Duration{0});
-        CHECK(std::ssize(start.queue.ends) <= loop.launch_queue);
+        CHECK((loop.one_launch || std::ssize(start.queue.ends) <= loop.launch_queue));
         const Simulation simulation = simulate({&whole, 1}, Record::timeline, start);
         CHECK(simulation.ranks.front() == settled_times(whole, loop));
         const RankProgress& end = simulation.progress.front();
