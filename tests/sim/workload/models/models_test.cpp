@@ -354,22 +354,24 @@ TEST_CASE("The traffic of GPT-2's operations is that of their tensors") {
 // Batch 2, 64 pixels. The first block's 3x3 convolution has 32 groups of 4 channels, which read and
 // write 2 * 16 * 16 pixels.
 TEST_CASE("A grouped convolution is a product per group") {
-    const Operation& convolution = operation_of(make_small("resnext50_32x4d"), "layer1.0.conv2");
-    CHECK(convolution.product == MatrixProduct{.m = 512, .n = 4, .k = 4 * 9, .count = 32});
+    const Model model = make_small("resnext50_32x4d");
+    const Operation& convolution = operation_of(model, "layer1.0.conv2");
+    CHECK(convolution.product == MatrixProduct{.m = 512, .n = 4, .k = 36, .count = 32});
     CHECK(convolution.forward.elements == 2 * 512 * 128 + 128 * 4 * 9);
 }
 
 // Batch 2, 4 x 4 patches and the class token: 17 tokens of 768.
 TEST_CASE("A vision transformer's learned tensors join every image") {
     const Model model = make_small("vit_b_16");
-    const std::int64_t activations = 2 * 17 * 768;
-    CHECK(operation_of(model, "conv_proj").product == MatrixProduct{2 * 16, 768, 3 * 16 * 16});
+    const std::int64_t positions_of_one = std::int64_t{17} * 768;
+    const std::int64_t activations = 2 * positions_of_one;
+    CHECK(operation_of(model, "conv_proj").product == MatrixProduct{32, 768, 768});
     const Operation& token = operation_of(model, "class_token");
     CHECK(token.forward.elements == 2 * activations + 768);
     CHECK(token.weight_gradient.elements == 2 * 768 + 768);
     const Operation& positions = operation_of(model, "encoder.pos_embedding");
-    CHECK(positions.forward.elements == 2 * activations + 17 * 768);
-    CHECK(positions.weight_gradient.elements == activations + 17 * 768);
+    CHECK(positions.forward.elements == 2 * activations + positions_of_one);
+    CHECK(positions.weight_gradient.elements == activations + positions_of_one);
     CHECK(image_patch("vit_b_16") == 16);
     CHECK(image_patch("resnet50") == 1);
 }
