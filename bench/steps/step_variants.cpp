@@ -43,8 +43,7 @@ StepSample sample_of(const Times& times) {
 // --- simulated -----------------------------------------------------------------------------------
 
 StepSample simulated_sample(const Program& program, const StepLoop& loop) {
-    const Simulation simulation =
-        simulate({&program, 1}, Record::timeline, settled_start(program, loop));
+    const Simulation simulation = settled_simulation(program, loop);
     StepSample sample = sample_of(simulation.ranks.front());
     for (const Span& span : simulation.timeline.spans) {
         const auto subject = static_cast<std::size_t>(span.subject);

@@ -48,8 +48,7 @@ Simulated look_into(const Program& program, const StepLoop& loop) {
     Simulated simulated;
     simulated.begin_us.resize(program.collectives.size());
     simulated.end_us.resize(program.collectives.size());
-    const Simulation simulation =
-        simulate({&program, 1}, Record::timeline, settled_start(program, loop));
+    const Simulation simulation = settled_simulation(program, loop);
     for (const Span& span : simulation.timeline.spans) {
         if (span.track == Track::communication) {
             simulated.begin_us[static_cast<std::size_t>(span.subject)] = to_us(span.start);

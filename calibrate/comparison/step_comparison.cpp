@@ -240,8 +240,7 @@ std::string label_of(const Collective& collective) {
 }
 
 StepPicture predicted_picture(const Program& program, const StepLoop& loop) {
-    const Simulation simulation =
-        simulate({&program, 1}, Record::timeline, settled_start(program, loop));
+    const Simulation simulation = settled_simulation(program, loop);
     StepPicture picture;
     picture.step_ms = to_ms(simulation.ranks.front().step());
     std::vector<PictureSpan>& phases = picture.computing;

@@ -37,6 +37,12 @@ struct StepTimes {
     Duration finishing_host{0};
     bool operator==(const StepTimes&) const = default;
 
+    void add(const StepTimes& other, std::int64_t times = 1) {
+        for (const auto part : {&StepTimes::forward, &StepTimes::backward, &StepTimes::optimizer,
+                                &StepTimes::finishing, &StepTimes::finishing_host}) {
+            this->*part += times * other.*part;
+        }
+    }
     [[nodiscard]] Duration step() const { return forward + backward + optimizer; }
     [[nodiscard]] Duration& of(Phase phase) {
         return phase == Phase::forward ? forward : phase == Phase::backward ? backward : optimizer;

@@ -35,14 +35,6 @@ void begin_step(std::vector<RankProgress>& progress) {
     }
 }
 
-void add(StepTimes& sum, const StepTimes& times) {
-    sum.forward += times.forward;
-    sum.backward += times.backward;
-    sum.optimizer += times.optimizer;
-    sum.finishing += times.finishing;
-    sum.finishing_host += times.finishing_host;
-}
-
 StepTimes divided(const StepTimes& sum, int by) {
     return {sum.forward / by, sum.backward / by, sum.optimizer / by, sum.finishing / by,
             sum.finishing_host / by};
@@ -211,7 +203,7 @@ StepToClose::Settled StepToClose::settle(const Program& closing, bool from_idle)
         }
         settled.start = std::move(progress);
         if (step >= most_steps / 2) {
-            add(sum, settled.times);
+            sum.add(settled.times);
         }
     }
     settled.times = divided(sum, most_steps / 2);
@@ -272,6 +264,10 @@ StepTimes settled_times(const Program& program, const StepLoop& loop) {
 RankProgress settled_start(const Program& program, const StepLoop& loop) {
     const StepBeforeClosing nothing(loop);
     return StepToClose(nothing).start_of(program).front();
+}
+
+Simulation settled_simulation(const Program& program, const StepLoop& loop) {
+    return simulate({&program, 1}, Record::timeline, settled_start(program, loop));
 }
 
 }  // namespace bucketwise

@@ -104,5 +104,7 @@ Duration closed_step(const Program& closing, const std::vector<RankClass>& class
 // The settled step of a whole program, and where it begins.
 StepTimes settled_times(const Program& program, const StepLoop& loop);
 RankProgress settled_start(const Program& program, const StepLoop& loop);
+// It with its timeline, from there.
+Simulation settled_simulation(const Program& program, const StepLoop& loop);
 
 }  // namespace bucketwise

@@ -49,10 +49,9 @@ void move_on(const std::vector<RankProgress>& before, std::int64_t times,
         for (Duration& end : rank.queue.ends) {
             end += by;
         }
-        for (const auto part : {&StepTimes::forward, &StepTimes::backward, &StepTimes::optimizer,
-                                &StepTimes::finishing, &StepTimes::finishing_host}) {
-            rank.times.*part += times * (rank.times.*part - before[i].times.*part);
-        }
+        StepTimes passed = rank.times;
+        passed.add(before[i].times, -1);
+        rank.times.add(passed, times);
     }
 }
 
@@ -113,33 +112,30 @@ void StepBeforeClosing::set_costs(const RankGroup& group, const LinkParameters& 
     check_length(longest_possible_seconds());
 }
 
+template <typename Parts, typename Use>
+void StepBeforeClosing::each_part(Parts& parts, const Use& use) {
+    const auto part = [&](auto& program, std::int64_t times) {
+        if (!program.instructions.empty() && times > 0) {
+            use(program, times);
+        }
+    };
+    part(parts.opening_, 1);
+    part(parts.first_micro_step_, parts.accumulation_ > 1 ? 1 : 0);
+    part(parts.micro_step_, parts.accumulation_ - 2);
+    part(parts.last_forward_, 1);
+}
+
 StepBeforeClosing StepBeforeClosing::changed(const ProgramChange& change,
                                              const std::vector<RankClass>& classes) const {
     StepBeforeClosing other = *this;
     other.classes_ = classes;
-    const auto change_part = [&](Program& program, std::int64_t times) {
-        if (!program.instructions.empty() && times > 0) {
-            program = change(std::move(program));
-        }
-    };
-    change_part(other.opening_, 1);
-    change_part(other.first_micro_step_, accumulation_ > 1 ? 1 : 0);
-    change_part(other.micro_step_, accumulation_ - 2);
-    change_part(other.last_forward_, 1);
+    each_part(other, [&](Program& program, std::int64_t) { program = change(std::move(program)); });
     return other;
 }
 
 void StepBeforeClosing::for_each_part(
     const std::function<void(const Program&, std::int64_t)>& use) const {
-    const auto part = [&](const Program& program, std::int64_t times) {
-        if (!program.instructions.empty() && times > 0) {
-            use(program, times);
-        }
-    };
-    part(opening_, 1);
-    part(first_micro_step_, accumulation_ > 1 ? 1 : 0);
-    part(micro_step_, accumulation_ - 2);
-    part(last_forward_, 1);
+    each_part(*this, use);
 }
 
 void StepBeforeClosing::run(std::vector<RankProgress>& progress) const {

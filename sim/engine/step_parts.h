@@ -60,6 +60,8 @@ class StepBeforeClosing {
     [[nodiscard]] Duration communication() const;
 
   private:
+    template <typename Parts, typename Use>
+    static void each_part(Parts& parts, const Use& use);
     [[nodiscard]] double sum_over_parts(double (*seconds_of)(const Program&)) const;
 
     Program opening_;

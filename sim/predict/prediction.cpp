@@ -271,7 +271,7 @@ Program Evaluator::program(Cap cap) const {
 
 Simulation Evaluator::simulation(const Program& program) const {
     const StepLoop loop = loop_of(input_, settings_for(request_));
-    return simulate({&program, 1}, Record::timeline, settled_start(program, loop));
+    return settled_simulation(program, loop);
 }
 
 Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {

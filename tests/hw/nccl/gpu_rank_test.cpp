@@ -283,6 +283,26 @@ TEST_CASE("a rank that does not come to a collective is given up on by the deadl
     }
 }
 
+// So the one whose steps start from idle comes to fewer collectives than the other.
+TEST_CASE("steps lead in to the one that is timed, unless it starts from idle") {
+    for (const int ranks : possible_ranks({2})) {
+        const std::vector<RankOutcome> outcomes =
+            testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+                check_gpu(cudaSetDevice(rank), "cudaSetDevice");
+                Communicators communicators(connection.control(), std::chrono::milliseconds{400},
+                                            std::nullopt);
+                Scenario scenario = small_scenario(ranks);
+                scenario.step.sync_each_step = rank == 1;
+                const ReplayedScenario replayed(scenario);
+                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
+                device.run(replayed.program, replayed.sync, replayed.plan, 0, Communicate::yes);
+                connection.control().barrier();
+            });
+        CHECK(outcomes[0].ending == testing::Ending::peer_failure);
+        CHECK(contains(outcomes[0].reason, "not done after"));
+    }
+}
+
 TEST_CASE("a rank that aborts fails the others with what NCCL says") {
     for (const int ranks : possible_ranks({2})) {
         const std::vector<RankOutcome> outcomes =
