@@ -56,7 +56,10 @@ class Program:
         command = [str(self.path), "predict", str(file), "--strategy", strategy, "--json", "-"]
         if caps:
             command += ["--bucket-cap", ",".join(f"{cap}MiB" for cap in caps)]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        said = subprocess.run(command, capture_output=True, text=True)
+        if said.returncode != 0:
+            sys.exit(f"{scenario['name']}: {said.stderr.strip()}")
+        return json.loads(said.stdout)
 
     def step_ms(self, scenario, strategy, cap=None):
         named = cap and cap != "default"
@@ -205,12 +208,19 @@ def main():
     parser.add_argument("--expect", type=Path)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
+    sets = json.loads((HERE / "sets.json").read_text())
+    if unknown := sorted(set(options.set or ()) - set(sets)):
+        parser.error(f"--set: expected one of {', '.join(sets)}, got {unknown[0]}")
+    if options.set and (options.expect or options.write):
+        parser.error("--expect and --write are of all sets")
+    if not options.program.is_file():
+        parser.error(f"--program: expected a built bucketwise, got {options.program}, which is no file")
     program = Program(options.program)
     rows = rows_of("steps.csv")
     stored = []
     mapes = {False: [], True: []}
     print(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>8} {'regret':>8}")
-    for name, given in json.loads((HERE / "sets.json").read_text()).items():
+    for name, given in sets.items():
         if options.set and name not in options.set:
             continue
         of_set = [row for row in rows if row["set"] == name and row["trust"] != "D"]
@@ -278,4 +288,7 @@ def check(stored, expected):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
