@@ -103,6 +103,8 @@ def link_of(name, given, rows, gradients):
         wire = min(ms for ms in took.values() if ms)
         fixed = max((took["naive"] or wire) - wire, 0.0) / gradients["count"] if took["flat"] else 0.0
         points = [(gradients["bytes"] // 1000, fixed + wire / 1000), (gradients["bytes"], fixed + wire)]
+    if len(points) == 1:  # no latency can be told from it
+        points = [(points[0][0] // 1000, points[0][1] / 1000), *points]
     steps, per_byte = 2 * (ranks - 1), 2 * (ranks - 1) / ranks
     segments = [{"latency_us": 1e3 * fixed_ms / steps, "bandwidth_gb_per_s": per_byte / ms_per_byte / 1e6,
                  **({"up_to_bytes": high} if i + 2 < len(points) else {})}

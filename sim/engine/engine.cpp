@@ -9,7 +9,15 @@
 namespace bucketwise {
 namespace {
 
-enum class EventKind : std::uint8_t { rank_resumes, compute_ends, collective_ends };
+enum class EventKind : std::uint8_t {
+    rank_resumes,
+    compute_ends,
+    collective_begins,
+    collective_ends
+};
+
+// Whether a collective that could start has to wait for room beside what computes.
+enum class Held : std::uint8_t { no, until_settled, for_delay };
 
 struct Event {
     Duration time;
@@ -109,6 +117,12 @@ class Engine {
                 if (event.generation == ranks_[rank].compute.generation) {
                     complete_compute(rank);
                     advance(rank);
+                }
+                break;
+            case EventKind::collective_begins:
+                if (event.generation == collective_.generation) {
+                    held_ = Held::no;
+                    begin_collective();
                 }
                 break;
             case EventKind::collective_ends:
@@ -225,9 +239,30 @@ class Engine {
     void start_next_collective() {
         const bool every_rank_arrived =
             ended_collectives_ < arrived_.size() && arrived_[ended_collectives_] == ranks_.size();
-        if (collective_.active || !every_rank_arrived) {
+        if (collective_.active || !every_rank_arrived || held_ != Held::no) {
             return;
         }
+        if (in_flight().interference.start_delay > Duration{0}) {
+            held_ = Held::until_settled;
+        } else {
+            begin_collective();
+        }
+    }
+
+    // Held back while something computes, until its delay is over.
+    void settle_held() {
+        if (held_ != Held::no && computing_ == 0) {
+            held_ = Held::no;
+            ++collective_.generation;
+            begin_collective();
+        } else if (held_ == Held::until_settled) {
+            held_ = Held::for_delay;
+            schedule(now_ + in_flight().interference.start_delay, EventKind::collective_begins, 0,
+                     ++collective_.generation);
+        }
+    }
+
+    void begin_collective() {
         collective_.active = true;
         collective_.start = collective_.since = now_;
         collective_.remaining = programs_.front().collectives[ended_collectives_].time;
@@ -287,6 +322,7 @@ class Engine {
         if (!interferes_) {
             return;
         }
+        settle_held();
         if (collective_.active) {
             change_rate(collective_, communication_slowdown_ppm(), EventKind::collective_ends, 0);
         }
@@ -320,6 +356,7 @@ class Engine {
     Activity collective_;                // the one in flight, if active
     std::vector<std::size_t> arrived_;   // by collective: ranks that have reached it
     std::size_t ended_collectives_ = 0;  // also the index of the next one to start
+    Held held_ = Held::no;               // the next one could start, but for what computes
     // What compute rates assume: whether a collective is in flight, and how many had ended. One may
     // end and the next start in the same event, while a rank began to compute in between.
     bool settled_in_flight_ = false;

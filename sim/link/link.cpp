@@ -32,7 +32,9 @@ Interference between(const SlowdownAt& low, const SlowdownAt& high, std::int64_t
     };
     return {
         linear(low.slowdown.compute_slowdown_ppm, high.slowdown.compute_slowdown_ppm),
-        linear(low.slowdown.communication_slowdown_ppm, high.slowdown.communication_slowdown_ppm)};
+        linear(low.slowdown.communication_slowdown_ppm, high.slowdown.communication_slowdown_ppm),
+        Duration{
+            linear(low.slowdown.start_delay.count(), high.slowdown.start_delay.count())}};
 }
 
 Interference interference_at(const std::vector<InterferenceSegment>& segments, std::int64_t ctas,

@@ -41,17 +41,20 @@ struct Segment {
     bool operator==(const Segment&) const = default;
 };
 
-// How much slower each side runs while the other is active.
+// How much slower each side runs while the other is active, and how much longer a collective takes
+// that begins while something computes: on a GPU its thread blocks find no room at once.
 struct Interference {
     std::int64_t compute_slowdown_ppm = undisturbed_ppm;
     std::int64_t communication_slowdown_ppm = undisturbed_ppm;
+    Duration start_delay{0};
     bool operator==(const Interference&) const = default;
 };
 
-// Standard errors of the two factors.
+// Standard errors of them.
 struct InterferenceErrors {
     double compute_slowdown = 0;
     double communication_slowdown = 0;
+    double start_delay_us = 0;
     bool operator==(const InterferenceErrors&) const = default;
 };
 
@@ -104,8 +107,10 @@ struct LinkParameters {
     Duration host_wait{0};   // host time to wait for one, where waiting does not block the host
     // Those of the one machine on which all ranks run and send by copying; none: each has its own.
     std::optional<std::int64_t> processors = {};
-    // Empty: none. All segments have ctas, groups by rising number of them, or none has.
+    // Empty: not known, and none until something is assumed (sim/link/assumed_interference.h). All
+    // segments have ctas, groups by rising number of them, or none has.
     std::vector<InterferenceSegment> interference;
+    bool assumes_interference = false;  // it is no measurement
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
     std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;

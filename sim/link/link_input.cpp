@@ -183,7 +183,8 @@ class LinkReader {
                 .up_to = up_to,
                 .slowdown = {
                     std::max(first.compute_slowdown_ppm, second.compute_slowdown_ppm),
-                    std::max(first.communication_slowdown_ppm, second.communication_slowdown_ppm)}};
+                    std::max(first.communication_slowdown_ppm, second.communication_slowdown_ppm),
+                    std::max(first.start_delay, second.start_delay)}};
         };
         std::vector<InterferenceSegment> both;
         for (const Bytes limit : limits) {
@@ -251,16 +252,24 @@ class LinkReader {
     }
 
     // One object for messages of every size, or a list by size, or such a list for each of several
-    // numbers of thread blocks.
+    // numbers of thread blocks, or that there is none.
     static void read_interference(const JsonPlace& place, LinkParameters& link) {
+        if (place.value->is_string()) {
+            if (read_string(place) != "none") {
+                place.fail("none, an object or a list of objects");
+            }
+            link.interference = constant_interference({});
+            return;
+        }
         const std::vector<JsonPlace> elements = place.value->is_array()
                                                     ? read_array(place, most_interference_segments)
                                                     : std::vector<JsonPlace>{place};
         link.interference.clear();  // what tiers had
         std::map<std::int64_t, std::vector<JsonObject>> by_ctas;
         for (const JsonPlace& element : elements) {
-            const JsonObject object(element, {"up_to_bytes", "compute_slowdown",
-                                              "communication_slowdown", "standard_errors", "ctas"});
+            const JsonObject object(
+                element, {"up_to_bytes", "compute_slowdown", "communication_slowdown",
+                          "start_delay_us", "standard_errors", "ctas"});
             by_ctas[read_ctas(object, elements.front())].push_back(object);
         }
         for (const auto& [ctas, group] : by_ctas) {
@@ -291,16 +300,21 @@ class LinkReader {
             segment.up_to = read_limit(object, i, group.size(), reached);
             segment.slowdown = {read_slowdown_ppm(object.at("compute_slowdown")),
                                 read_slowdown_ppm(object.at("communication_slowdown"))};
+            object.read_optional("start_delay_us", segment.slowdown.start_delay, read_duration_us);
             object.read_optional("standard_errors", segment.errors, read_interference_errors);
             link.interference.push_back(segment);
         }
     }
 
     static InterferenceErrors read_interference_errors(const JsonPlace& place) {
-        const JsonObject object(place, {"compute_slowdown", "communication_slowdown"});
-        return {
+        const JsonObject object(place,
+                                {"compute_slowdown", "communication_slowdown", "start_delay_us"});
+        InterferenceErrors errors{
             .compute_slowdown = read_number(object.at("compute_slowdown"), {0, 100}),
             .communication_slowdown = read_number(object.at("communication_slowdown"), {0, 100})};
+        object.read_optional("start_delay_us", errors.start_delay_us, read_number,
+                             NumberRange{0, 1e6});
+        return errors;
     }
 
     static std::int64_t read_slowdown_ppm(const JsonPlace& place) {

@@ -35,9 +35,12 @@ Json interference_json(const InterferenceSegment& segment) {
     add_optional(json, "up_to_bytes", segment.up_to, byte_count);
     json["compute_slowdown"] = slowdown(segment.slowdown.compute_slowdown_ppm);
     json["communication_slowdown"] = slowdown(segment.slowdown.communication_slowdown_ppm);
+    add_us(json, "start_delay_us", segment.slowdown.start_delay);
     add_optional(json, "standard_errors", segment.errors, [](const InterferenceErrors& errors) {
-        return Json{{"compute_slowdown", errors.compute_slowdown},
-                    {"communication_slowdown", errors.communication_slowdown}};
+        Json of{{"compute_slowdown", errors.compute_slowdown},
+                {"communication_slowdown", errors.communication_slowdown}};
+        add_if(errors.start_delay_us > 0, of, "start_delay_us", errors.start_delay_us);
+        return of;
     });
     return json;
 }

@@ -43,19 +43,29 @@ std::int64_t drawn_slowdown(std::int64_t ppm, double error, double deviate) {
     return std::llround(1e6 * std::clamp(slowdown, 1.0, largest));
 }
 
+// What is wrong with the factors is wrong with them at every size.
+void draw_interference(std::vector<InterferenceSegment>& segments, Normal& normal) {
+    const double compute = normal();
+    const double communication = normal();
+    const double delay = normal();
+    constexpr double longest_us = 1e6;
+    for (InterferenceSegment& segment : segments) {
+        const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
+        Interference& slowdown = segment.slowdown;
+        slowdown.compute_slowdown_ppm =
+            drawn_slowdown(slowdown.compute_slowdown_ppm, errors.compute_slowdown, compute);
+        slowdown.communication_slowdown_ppm = drawn_slowdown(
+            slowdown.communication_slowdown_ppm, errors.communication_slowdown, communication);
+        slowdown.start_delay = duration_from_us(std::clamp(
+            to_us(slowdown.start_delay) + errors.start_delay_us * delay, 0.0, longest_us));
+    }
+}
+
 void draw_link(LinkParameters& link, Normal& normal) {
     for (Segment& segment : link.segments) {
         draw_segment(segment, normal);
     }
-    for (InterferenceSegment& segment : link.interference) {
-        const double compute = normal();
-        const double communication = normal();
-        const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
-        segment.slowdown = {
-            drawn_slowdown(segment.slowdown.compute_slowdown_ppm, errors.compute_slowdown, compute),
-            drawn_slowdown(segment.slowdown.communication_slowdown_ppm,
-                           errors.communication_slowdown, communication)};
-    }
+    draw_interference(link.interference, normal);
     for (LinkParameters& tier : link.tiers) {
         draw_link(tier, normal);
     }

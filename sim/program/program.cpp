@@ -77,7 +77,7 @@ double longest_possible_seconds(const Program& program) {
     double picoseconds = 0;
     std::int64_t compute_slowdown_ppm = undisturbed_ppm;
     for (const Collective& c : program.collectives) {
-        picoseconds += static_cast<double>(c.time.count()) *
+        picoseconds += static_cast<double>((c.time + c.interference.start_delay).count()) *
                        static_cast<double>(c.interference.communication_slowdown_ppm) * 1e-6;
         compute_slowdown_ppm = std::max(compute_slowdown_ppm, c.interference.compute_slowdown_ppm);
     }

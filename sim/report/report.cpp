@@ -297,7 +297,7 @@ std::string curve(const Prediction& prediction) {
     constexpr std::size_t height = 8;
     const std::vector<Evaluation>& sweep = prediction.sweep;
     const double slowest = step_ms(*std::ranges::max_element(sweep, {}, &Evaluation::step));
-    const double fastest = step_ms(sweep[prediction.best]);
+    const double fastest = step_ms(*std::ranges::min_element(sweep, {}, &Evaluation::step));
     constexpr std::size_t fewest_points = 8;
     if (sweep.size() < fewest_points || all_within_plateau(prediction)) {
         return "";
@@ -319,7 +319,7 @@ std::string curve(const Prediction& prediction) {
     }
     const auto best_column = static_cast<std::size_t>(
         std::lround((log_cap(sweep[prediction.best]) - low) / span * (width - 1)));
-    canvas[height - 1][best_column] = 'B';
+    canvas[line_of(sweep[prediction.best])][best_column] = 'B';
     std::string text = "\n";
     for (std::size_t line = 0; line < height; ++line) {
         const std::string label = line == 0            ? fmt::format("{:.1f} ms", slowest)

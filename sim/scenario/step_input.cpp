@@ -1,9 +1,12 @@
 // From a scenario to what the simulator runs.
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
+#include <string_view>
 #include <utility>
 
+#include "sim/link/assumed_interference.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
 
@@ -59,6 +62,15 @@ Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm)
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
+// By what PyTorch calls its operations.
+bool is_matrix_product(const TimedOperation& operation) {
+    constexpr std::array<std::string_view, 7> products{"mm",     "linear",    "Linear", "conv",
+                                                       "Conv",   "attention", "Attention"};
+    return std::any_of(products.begin(), products.end(), [&](std::string_view name) {
+        return operation.name.find(name) != std::string::npos;
+    });
+}
+
 Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_norm*/) {
     Workload result =
         workload_from_readiness(workload.gradients, workload.forward, workload.backward);
@@ -66,6 +78,7 @@ Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_
         result.forward = workload.operations->forward;
         result.backward = workload.operations->backward;
         result.readiness = workload.operations->readiness;
+        result.mix = backward_mix(result.backward, is_matrix_product);
     }
     result.buffer_groups = workload.buffers;
     if (workload.device) {
@@ -75,6 +88,26 @@ Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_
     result.copy_launch = workload.copy_launch.value_or(result.copy_launch);
     result.host_is_device = workload.host_is_device.value_or(result.host_is_device);
     return result;
+}
+
+// What collectives and computing cost each other on GPUs where nobody measured it.
+void assume_interference(const Device* device, StepInput& input) {
+    if (!lacks_interference(input.link) || input.workload.host_is_device ||
+        input.group.ranks == 1) {
+        return;
+    }
+    const BackwardMix& mix = input.workload.mix;
+    ComputingBeside computing{.multiprocessors = {},
+                              .memory_bandwidth = {},
+                              .product_share = mix.product_share,
+                              .product = mix.product,
+                              .operation = mix.operation};
+    if (device != nullptr) {
+        computing.multiprocessors = device->multiprocessors;
+        computing.memory_bandwidth = device->memory_bandwidth;
+    }
+    input.link.interference = assumed_interference(input.link, input.group, computing);
+    input.link.assumes_interference = true;
 }
 
 }  // namespace
@@ -112,6 +145,7 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
     }
+    assume_interference(device, input);
 }
 
 StepInput step_input(const Scenario& scenario) {

@@ -17,25 +17,26 @@ constexpr double prior_launch_us = 8.0;
 constexpr double prior_graph_launch_us = 10.0;
 
 Device gpu(std::string name, std::array<double, every<Arithmetic>.size()> peak_tflop_per_s,
-           double memory_gb_per_s) {
+           double memory_gb_per_s, std::int64_t multiprocessors) {
     return {.name = std::move(name),
             .peak_tflop_per_s = peak_tflop_per_s,
             .memory_bandwidth = bandwidth_from_gb_per_s(memory_gb_per_s),
             .compute_efficiency = prior_compute_efficiency,
             .memory_efficiency = prior_memory_efficiency,
             .launch = duration_from_us(prior_launch_us),
-            .graph_launch = duration_from_us(prior_graph_launch_us)};
+            .graph_launch = duration_from_us(prior_graph_launch_us),
+            .multiprocessors = multiprocessors};
 }
 
-// Dense rates in TFLOP/s (float32, tfloat32, float16, bfloat16, float64) and GB/s, from NVIDIA's
-// data sheets: A100 80GB SXM, H100 SXM5, H200 SXM, V100 SXM2, RTX A4000.
+// Dense rates in TFLOP/s (float32, tfloat32, float16, bfloat16, float64), GB/s and multiprocessors,
+// from NVIDIA's data sheets: A100 80GB SXM, H100 SXM5, H200 SXM, V100 SXM2, RTX A4000.
 const std::vector<Device>& presets() {
     static const std::vector<Device> table{
-        gpu("A100", {19.5, 156, 312, 312, 9.7}, 2039),
-        gpu("A4000", {19.2, 38.3, 76.7, 76.7, 0.6}, 448),
-        gpu("H100", {67, 494.5, 989, 989, 34}, 3350),
-        gpu("H200", {67, 494.5, 989, 989, 34}, 4800),
-        gpu("V100", {15.7, 0, 125, 0, 7.8}, 900),
+        gpu("A100", {19.5, 156, 312, 312, 9.7}, 2039, 108),
+        gpu("A4000", {19.2, 38.3, 76.7, 76.7, 0.6}, 448, 48),
+        gpu("H100", {67, 494.5, 989, 989, 34}, 3350, 132),
+        gpu("H200", {67, 494.5, 989, 989, 34}, 4800, 132),
+        gpu("V100", {15.7, 0, 125, 0, 7.8}, 900, 80),
     };
     return table;
 }

@@ -35,6 +35,7 @@ struct Device {
     std::optional<Duration> copy_launch = {};
     bool host_is_device = false;  // a CPU: the thread that launches also computes
     Duration graph_launch{0};     // host time to launch a whole step as one CUDA graph
+    std::optional<std::int64_t> multiprocessors = {};  // of a GPU
     bool operator==(const Device&) const = default;
 
     [[nodiscard]] Duration time_to_launch_copy() const { return copy_launch.value_or(launch); }

@@ -37,7 +37,7 @@ Device read_device(const JsonPlace& place) {
     const JsonObject object(
         place,
         {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s", "compute_efficiency",
-         "memory_efficiency", "launch_us", "copy_launch_us", "graph_launch_us", "host_is_device"});
+         "memory_efficiency", "launch_us", "copy_launch_us", "graph_launch_us", "host_is_device", "multiprocessors"});
     const bool overrides = object.has("preset");
     Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
     if (!overrides || object.has("name")) {
@@ -61,6 +61,7 @@ Device read_device(const JsonPlace& place) {
         }
     }
     object.read_optional("graph_launch_us", device.graph_launch, read_duration_us);
+    object.read_optional("multiprocessors", device.multiprocessors, read_integer, 1, 4096);
     return device;
 }
 

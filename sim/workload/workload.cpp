@@ -231,6 +231,10 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
     workload.backward = timed(backward_pass(model, timing, workload.readiness), timing.device,
                               timing.measured_backward, timing.measured_backward_operations);
     workload.buffer_groups = buffer_groups(model);
+    workload.mix = backward_mix(workload.backward, [&](const TimedOperation& operation) {
+        return model.operations[static_cast<std::size_t>(operation.source->operation)]
+            .product.has_value();
+    });
     return workload;
 }
 

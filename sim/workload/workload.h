@@ -67,6 +67,14 @@ struct BufferGroup {
     bool operator==(const BufferGroup&) const = default;
 };
 
+// What backward is made of, as far as it is known.
+struct BackwardMix {
+    double product_share = 0.7;  // of its time that matrix products take
+    Duration product{0};         // the mean one; 0: not known
+    Duration operation{0};       // the mean one; 0: not known
+    bool operator==(const BackwardMix&) const = default;
+};
+
 struct Workload {
     std::vector<Gradient> gradients;      // parameter order
     std::vector<TimedOperation> forward;  // one micro-step
@@ -75,10 +83,31 @@ struct Workload {
     std::vector<BufferGroup> buffer_groups;  // what DDP broadcasts in forward
     bool host_is_device = false;
     Duration copy_launch{0};  // host time to launch one copy, cast or division
+    BackwardMix mix = {};
     bool operator==(const Workload&) const = default;
 
     [[nodiscard]] Bytes gradient_bytes() const;
 };
+
+// Of operations that are as fine as what the device runs; `is_product` tells matrix products.
+template <typename IsProduct>
+BackwardMix backward_mix(const std::vector<TimedOperation>& backward, const IsProduct& is_product) {
+    double all = 0;
+    double products = 0;
+    double count = 0;
+    for (const TimedOperation& operation : backward) {
+        const auto time = static_cast<double>(operation.device.count());
+        all += time;
+        if (is_product(operation)) {
+            products += time;
+            ++count;
+        }
+    }
+    const auto rounded = [](double time) { return Duration{static_cast<std::int64_t>(time)}; };
+    return all > 0 ? BackwardMix{products / all, rounded(count > 0 ? products / count : 0.0),
+                                 rounded(all / static_cast<double>(backward.size()))}
+                   : BackwardMix{};
+}
 
 // Times given for the gradients one by one.
 struct GradientReadiness {

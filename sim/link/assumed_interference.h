@@ -1,0 +1,40 @@
+// What computing and collectives on GPUs are assumed to cost each other where nobody measured it.
+// Where each number is from, and how far off it is: docs/decisions/overlap_costs.md.
+//
+//   computing    thread blocks of NCCL hold as many multiprocessors, so that computing has S - c of S
+//                left: S / (S - c) times as long. A matrix product loses half a wave of its blocks
+//                besides, what moves memory the share of the bandwidth that the collective takes.
+//   collective   1.2 times as long; and one that begins beside computing waits until, on the last
+//                rank, the operation that runs there is over.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/link/collective.h"
+#include "sim/link/link.h"
+
+namespace bucketwise {
+
+// What runs beside collectives, as far as it is known.
+struct ComputingBeside {
+    std::optional<std::int64_t> multiprocessors;     // none: the link's generation of GPUs has
+    std::optional<BytesPerSecond> memory_bandwidth;  // peak
+    double product_share = 1;                        // matrix products', of the time
+    Duration product{0};                             // the mean one; 0: not known
+    Duration operation{0};                           // the one met at a random moment; 0: not known
+};
+
+// Whether the link joins GPUs, as its topology or its provenance says, and its interference is not
+// known. One that is "none" is known.
+bool lacks_interference(const LinkParameters& link);
+
+// By size, with errors as wide as the evidence leaves it. Precondition (asserted): the link lacks
+// it, and its collectives have a cost (sim/link/collective.h) in that group.
+std::vector<InterferenceSegment> assumed_interference(const LinkParameters& link,
+                                                      const RankGroup& group,
+                                                      const ComputingBeside& computing);
+
+}  // namespace bucketwise
