@@ -93,6 +93,16 @@ void check_same_scenario(const Scenario& scenario, const MeasuredRun& run) {
           "/workload");
 }
 
+constexpr double standard_errors_of_95_percent = 1.96;
+
+// The median half-width of the measured steps' 95 % intervals, as a share.
+double noise_of(const std::vector<CapComparison>& points) {
+    return median_of(points, [](const CapComparison& point) {
+        return (point.measured_interval_ms.high - point.measured_interval_ms.low) / 2 /
+               point.measured_ms;
+    });
+}
+
 std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& scenario,
                                         const MeasuredRun& run) {
     Evaluator evaluator(input, scenario.sync);
@@ -117,29 +127,25 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
             attribute(input, choices[i], make_plan(input.workload, choices[i].policy),
                       points[i].measured, isolated);
     }
-    if (is_uncertain(input)) {
-        const auto confidences = confidence_of(input, choices, plateau_tolerance);
-        for (std::size_t i = 0; i < points.size(); ++i) {
-            points[i].predicted.confidence = confidences[i];
-        }
+    const auto confidences = confidence_of(input, choices, plateau_tolerance,
+                                           noise_of(points) / standard_errors_of_95_percent);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        points[i].predicted.confidence = confidences[i];
     }
     return points;
 }
 
 void judge(Comparison& comparison) {
     std::vector<ComparedPoint> plain;
-    std::vector<double> half_widths;
     for (const CapComparison& point : comparison.points) {
         plain.push_back({.bucket_cap_mib = to_mib(point.measured.cap.value_or(Bytes{0})),
                          .predicted_step_ms = point.predicted_ms,
                          .measured_step_ms = point.measured_ms});
-        half_widths.push_back((point.measured_interval_ms.high - point.measured_interval_ms.low) /
-                              2 / point.measured_ms);
     }
     comparison.mape = mean_absolute_percentage_error(plain);
     comparison.max_error = largest_absolute_error(plain);
     comparison.rank_correlation = rank_correlation(plain);
-    comparison.noise_floor = median(half_widths);
+    comparison.noise_floor = noise_of(comparison.points);
     const auto least = [&](double ComparedPoint::*ms) {
         return static_cast<std::size_t>(std::ranges::min_element(plain, {}, ms) - plain.begin());
     };

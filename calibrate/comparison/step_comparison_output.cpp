@@ -31,9 +31,12 @@ Json point_json(const CapComparison& point) {
         {"measured_exposed_ms", point.measured.exposed_us / 1e3},
         {"causes_ms", std::move(causes)}};
     if (point.predicted.confidence) {
-        json["predicted_interval_ms"] = {to_ms(point.predicted.confidence->low),
-                                         to_ms(point.predicted.confidence->high)};
-        json["expected_regret"] = point.predicted.confidence->expected_regret;
+        const StepConfidence& confidence = *point.predicted.confidence;
+        add_optional(json, "predicted_interval_ms", confidence.interval, [](const StepInterval& of) {
+            return Json{to_ms(of.low), to_ms(of.high)};
+        });
+        json["expected_regret"] = confidence.regret.expected;
+        json["expected_regret_95"] = confidence.regret.most;
     }
     if (const auto& bucket = point.attribution.bucket) {
         json["deviating_bucket"] = {{"number", bucket->index + 1},

@@ -214,7 +214,7 @@ bool FrameworkStep::can_be_optimised() const {
     }
     return seconds < longest_s && line_.uniform() && line_.size() > 0 &&
            line_.size() <= most_gradients_for_optimum && input_.classes.empty() &&
-           input_.link.interference.empty();
+           !interferes(input_.link);
 }
 
 FrameworkStep::Optimum FrameworkStep::optimum_below(Duration limit) {

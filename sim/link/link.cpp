@@ -75,6 +75,11 @@ Interference interference_for(const LinkParameters& link, Bytes message) {
     return serving(link.interference.begin(), link.interference.end(), message).slowdown;
 }
 
+bool interferes(const LinkParameters& link) {
+    return std::any_of(link.interference.begin(), link.interference.end(),
+                       [](const InterferenceSegment& s) { return s.slowdown != Interference{}; });
+}
+
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown) {
     return {{.slowdown = slowdown}};
 }

@@ -130,6 +130,9 @@ inline bool has_cta_groups(const LinkParameters& link) {
     return !link.interference.empty() && link.interference.front().ctas.has_value();
 }
 
+// Whether any collective on it and computing slow each other.
+bool interferes(const LinkParameters& link);
+
 // Interference that does not depend on the message.
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);
 

@@ -24,11 +24,6 @@ constexpr std::int64_t instructions_of_a_search = 2'000'000;
 constexpr std::int64_t most_lists = 50'000;
 constexpr std::size_t most_gradients_for_lists = 700;
 
-bool interferes(const LinkParameters& link) {
-    return std::any_of(link.interference.begin(), link.interference.end(),
-                       [](const InterferenceSegment& s) { return s.slowdown != Interference{}; });
-}
-
 // The slowdowns of the link that disturb least.
 Interference least_interference(const LinkParameters& link) {
     if (link.interference.empty()) {

@@ -1,8 +1,14 @@
 #include "sim/plan/cap.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
 
 namespace bucketwise {
 
@@ -30,6 +36,25 @@ double typed_mib(Bytes cap) {
         }
     }
     return to_mib(cap);
+}
+
+int digits_to_type(Bytes cap) {
+    const std::string typed = fmt::format("{}", typed_mib(cap));
+    std::string digits;
+    std::copy_if(typed.begin(), typed.end(), std::back_inserter(digits),
+                 [](char c) { return '0' <= c && c <= '9'; });
+    digits.erase(0, digits.find_first_not_of('0'));
+    digits.erase(digits.find_last_not_of('0') + 1);
+    const auto count = static_cast<std::uint64_t>(cap.count);
+    const bool is_round = digits.size() == 1 && std::string_view("12458").find(digits) !=
+                                                    std::string_view::npos;
+    constexpr std::int64_t smallest_power = bytes_per_mib / 4;
+    if (cap == default_bucket_cap) {
+        return 0;
+    }
+    return is_round || (std::has_single_bit(count) && cap.count >= smallest_power)
+               ? 1
+               : std::max(static_cast<int>(digits.size()), 2);
 }
 
 Bytes roundest_cap(const CapRange& range) {

@@ -75,6 +75,10 @@ void walk_plans(Bytes first, double growth, const Visit& visit) {
 // to whole bytes.
 double typed_mib(Bytes cap);
 
+// How long a cap is to type in MiB: 0 for the default, 1 for a round number (1, 2, 4, 5 or 8 with
+// any power of ten, or a power of two), else its digits, two or more.
+int digits_to_type(Bytes cap);
+
 // The roundest number of MiB in the range: the default cap if it lies within, else the one with the
 // fewest digits.
 Bytes roundest_cap(const CapRange& range);

@@ -1,6 +1,7 @@
 #include "sim/predict/prediction.h"
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -68,7 +69,7 @@ bool within_plateau(Duration step, Duration fastest) {
 // Also when the parameters are too uncertain to tell.
 bool within_plateau(const Evaluation& evaluation, Duration fastest) {
     return within_plateau(evaluation.times.step(), fastest) ||
-           (evaluation.confidence && !evaluation.confidence->told_from_best);
+           (evaluation.confidence && !evaluation.confidence->regret.told_from_best);
 }
 
 // Consecutive caps whose steps are within the tolerance of the fastest.
@@ -97,8 +98,8 @@ std::vector<char> plateau_rows(const std::vector<Evaluation>& sweep, Duration fa
         if (!sweep[i].confidence) {
             continue;
         }
-        const bool both = last_sure && !sweep[*last_sure].confidence->told_from_best &&
-                          !sweep[i].confidence->told_from_best;
+        const bool both = last_sure && !sweep[*last_sure].confidence->regret.told_from_best &&
+                          !sweep[i].confidence->regret.told_from_best;
         if (both) {
             std::fill(within.begin() + static_cast<std::ptrdiff_t>(*last_sure),
                       within.begin() + static_cast<std::ptrdiff_t>(i), 1);
@@ -123,11 +124,6 @@ std::vector<Run> runs_within_plateau(const std::vector<Evaluation>& sweep, Durat
     return runs;
 }
 
-// How long a cap is to type: the number of its digits.
-std::size_t digits_of(const Evaluation& e) {
-    return fmt::format("{}", typed_mib(e.cap.size().value_or(default_bucket_cap))).size();
-}
-
 // Among the caps of a run whose step is exactly the fastest, the one that is shortest to type in
 // the middle half of the run, where a neighbour is no slower; else the one nearest to the middle.
 std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, const Run& run,
@@ -136,7 +132,7 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
     const auto rank = [&](std::size_t i) {
         const double off = std::abs(cap_of(sweep[i]) - middle);
         const bool central = off <= width_of(sweep, run) / 4;
-        return std::tuple(!central, central ? digits_of(sweep[i]) : 0, off);
+        return std::tuple(!central, central ? digits_to_type(sweep[i].cap.size().value_or(default_bucket_cap)) : 0, off);
     };
     std::optional<std::size_t> chosen;
     for (std::size_t i = run.first; i <= run.last; ++i) {
@@ -149,33 +145,48 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
 
 // --- confidence ---
 
-constexpr std::size_t most_uncertain_rows = 24;
-constexpr double worth_a_closer_look = 0.02;  // over the fastest step
+constexpr std::size_t most_uncertain_rows = 16;
+constexpr double worth_a_closer_look = 0.05;  // over the fastest step
 
 Duration fastest_step(const std::vector<Evaluation>& sweep) {
     return std::ranges::min_element(sweep, {}, &Evaluation::step)->step();
 }
 
-// The rows close to the fastest, thinned out evenly if they are many, and the ends.
+// The fastest row, the ends, and all that are close to the fastest; if they are many, of each
+// stretch of caps the one that is shortest to type.
 std::set<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep) {
-    const Duration fastest = fastest_step(sweep);
+    const auto fastest = static_cast<std::size_t>(
+        std::ranges::min_element(sweep, {}, &Evaluation::step) - sweep.begin());
+    std::set<std::size_t> rows{0, fastest, sweep.size() - 1};
     std::vector<std::size_t> close;
     for (std::size_t i = 0; i < sweep.size(); ++i) {
-        const double over = static_cast<double>(sweep[i].times.step().count()) /
-                            std::max(static_cast<double>(fastest.count()), 1.0);
-        if (sweep.size() <= most_uncertain_rows || over <= 1 + worth_a_closer_look) {
+        if (sweep.size() <= most_uncertain_rows ||
+            static_cast<double>(sweep[i].step().count()) <=
+                (1 + worth_a_closer_look) * static_cast<double>(sweep[fastest].step().count())) {
             close.push_back(i);
         }
     }
-    std::set<std::size_t> rows{0, sweep.size() - 1};
-    const double stride =
-        std::max(1.0, static_cast<double>(close.size()) / static_cast<double>(most_uncertain_rows));
-    for (double at = 0; at < static_cast<double>(close.size()); at += stride) {
-        rows.insert(close[static_cast<std::size_t>(at)]);
+    const auto digits = [&](std::size_t row) {
+        return digits_to_type(sweep[row].cap.size().value_or(default_bucket_cap));
+    };
+    const double first = std::log(cap_of(sweep[close.front()]));
+    const double width = std::log(cap_of(sweep[close.back()])) - first;
+    std::map<std::size_t, std::size_t> by_stretch;
+    for (const std::size_t row : close) {
+        const double along =
+            width > 0 ? (std::log(cap_of(sweep[row])) - first) / width : 0.0;
+        const std::size_t stretch =
+            close.size() <= most_uncertain_rows
+                ? row
+                : static_cast<std::size_t>(along * (most_uncertain_rows - 1));
+        const auto [at, added] = by_stretch.try_emplace(stretch, row);
+        if (!added && digits(row) < digits(at->second)) {
+            at->second = row;
+        }
     }
-    const auto best = std::find_if(close.begin(), close.end(),
-                                   [&](std::size_t i) { return sweep[i].step() == fastest; });
-    rows.insert(*best);
+    for (const auto& [stretch, row] : by_stretch) {
+        rows.insert(row);
+    }
     return rows;
 }
 
@@ -209,8 +220,10 @@ void choose_best(Prediction& prediction) {
             prediction.best = *chosen;
         }
     }
+    const auto confidences = transformed(sweep, &Evaluation::confidence);
     prediction.best =
-        least_expected_regret(transformed(sweep, &Evaluation::confidence), prediction.best);
+        shortest_to_type(confidences, transformed(sweep, &Evaluation::cap),
+                         least_expected_regret(confidences, prediction.best));
     prediction.plateau_low = prediction.plateau_high = prediction.best;
     for (const Run& run : runs) {
         if (run.first <= prediction.best && prediction.best <= run.last) {
@@ -220,7 +233,33 @@ void choose_best(Prediction& prediction) {
     }
 }
 
+// Whether naming a cap is expected to gain too little.
+bool keeps_default(const Prediction& prediction) {
+    const Evaluation& chosen = prediction.fastest();
+    const Evaluation& left = prediction.default_cap;
+    return chosen.confidence && left.confidence
+               ? left.confidence->regret.expected <=
+                     chosen.confidence->regret.expected + plateau_tolerance
+               : within_plateau(left.step(), chosen.step());
+}
+
 // --- notes ---
+
+void note_assumed_interference(const StepInput& input, Prediction& prediction) {
+    if (!input.link.assumes_interference) {
+        return;
+    }
+    const InterferenceSegment& large = input.link.interference.back();
+    const auto factor = [](std::int64_t ppm) { return static_cast<double>(ppm) * 1e-6; };
+    prediction.notes.push_back(fmt::format(
+        "link {}: what computing and collectives cost each other was not measured. Assumed of large "
+        "ones: computing takes {:.2f} times as long beside one (error {:.2f}), one {:.2f} times "
+        "beside computing ({:.2f}), where it begins {:.0f} us late. \"interference\": \"none\" in the "
+        "link turns that off",
+        input.link.name, factor(large.slowdown.compute_slowdown_ppm), large.errors->compute_slowdown,
+        factor(large.slowdown.communication_slowdown_ppm), large.errors->communication_slowdown,
+        to_us(large.slowdown.start_delay)));
+}
 
 // All-reduces of sizes that the link was not measured with.
 void note_extrapolation(const StepInput& input, Prediction& prediction) {
@@ -322,15 +361,16 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     if (cap_of(request).named()) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
-    if (is_uncertain(input)) {
+    if (has_cap(request)) {
         add_confidence(input, request, prediction);
     }
     choose_best(prediction);
+    note_assumed_interference(input, prediction);
     note_extrapolation(input, prediction);
     const Duration default_step = prediction.default_cap.times.step();
     prediction.default_is_fastest =
         caps.empty() && has_cap(request) && default_step < fastest_step(prediction.sweep);
-    prediction.keep_default = within_plateau(default_step, prediction.fastest().times.step());
+    prediction.keep_default = keeps_default(prediction);
     prediction.binding =
         (prediction.default_is_fastest ? defaults : evaluator).binding(prediction.fastest().cap);
     return prediction;
@@ -345,6 +385,8 @@ std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& reques
     for (const PresetEnd which : {PresetEnd::slow, PresetEnd::fast}) {
         StepInput other = input;
         other.link = preset_link(preset, which);
+        other.link.interference = input.link.interference;
+        other.link.assumes_interference = input.link.assumes_interference;
         const Prediction there = predict(other, request, caps, [](double) {});
         Evaluator evaluator(other, leaves_default ? without_caps(request) : request);
         ends.push_back({which, there.fastest(), evaluator.evaluate(choice).step()});

@@ -152,6 +152,7 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
       before_(input, settings_for(request)),
       classes_(input.classes),
       copy_bandwidth_(input.copy_bandwidth),
+      copy_fixed_(input.copy_fixed),
       host_issue_(input.link.host_issue),
       host_wait_(input.link.host_wait),
       ranks_(input.group.ranks),
@@ -168,8 +169,8 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
 }
 
 bool PlannedStep::fits(const StepInput& input) const {
-    return input.copy_bandwidth == copy_bandwidth_ && input.link.host_issue == host_issue_ &&
-           input.link.host_wait == host_wait_ && input.classes == classes_ &&
+    return input.copy_bandwidth == copy_bandwidth_ && input.copy_fixed == copy_fixed_ &&
+           input.link.host_issue == host_issue_ && input.link.host_wait == host_wait_ && input.classes == classes_ &&
            (input.group.ranks == ranks_ || !exchanges_statistics_);
 }
 
@@ -259,6 +260,9 @@ void WhatIfs::move_to(std::int64_t point) {
             set_link_cost(scenario_.link, *link_costs_[i], value);
             set_link_cost(input_.link, *link_costs_[i], value);
         }
+    }
+    if (input_.link.assumes_interference) {
+        set_cluster(scenario_, input_);  // it follows from the link's costs
     }
     if (plan_ && next_position_ != position_) {
         plan_->set_costs(input_);

@@ -89,6 +89,7 @@ class PlannedStep {
     Program closing_;
     std::vector<RankClass> classes_;
     std::optional<BytesPerSecond> copy_bandwidth_;
+    Duration copy_fixed_{0};
     Duration host_issue_;
     Duration host_wait_;
     std::int64_t ranks_;

@@ -109,6 +109,7 @@ struct StepInput {
     RankGroup group;
     LinkParameters link;
     std::optional<BytesPerSecond> copy_bandwidth;  // payload; none: copies and casts cost nothing
+    Duration copy_fixed{0};                        // of each copy or cast, besides
     StepSettings step;
     std::optional<Variation> variation;
     std::vector<RankClass> classes = {};  // together all ranks; empty: all are alike

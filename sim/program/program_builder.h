@@ -312,7 +312,7 @@ class ProgramBuilder {
     void add_copy(InstructionKind kind, std::int32_t subject, Bytes payload) {
         if (input_.copy_bandwidth) {
             add({kind, Phase::backward, subject, workload_.copy_launch,
-                 transfer_time(payload, *input_.copy_bandwidth)});
+                 input_.copy_fixed + transfer_time(payload, *input_.copy_bandwidth)});
         }
     }
 
@@ -351,7 +351,8 @@ class ProgramBuilder {
             if (input_.copy_bandwidth) {
                 add({InstructionKind::copy_buffers, Phase::forward, static_cast<std::int32_t>(i),
                      group.tensors * workload_.copy_launch,
-                     transfer_time(group.size, *input_.copy_bandwidth)});
+                     group.tensors * input_.copy_fixed +
+                         transfer_time(group.size, *input_.copy_bandwidth)});
             }
         }
     }

@@ -19,9 +19,12 @@ Json row_json(const Evaluation& evaluation) {
               {"communication_ms", to_ms(evaluation.communication)},
               {"exposed_communication_ms", to_ms(evaluation.exposed)}};
     if (evaluation.confidence) {
-        json["step_interval_ms"] = {to_ms(evaluation.confidence->low),
-                                    to_ms(evaluation.confidence->high)};
-        json["expected_regret"] = evaluation.confidence->expected_regret;
+        const StepConfidence& confidence = *evaluation.confidence;
+        add_optional(json, "step_interval_ms", confidence.interval, [](const StepInterval& of) {
+            return Json{to_ms(of.low), to_ms(of.high)};
+        });
+        json["expected_regret"] = confidence.regret.expected;
+        json["expected_regret_95"] = confidence.regret.most;
     }
     if (!evaluation.cap.is_none()) {
         json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),

@@ -134,6 +134,7 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     input.link = scenario.link;
     const Device* device = device_of(scenario);
     input.copy_bandwidth = scenario.link.copy_bandwidth;
+    input.copy_fixed = Duration{0};
     if (const auto* listed = std::get_if<GradientWorkload>(&scenario.workload)) {
         if (!input.copy_bandwidth) {
             input.copy_bandwidth = listed->copy_bandwidth;
@@ -144,6 +145,7 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     }
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
+        input.copy_fixed = device->copy_fixed;
     }
     assume_interference(device, input);
 }

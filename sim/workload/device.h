@@ -33,6 +33,7 @@ struct Device {
     Duration launch{0};               // host time to launch one operation
     // The same of one copy or cast, which is always a single launch; none: as of an operation.
     std::optional<Duration> copy_launch = {};
+    Duration copy_fixed{0};       // what a copy takes on the device beyond moving its bytes
     bool host_is_device = false;  // a CPU: the thread that launches also computes
     Duration graph_launch{0};     // host time to launch a whole step as one CUDA graph
     std::optional<std::int64_t> multiprocessors = {};  // of a GPU

@@ -37,7 +37,7 @@ Device read_device(const JsonPlace& place) {
     const JsonObject object(
         place,
         {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s", "compute_efficiency",
-         "memory_efficiency", "launch_us", "copy_launch_us", "graph_launch_us", "host_is_device", "multiprocessors"});
+         "memory_efficiency", "launch_us", "copy_launch_us", "copy_fixed_us", "graph_launch_us", "host_is_device", "multiprocessors"});
     const bool overrides = object.has("preset");
     Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
     if (!overrides || object.has("name")) {
@@ -54,6 +54,7 @@ Device read_device(const JsonPlace& place) {
     object.read_optional("memory_efficiency", device.memory_efficiency, read_number, efficiency);
     object.read_optional("launch_us", device.launch, read_duration_us);
     object.read_optional("copy_launch_us", device.copy_launch, read_duration_us);
+    object.read_optional("copy_fixed_us", device.copy_fixed, read_duration_us);
     if (const auto host_is_device = object.find("host_is_device")) {
         device.host_is_device = read_boolean(*host_is_device);
         if (device.host_is_device) {

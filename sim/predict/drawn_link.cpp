@@ -1,0 +1,106 @@
+#include "sim/predict/drawn_link.h"
+
+#include <cmath>
+
+namespace bucketwise {
+namespace {
+
+void draw_segment(Segment& segment, double first, double second) {
+    if (!segment.errors) {
+        return;
+    }
+    const SegmentErrors& errors = *segment.errors;
+    const double with_first = errors.correlation * first +
+                              std::sqrt(1 - errors.correlation * errors.correlation) * second;
+    const double latency_us = to_us(segment.latency) + errors.latency_us * first;
+    const double gb_per_s = to_gb_per_s(segment.bandwidth);
+    // A fit that leaves more than a factor of e open says nothing, and no more than that is drawn.
+    const double relative_error = std::min(errors.bandwidth_gb_per_s / gb_per_s, 1.0);
+    // As wide as the files may say they are.
+    constexpr double longest_latency_us = 1e6;
+    segment.latency = duration_from_us(std::clamp(latency_us, 0.0, longest_latency_us));
+    segment.bandwidth = bandwidth_from_gb_per_s(
+        std::clamp(gb_per_s * std::exp(relative_error * with_first), 1e-6, 1e6));
+}
+
+std::int64_t drawn_slowdown(std::int64_t ppm, double error, double deviate) {
+    constexpr double largest = 100;
+    const double slowdown = static_cast<double>(ppm) * 1e-6 + error * deviate;
+    return std::llround(1e6 * std::clamp(slowdown, 1.0, largest));
+}
+
+std::size_t segments_of(const LinkParameters& link) {
+    std::size_t count = link.segments.size();
+    for (const LinkParameters& tier : link.tiers) {
+        count += segments_of(tier);
+    }
+    return count;
+}
+
+using Next = std::vector<double>::const_iterator;
+
+void draw(LinkParameters& link, const LinkDeviates& deviates, Next& next) {
+    for (Segment& segment : link.segments) {
+        const double first = *next++;
+        draw_segment(segment, first, *next++);
+    }
+    constexpr double longest_us = 1e6;
+    for (InterferenceSegment& segment : link.interference) {
+        const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
+        Interference& slowdown = segment.slowdown;
+        slowdown.compute_slowdown_ppm = drawn_slowdown(slowdown.compute_slowdown_ppm,
+                                                       errors.compute_slowdown, deviates.compute);
+        slowdown.communication_slowdown_ppm =
+            drawn_slowdown(slowdown.communication_slowdown_ppm, errors.communication_slowdown,
+                           deviates.communication);
+        slowdown.start_delay = duration_from_us(
+            std::clamp(to_us(slowdown.start_delay) + errors.start_delay_us * deviates.start_delay,
+                       0.0, longest_us));
+    }
+    for (LinkParameters& tier : link.tiers) {
+        draw(tier, deviates, next);
+    }
+}
+
+}  // namespace
+
+LinkDeviates drawn_deviates(const LinkParameters& link, Normal& normal) {
+    LinkDeviates deviates{.segments = std::vector<double>(2 * segments_of(link))};
+    for (double& one : deviates.segments) {
+        one = normal();
+    }
+    deviates.compute = normal();
+    deviates.communication = normal();
+    deviates.start_delay = normal();
+    return deviates;
+}
+
+LinkDeviates opposite(LinkDeviates deviates) {
+    for (double& one : deviates.segments) {
+        one = -one;
+    }
+    return {std::move(deviates.segments), -deviates.compute, -deviates.communication,
+            -deviates.start_delay};
+}
+
+LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates) {
+    Next next = deviates.segments.begin();
+    draw(link, deviates, next);
+    return link;
+}
+
+LinkParameters with_declared_errors(LinkParameters link, double share) {
+    for (InterferenceSegment& segment : link.interference) {
+        if (segment.errors) {
+            continue;
+        }
+        const auto beyond_1 = [](std::int64_t ppm) { return static_cast<double>(ppm) * 1e-6 - 1; };
+        segment.errors = {
+            .compute_slowdown = share * beyond_1(segment.slowdown.compute_slowdown_ppm),
+            .communication_slowdown = share * beyond_1(segment.slowdown.communication_slowdown_ppm),
+            .start_delay_us = share * to_us(segment.slowdown.start_delay)};
+    }
+    return link;
+}
+
+}  // namespace bucketwise
