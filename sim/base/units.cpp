@@ -1,5 +1,7 @@
 #include "sim/base/units.h"
 
+#include <limits>
+
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
@@ -33,12 +35,23 @@ Duration transfer_time(Bytes bytes, BytesPerSecond bandwidth, Share share) {
     return saturated(whole / bandwidth.count + (2 * numerator + denominator) / (2 * denominator));
 }
 
+// Seconds at a slowdown are below 2^63 picoseconds times a million, whose division takes a fraction
+// of that of 128 bits.
 Duration stretched_by(Duration work, std::int64_t slowdown_ppm) {
+    std::int64_t short_product = 0;
+    if (!__builtin_mul_overflow(work.count(), slowdown_ppm, &short_product) &&
+        short_product <= std::numeric_limits<std::int64_t>::max() - undisturbed_ppm) {
+        return saturated((short_product + undisturbed_ppm - 1) / undisturbed_ppm);
+    }
     const WideInt product = WideInt{work.count()} * slowdown_ppm;
     return saturated((product + undisturbed_ppm - 1) / undisturbed_ppm);
 }
 
 Duration work_done(Duration elapsed, std::int64_t slowdown_ppm) {
+    std::int64_t short_product = 0;
+    if (!__builtin_mul_overflow(elapsed.count(), undisturbed_ppm, &short_product)) {
+        return saturated(short_product / slowdown_ppm);
+    }
     return saturated(WideInt{elapsed.count()} * undisturbed_ppm / slowdown_ppm);
 }
 

@@ -390,8 +390,12 @@ Simulation simulate(std::span<const Program> ranks, Record record, const RankPro
 
 void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress) {
     invariant(!ranks.empty(), "a simulation has a rank");
+    invariant(ranks.size() == progress.size(), "every rank has a start");
     if (!disturbs(ranks.front())) {
         return run_undisturbed(ranks, progress);
+    }
+    if (ranks.size() == 1) {
+        return run_disturbed(ranks.front(), progress.front());
     }
     const std::vector<RankProgress> ends = simulate(ranks, Record::times_only, progress).progress;
     std::copy(ends.begin(), ends.end(), progress.begin());

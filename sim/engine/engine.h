@@ -1,6 +1,6 @@
-// The engine: moves ranks through their programs. Where collectives and computing do not disturb
-// each other it does so without events (sim/engine/undisturbed.cpp); else event by event, on hosts,
-// compute streams and one communication stream.
+// The engine: moves ranks through their programs, event by event, on hosts, compute streams and one
+// communication stream. Where collectives and computing do not disturb each other, or all ranks are
+// alike, there are quicker ways to the same end (sim/engine/undisturbed.cpp, disturbed.cpp).
 //
 // Time moves from event to event, ordered by (time, sequence number), so that equal times resolve
 // in the order they were scheduled and every run repeats to the picosecond.
@@ -125,8 +125,12 @@ bool disturbs(const Program& program);
 // disturbs.
 void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> progress);
 
-// Moves each rank on to the end of its program: the progress that simulate() gives. Where
-// collectives and computing do not disturb each other, without its events, several times as fast.
+// The same of a single rank, or a group of equal ones, whose collectives may disturb.
+void run_disturbed(const Program& program, RankProgress& progress);
+
+// Moves each rank on to the end of its program: the progress that simulate() gives. Without its
+// events, several times as fast, where collectives and computing do not disturb each other, or all
+// ranks are alike.
 void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress);
 
 // A group of equal ranks.

@@ -99,7 +99,8 @@ StepToClose::Device StepToClose::device(const Program& closing) const {
                   .issuing = progress.front().host - far_ahead,
                   .queue = queue_length(closing)};
     if (keeps) {
-        device.step = issued_;
+        device.step.reserve(issued_.size() + closing.instructions.size());
+        device.step.assign(issued_.begin(), issued_.end());
         auto end = progress.front().queue.ends.begin();
         for (const Instruction& instruction : closing.instructions) {
             device.step.push_back({instruction.host, *end++});

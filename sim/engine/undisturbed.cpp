@@ -11,10 +11,12 @@
 //
 // The engine gives the same to the picosecond, with or without; a test compares them.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "sim/base/invariant.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/rank_clock.h"
 
 namespace bucketwise {
 namespace {
@@ -57,11 +59,8 @@ class Stream {
 // One rank on its way through its program.
 class Rank {
   public:
-    Rank(const Program& program, const RankProgress& start)
-        : program_(program),
-          host_is_device_(program.host_is_device),
-          now_(start),
-          accounted_(start.device) {}
+    Rank(const Program& program, RankProgress start)
+        : program_(program), clock_(program.host_is_device, std::move(start)) {}
 
     // Up to its end, or to a wait for a collective that not every rank has reached. False if it
     // stood there already.
@@ -75,51 +74,22 @@ class Rank {
             if (waits && !stream.knows_end_of(subject)) {
                 break;
             }
-            Duration end = issue(instruction) + instruction.device;
+            Duration end = clock_.issue(instruction) + instruction.device;
             if (waits) {
                 end = std::max(end, stream.end_of(subject));
             } else if (instruction.kind == InstructionKind::launch) {
                 stream.arrive(subject, end);
-                if (!host_is_device_) {
-                    now_.queue.push(end);
-                    continue;  // a launch takes no time on the compute stream
-                }
             }
-            finish(instruction, end);
+            clock_.finish(instruction, end);
         }
         return next_ > before;
     }
     [[nodiscard]] bool has_ended() const { return next_ == program_.instructions.size(); }
-    [[nodiscard]] const RankProgress& progress() const { return now_; }
+    [[nodiscard]] RankProgress take_progress() { return clock_.take_progress(); }
 
   private:
-    // When the device may begin with it.
-    Duration issue(const Instruction& instruction) {
-        const Duration begin =
-            host_is_device_ ? std::max(now_.host, now_.device) : now_.queue.has_room(now_.host);
-        now_.host = begin + instruction.host;
-        if (instruction.finishing && !host_is_device_) {
-            now_.times.finishing_host += instruction.host;
-        }
-        return std::max(now_.device, now_.host);
-    }
-
-    void finish(const Instruction& instruction, Duration end) {
-        now_.device = end;
-        now_.queue.push(end);
-        const Duration passed = end - accounted_;
-        accounted_ = end;
-        now_.times.of(instruction.phase) += passed;
-        if (instruction.finishing) {
-            now_.times.finishing += passed;
-            now_.times.finishing_host += host_is_device_ ? passed : Duration{0};
-        }
-    }
-
     const Program& program_;
-    bool host_is_device_;
-    RankProgress now_;
-    Duration accounted_;  // the part of the step already counted to a phase
+    RankClock clock_;
     std::size_t next_ = 0;
 };
 
@@ -138,7 +108,7 @@ void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> pro
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         invariant(ranks[i].collectives.size() == ranks.front().collectives.size(),
                   "all ranks issue the same collectives");
-        states.emplace_back(ranks[i], progress[i]);
+        states.emplace_back(ranks[i], std::move(progress[i]));
     }
     for (bool moved = true; moved;) {
         moved = false;
@@ -149,7 +119,7 @@ void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> pro
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         invariant(states[i].has_ended(),
                   "every instruction has run; a wait without a launch never ends");
-        progress[i] = states[i].progress();
+        progress[i] = states[i].take_progress();
     }
 }
 

@@ -81,11 +81,12 @@ double longest_possible_seconds(const Program& program) {
                        static_cast<double>(c.interference.communication_slowdown_ppm) * 1e-6;
         compute_slowdown_ppm = std::max(compute_slowdown_ppm, c.interference.compute_slowdown_ppm);
     }
+    double device_picoseconds = 0;
     for (const Instruction& i : program.instructions) {
         picoseconds += static_cast<double>(i.host.count());
-        picoseconds += static_cast<double>(i.device.count()) *
-                       static_cast<double>(compute_slowdown_ppm) * 1e-6;
+        device_picoseconds += static_cast<double>(i.device.count());
     }
+    picoseconds += device_picoseconds * static_cast<double>(compute_slowdown_ppm) * 1e-6;
     return picoseconds * 1e-12;
 }
 

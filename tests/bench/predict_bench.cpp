@@ -20,14 +20,19 @@ Scenario load(const std::string& name) {
     return parse_scenario(parse_json(read_text_file(path), path), path, read_text_file);
 }
 
-// The 435-tensor XL model under one cap. `interferes` forces every event through the queue.
-void simulate_step(benchmark::State& state, bool interferes) {
+// The 435-tensor XL model under one cap.
+Program step_program(bool interferes) {
     const Scenario scenario = load("cs336_xl.json");
     StepInput input = step_input(scenario);
-    if (interferes) {
-        input.link.interference = constant_interference({1'200'000, 1'300'000});
-    }
-    const Program program = Evaluator(input, scenario.sync).program(default_bucket_cap);
+    input.link.interference = constant_interference(
+        interferes ? Interference{1'200'000, 1'300'000, std::chrono::microseconds{50}}
+                   : Interference{});
+    return Evaluator(input, scenario.sync).program(default_bucket_cap);
+}
+
+// Event by event. `interferes` forces every event through the queue.
+void simulate_step(benchmark::State& state, bool interferes) {
+    const Program program = step_program(interferes);
     std::uint64_t events = 0;
     for (auto _ : state) {
         const Simulation simulation = simulate({&program, 1}, Record::times_only);
@@ -40,16 +45,15 @@ void simulate_step(benchmark::State& state, bool interferes) {
 BENCHMARK_CAPTURE(simulate_step, without_interference, false)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(simulate_step, with_interference, true)->Unit(benchmark::kMicrosecond);
 
-// The same step without events, as a sweep runs it.
-void step_without_events(benchmark::State& state) {
-    const Scenario scenario = load("cs336_xl.json");
-    const StepInput input = step_input(scenario);
-    const Program program = Evaluator(input, scenario.sync).program(default_bucket_cap);
+// The same step without a queue of events, as a sweep runs it.
+void step_without_events(benchmark::State& state, bool interferes) {
+    const Program program = step_program(interferes);
     for (auto _ : state) {
         benchmark::DoNotOptimize(simulate_times(program));
     }
 }
-BENCHMARK(step_without_events)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(step_without_events, without_interference, false)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(step_without_events, with_interference, true)->Unit(benchmark::kMicrosecond);
 
 // Many ranks one by one, each with its own compute stream.
 void simulate_ranks(benchmark::State& state) {

@@ -46,6 +46,18 @@ TEST_CASE("stretched work never ends early, and work done never exceeds what fit
     }
 }
 
+TEST_CASE("stretched work is exact on both sides of 64 bits") {
+    // 2 n take 3 n at 1.5: 2 n x 1,500,000 passes 2^63 at n = 3,074,457,345,619, and 3 n x 10^6 at
+    // the same.
+    constexpr std::int64_t passes = 3'074'457'345'619;
+    for (std::int64_t n = passes - 5; n < passes + 5; ++n) {
+        CHECK(stretched(Duration{2 * n}, 1'500'000) == Duration{3 * n});
+        CHECK(stretched(Duration{2 * n + 1}, 1'500'000) == Duration{3 * n + 2});
+        CHECK(work_done(Duration{3 * n}, 1'500'000) == Duration{2 * n});
+        CHECK(work_done(Duration{3 * n + 2}, 1'500'000) == Duration{2 * n + 1});
+    }
+}
+
 TEST_CASE("milliseconds and microseconds convert to picoseconds and back") {
     CHECK(duration_from_ms(1.5) == Duration{1'500'000'000});
     CHECK(duration_from_us(0.0000005) == Duration{1});  // half a picosecond, away from zero

@@ -120,6 +120,108 @@ TEST_CASE("computing runs as slow as the collective in flight makes it") {
     CHECK(to_us(simulate_times(program).step()) == Approx(32.5));
 }
 
+// When each collective begins and ends, in order. One rank without a queue of events agrees.
+std::vector<std::pair<Duration, Duration>> moments_on_stream(const Program& program) {
+    const Simulation simulation = run(program);
+    CHECK(simulate_times(program) == simulation.ranks.front());
+    std::vector<std::pair<Duration, Duration>> moments;
+    for (const Span& span : spans_on(simulation, Track::communication)) {
+        moments.emplace_back(span.start, span.end);
+    }
+    return moments;
+}
+
+using Moments = std::vector<std::pair<Duration, Duration>>;
+
+TEST_CASE("a collective that could start beside computing waits for its start delay") {
+    Program program;
+    program.instructions = {compute(10), launch(0), compute(30), wait(0)};
+    program.collectives = {all_reduce(20)};
+    disturb(program, {.start_delay = us(5)});
+    // Could start at 10, when the next operation does: 10 + 5, and 20 on the wire. Computing ends
+    // at 40.
+    CHECK(moments_on_stream(program) == Moments{{us(15), us(35)}});
+    CHECK(simulate_times(program).step() == us(40));
+    // Until 15 nothing is in flight to slow the operation: 5 of its 30 are done. While the
+    // collective is, 15-35, it does 20 / 2 = 10; the other 15 alone: 35 + 15 = 50.
+    disturb(program, {.compute_slowdown_ppm = 2'000'000, .start_delay = us(5)});
+    CHECK(moments_on_stream(program) == Moments{{us(15), us(35)}});
+    CHECK(simulate_times(program).step() == us(50));
+    // Ten operations of 3 without a gap are no other computing than one of 30.
+    program.instructions.assign(10, compute(3));
+    program.instructions.insert(program.instructions.begin(), {compute(10), launch(0)});
+    program.instructions.push_back(wait(0));
+    CHECK(moments_on_stream(program) == Moments{{us(15), us(35)}});
+    CHECK(simulate_times(program).step() == us(50));
+}
+
+TEST_CASE("a collective that waits for room starts as soon as computing ends") {
+    Program program;
+    program.instructions = {compute(10), launch(0), compute(3), wait(0)};
+    program.collectives = {all_reduce(20)};
+    disturb(program, {.communication_slowdown_ppm = 2'000'000, .start_delay = us(5)});
+    // At 10 + 3, before 10 + 5; and then alone: 13 + 20 = 33.
+    CHECK(moments_on_stream(program) == Moments{{us(13), us(33)}});
+    CHECK(simulate_times(program).step() == us(33));
+    // Computing ends when the delay does: at 15 either way.
+    program.instructions[2] = compute(5);
+    CHECK(moments_on_stream(program) == Moments{{us(15), us(35)}});
+    // A gap of the host's is an end too: the operation after it is issued at 20.
+    program.instructions = {compute(10), launch(0), compute(3), compute(30, us(20)), wait(0)};
+    // From 13 to 20 alone: 7 of 20. The other 13 beside computing: 26, until 46.
+    CHECK(moments_on_stream(program) == Moments{{us(13), us(46)}});
+}
+
+TEST_CASE("a collective starts without delay where nothing computes") {
+    Program program;
+    program.instructions = {compute(10), launch(0), wait(0), compute(30)};
+    program.collectives = {all_reduce(20)};
+    disturb(program, {.start_delay = us(5)});
+    CHECK(moments_on_stream(program) == Moments{{us(10), us(30)}});
+    CHECK(simulate_times(program).step() == us(60));
+    // The next operation is issued at 11 only: nothing computes at 10, and from 11 on the
+    // collective is in flight already.
+    program.instructions = {compute(10), launch(0), compute(30, us(11)), wait(0)};
+    CHECK(moments_on_stream(program) == Moments{{us(10), us(30)}});
+    CHECK(simulate_times(program).step() == us(41));
+}
+
+TEST_CASE("a collective that queued waits for its own start delay after the one before") {
+    Program program;
+    program.instructions = {launch(0), launch(1), launch(2), compute(35),
+                            wait(0),   wait(1),   wait(2)};
+    program.collectives = {all_reduce(10), all_reduce(10), all_reduce(10)};
+    disturb(program, {.start_delay = us(3)});
+    program.collectives[1].interference.start_delay = us(4);
+    // 0 + 3, and 10 on the wire: until 13. 13 + 4, until 27. 27 + 3, until 40.
+    CHECK(moments_on_stream(program) ==
+          Moments{{us(3), us(13)}, {us(17), us(27)}, {us(30), us(40)}});
+    CHECK(simulate_times(program).step() == us(40));
+    // Computing ends at 15: the second begins there, and the third at once after it.
+    program.instructions[3] = compute(15);
+    CHECK(moments_on_stream(program) ==
+          Moments{{us(3), us(13)}, {us(15), us(25)}, {us(25), us(35)}});
+    // Who waited for the first and goes on at once computes when the second could start: 0-10
+    // alone, 10 + 4, until 24; 24 + 3, until 37.
+    program.instructions = {launch(0), launch(1), launch(2), wait(0), compute(50)};
+    CHECK(moments_on_stream(program) ==
+          Moments{{us(0), us(10)}, {us(14), us(24)}, {us(27), us(37)}});
+}
+
+TEST_CASE("a collective waits for room while any rank computes") {
+    Program r0;
+    r0.instructions = {compute(10), launch(0), wait(0)};
+    r0.collectives = {all_reduce(20)};
+    disturb(r0, {.start_delay = us(5)});
+    Program r1 = r0;
+    r1.instructions = {compute(8), launch(0), compute(30), wait(0)};
+    // Both have launched at 10, r1 computes 8-38: 10 + 5, until 35.
+    const std::vector<Program> ranks{r0, r1};
+    const Simulation simulation = simulate(ranks, Record::times_only);
+    CHECK(simulation.ranks[0].step() == us(35));
+    CHECK(simulation.ranks[1].step() == us(38));
+}
+
 TEST_CASE("a straggler holds everybody") {
     Program fast;
     fast.instructions = {compute(10), launch(0), wait(0)};

@@ -1,0 +1,200 @@
+// One rank whose collectives and computing disturb each other, without a queue of events: it does
+// one thing at a time, and so does the communication stream, so that two moments at most are to
+// come: when the rank goes on, and when the stream does.
+//
+// The engine gives the same to the picosecond; a test compares them. What that takes:
+//  - Of two equal moments the one that was set first comes first (goes_on_before).
+//  - Paces settle before time passes, not between two operations without a gap (settle).
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "sim/base/invariant.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/rank_clock.h"
+
+namespace bucketwise {
+namespace {
+
+class DisturbedRank {
+  public:
+    DisturbedRank(const Program& program, RankProgress start)
+        : program_(program), now_(start.device), rank_(program.host_is_device, std::move(start)) {}
+
+    RankProgress run() {
+        for (const Instruction& instruction : program_.instructions) {
+            idle_until(rank_.issue(instruction));
+            const auto subject = static_cast<std::size_t>(instruction.subject);
+            if (instruction.kind == InstructionKind::launch) {
+                invariant(subject == launched_, "collectives are issued in their order");
+                ++launched_;
+                start_next_collective();
+            } else if (instruction.kind == InstructionKind::wait) {
+                wait_for(subject);
+            } else {
+                compute(instruction.device);
+            }
+            rank_.finish(instruction, now_);
+        }
+        return rank_.take_progress();
+    }
+
+  private:
+    enum class Stream : std::uint8_t {
+        free,
+        held,     // could go on, unless something computes at this moment
+        delayed,  // and something does
+        in_flight
+    };
+
+    // --- the rank ---
+
+    void idle_until(Duration time) {
+        if (time <= now_) {
+            return;
+        }
+        settle();
+        set_after_rank_ = false;
+        while (goes_on_before(time)) {
+            go_on();
+            settle();
+        }
+        now_ = time;
+    }
+
+    void wait_for(std::size_t collective) {
+        while (ended_ <= collective) {
+            settle();
+            invariant(stream_ == Stream::in_flight,
+                      "every instruction has run; a wait without a launch never ends");
+            go_on();
+        }
+    }
+
+    void compute(Duration work) {
+        computing_ = true;
+        settle();
+        set_after_rank_ = false;
+        Duration since = now_;
+        std::int64_t slowdown_ppm = compute_slowdown_ppm();
+        Duration end = since + stretched(work, slowdown_ppm);
+        while (goes_on_before(end)) {
+            go_on();
+            settle();
+            if (slowdown_ppm != compute_slowdown_ppm()) {
+                work = work_left(work, since, slowdown_ppm);
+                since = now_;
+                slowdown_ppm = compute_slowdown_ppm();
+                end = now_ + stretched(work, slowdown_ppm);
+                set_after_rank_ = false;
+            }
+        }
+        now_ = end;
+        computing_ = false;
+    }
+
+    // By how much the collective in flight slows what computes now.
+    [[nodiscard]] std::int64_t compute_slowdown_ppm() const {
+        return stream_ == Stream::in_flight ? next_collective().interference.compute_slowdown_ppm
+                                            : undisturbed_ppm;
+    }
+
+    // --- the communication stream ---
+
+    // Whether the stream goes on before the rank does, which is at `time`.
+    [[nodiscard]] bool goes_on_before(Duration time) const {
+        return (stream_ == Stream::delayed || stream_ == Stream::in_flight) &&
+               (set_after_rank_ ? next_time_ < time : next_time_ <= time);
+    }
+
+    void go_on() {
+        now_ = next_time_;
+        if (stream_ == Stream::delayed) {
+            begin_collective();
+        } else {
+            stream_ = Stream::free;
+            ++ended_;
+            start_next_collective();
+        }
+    }
+
+    void start_next_collective() {
+        if (stream_ != Stream::free || ended_ == launched_) {
+            return;
+        }
+        if (next_collective().interference.start_delay > Duration{0}) {
+            stream_ = Stream::held;
+        } else {
+            begin_collective();
+        }
+    }
+
+    void begin_collective() {
+        stream_ = Stream::in_flight;
+        remaining_ = next_collective().time;
+        run_collective(communication_slowdown_ppm());
+    }
+
+    // What remains of it, from now on at this pace.
+    void run_collective(std::int64_t slowdown_ppm) {
+        since_ = now_;
+        slowdown_ppm_ = slowdown_ppm;
+        set_next(now_ + stretched(remaining_, slowdown_ppm));
+    }
+
+    void set_next(Duration time) {
+        next_time_ = time;
+        set_after_rank_ = true;
+    }
+
+    // Before time passes, and where it could.
+    void settle() {
+        if ((stream_ == Stream::held || stream_ == Stream::delayed) && !computing_) {
+            begin_collective();
+        } else if (stream_ == Stream::held) {
+            stream_ = Stream::delayed;
+            set_next(now_ + next_collective().interference.start_delay);
+        } else if (stream_ == Stream::in_flight && slowdown_ppm_ != communication_slowdown_ppm()) {
+            remaining_ = work_left(remaining_, since_, slowdown_ppm_);
+            run_collective(communication_slowdown_ppm());
+        }
+    }
+
+    // By how much what computes slows the collective in flight.
+    [[nodiscard]] std::int64_t communication_slowdown_ppm() const {
+        return computing_ ? next_collective().interference.communication_slowdown_ppm
+                          : undisturbed_ppm;
+    }
+
+    // The one in flight, or the next to be.
+    [[nodiscard]] const Collective& next_collective() const { return program_.collectives[ended_]; }
+
+    [[nodiscard]] Duration work_left(Duration work, Duration since,
+                                     std::int64_t slowdown_ppm) const {
+        return std::max(work - work_done(now_ - since, slowdown_ppm), Duration{0});
+    }
+
+    const Program& program_;
+    Duration now_;
+    RankClock rank_;
+    bool computing_ = false;
+    std::size_t launched_ = 0;
+    std::size_t ended_ = 0;
+    Stream stream_ = Stream::free;
+    Duration next_time_{0};  // of the stream, if delayed or in flight
+    // That moment was set after the rank's was, and comes after it if both are equal.
+    bool set_after_rank_ = false;
+    // The collective in flight: its work left at `since_`, and its pace from there.
+    Duration remaining_{0};
+    Duration since_{0};
+    std::int64_t slowdown_ppm_ = undisturbed_ppm;
+};
+
+}  // namespace
+
+void run_disturbed(const Program& program, RankProgress& progress) {
+    progress = DisturbedRank(program, std::move(progress)).run();
+}
+
+}  // namespace bucketwise

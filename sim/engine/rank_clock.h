@@ -1,0 +1,54 @@
+// One rank's host and compute stream, where no queue of events moves them: when each instruction
+// may begin, and what its end adds to the step. undisturbed.cpp and disturbed.cpp say when it ends.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/engine/engine.h"
+
+namespace bucketwise {
+
+class RankClock {
+  public:
+    RankClock(bool host_is_device, RankProgress start)
+        : host_is_device_(host_is_device), now_(std::move(start)), accounted_(now_.device) {}
+
+    // The host issues it. When the device may begin with it.
+    Duration issue(const Instruction& instruction) {
+        const Duration begin =
+            host_is_device_ ? std::max(now_.host, now_.device) : now_.queue.has_room(now_.host);
+        now_.host = begin + instruction.host;
+        if (instruction.finishing && !host_is_device_) {
+            now_.times.finishing_host += instruction.host;
+        }
+        return std::max(now_.device, now_.host);
+    }
+
+    // What was issued last has ended.
+    void finish(const Instruction& instruction, Duration end) {
+        now_.queue.push(end);
+        // A launch takes no time on the compute stream.
+        if (instruction.kind == InstructionKind::launch && !host_is_device_) {
+            return;
+        }
+        now_.device = end;
+        const Duration passed = end - accounted_;
+        accounted_ = end;
+        now_.times.of(instruction.phase) += passed;
+        if (instruction.finishing) {
+            now_.times.finishing += passed;
+            now_.times.finishing_host += host_is_device_ ? passed : Duration{0};
+        }
+    }
+
+    // Leaves none here.
+    [[nodiscard]] RankProgress take_progress() { return std::move(now_); }
+
+  private:
+    bool host_is_device_;
+    RankProgress now_;
+    Duration accounted_;  // the part of the step already counted to a phase
+};
+
+}  // namespace bucketwise
