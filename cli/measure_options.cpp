@@ -1,6 +1,7 @@
 #include "cli/measure.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -193,11 +194,13 @@ std::vector<Bytes> requested_messages(const po::variables_map& values, const Ste
     return {sizes.begin(), sizes.end()};
 }
 
-// Messages from small to large, none larger than all gradients.
-std::vector<Bytes> contention_messages(const StepInput& input) {
+// Messages from small to large, none larger than all gradients. GPUs' buckets are larger.
+std::vector<Bytes> contention_messages(const StepInput& input, bool is_nccl) {
+    constexpr Bytes kib{1024};
+    const std::array wanted = is_nccl ? std::array{64 * kib, 512 * kib, 8192 * kib, 65536 * kib}
+                                      : std::array{64 * kib, 512 * kib, 4096 * kib, 32768 * kib};
     std::vector<Bytes> sizes;
-    for (const Bytes size : {Bytes{std::int64_t{64} << 10}, Bytes{std::int64_t{512} << 10},
-                             Bytes{4 * bytes_per_mib}, Bytes{32 * bytes_per_mib}}) {
+    for (const Bytes size : wanted) {
         if (sizes.empty() || size <= input.workload.gradient_bytes()) {
             sizes.push_back(size);
         }
@@ -241,7 +244,8 @@ std::vector<Item> requested_items(const po::variables_map& values, const Scenari
         items.push_back({.protocol = Protocol::compute});
     }
     if (protocols.count(Protocol::contention) != 0) {
-        for (const Bytes size : contention_messages(input)) {
+        const bool is_nccl = text_value(values, "backend") == "nccl";
+        for (const Bytes size : contention_messages(input, is_nccl)) {
             for (const std::optional<std::int64_t>& ctas : contention_ctas(values)) {
                 items.push_back({.protocol = Protocol::contention, .message = size, .ctas = ctas});
             }

@@ -101,7 +101,7 @@ done
 part allreduce 60 "$bucketwise" bench allreduce --backend nccl "${ranks[@]}" --bytes 8B,1KiB,64KiB,1MiB,16MiB,128MiB \
     --rounds 3 --format nccl-tests --output "$folder/allreduce.jsonl"
 part validate 150 "$bucketwise" validate "$scenarios/gpt2_h200.json" --backend nccl "${ranks[@]}" --rounds "$rounds" \
-    --bucket-cap 2MiB,8MiB,50MiB,100MiB,1GiB --contention-ctas 2,8 --output "$folder/validation"
+    --bucket-cap 2MiB,8MiB,50MiB,100MiB,1GiB --contention-ctas 4,12,24 --output "$folder/validation"
 
 # A daemon of our own, with its own pipe, which leaves the machine's settings alone.
 if [[ "$gpus" -lt 2 ]] && command -v nvidia-cuda-mps-control > /dev/null; then
@@ -110,7 +110,7 @@ if [[ "$gpus" -lt 2 ]] && command -v nvidia-cuda-mps-control > /dev/null; then
     export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
     if part mps_start 20 nvidia-cuda-mps-control -d; then
         part validate_mps 150 "$bucketwise" validate "$scenarios/gpt2_h200.json" --backend nccl "${ranks[@]}" \
-            --rounds "$rounds" --bucket-cap 2MiB,8MiB,50MiB,100MiB,1GiB --contention-ctas 2,8 --output "$folder/validation_mps"
+            --rounds "$rounds" --bucket-cap 2MiB,8MiB,50MiB,100MiB,1GiB --contention-ctas 4,12,24 --output "$folder/validation_mps"
         echo quit | timeout 20 nvidia-cuda-mps-control > /dev/null 2>&1
         cat "$CUDA_MPS_LOG_DIRECTORY"/*.log > "$folder/mps_log.txt" 2> /dev/null
     fi

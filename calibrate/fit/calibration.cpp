@@ -129,6 +129,21 @@ std::string link_name(const MeasuredRun& run) {
     return fmt::format("{} {}, measured", run.transport.backend, where);
 }
 
+std::string no_contention_warning(const MeasuredRun& run) {
+    // As a simulation does of a link that says nothing (sim/link/assumed_interference.h).
+    const bool assumed = run.transport.backend == "nccl";
+    if (run.computes.empty()) {
+        return fmt::format(
+            "only all-reduces were measured: the link is known, but not what computing and copying "
+            "take, nor how computing and communicating slow each other, which is {}",
+            assumed ? "assumed in predictions" : "taken as not at all");
+    }
+    return fmt::format("no contention was measured: {}",
+                       assumed ? "how computing and communicating slow each other is assumed in "
+                                 "predictions, as of GPUs that nobody measured"
+                               : "computing and communicating are taken not to slow each other");
+}
+
 std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
     std::vector<double> samples;
     for (const MeasuredRun& run : runs) {
@@ -211,15 +226,8 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
         warn(result.compute->warnings);
     }
     warn(outlier_note(result.all_reduces));
-    if (first.computes.empty() && first.contentions.empty()) {
-        result.warnings.emplace_back(
-            "only all-reduces were measured: the link is known, but not what computing and copying "
-            "take, nor how computing and communicating slow each other, which is taken as not at "
-            "all");
-    } else if (first.contentions.empty()) {
-        result.warnings.emplace_back(
-            "no contention was measured: computing and communicating are taken not to slow each "
-            "other");
+    if (first.contentions.empty()) {
+        result.warnings.push_back(no_contention_warning(first));
     }
     return result;
 }

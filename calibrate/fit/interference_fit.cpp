@@ -30,59 +30,50 @@ struct Alone {
     }
 };
 
-struct Factors {
-    std::vector<double> compute;  // by round
-    std::vector<double> communication;
-    Alone products;
-    Alone rest;
-};
-
-void add_apart(const ContentionRecord& record, Factors& factors) {
-    if (record.products_alone_us.empty()) {
-        return;
-    }
-    const double products = sum(record.products_alone_us);
-    const double products_disturbed = sum(record.products_disturbed_us);
-    const double rest = sum(record.compute_alone_us) - products;
-    constexpr double noticeable = 1e-9;  // sums of the same times differ by less
-    factors.products.us += products;
-    factors.products.disturbed_us += products_disturbed;
-    if (rest > noticeable * products) {
-        factors.rest.us += rest;
-        factors.rest.disturbed_us += sum(record.compute_disturbed_us) - products_disturbed;
-    }
-}
-
 using Records = std::vector<const ContentionRecord*>;
 
-std::map<Bytes, Factors> factors_by_size(const Records& records) {
-    std::map<Bytes, Factors> by_size;
+SlowdownsApart slowdowns_apart(const Records& records) {
+    Alone products;
+    Alone rest;
     for (const ContentionRecord* record : records) {
-        Factors& factors = by_size[record->size];
-        add_apart(*record, factors);
-        // All ranks together. Where no operation counted, there is nothing to compare.
-        const double alone = sum(record->compute_alone_us);
-        if (alone > 0) {
-            factors.compute.push_back(sum(record->compute_disturbed_us) / alone);
+        const double products_us = sum(record->products_alone_us);
+        const double products_disturbed_us = sum(record->products_disturbed_us);
+        const double rest_us = sum(record->compute_alone_us) - products_us;
+        constexpr double noticeable = 1e-9;  // sums of the same times differ by less
+        products.us += products_us;
+        products.disturbed_us += products_disturbed_us;
+        if (!record->products_alone_us.empty() && rest_us > noticeable * products_us) {
+            rest.us += rest_us;
+            rest.disturbed_us += sum(record->compute_disturbed_us) - products_disturbed_us;
         }
-        factors.communication.push_back(mean(record->allreduce_disturbed_us) /
-                                        median(record->allreduce_alone_us));
     }
-    return by_size;
+    const Alone together{products.us + rest.us, products.disturbed_us + rest.disturbed_us};
+    return {products.slowdown(), rest.slowdown(), together.slowdown()};
 }
 
 MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
     return {median(factors), std::max(standard_error_of_median(factors), least_factor_error)};
 }
 
-InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Factors& factors) {
+// Of records of one size.
+InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Records& records) {
+    std::vector<double> compute;  // by round
+    std::vector<double> communication;
+    for (const ContentionRecord* record : records) {
+        // All ranks together. Where no operation counted, there is nothing to compare.
+        const double alone = sum(record->compute_alone_us);
+        if (alone > 0) {
+            compute.push_back(sum(record->compute_disturbed_us) / alone);
+        }
+        communication.push_back(mean(record->allreduce_disturbed_us) /
+                                mean(record->allreduce_alone_us));
+    }
     return {.ctas = ctas,
             .size = size,
-            .compute = factors.compute.empty() ? std::nullopt
-                                               : std::optional(slowdown_of(factors.compute)),
-            .communication = slowdown_of(factors.communication),
-            .rounds = factors.communication.size(),
-            .apart = {factors.products.slowdown(), factors.rest.slowdown()}};
+            .compute = compute.empty() ? std::nullopt : std::optional(slowdown_of(compute)),
+            .communication = slowdown_of(communication),
+            .rounds = records.size(),
+            .apart = slowdowns_apart(records)};
 }
 
 std::int64_t to_ppm(double slowdown) {
@@ -90,10 +81,16 @@ std::int64_t to_ppm(double slowdown) {
 }
 
 InterferenceSegment segment_of(const MeasuredSlowdown& compute,
-                               const MeasuredSlowdown& communication) {
-    return {.slowdown = {to_ppm(compute.factor), to_ppm(communication.factor)},
-            .errors = InterferenceErrors{std::min(compute.error, largest_slowdown),
-                                         std::min(communication.error, largest_slowdown)}};
+                               const MeasuredSlowdown& communication, const SlowdownsApart& apart) {
+    InterferenceSegment segment{
+        .slowdown = {to_ppm(compute.factor), to_ppm(communication.factor)},
+        .errors = InterferenceErrors{std::min(compute.error, largest_slowdown),
+                                     std::min(communication.error, largest_slowdown)}};
+    if (apart.products && apart.rest && apart.together > 0.0) {
+        const double scale = compute.factor / *apart.together;
+        segment.computing = {to_ppm(scale * *apart.products), to_ppm(scale * *apart.rest)};
+    }
+    return segment;
 }
 
 // Weighted by the errors, which lie further apart than they should by `chi_squared`.
@@ -125,13 +122,15 @@ Mean weighted_mean(const std::vector<MeasuredSlowdown>& slowdowns) {
     return mean;
 }
 
-// `compute`: of all sizes, for those that no operation was short enough for.
+// `compute` and `apart`: of all sizes, for those that no operation was short enough for.
 std::vector<InterferenceSegment> segments_by_size(const std::vector<InterferencePoint>& points,
-                                                  const MeasuredSlowdown& compute) {
+                                                  const MeasuredSlowdown& compute,
+                                                  const SlowdownsApart& apart) {
     std::vector<InterferenceSegment> segments;
     for (std::size_t i = 0; i < points.size(); ++i) {
         const InterferencePoint& point = points[i];
-        segments.push_back(segment_of(point.compute.value_or(compute), point.communication));
+        segments.push_back(segment_of(point.compute.value_or(compute), point.communication,
+                                      point.compute ? point.apart : apart));
         if (i + 1 < points.size()) {
             const double middle = std::sqrt(static_cast<double>(point.size.count) *
                                             static_cast<double>(points[i + 1].size.count));
@@ -142,15 +141,20 @@ std::vector<InterferenceSegment> segments_by_size(const std::vector<Interference
 }
 
 std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const Records& records) {
+    std::map<Bytes, Records> by_size;
+    for (const ContentionRecord* record : records) {
+        by_size[record->size].push_back(record);
+    }
     std::vector<InterferencePoint> points;
-    for (const auto& [size, factors] : factors_by_size(records)) {
-        points.push_back(point_of(ctas, size, factors));
+    for (const auto& [size, of_size] : by_size) {
+        points.push_back(point_of(ctas, size, of_size));
     }
     return points;
 }
 
-// What points with as many thread blocks say.
+// What points with as many thread blocks say; `apart`: their records together.
 std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
+                                             const SlowdownsApart& apart,
                                              std::size_t most_segments) {
     std::vector<MeasuredSlowdown> of_compute;
     std::vector<MeasuredSlowdown> of_communication;
@@ -168,8 +172,8 @@ std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint
     const bool size_matters =
         gain > 2 * (n - 1) * std::log(2 * n) && points.size() <= most_segments;
     std::vector<InterferenceSegment> segments =
-        size_matters ? segments_by_size(points, compute.slowdown)
-                     : std::vector{segment_of(compute.slowdown, communication.slowdown)};
+        size_matters ? segments_by_size(points, compute.slowdown, apart)
+                     : std::vector{segment_of(compute.slowdown, communication.slowdown, apart)};
     for (InterferenceSegment& segment : segments) {
         segment.ctas = points.front().ctas;
     }
@@ -200,7 +204,8 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
         std::min(most_sizes, most_interference_segments / std::max<std::size_t>(by_ctas.size(), 1));
     for (const auto& [number, of_number] : by_ctas) {
         const std::vector<InterferencePoint> points = points_of(number, of_number);
-        const std::vector<InterferenceSegment> segments = segments_of(points, most);
+        const std::vector<InterferenceSegment> segments =
+            segments_of(points, slowdowns_apart(of_number), most);
         if (std::ranges::none_of(points, [](const auto& p) { return p.compute.has_value(); })) {
             fit.warnings.push_back(fmt::format(
                 "no operation of backward ran wholly while all-reduces{} did, launched ahead: they "

@@ -17,6 +17,7 @@ namespace bucketwise {
 struct SlowdownsApart {
     std::optional<double> products;
     std::optional<double> rest;
+    std::optional<double> together = {};  // on both, in the same rounds
     bool operator==(const SlowdownsApart&) const = default;
 };
 
@@ -51,9 +52,13 @@ struct InterferenceFit {
 // the geometric middle between it and the next: whichever has the smaller Bayesian information
 // criterion. Factors below 1 become 1. Without records there is no segment.
 //
-// A collective is slowed by the mean of its disturbed samples over the median of those alone: the
-// link's cost is one of medians, and what waits for a processor is seldom but long, so that a
-// median would hide it.
+// A collective is slowed by the mean of its disturbed samples over the mean of those alone: what
+// waits for a processor is seldom but long, so that medians would hide it, and a median on one side
+// only would make a slowdown of what is skewed anyway.
+//
+// Matrix products and the rest are told apart where both were timed: all rounds, ranks and, if the
+// sizes agree, sizes together, scaled such that as they were measured they mix to the factor on
+// computing, which one round that was interrupted does not spoil.
 //
 // Ranks and rounds in which no operation counted say nothing of computing. A size without any takes
 // the factor of the others; if there are none, computing is taken not to be slowed, with a warning.

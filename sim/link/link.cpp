@@ -33,8 +33,7 @@ Interference between(const SlowdownAt& low, const SlowdownAt& high, std::int64_t
     return {
         linear(low.slowdown.compute_slowdown_ppm, high.slowdown.compute_slowdown_ppm),
         linear(low.slowdown.communication_slowdown_ppm, high.slowdown.communication_slowdown_ppm),
-        Duration{
-            linear(low.slowdown.start_delay.count(), high.slowdown.start_delay.count())}};
+        Duration{linear(low.slowdown.start_delay.count(), high.slowdown.start_delay.count())}};
 }
 
 Interference interference_at(const std::vector<InterferenceSegment>& segments, std::int64_t ctas,
@@ -78,6 +77,16 @@ Interference interference_for(const LinkParameters& link, Bytes message) {
 bool interferes(const LinkParameters& link) {
     return std::any_of(link.interference.begin(), link.interference.end(),
                        [](const InterferenceSegment& s) { return s.slowdown != Interference{}; });
+}
+
+void set_product_share(double share, std::vector<InterferenceSegment>& interference) {
+    for (InterferenceSegment& segment : interference) {
+        if (const auto& computing = segment.computing) {
+            segment.slowdown.compute_slowdown_ppm =
+                std::llround(share * static_cast<double>(computing->product_ppm) +
+                             (1 - share) * static_cast<double>(computing->rest_ppm));
+        }
+    }
 }
 
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown) {

@@ -58,6 +58,13 @@ struct InterferenceErrors {
     bool operator==(const InterferenceErrors&) const = default;
 };
 
+// Of compute_slowdown_ppm: matrix products and all other operations apart.
+struct SlowdownsOfComputing {
+    std::int64_t product_ppm = undisturbed_ppm;
+    std::int64_t rest_ppm = undisturbed_ppm;
+    bool operator==(const SlowdownsOfComputing&) const = default;
+};
+
 // The interference of collectives of up to `up_to`, the last segment's of all larger ones. With
 // `ctas`, of collectives that use so many thread blocks: the segments of as many form a group.
 struct InterferenceSegment {
@@ -65,6 +72,8 @@ struct InterferenceSegment {
     Interference slowdown = {};
     std::optional<InterferenceErrors> errors = {};
     std::optional<std::int64_t> ctas = {};
+    // None: not told apart. `slowdown` has the mixture of the workload that was measured.
+    std::optional<SlowdownsOfComputing> computing = {};
     bool operator==(const InterferenceSegment&) const = default;
 };
 
@@ -110,7 +119,7 @@ struct LinkParameters {
     // Empty: not known, and none until something is assumed (sim/link/assumed_interference.h). All
     // segments have ctas, groups by rising number of them, or none has.
     std::vector<InterferenceSegment> interference;
-    bool assumes_interference = false;  // it is no measurement
+    bool assumes_interference = false;             // it is no measurement
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
     std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;
@@ -132,6 +141,10 @@ inline bool has_cta_groups(const LinkParameters& link) {
 
 // Whether any collective on it and computing slow each other.
 bool interferes(const LinkParameters& link);
+
+// Where matrix products and the rest are told apart, computing is slowed as one of whose time that
+// share is products.
+void set_product_share(double share, std::vector<InterferenceSegment>& interference);
 
 // Interference that does not depend on the message.
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);

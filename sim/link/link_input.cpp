@@ -158,7 +158,7 @@ class LinkReader {
         }
     }
 
-    // The two pieces' boundaries together, and of both factors the larger one in each, both with
+    // The two pieces' boundaries together, and of all factors the larger one in each, both with
     // the tiers' own thread blocks.
     static std::vector<InterferenceSegment> costlier_interference(const LinkParameters& a,
                                                                   const LinkParameters& b) {
@@ -175,16 +175,27 @@ class LinkReader {
                 }
             }
         }
-        const auto costlier = [&](std::optional<Bytes> up_to) {
-            constexpr Bytes beyond{std::numeric_limits<std::int64_t>::max()};
-            const Interference first = interference_for(a, up_to.value_or(beyond));
-            const Interference second = interference_for(b, up_to.value_or(beyond));
-            return InterferenceSegment{
-                .up_to = up_to,
-                .slowdown = {
-                    std::max(first.compute_slowdown_ppm, second.compute_slowdown_ppm),
+        const auto costlier_of = [](const LinkParameters& one, const LinkParameters& other,
+                                    Bytes message) -> Interference {
+            const Interference first = interference_for(one, message);
+            const Interference second = interference_for(other, message);
+            return {std::max(first.compute_slowdown_ppm, second.compute_slowdown_ppm),
                     std::max(first.communication_slowdown_ppm, second.communication_slowdown_ppm),
-                    std::max(first.start_delay, second.start_delay)}};
+                    std::max(first.start_delay, second.start_delay)};
+        };
+        const bool tells_products = tells_products_apart(a) || tells_products_apart(b);
+        const auto costlier = [&](std::optional<Bytes> up_to) {
+            const Bytes message = up_to.value_or(Bytes{std::numeric_limits<std::int64_t>::max()});
+            InterferenceSegment segment{.up_to = up_to, .slowdown = costlier_of(a, b, message)};
+            if (tells_products) {
+                const auto of_share = [&](double share) {
+                    return costlier_of(with_product_share(share, a), with_product_share(share, b),
+                                       message)
+                        .compute_slowdown_ppm;
+                };
+                segment.computing = {of_share(1), of_share(0)};
+            }
+            return segment;
         };
         std::vector<InterferenceSegment> both;
         for (const Bytes limit : limits) {
@@ -192,6 +203,16 @@ class LinkReader {
         }
         both.push_back(costlier(std::nullopt));
         return both;
+    }
+
+    static bool tells_products_apart(const LinkParameters& link) {
+        return std::any_of(link.interference.begin(), link.interference.end(),
+                           [](const auto& segment) { return segment.computing.has_value(); });
+    }
+
+    static LinkParameters with_product_share(double share, LinkParameters link) {
+        set_product_share(share, link.interference);
+        return link;
     }
 
     // The limit of segment `i` of `count`, above that of the one before.
@@ -268,8 +289,8 @@ class LinkReader {
         std::map<std::int64_t, std::vector<JsonObject>> by_ctas;
         for (const JsonPlace& element : elements) {
             const JsonObject object(
-                element, {"up_to_bytes", "compute_slowdown", "communication_slowdown",
-                          "start_delay_us", "standard_errors", "ctas"});
+                element, {"up_to_bytes", "compute_slowdown", "product_slowdown", "rest_slowdown",
+                          "communication_slowdown", "start_delay_us", "standard_errors", "ctas"});
             by_ctas[read_ctas(object, elements.front())].push_back(object);
         }
         for (const auto& [ctas, group] : by_ctas) {
@@ -300,6 +321,10 @@ class LinkReader {
             segment.up_to = read_limit(object, i, group.size(), reached);
             segment.slowdown = {read_slowdown_ppm(object.at("compute_slowdown")),
                                 read_slowdown_ppm(object.at("communication_slowdown"))};
+            if (object.has("product_slowdown") || object.has("rest_slowdown")) {
+                segment.computing = {read_slowdown_ppm(object.at("product_slowdown")),
+                                     read_slowdown_ppm(object.at("rest_slowdown"))};
+            }
             object.read_optional("start_delay_us", segment.slowdown.start_delay, read_duration_us);
             object.read_optional("standard_errors", segment.errors, read_interference_errors);
             link.interference.push_back(segment);

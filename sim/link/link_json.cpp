@@ -35,6 +35,10 @@ Json interference_json(const InterferenceSegment& segment) {
     add_optional(json, "up_to_bytes", segment.up_to, byte_count);
     json["compute_slowdown"] = slowdown(segment.slowdown.compute_slowdown_ppm);
     json["communication_slowdown"] = slowdown(segment.slowdown.communication_slowdown_ppm);
+    if (const auto& computing = segment.computing) {
+        json["product_slowdown"] = slowdown(computing->product_ppm);
+        json["rest_slowdown"] = slowdown(computing->rest_ppm);
+    }
     add_us(json, "start_delay_us", segment.slowdown.start_delay);
     add_optional(json, "standard_errors", segment.errors, [](const InterferenceErrors& errors) {
         Json of{{"compute_slowdown", errors.compute_slowdown},

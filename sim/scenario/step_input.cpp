@@ -64,8 +64,8 @@ Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm)
 
 // By what PyTorch calls its operations.
 bool is_matrix_product(const TimedOperation& operation) {
-    constexpr std::array<std::string_view, 7> products{"mm",     "linear",    "Linear", "conv",
-                                                       "Conv",   "attention", "Attention"};
+    constexpr std::array<std::string_view, 7> products{"mm",   "linear",    "Linear",   "conv",
+                                                       "Conv", "attention", "Attention"};
     return std::any_of(products.begin(), products.end(), [&](std::string_view name) {
         return operation.name.find(name) != std::string::npos;
     });
@@ -79,6 +79,9 @@ Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_
         result.backward = workload.operations->backward;
         result.readiness = workload.operations->readiness;
         result.mix = backward_mix(result.backward, is_matrix_product);
+        if (result.mix.product == Duration{0}) {
+            result.mix.product_share.reset();  // these names do not tell
+        }
     }
     result.buffer_groups = workload.buffers;
     if (workload.device) {
@@ -97,9 +100,10 @@ void assume_interference(const Device* device, StepInput& input) {
         return;
     }
     const BackwardMix& mix = input.workload.mix;
+    constexpr double usual_product_share = 0.7;
     ComputingBeside computing{.multiprocessors = {},
                               .memory_bandwidth = {},
-                              .product_share = mix.product_share,
+                              .product_share = mix.product_share.value_or(usual_product_share),
                               .product = mix.product,
                               .operation = mix.operation};
     if (device != nullptr) {
@@ -146,6 +150,9 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     if (!input.copy_bandwidth && device != nullptr) {
         input.copy_bandwidth = copy_bandwidth(*device);
         input.copy_fixed = device->copy_fixed;
+    }
+    if (const std::optional<double> share = input.workload.mix.product_share) {
+        set_product_share(*share, input.link.interference);
     }
     assume_interference(device, input);
 }

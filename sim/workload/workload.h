@@ -69,9 +69,9 @@ struct BufferGroup {
 
 // What backward is made of, as far as it is known.
 struct BackwardMix {
-    double product_share = 0.7;  // of its time that matrix products take
-    Duration product{0};         // the mean one; 0: not known
-    Duration operation{0};       // the mean one; 0: not known
+    std::optional<double> product_share = {};  // of its time that matrix products take
+    Duration product{0};                       // the mean one; 0: not known
+    Duration operation{0};                     // the mean one; 0: not known
     bool operator==(const BackwardMix&) const = default;
 };
 

@@ -47,7 +47,8 @@ BY_SIZE_LINK = {"name": "fitted", "algorithm": "ring",
                                  {"compute_slowdown": 1.1, "communication_slowdown": 1.2}]}
 BY_CTAS_LINK = {**SLOW, "ctas": 6,
                 "interference": [{"ctas": 4, "up_to_bytes": 1024, "compute_slowdown": 1, "communication_slowdown": 1.2},
-                                 {"ctas": 4, "compute_slowdown": 1.1, "communication_slowdown": 1.2},
+                                 {"ctas": 4, "compute_slowdown": 1.1, "product_slowdown": 1.1, "rest_slowdown": 1.2,
+                                  "communication_slowdown": 1.2},
                                  {"ctas": 8, "compute_slowdown": 1.2, "communication_slowdown": 1.3}]}
 NODE = {"gpus": 2, "fabric": "pcie", "multicast": False, "latency_us": 1, "bandwidth_gb_per_s": 20}
 NICS = {"per_node": 2, "rails": True, "latency_us": 2, "bandwidth_gb_per_s": 10}

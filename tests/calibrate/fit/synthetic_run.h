@@ -229,7 +229,7 @@ class SyntheticMachine {
             to_us(std::get<ModelWorkload>(truth_.workload).device->graph_launch);
     }
 
-    // Matrix products are 600 of 1000 us, and are slowed half as much as all together.
+    // Of 1000 us matrix products take their share, and are slowed half as much as all together.
     ContentionRecord contention(Bytes size, std::optional<std::int64_t> ctas, int round) {
         LinkParameters link = input_.link;
         link.ctas = ctas;
@@ -249,8 +249,9 @@ class SyntheticMachine {
             noisy(static_cast<double>(slowdown.compute_slowdown_ppm) * 1e-3, noise_.compute);
         record.compute_disturbed_us.assign(2, disturbed_us);
         if (is_gpu()) {
-            record.products_alone_us = {600, 600};
-            record.products_disturbed_us.assign(2, 600 * (1 + disturbed_us / 1000) / 2);
+            const double products_us = 1000 * input_.workload.mix.product_share.value();
+            record.products_alone_us = {products_us, products_us};
+            record.products_disturbed_us.assign(2, products_us * (1 + disturbed_us / 1000) / 2);
         }
         return record;
     }

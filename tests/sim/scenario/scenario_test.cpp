@@ -258,6 +258,84 @@ TEST_CASE("a hierarchical link takes its tiers' interference with their own thre
     CHECK(interference_for(inherited, {1001}) == Interference{1'150'000, 1'300'000});
 }
 
+Json apart() {
+    return {{"compute_slowdown", 1.3},
+            {"product_slowdown", 1.2},
+            {"rest_slowdown", 2},
+            {"communication_slowdown", 1}};
+}
+
+std::int64_t compute_slowdown_ppm(const Json& document) {
+    return interference_for(step_input(parse(document)).link, {1}).compute_slowdown_ppm;
+}
+
+TEST_CASE("slowdowns of matrix products and the rest mix as the workload does") {
+    Json document = changed("/cluster/link/interference", apart());
+    const Json listed = document["workload"];
+    // Gradients by readiness do not tell, so the mixture that was measured holds.
+    CHECK(compute_slowdown_ppm(document) == 1'300'000);
+    document["workload"] = {{"model", "resnet18"}, {"batch", 1}, {"device", "A100"}};
+    const double share = step_input(parse(document)).workload.mix.product_share.value();
+    CHECK(share > 0.8);  // most of ResNet is convolutions
+    CHECK(share < 1);
+    CHECK(compute_slowdown_ppm(document) == std::llround(1e6 * (1.2 * share + 2 * (1 - share))));
+    // The scenario keeps what it read.
+    CHECK(parse(document).link.interference.front().slowdown.compute_slowdown_ppm == 1'300'000);
+
+    // Of 4 ms the one with a product's name takes 3: 0.75 x 1.2 + 0.25 x 2.
+    const auto with_names = [&](const char* first, const char* second) {
+        Json workload = listed;
+        for (const char* key : {"forward_ms", "backward_ms"}) {
+            workload.erase(key);
+        }
+        for (Json& gradient : workload["gradients"]) {
+            gradient.erase("ready_ms");
+        }
+        workload["forward_operations"] = {{{"name", "f"}, {"host_us", 1}, {"device_us", 1}}};
+        workload["backward_operations"] = {
+            {{"name", first}, {"host_us", 1}, {"device_us", 3000}, {"ready", {"b"}}},
+            {{"name", second}, {"host_us", 1}, {"device_us", 1000}, {"ready", {"a"}}}};
+        document["workload"] = workload;
+        return compute_slowdown_ppm(document);
+    };
+    CHECK(with_names("aten::mm", "aten::add") == 1'400'000);
+    CHECK(with_names("first", "second") == 1'300'000);  // which do not tell
+}
+
+TEST_CASE("one slowdown of matrix products and the rest without the other is refused") {
+    const auto refused = [](const char* key, const Json& value) {
+        Json document = changed("/cluster/link/interference", apart());
+        document["cluster"]["link"]["interference"][key] = value;
+        if (value.is_null()) {
+            document["cluster"]["link"]["interference"].erase(key);
+        }
+        return refusal(document);
+    };
+    CHECK(refused("rest_slowdown", nullptr)
+              .find("/cluster/link/interference: expected the key rest_slowdown") !=
+          std::string::npos);
+    CHECK(refused("product_slowdown", nullptr)
+              .find("/cluster/link/interference: expected the key product_slowdown") !=
+          std::string::npos);
+    for (const double wrong : {0.9, 100.1}) {
+        CHECK(refused("product_slowdown", wrong)
+                  .find("/cluster/link/interference/product_slowdown: expected a number") !=
+              std::string::npos);
+    }
+}
+
+TEST_CASE("a hierarchical link takes the costlier of its tiers' slowdowns apart, too") {
+    Json tier = changed("/cluster/link/interference", apart())["cluster"]["link"];
+    Json link{{"name", "h"}, {"algorithm", "hierarchical"}, {"intra", tier}, {"inter", tier}};
+    link["inter"]["interference"] = {{"compute_slowdown", 1.5}, {"communication_slowdown", 1}};
+    Json document = changed("/cluster/link", link);
+    document["cluster"]["ranks_per_node"] = 1;
+    // Of products 1.2 and 1.5, of the rest 2 and 1.5, of the mixtures measured 1.3 and 1.5.
+    const InterferenceSegment& segment = parse(document).link.interference.front();
+    CHECK(segment.computing == SlowdownsOfComputing{1'500'000, 2'000'000});
+    CHECK(segment.slowdown.compute_slowdown_ppm == 1'500'000);
+}
+
 TEST_CASE("a CUDA graph costs the device's launch of one, and only where host and device differ") {
     const Json workload{{"model", "resnet18"}, {"batch", 1}, {"device", {{"preset", "A100"}}}};
     const auto document = [&](const Json& device) {
