@@ -192,9 +192,10 @@ def advice(program, scenario, predicted):
     if len(by_cap) < 2:
         return None
     said = program.predict(scenario, scenario["sync"]["strategy"], [f"{cap:g}" for cap in sorted(by_cap)])
-    advised = 25.0 if said["keep_default"] else min(by_cap, key=lambda cap: by_cap[cap]["predicted_ms"])
-    cap = min(by_cap, key=lambda cap: abs(math.log(cap / advised)))
-    return {"cap_mib": cap, "regret": by_cap[cap]["measured_ms"] / min(r["measured_ms"] for r in by_cap.values()) - 1}
+    chosen = said["default" if said["keep_default"] else "best"]
+    cap = min(by_cap, key=lambda cap: abs(math.log(cap / chosen["bucket_cap_mib"])))
+    return {"cap_mib": cap, "regret": by_cap[cap]["measured_ms"] / min(r["measured_ms"] for r in by_cap.values()) - 1,
+            "said": chosen["expected_regret_95"]}
 
 
 def percent(share):
@@ -221,7 +222,8 @@ def main():
     rows = rows_of("steps.csv")
     stored = []
     mapes = {False: [], True: []}
-    print(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>8} {'regret':>8}")
+    held = []
+    print(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>11} {'regret':>8} {'said':>8}")
     for name, given in sets.items():
         if options.set and name not in options.set:
             continue
@@ -234,9 +236,10 @@ def main():
         mapes[scales].append(mape)
         advised = [config["advice"] for config in configs if config["advice"]]
         caps = ",".join(f"{a['cap_mib']:g}" for a in advised)
-        regret = percent(max(a["regret"] for a in advised)) if advised else ""
+        regret, said = (percent(max(a[key] for a in advised)) if advised else "" for key in ("regret", "said"))
+        held += [a["regret"] <= a["said"] for a in advised]
         print(f"{name:30} {of_set[0]['trust']:>5} {len(errors):4} {percent(mape)} "
-              f"{percent(statistics.mean(errors))} {percent(max(errors, key=abs))} {caps:>8} {regret:>8}")
+              f"{percent(statistics.mean(errors))} {percent(max(errors, key=abs))} {caps:>11} {regret:>8} {said:>8}")
         if options.details:
             for row, error in zip(predicted, errors):
                 print(f"  {row['config']:36} {row['gpus']:>3} {row['strategy']:9} {row['cap_mib']:>7} {row['measured_ms']:9.2f} "
@@ -246,6 +249,8 @@ def main():
         if mapes[scales]:
             print(f"{what}: {len(mapes[scales])} sets, median MAPE {percent(statistics.median(mapes[scales])).strip()}, "
                   f"largest {percent(max(mapes[scales])).strip()}")
+    if held:
+        print(f"regret within what was said would not be exceeded in 95 % of cases: {sum(held)} of {len(held)}")
     if options.picture:
         draw(stored, options.picture)
     if options.write:

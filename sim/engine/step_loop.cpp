@@ -172,6 +172,19 @@ Duration StepToClose::step_closed_by(const Program& closing) const {
     return settled(closing, Wanted::length_only).step();
 }
 
+bool StepToClose::is_paced_by_one(const Program& closing) const {
+    return !must_be_run(closing, device(closing));
+}
+
+Duration StepToClose::paced_step(const Program& closing) const {
+    check(closing);
+    std::vector<RankProgress> progress = progress_;
+    run_classes(closing, before_.classes(), 1, progress);
+    const Duration device = slowest_of(progress).step();
+    return before_.loop().starts_idle ? device
+                                      : std::max(device, progress.front().host - far_ahead);
+}
+
 StepTimes StepToClose::settled(const Program& closing) const {
     return settled(closing, Wanted::times);
 }

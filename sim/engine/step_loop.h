@@ -34,6 +34,10 @@ class StepToClose {
 
     // How long that is.
     [[nodiscard]] Duration step_closed_by(const Program& closing) const;
+    // The same where the slower of host and device alone sets the pace, whatever the launch queue,
+    // and of steps that differ a little from one of which that is known.
+    [[nodiscard]] bool is_paced_by_one(const Program& closing) const;
+    [[nodiscard]] Duration paced_step(const Program& closing) const;
     // The same as closed_by(), of a step that cannot last longer.
     [[nodiscard]] StepTimes settled(const Program& closing) const;
 

@@ -119,7 +119,9 @@ Json link_json(const LinkParameters& link) {
     add_optional(json, "processors", link.processors);
     add_us(json, "host_issue_us", link.host_issue);
     add_us(json, "host_wait_us", link.host_wait);
-    if (link.interference.size() == 1) {
+    if (link.interference == constant_interference({})) {
+        json["interference"] = "none";
+    } else if (link.interference.size() == 1) {
         json["interference"] = interference_json(link.interference.front());
     } else {
         add_unless_empty(json, "interference", json_list(link.interference, interference_json));

@@ -89,6 +89,9 @@ std::size_t least_expected_regret(const std::vector<std::optional<StepConfidence
 std::size_t shortest_to_type(const std::vector<std::optional<StepConfidence>>& rows,
                              const std::vector<Cap>& caps, std::size_t chosen) {
     constexpr double cannot_be_told = 1e-3;  // as a share
+    if (!rows[chosen]) {
+        return chosen;
+    }
     const std::vector<double> expected = expected_regrets(rows);
     const double most = expected[chosen] + cannot_be_told;
     const auto rank = [&](std::size_t row) {

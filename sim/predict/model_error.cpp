@@ -19,7 +19,7 @@
 namespace bucketwise {
 namespace {
 
-constexpr int pairs_of_draws = 32;
+constexpr int pairs_of_draws = 24;
 constexpr double most_in_draws = 0.95;
 constexpr Bytes few_bytes{4};
 constexpr Bytes many_bytes = default_bucket_cap;
@@ -188,6 +188,8 @@ std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
     const std::vector<double> places = transformed(programs, place_of);
     const StepBeforeClosing before(input, choices.front());
     const StepToClose step(before);
+    const auto paced = transformed(
+        programs, [&](const Program& closing) { return step.is_paced_by_one(closing) ? 1 : 0; });
     Normal normal(input.variation.value_or(Variation{}).seed);
     std::vector<std::vector<double>> regrets(choices.size());
     std::vector<Duration> steps(choices.size());
@@ -199,7 +201,9 @@ std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
             for (std::size_t i = 0; i < choices.size(); ++i) {
                 program = programs[i];
                 model.apply(deviates, wrong, program);
-                steps[i] = scaled(step.step_closed_by(program),
+                const Duration length =
+                    paced[i] != 0 ? step.paced_step(program) : step.step_closed_by(program);
+                steps[i] = scaled(length,
                                   std::exp(error.plan * deviates.plans[i] +
                                            error.measuring * deviates.measuring[i]));
             }

@@ -42,8 +42,8 @@ struct DrawnRegret {
     bool operator==(const DrawnRegret&) const = default;
 };
 
-// By choice: ways to synchronise that differ in their bucket plans only. 64 draws, each with its
-// opposite, from the seed in `input`: the same input gives the same answer. Throws InputError when
+// By choice: ways to synchronise that differ in their bucket plans only. 48 draws, every second the
+// opposite of the one before, so that means are those of many more, from the seed in `input`: the same input gives the same answer. Throws InputError when
 // a step could last longer than longest_duration.
 std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                                        const std::vector<SyncSettings>& choices,

@@ -1,7 +1,7 @@
 #include "sim/predict/prediction.h"
 
 #include <cmath>
-#include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -145,19 +145,44 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
 
 // --- confidence ---
 
-constexpr std::size_t most_uncertain_rows = 16;
+constexpr std::size_t most_uncertain_rows = 12;
 constexpr double worth_a_closer_look = 0.05;  // over the fastest step
 
 Duration fastest_step(const std::vector<Evaluation>& sweep) {
     return std::ranges::min_element(sweep, {}, &Evaluation::step)->step();
 }
 
-// The fastest row, the ends, and all that are close to the fastest; if they are many, of each
-// stretch of caps the one that is shortest to type.
+// Of rising `rows`, if they are more than `most`, one of each stretch of caps: the one that is
+// shortest to type.
+std::vector<std::size_t> thinned(const std::vector<Evaluation>& sweep,
+                                 std::vector<std::size_t> rows, std::size_t most) {
+    if (rows.size() <= most) {
+        return rows;
+    }
+    const auto digits = [&](std::size_t row) {
+        return digits_to_type(sweep[row].cap.size().value_or(default_bucket_cap));
+    };
+    const double first = std::log(cap_of(sweep[rows.front()]));
+    const double width = std::log(cap_of(sweep[rows.back()])) - first;
+    std::vector<std::size_t> kept;
+    std::size_t last_stretch = most;
+    for (const std::size_t row : rows) {
+        const double along = (std::log(cap_of(sweep[row])) - first) / width;
+        const auto stretch = static_cast<std::size_t>(along * static_cast<double>(most - 1));
+        if (stretch != last_stretch) {
+            kept.push_back(row);
+        } else if (digits(row) < digits(kept.back())) {
+            kept.back() = row;
+        }
+        last_stretch = stretch;
+    }
+    return kept;
+}
+
+// The fastest row, the ends, and of those close to the fastest so many.
 std::set<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep) {
     const auto fastest = static_cast<std::size_t>(
         std::ranges::min_element(sweep, {}, &Evaluation::step) - sweep.begin());
-    std::set<std::size_t> rows{0, fastest, sweep.size() - 1};
     std::vector<std::size_t> close;
     for (std::size_t i = 0; i < sweep.size(); ++i) {
         if (sweep.size() <= most_uncertain_rows ||
@@ -166,25 +191,8 @@ std::set<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep) {
             close.push_back(i);
         }
     }
-    const auto digits = [&](std::size_t row) {
-        return digits_to_type(sweep[row].cap.size().value_or(default_bucket_cap));
-    };
-    const double first = std::log(cap_of(sweep[close.front()]));
-    const double width = std::log(cap_of(sweep[close.back()])) - first;
-    std::map<std::size_t, std::size_t> by_stretch;
-    for (const std::size_t row : close) {
-        const double along =
-            width > 0 ? (std::log(cap_of(sweep[row])) - first) / width : 0.0;
-        const std::size_t stretch =
-            close.size() <= most_uncertain_rows
-                ? row
-                : static_cast<std::size_t>(along * (most_uncertain_rows - 1));
-        const auto [at, added] = by_stretch.try_emplace(stretch, row);
-        if (!added && digits(row) < digits(at->second)) {
-            at->second = row;
-        }
-    }
-    for (const auto& [stretch, row] : by_stretch) {
+    std::set<std::size_t> rows{0, fastest, sweep.size() - 1};
+    for (const std::size_t row : thinned(sweep, std::move(close), most_uncertain_rows)) {
         rows.insert(row);
     }
     return rows;
@@ -336,8 +344,13 @@ Binding Evaluator::binding(Cap cap) const {
     return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
 
-Prediction predict(const StepInput& input, const SyncRequest& request,
-                   const std::vector<Bytes>& caps, const Progress& progress) {
+
+namespace {
+
+enum class Advice : std::uint8_t { by_regret, by_fastest };
+
+Prediction predicted(const StepInput& input, const SyncRequest& request,
+                     const std::vector<Bytes>& caps, const Progress& progress, Advice advice) {
     Evaluator evaluator(input, request);
     Prediction prediction;
     if (!has_cap(request)) {
@@ -361,7 +374,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     if (cap_of(request).named()) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
-    if (has_cap(request)) {
+    if (has_cap(request) && advice == Advice::by_regret) {
         add_confidence(input, request, prediction);
     }
     choose_best(prediction);
@@ -376,10 +389,27 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     return prediction;
 }
 
+}  // namespace
+
+Prediction predict(const StepInput& input, const SyncRequest& request,
+                   const std::vector<Bytes>& caps, const Progress& progress) {
+    return predicted(input, request, caps, progress, Advice::by_regret);
+}
+
 std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
                                const std::vector<Bytes>& caps, const LinkPreset& preset,
                                const Prediction& prediction) {
+    constexpr std::size_t most_caps = 48;
     const Cap choice = prediction.advised().cap;
+    std::vector<Bytes> looked_at = caps;
+    if (caps.empty() && has_cap(request)) {
+        std::vector<std::size_t> rows(prediction.sweep.size());
+        std::iota(rows.begin(), rows.end(), 0);
+        for (const std::size_t row : thinned(prediction.sweep, std::move(rows), most_caps)) {
+            looked_at.push_back(prediction.sweep[row].cap.size().value());
+        }
+        looked_at.push_back(choice.size().value());
+    }
     const bool leaves_default = choice.is_default() && has_cap(request);
     std::vector<LinkEnd> ends;
     for (const PresetEnd which : {PresetEnd::slow, PresetEnd::fast}) {
@@ -387,9 +417,12 @@ std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& reques
         other.link = preset_link(preset, which);
         other.link.interference = input.link.interference;
         other.link.assumes_interference = input.link.assumes_interference;
-        const Prediction there = predict(other, request, caps, [](double) {});
+        const Prediction there = predicted(
+            other, request, looked_at, [](double) {}, Advice::by_fastest);
+        const bool is_default = leaves_default && there.default_cap.step() < there.fastest().step();
         Evaluator evaluator(other, leaves_default ? without_caps(request) : request);
-        ends.push_back({which, there.fastest(), evaluator.evaluate(choice).step()});
+        ends.push_back({which, is_default ? there.default_cap : there.fastest(),
+                        evaluator.evaluate(choice).step()});
     }
     return ends;
 }

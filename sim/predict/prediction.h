@@ -142,7 +142,8 @@ struct LinkEnd {
     }
 };
 
-// The slow end, then the fast one. `prediction` is of the typical link, with the same `caps`.
+// The slow end, then the fast one. `prediction` is of the typical link, with the same `caps`; where
+// these are empty, some of its rows are looked at.
 // Throws InputError when a step could last longer than longest_duration.
 std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
                                const std::vector<Bytes>& caps, const LinkPreset& preset,
