@@ -32,9 +32,10 @@ Json point_json(const CapComparison& point) {
         {"causes_ms", std::move(causes)}};
     if (point.predicted.confidence) {
         const StepConfidence& confidence = *point.predicted.confidence;
-        add_optional(json, "predicted_interval_ms", confidence.interval, [](const StepInterval& of) {
-            return Json{to_ms(of.low), to_ms(of.high)};
-        });
+        add_optional(json, "predicted_interval_ms", confidence.interval,
+                     [](const StepInterval& of) {
+                         return Json{to_ms(of.low), to_ms(of.high)};
+                     });
         json["expected_regret"] = confidence.regret.expected;
         json["expected_regret_95"] = confidence.regret.most;
     }

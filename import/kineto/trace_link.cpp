@@ -66,7 +66,8 @@ LinkParameters fitted_link(const KinetoImport& imported, const TracedRank& rank)
     for (Segment& segment : link.segments) {
         segment.errors.reset();
     }
-    // Kernels and all-reduces were traced side by side: what they cost each other is in their times.
+    // Kernels and all-reduces were traced side by side: what they cost each other is in their
+    // times.
     link.interference = constant_interference({});
     link.provenance.backend = rank.backend;
     link.provenance.ranks = imported.ranks;

@@ -36,9 +36,9 @@ const NcclSettings* nccl_of(const LinkParameters& link) {
 double bus_gb_per_s_of(const LinkParameters& link, const RankGroup& group) {
     constexpr Bytes large{std::int64_t{1} << 28};
     const Duration time = collective_time(CollectiveKind::all_reduce, large, group, link);
-    return time > Duration{0} ? bus_gb_per_s(CollectiveKind::all_reduce, large, group.ranks,
-                                             to_us(time))
-                              : 0.0;
+    return time > Duration{0}
+               ? bus_gb_per_s(CollectiveKind::all_reduce, large, group.ranks, to_us(time))
+               : 0.0;
 }
 
 // NCCL's channels, each a thread block: what the topology says; else by what NVLink, and what PCIe,
@@ -87,9 +87,9 @@ std::vector<InterferenceSegment> assumed_interference(const LinkParameters& link
     const NcclSettings* nccl = nccl_of(link);
     const std::int64_t multiprocessors = computing.multiprocessors.value_or(
         multiprocessors_of(nccl != nullptr ? nccl->generation : GpuGeneration::ampere));
-    const double memory_share =
-        computing.memory_bandwidth ? memory_passes * bus / to_gb_per_s(*computing.memory_bandwidth)
-                                   : 0.0;
+    const double memory_share = computing.memory_bandwidth
+                                    ? memory_passes * bus / to_gb_per_s(*computing.memory_bandwidth)
+                                    : 0.0;
     // The last of p ranks that are met at random moments.
     const auto ranks = static_cast<double>(group.ranks);
     const Duration delay = scaled(computing.operation, ranks / (ranks + 1));

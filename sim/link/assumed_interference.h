@@ -1,7 +1,8 @@
 // What computing and collectives on GPUs are assumed to cost each other where nobody measured it.
 // Where each number is from, and how far off it is: docs/decisions/overlap_costs.md.
 //
-//   computing    thread blocks of NCCL hold as many multiprocessors, so that computing has S - c of S
+//   computing    thread blocks of NCCL hold as many multiprocessors, so that computing has S - c of
+//   S
 //                left: S / (S - c) times as long. A matrix product loses half a wave of its blocks
 //                besides, what moves memory the share of the bandwidth that the collective takes.
 //   collective   1.2 times as long; and one that begins beside computing waits until, on the last

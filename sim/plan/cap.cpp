@@ -46,8 +46,8 @@ int digits_to_type(Bytes cap) {
     digits.erase(0, digits.find_first_not_of('0'));
     digits.erase(digits.find_last_not_of('0') + 1);
     const auto count = static_cast<std::uint64_t>(cap.count);
-    const bool is_round = digits.size() == 1 && std::string_view("12458").find(digits) !=
-                                                    std::string_view::npos;
+    const bool is_round =
+        digits.size() == 1 && std::string_view("12458").find(digits) != std::string_view::npos;
     constexpr std::int64_t smallest_power = bytes_per_mib / 4;
     if (cap == default_bucket_cap) {
         return 0;

@@ -62,8 +62,10 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
                                           double tolerance, double measuring_error) {
     ModelError error = model_error_of(input);
     error.measuring = measuring_error;
-    auto result = transformed(drawn_regrets(input, choices, error, tolerance),
-                              [](const DrawnRegret& regret) { return StepConfidence{regret, {}}; });
+    auto result =
+        transformed(drawn_regrets(input, choices, error, tolerance), [](const DrawnRegret& regret) {
+            return StepConfidence{regret, {}};
+        });
     if (!input.variation && !is_fitted(input.link)) {
         return result;
     }

@@ -64,8 +64,7 @@ std::vector<double> along(const std::vector<double>& places, Normal& normal) {
     std::ranges::sort(order, {}, [&](std::size_t i) { return places[i]; });
     std::vector<double> deviates(places.size());
     for (std::size_t k = 0; k < order.size(); ++k) {
-        const double shared =
-            k == 0 ? 0.0 : std::exp2(places[order[k - 1]] - places[order[k]]);
+        const double shared = k == 0 ? 0.0 : std::exp2(places[order[k - 1]] - places[order[k]]);
         deviates[order[k]] = (k == 0 ? 0.0 : shared * deviates[order[k - 1]]) +
                              std::sqrt(1 - shared * shared) * normal();
     }
@@ -73,8 +72,14 @@ std::vector<double> along(const std::vector<double>& places, Normal& normal) {
 }
 
 Deviates drawn(const LinkParameters& link, const std::vector<double>& places, Normal& normal) {
-    Deviates deviates{normal(), normal(), normal(), normal(), normal(), along(places, normal),
-                      std::vector<double>(places.size()), drawn_deviates(link, normal)};
+    Deviates deviates{normal(),
+                      normal(),
+                      normal(),
+                      normal(),
+                      normal(),
+                      along(places, normal),
+                      std::vector<double>(places.size()),
+                      drawn_deviates(link, normal)};
     for (double& one : deviates.measuring) {
         one = normal();
     }
@@ -127,9 +132,8 @@ class WrongModel {
             } else if (instruction.kind == InstructionKind::backward) {
                 const Duration device = instruction.device;
                 const double middle = static_cast<double>((before + device / 2).count()) / whole;
-                instruction.device =
-                    scaled(device, computing * (1 + tilt * (2 * middle - 1))) +
-                    std::exchange(owed, Duration{0});
+                instruction.device = scaled(device, computing * (1 + tilt * (2 * middle - 1))) +
+                                     std::exchange(owed, Duration{0});
                 before += device;
             }
         }
@@ -163,8 +167,7 @@ ModelError model_error_of(const StepInput& input) {
     if (gpus && !input.workload.host_is_device) {
         error.collective_us = of_gpus_us;
     }
-    const LinkPreset* preset =
-        input.link.preset.empty() ? nullptr : find_preset(input.link.preset);
+    const LinkPreset* preset = input.link.preset.empty() ? nullptr : find_preset(input.link.preset);
     if (preset != nullptr && input.group.ranks > 1) {
         error.link_fixed =
             std::max(error.link_fixed, error_between_ends(*preset, input.group, few_bytes));
@@ -203,15 +206,14 @@ std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                 model.apply(deviates, wrong, program);
                 const Duration length =
                     paced[i] != 0 ? step.paced_step(program) : step.step_closed_by(program);
-                steps[i] = scaled(length,
-                                  std::exp(error.plan * deviates.plans[i] +
-                                           error.measuring * deviates.measuring[i]));
+                steps[i] = scaled(length, std::exp(error.plan * deviates.plans[i] +
+                                                   error.measuring * deviates.measuring[i]));
             }
             const Duration best = *std::ranges::min_element(steps);
             for (std::size_t i = 0; i < choices.size(); ++i) {
                 const auto over = static_cast<double>((steps[i] - best).count());
-                regrets[i].push_back(
-                    best.count() > 0 ? over / static_cast<double>(best.count()) : 0.0);
+                regrets[i].push_back(best.count() > 0 ? over / static_cast<double>(best.count())
+                                                      : 0.0);
             }
         }
     }

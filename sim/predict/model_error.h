@@ -16,12 +16,12 @@ namespace bucketwise {
 // Standard errors, as shares but for `collective_us`. Where each is from:
 // docs/decisions/model_error.md.
 struct ModelError {
-    double computing = 0.03;       // of all of backward
-    double readiness = 0.08;       // how much later operations take longer, earlier ones shorter
-    double link_fixed = 0.1;       // what a collective of few bytes takes
-    double link_bytes = 0.03;      // what its bytes take besides
-    double interference = 0.15;    // of each factor beyond 1, where the link says no error
-    double collective_us = 0;      // of computing that each collective costs, never less than none
+    double computing = 0.03;     // of all of backward
+    double readiness = 0.08;     // how much later operations take longer, earlier ones shorter
+    double link_fixed = 0.1;     // what a collective of few bytes takes
+    double link_bytes = 0.03;    // what its bytes take besides
+    double interference = 0.15;  // of each factor beyond 1, where the link says no error
+    double collective_us = 0;    // of computing that each collective costs, never less than none
     // Of the step with one plan and not with others: what no parameter explains. Plans whose caps
     // are a factor of two apart share half of it, and so on.
     double plan = 0.015;
@@ -43,8 +43,9 @@ struct DrawnRegret {
 };
 
 // By choice: ways to synchronise that differ in their bucket plans only. 48 draws, every second the
-// opposite of the one before, so that means are those of many more, from the seed in `input`: the same input gives the same answer. Throws InputError when
-// a step could last longer than longest_duration.
+// opposite of the one before, so that means are those of many more, from the seed in `input`: the
+// same input gives the same answer. Throws InputError when a step could last longer than
+// longest_duration.
 std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                                        const std::vector<SyncSettings>& choices,
                                        const ModelError& error, double tolerance);

@@ -132,7 +132,9 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
     const auto rank = [&](std::size_t i) {
         const double off = std::abs(cap_of(sweep[i]) - middle);
         const bool central = off <= width_of(sweep, run) / 4;
-        return std::tuple(!central, central ? digits_to_type(sweep[i].cap.size().value_or(default_bucket_cap)) : 0, off);
+        return std::tuple(
+            !central,
+            central ? digits_to_type(sweep[i].cap.size().value_or(default_bucket_cap)) : 0, off);
     };
     std::optional<std::size_t> chosen;
     for (std::size_t i = run.first; i <= run.last; ++i) {
@@ -229,9 +231,8 @@ void choose_best(Prediction& prediction) {
         }
     }
     const auto confidences = transformed(sweep, &Evaluation::confidence);
-    prediction.best =
-        shortest_to_type(confidences, transformed(sweep, &Evaluation::cap),
-                         least_expected_regret(confidences, prediction.best));
+    prediction.best = shortest_to_type(confidences, transformed(sweep, &Evaluation::cap),
+                                       least_expected_regret(confidences, prediction.best));
     prediction.plateau_low = prediction.plateau_high = prediction.best;
     for (const Run& run : runs) {
         if (run.first <= prediction.best && prediction.best <= run.last) {
@@ -260,13 +261,15 @@ void note_assumed_interference(const StepInput& input, Prediction& prediction) {
     const InterferenceSegment& large = input.link.interference.back();
     const auto factor = [](std::int64_t ppm) { return static_cast<double>(ppm) * 1e-6; };
     prediction.notes.push_back(fmt::format(
-        "link {}: what computing and collectives cost each other was not measured. Assumed of large "
+        "link {}: what computing and collectives cost each other was not measured. Assumed of "
+        "large "
         "ones: computing takes {:.2f} times as long beside one (error {:.2f}), one {:.2f} times "
-        "beside computing ({:.2f}), where it begins {:.0f} us late. \"interference\": \"none\" in the "
+        "beside computing ({:.2f}), where it begins {:.0f} us late. \"interference\": \"none\" in "
+        "the "
         "link turns that off",
-        input.link.name, factor(large.slowdown.compute_slowdown_ppm), large.errors->compute_slowdown,
-        factor(large.slowdown.communication_slowdown_ppm), large.errors->communication_slowdown,
-        to_us(large.slowdown.start_delay)));
+        input.link.name, factor(large.slowdown.compute_slowdown_ppm),
+        large.errors->compute_slowdown, factor(large.slowdown.communication_slowdown_ppm),
+        large.errors->communication_slowdown, to_us(large.slowdown.start_delay)));
 }
 
 // All-reduces of sizes that the link was not measured with.
@@ -343,7 +346,6 @@ Binding Evaluator::binding(Cap cap) const {
     const Duration nothing_but_compute = step_unlaunched_.step_closed_by(program);
     return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
-
 
 namespace {
 

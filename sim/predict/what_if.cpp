@@ -170,8 +170,8 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
 
 bool PlannedStep::fits(const StepInput& input) const {
     return input.copy_bandwidth == copy_bandwidth_ && input.copy_fixed == copy_fixed_ &&
-           input.link.host_issue == host_issue_ && input.link.host_wait == host_wait_ && input.classes == classes_ &&
-           (input.group.ranks == ranks_ || !exchanges_statistics_);
+           input.link.host_issue == host_issue_ && input.link.host_wait == host_wait_ &&
+           input.classes == classes_ && (input.group.ranks == ranks_ || !exchanges_statistics_);
 }
 
 void PlannedStep::set_costs(const StepInput& input) {

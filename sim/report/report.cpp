@@ -165,20 +165,21 @@ std::string indifference_reason(const Prediction& prediction) {
 
 std::string confidence_text(const Prediction& prediction) {
     const std::optional<StepConfidence>& confidence = prediction.advised().confidence;
-    if (!confidence) {
-        return "";
-    }
     std::string text;
-    if (confidence->interval) {
+    if (confidence && confidence->interval) {
         text = fmt::format(
-            "  95 % of steps lie between {:.3f} and {:.3f} ms, by the fit's errors and the measured "
+            "  95 % of steps lie between {:.3f} and {:.3f} ms, by the fit's errors and the "
+            "measured "
             "variation.\n",
             to_ms(confidence->interval->low), to_ms(confidence->interval->high));
     }
-    return text + fmt::format(
-                      "  If the model is as wrong as it may be, this choice costs {:.2f} % over the "
-                      "best, in 95 % of\n  cases at most {:.2f} %.\n",
-                      100 * confidence->regret.expected, 100 * confidence->regret.most);
+    const bool is_choice = prediction.sweep.size() > 1;
+    return confidence && is_choice
+               ? text + fmt::format(
+                            "  By the model's declared error this choice costs {:.2f} % over the "
+                            "best on average, in 95 % of cases\n  at most {:.2f} %.\n",
+                            100 * confidence->regret.expected, 100 * confidence->regret.most)
+               : text;
 }
 
 std::string plateau_text(const Prediction& prediction) {

@@ -35,9 +35,9 @@ Device read_device(const JsonPlace& place) {
         return read_preset(place, preset_list() + " or an object");
     }
     const JsonObject object(
-        place,
-        {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s", "compute_efficiency",
-         "memory_efficiency", "launch_us", "copy_launch_us", "copy_fixed_us", "graph_launch_us", "host_is_device", "multiprocessors"});
+        place, {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s",
+                "compute_efficiency", "memory_efficiency", "launch_us", "copy_launch_us",
+                "copy_fixed_us", "graph_launch_us", "host_is_device", "multiprocessors"});
     const bool overrides = object.has("preset");
     Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
     if (!overrides || object.has("name")) {

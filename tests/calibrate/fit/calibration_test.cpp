@@ -300,8 +300,8 @@ TEST_CASE("under noise the prediction stays within it") {
     for (const CapComparison& point : comparison.points) {
         const auto& confidence = point.predicted.confidence;
         REQUIRE(confidence);
-        within += to_ms(confidence->low) <= point.measured_ms &&
-                          point.measured_ms <= to_ms(confidence->high)
+        within += to_ms(confidence->interval->low) <= point.measured_ms &&
+                          point.measured_ms <= to_ms(confidence->interval->high)
                       ? 1
                       : 0;
     }
