@@ -28,7 +28,7 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
     AdvisedPrediction advised;
     advised.prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        advised.link_ends = link_ends(input, scenario.sync, caps, *preset, advised.prediction);
+        advised.link_ends = link_ends(input, scenario.sync, *preset, advised.prediction);
     }
     if (!advised.prediction.fastest().cap.is_none()) {
         advised.settings = framework_settings(input, scenario.sync, advised.prediction);

@@ -281,7 +281,7 @@ def draw(stored, file):
     axes.grid(axis="x", color="#e4e4e4")
     axes.set_xlabel("predicted over measured step, % (shaded: within 5 %)")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower left", frameon=False)
+    axes.legend(loc="upper left", frameon=False)
     figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
 
 

@@ -21,11 +21,11 @@ namespace bucketwise {
 
 // What runs beside collectives, as far as it is known.
 struct ComputingBeside {
-    std::optional<std::int64_t> multiprocessors;     // none: the link's generation of GPUs has
-    std::optional<BytesPerSecond> memory_bandwidth;  // peak
-    double product_share = 1;                        // matrix products', of the time
-    Duration product{0};                             // the mean one; 0: not known
-    Duration operation{0};                           // the one met at a random moment; 0: not known
+    std::optional<std::int64_t> multiprocessors = {};     // none: the link's generation of GPUs has
+    std::optional<BytesPerSecond> memory_bandwidth = {};  // peak
+    double product_share = 1;                             // matrix products', of the time
+    Duration product{0};                                  // the mean one; 0: not known
+    Duration operation{0};  // the one met at a random moment; 0: not known
 };
 
 // Whether the link joins GPUs, as its topology or its provenance says, and its interference is not

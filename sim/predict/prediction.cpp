@@ -154,6 +154,10 @@ Duration fastest_step(const std::vector<Evaluation>& sweep) {
     return std::ranges::min_element(sweep, {}, &Evaluation::step)->step();
 }
 
+int digits(const Evaluation& row) {
+    return digits_to_type(row.cap.size().value_or(default_bucket_cap));
+}
+
 // Of rising `rows`, if they are more than `most`, one of each stretch of caps: the one that is
 // shortest to type.
 std::vector<std::size_t> thinned(const std::vector<Evaluation>& sweep,
@@ -161,9 +165,6 @@ std::vector<std::size_t> thinned(const std::vector<Evaluation>& sweep,
     if (rows.size() <= most) {
         return rows;
     }
-    const auto digits = [&](std::size_t row) {
-        return digits_to_type(sweep[row].cap.size().value_or(default_bucket_cap));
-    };
     const double first = std::log(cap_of(sweep[rows.front()]));
     const double width = std::log(cap_of(sweep[rows.back()])) - first;
     std::vector<std::size_t> kept;
@@ -173,7 +174,7 @@ std::vector<std::size_t> thinned(const std::vector<Evaluation>& sweep,
         const auto stretch = static_cast<std::size_t>(along * static_cast<double>(most - 1));
         if (stretch != last_stretch) {
             kept.push_back(row);
-        } else if (digits(row) < digits(kept.back())) {
+        } else if (digits(sweep[row]) < digits(sweep[kept.back()])) {
             kept.back() = row;
         }
         last_stretch = stretch;
@@ -324,6 +325,11 @@ Simulation Evaluator::simulation(const Program& program) const {
     return settled_simulation(program, loop);
 }
 
+Duration Evaluator::step(Cap cap) {
+    build_closing(input_, settings(cap), plan(cap), program_);
+    return step_.step_closed_by(program_);
+}
+
 Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {
     build_closing(input_, settings(cap), plan, program_);
     Evaluation evaluation{.cap = cap_of(with_cap(request_, cap)),
@@ -347,12 +353,8 @@ Binding Evaluator::binding(Cap cap) const {
     return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
 
-namespace {
-
-enum class Advice : std::uint8_t { by_regret, by_fastest };
-
-Prediction predicted(const StepInput& input, const SyncRequest& request,
-                     const std::vector<Bytes>& caps, const Progress& progress, Advice advice) {
+Prediction predict(const StepInput& input, const SyncRequest& request,
+                   const std::vector<Bytes>& caps, const Progress& progress) {
     Evaluator evaluator(input, request);
     Prediction prediction;
     if (!has_cap(request)) {
@@ -376,7 +378,7 @@ Prediction predicted(const StepInput& input, const SyncRequest& request,
     if (cap_of(request).named()) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
-    if (has_cap(request) && advice == Advice::by_regret) {
+    if (has_cap(request)) {
         add_confidence(input, request, prediction);
     }
     choose_best(prediction);
@@ -391,27 +393,27 @@ Prediction predicted(const StepInput& input, const SyncRequest& request,
     return prediction;
 }
 
-}  // namespace
+namespace {
 
-Prediction predict(const StepInput& input, const SyncRequest& request,
-                   const std::vector<Bytes>& caps, const Progress& progress) {
-    return predicted(input, request, caps, progress, Advice::by_regret);
+// Of ties the one that is shortest to type.
+Cap fastest_cap(Evaluator& evaluator, const std::vector<Evaluation>& sweep) {
+    std::optional<std::pair<Duration, int>> least;
+    Cap fastest = sweep.front().cap;
+    for (const Evaluation& row : sweep) {
+        const std::pair rank(evaluator.step(row.cap), digits(row));
+        if (!least || rank < *least) {
+            least = rank;
+            fastest = row.cap;
+        }
+    }
+    return fastest;
 }
 
+}  // namespace
+
 std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
-                               const std::vector<Bytes>& caps, const LinkPreset& preset,
-                               const Prediction& prediction) {
-    constexpr std::size_t most_caps = 48;
+                               const LinkPreset& preset, const Prediction& prediction) {
     const Cap choice = prediction.advised().cap;
-    std::vector<Bytes> looked_at = caps;
-    if (caps.empty() && has_cap(request)) {
-        std::vector<std::size_t> rows(prediction.sweep.size());
-        std::iota(rows.begin(), rows.end(), 0);
-        for (const std::size_t row : thinned(prediction.sweep, std::move(rows), most_caps)) {
-            looked_at.push_back(prediction.sweep[row].cap.size().value());
-        }
-        looked_at.push_back(choice.size().value());
-    }
     const bool leaves_default = choice.is_default() && has_cap(request);
     std::vector<LinkEnd> ends;
     for (const PresetEnd which : {PresetEnd::slow, PresetEnd::fast}) {
@@ -419,12 +421,12 @@ std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& reques
         other.link = preset_link(preset, which);
         other.link.interference = input.link.interference;
         other.link.assumes_interference = input.link.assumes_interference;
-        const Prediction there = predicted(
-            other, request, looked_at, [](double) {}, Advice::by_fastest);
-        const bool is_default = leaves_default && there.default_cap.step() < there.fastest().step();
-        Evaluator evaluator(other, leaves_default ? without_caps(request) : request);
-        ends.push_back({which, is_default ? there.default_cap : there.fastest(),
-                        evaluator.evaluate(choice).step()});
+        Evaluator evaluator(other, request);
+        Evaluator defaults(other, without_caps(request));
+        const Evaluation best_cap = evaluator.evaluate(fastest_cap(evaluator, prediction.sweep));
+        const Evaluation default_cap = defaults.evaluate(Cap());
+        ends.push_back({which, default_cap.step() < best_cap.step() ? default_cap : best_cap,
+                        (leaves_default ? defaults : evaluator).evaluate(choice).step()});
     }
     return ends;
 }

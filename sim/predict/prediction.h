@@ -91,6 +91,9 @@ class Evaluator {
     Evaluation evaluate(Cap cap) { return evaluate(cap, plan(cap)); }
     Evaluation evaluate(Cap cap, const BucketPlan& plan);
 
+    // Only how long it takes.
+    Duration step(Cap cap);
+
     // What the step with this cap is bound by.
     [[nodiscard]] Binding binding(Cap cap) const;
 
@@ -142,11 +145,10 @@ struct LinkEnd {
     }
 };
 
-// The slow end, then the fast one. `prediction` is of the typical link, with the same `caps`; where
-// these are empty, some of its rows are looked at.
+// The slow end, then the fast one, each with the fastest of the plans that are in `prediction`,
+// which is of the typical link.
 // Throws InputError when a step could last longer than longest_duration.
 std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
-                               const std::vector<Bytes>& caps, const LinkPreset& preset,
-                               const Prediction& prediction);
+                               const LinkPreset& preset, const Prediction& prediction);
 
 }  // namespace bucketwise

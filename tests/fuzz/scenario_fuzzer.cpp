@@ -80,7 +80,7 @@ void predict_and_report(const Scenario& scenario) {
         settings = framework_settings(input, scenario.sync, prediction);
     }
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        ends = link_ends(input, scenario.sync, caps, *preset, prediction);
+        ends = link_ends(input, scenario.sync, *preset, prediction);
     }
     static_cast<void>(text_report(scenario, prediction, settings, ends));
     static_cast<void>(to_json(scenario, prediction, settings, ends).dump());

@@ -32,18 +32,19 @@ MINIMAL = {"name": "two gradients",
            "sync": {"strategy": "ddp", "bucket_cap_mib": 25}}
 PEAKS = {"float32": 67, "tfloat32": 494, "float16": 989, "bfloat16": 989, "float64": 34}
 DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_bandwidth_gb_per_s": 3350,
-          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "copy_launch_us": 4, "graph_launch_us": 10,
+          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "copy_launch_us": 4, "graph_launch_us": 10, "copy_fixed_us": 2, "multiprocessors": 108,
           "host_is_device": False}
 FULL_LINK = {**SLOW, "launch_us": 5, "meeting_us": 2, "message_us": 1, "processors": 4, "host_issue_us": 3,
              "host_wait_us": 1, "copy_gb_per_s": 100,
-             "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2},
+             "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2, "start_delay_us": 5},
              "provenance": {"backend": "nccl", "ranks": 2, "smallest_message_bytes": 1,
                             "largest_message_bytes": 1 << 30, "hardware": "two", "versions": "1", "date": "2026-01-01",
                             "samples": 3, "source": "made up"}}
 BY_SIZE_LINK = {"name": "fitted", "algorithm": "ring",
                 "segments": [{"latency_us": 20.0, "bandwidth_gb_per_s": 0.5, "standard_errors": ERRORS}],
                 "interference": [{"up_to_bytes": 1024, "compute_slowdown": 1.1, "communication_slowdown": 1.2,
-                                  "standard_errors": {"compute_slowdown": 0.1, "communication_slowdown": 0.1}},
+                                  "standard_errors": {"compute_slowdown": 0.1, "communication_slowdown": 0.1,
+                                                      "start_delay_us": 2}},
                                  {"compute_slowdown": 1.1, "communication_slowdown": 1.2}]}
 BY_CTAS_LINK = {**SLOW, "ctas": 6,
                 "interference": [{"ctas": 4, "up_to_bytes": 1024, "compute_slowdown": 1, "communication_slowdown": 1.2},
@@ -454,6 +455,8 @@ def invalid_values():
     yield "/cluster/link/segments/1/bandwidth_gb_per_s", 0, True
     yield "/cluster/link/interference", {"compute_slowdown": 0.9, "communication_slowdown": 1}, True
     yield "/cluster/link/interference", [], True
+    yield "/cluster/link/interference", "some", True
+    yield "/cluster/link/interference", {"compute_slowdown": 1, "communication_slowdown": 1, "start_delay_us": -1}, True
     yield "/cluster/link/interference", [{"compute_slowdown": 1, "communication_slowdown": 1}] * 2, False
     group = {"ctas": 4, "compute_slowdown": 1, "communication_slowdown": 1}
     yield "/cluster/link/interference", group, True  # without ctas of the link

@@ -403,7 +403,14 @@ TEST_CASE("settings are typed in each framework's own unit, and a list where it 
     REQUIRE(ddp.best.value);
     CHECK(ddp.best.step == prediction.sweep[prediction.best].times.step());
     CHECK(ddp.typed.find("DistributedDataParallel(model, bucket_cap_mb=") == 0);
-    CHECK(ddp.typed_elsewhere.find("before PyTorch 2.4: torch.distributed._DEFAULT_FIRST") == 0);
+    // 1 MiB, which the first bucket has anyway: it is typed alike everywhere.
+    CHECK(ddp.typed.find("bucket_cap_mb=1)") != std::string::npos);
+    CHECK(ddp.typed_elsewhere.empty());
+    SyncRequest larger_first = request;
+    larger_first.first_bucket = Bytes{3 << 20};
+    CHECK(
+        framework_settings(input, larger_first, predict(input, larger_first, {}, [](double) {}))[0]
+            .typed_elsewhere.find("before PyTorch 2.4: torch.distributed._DEFAULT_FIRST") == 0);
     CHECK(settings[1].typed.find("--overlap-grad-reduce --ddp-bucket-size ") == 0);
     CHECK(settings[2].typed.find("\"overlap_comm\": true, \"reduce_bucket_size\": ") == 0);
     CHECK(settings[3].typed.find("HOROVOD_FUSION_THRESHOLD=") == 0);

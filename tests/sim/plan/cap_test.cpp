@@ -73,5 +73,18 @@ TEST_CASE("the walk visits the first cap of every plan, and with growth leaves s
     CHECK(visited(Bytes{1}, 3.0) == std::vector<std::int64_t>{1, 10, 30, 90});
 }
 
+TEST_CASE("round caps are short to type, the default shortest") {
+    CHECK(digits_to_type(default_bucket_cap) == 0);
+    for (const double mib :
+         {1.0, 2.0, 4.0, 5.0, 8.0, 10.0, 0.5, 0.25, 0.1, 50.0, 64.0, 100.0, 1024.0}) {
+        CAPTURE(mib);
+        CHECK(digits_to_type(Bytes{static_cast<std::int64_t>(mib * bytes_per_mib)}) == 1);
+    }
+    CHECK(digits_to_type(Bytes{3 * bytes_per_mib}) == 2);
+    CHECK(digits_to_type(Bytes{250 * bytes_per_mib}) == 2);
+    CHECK(digits_to_type(Bytes{static_cast<std::int64_t>(2.569337 * bytes_per_mib)}) == 7);
+    CHECK(digits_to_type(Bytes{1 << 10}) > 1);  // a power of two, but not in MiB
+}
+
 }  // namespace
 }  // namespace bucketwise
