@@ -122,15 +122,61 @@ Mean weighted_mean(const std::vector<MeasuredSlowdown>& slowdowns) {
     return mean;
 }
 
+double between(double a, double b, double share) {
+    return a + share * (b - a);
+}
+
+MeasuredSlowdown between(const MeasuredSlowdown& a, const MeasuredSlowdown& b, double share) {
+    return {between(a.factor, b.factor, share), between(a.error, b.error, share)};
+}
+
+// Of a size between two that were measured. Precondition: both of `a` and `b` hold what one does.
+InterferencePoint between(const InterferencePoint& a, const InterferencePoint& b, double share) {
+    const auto both = [&](const std::optional<double>& low, const std::optional<double>& high) {
+        return low && high ? std::optional(between(*low, *high, share)) : std::nullopt;
+    };
+    const double size =
+        static_cast<double>(a.size.count) *
+        std::pow(static_cast<double>(b.size.count) / static_cast<double>(a.size.count), share);
+    return {.ctas = a.ctas,
+            .size = Bytes{std::llround(size)},
+            .compute = between(*a.compute, *b.compute, share),
+            .communication = between(a.communication, b.communication, share),
+            .apart = {both(a.apart.products, b.apart.products), both(a.apart.rest, b.apart.rest),
+                      both(a.apart.together, b.apart.together)}};
+}
+
+// With further points between, so that the sizes of neighbours differ by no more than a factor of
+// two or so: linear in the logarithm of the size.
+std::vector<InterferencePoint> by_octave(const std::vector<InterferencePoint>& points) {
+    std::vector<InterferencePoint> all = {points.front()};
+    for (std::size_t i = 1; i < points.size(); ++i) {
+        const InterferencePoint& low = points[i - 1];
+        const InterferencePoint& high = points[i];
+        const double octaves =
+            std::log2(static_cast<double>(high.size.count) / static_cast<double>(low.size.count));
+        const double steps = std::max(std::round(octaves), 1.0);
+        for (double step = 1; step < steps; ++step) {
+            all.push_back(between(low, high, step / steps));
+        }
+        all.push_back(high);
+    }
+    return all;
+}
+
 // `compute` and `apart`: of all sizes, for those that no operation was short enough for.
-std::vector<InterferenceSegment> segments_by_size(const std::vector<InterferencePoint>& points,
+std::vector<InterferenceSegment> segments_by_size(std::vector<InterferencePoint> points,
                                                   const MeasuredSlowdown& compute,
                                                   const SlowdownsApart& apart) {
+    for (InterferencePoint& point : points) {
+        point.apart = point.compute ? point.apart : apart;
+        point.compute = point.compute.value_or(compute);
+    }
+    points = by_octave(points);
     std::vector<InterferenceSegment> segments;
     for (std::size_t i = 0; i < points.size(); ++i) {
         const InterferencePoint& point = points[i];
-        segments.push_back(segment_of(point.compute.value_or(compute), point.communication,
-                                      point.compute ? point.apart : apart));
+        segments.push_back(segment_of(*point.compute, point.communication, point.apart));
         if (i + 1 < points.size()) {
             const double middle = std::sqrt(static_cast<double>(point.size.count) *
                                             static_cast<double>(points[i + 1].size.count));
@@ -169,11 +215,14 @@ std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint
     // Two factors are free in the one case, two per size in the other, which then fits exactly.
     const auto n = static_cast<double>(points.size());
     const double gain = communication.chi_squared + compute.chi_squared;
-    const bool size_matters =
-        gain > 2 * (n - 1) * std::log(2 * n) && points.size() <= most_segments;
-    std::vector<InterferenceSegment> segments =
-        size_matters ? segments_by_size(points, compute.slowdown, apart)
-                     : std::vector{segment_of(compute.slowdown, communication.slowdown, apart)};
+    const bool size_matters = gain > 2 * (n - 1) * std::log(2 * n);
+    std::vector<InterferenceSegment> segments;
+    if (size_matters) {
+        segments = segments_by_size(points, compute.slowdown, apart);
+    }
+    if (!size_matters || segments.size() > most_segments) {
+        segments = {segment_of(compute.slowdown, communication.slowdown, apart)};
+    }
     for (InterferenceSegment& segment : segments) {
         segment.ctas = points.front().ctas;
     }
@@ -199,9 +248,9 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
         by_ctas.erase(ctas ? by_ctas.begin() : std::next(by_ctas.begin()),
                       ctas ? std::next(by_ctas.begin()) : by_ctas.end());
     }
-    constexpr std::size_t most_sizes = 64;
-    const std::size_t most =
-        std::min(most_sizes, most_interference_segments / std::max<std::size_t>(by_ctas.size(), 1));
+    constexpr std::size_t most_by_size = 128;
+    const std::size_t most = std::min(
+        most_by_size, most_interference_segments / std::max<std::size_t>(by_ctas.size(), 1));
     for (const auto& [number, of_number] : by_ctas) {
         const std::vector<InterferencePoint> points = points_of(number, of_number);
         const std::vector<InterferenceSegment> segments =

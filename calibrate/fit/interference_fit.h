@@ -49,8 +49,9 @@ struct InterferenceFit {
 };
 
 // One pair of factors if the sizes agree within their errors, else one per size, each serving up to
-// the geometric middle between it and the next: whichever has the smaller Bayesian information
-// criterion. Factors below 1 become 1. Without records there is no segment.
+// the geometric middle between it and the next, with sizes between that are an octave apart, linear
+// in the logarithm: whichever has the smaller Bayesian information criterion. Factors below 1
+// become 1. Without records there is no segment.
 //
 // A collective is slowed by the mean of its disturbed samples over the mean of those alone: what
 // waits for a processor is seldom but long, so that medians would hide it, and a median on one side

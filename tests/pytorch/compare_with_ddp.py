@@ -2,11 +2,13 @@
 """Predicted and measured backward times of PyTorch's DistributedDataParallel, at several bucket caps.
 
 usage: compare_with_ddp.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--caps 0.5,1,2,4,8,25,50]
-                           [--seed 1] [--short: no time is judged, only whether everything fits together]
+                           [--model perceptron|convolutional|transformer] [--seed 1]
+                           [--short: no time is judged, only whether everything fits together]
 
 Two ranks of real PyTorch over Gloo, each on a core and in a network namespace of its own, joined by a link that tc's
-token bucket filter limits, train a perceptron of 12 layers of 1024 at batch 512. In every round, in a seeded random
-order:
+token bucket filter limits, train a model of 43 to 48 MiB of gradients: a perceptron of 12 layers of 1024 at batch 512,
+a residual network of 18 layers at batch 8 and 112 by 112 pixels, or a transformer of 4 layers of 512 at 256 tokens. In
+every round, in a seeded random order:
 
 - backward at every cap, with copied buckets and with gradient_as_bucket_view: what is predicted, never fitted to;
 - passes that scenarios/capture_pytorch.py watches: without communication (no_sync) and, to see what that changes, with;
@@ -44,11 +46,91 @@ ADDRESSES = ["10.77.0.1", "10.77.0.2"]
 SKIPPED = 77
 
 
+class Perceptron:
+    def __init__(self, short):
+        self.layers, self.width, self.batch = (6, 256, 32) if short else (12, 1024, 512)
+
+    def model(self):
+        layers = []
+        for _ in range(self.layers):
+            layers += [torch.nn.Linear(self.width, self.width), torch.nn.ReLU()]
+            torch.nn.init.kaiming_normal_(layers[-2].weight, nonlinearity="relu")  # else gradients fade layer by layer
+        return torch.nn.Sequential(*layers[:-1])
+
+    def inputs(self):
+        return torch.randn(self.batch, self.width)
+
+    def targets(self):
+        return torch.randint(self.width, (self.batch,))
+
+
+class Convolutional:
+    """He et al. 2015, 18 layers."""
+
+    def __init__(self, short):
+        self.widths, self.batch, self.pixels = ((16, 32), 2, 32) if short else ((64, 128, 256, 512), 8, 112)
+
+    def model(self):
+        nn = torch.nn
+
+        def convolution(inputs, outputs, size, stride):
+            layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
+            return nn.Sequential(layer, nn.BatchNorm2d(outputs))
+
+        class Block(nn.Module):
+            def __init__(self, inputs, outputs, stride):
+                super().__init__()
+                self.first = convolution(inputs, outputs, 3, stride)
+                self.second = convolution(outputs, outputs, 3, 1)
+                same = inputs == outputs and stride == 1
+                self.shortcut = nn.Identity() if same else convolution(inputs, outputs, 1, stride)
+
+            def forward(self, x):
+                return torch.relu(self.shortcut(x) + self.second(torch.relu(self.first(x))))
+
+        layers = [convolution(3, self.widths[0], 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        last = self.widths[0]
+        for width in self.widths:
+            layers += [Block(last, width, 1 if width == last else 2), Block(width, width, 1)]
+            last = width
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, 1000))
+
+    def inputs(self):
+        return torch.randn(self.batch, 3, self.pixels, self.pixels)
+
+    def targets(self):
+        return torch.randint(1000, (self.batch,))
+
+
+class Transformer:
+    """An encoder (Vaswani et al. 2017) that tells the next of 512 words; the embedding is no part of it."""
+
+    def __init__(self, short):
+        self.layers, self.width, self.batch, self.tokens = (2, 64, 2, 16) if short else (4, 512, 2, 128)
+
+    def model(self):
+        nn = torch.nn
+        layers = [
+            nn.TransformerEncoderLayer(self.width, 8, 4 * self.width, dropout=0.0, batch_first=True)
+            for _ in range(self.layers)
+        ]
+        return nn.Sequential(*layers, nn.Linear(self.width, 512), nn.Flatten(0, 1))
+
+    def inputs(self):
+        return torch.randn(self.batch, self.tokens, self.width)
+
+    def targets(self):
+        return torch.randint(512, (self.batch * self.tokens,))
+
+
+MODELS = {"perceptron": Perceptron, "convolutional": Convolutional, "transformer": Transformer}
+
+
 class Setup:
     """What is trained and measured."""
 
-    def __init__(self, short, caps):
-        self.layers, self.width, self.batch = (6, 256, 32) if short else (12, 1024, 512)
+    def __init__(self, short, caps, model):
+        self.trained = MODELS[model](short)
         # A short run has 1.5 MiB of gradients; its caps make from one to six buckets of them.
         self.caps = caps or ([0.25, 0.5, 1.0, 25.0] if short else [0.5, 1.0, 2.0, 4.0, 8.0, 25.0, 50.0])
         self.isolated = [1 << s for s in (range(12, 23, 2) if short else (12, 14, 16, 18, 20, 21, 22, 23, 24, 25, 26))]
@@ -76,9 +158,8 @@ class Rank:
         torch.manual_seed(rank)
         dist.init_process_group("gloo", rank=rank, world_size=RANKS, timeout=datetime.timedelta(minutes=3))
         self.rank, self.setup, self.rounds, self.folder = rank, setup, rounds, folder
-        self.inputs = torch.randn(setup.batch, setup.width)
-        self.targets = torch.randint(setup.width, (setup.batch,))
-        self.alone = self.model()  # outside of DDP
+        self.inputs, self.targets = setup.trained.inputs(), setup.trained.targets()
+        self.alone = setup.trained.model()  # outside of DDP
         self.processor_shares = []  # of its core, what computing alone got
         self.wrapped = {
             (views, cap): self.wrap(bucket_cap_mb=cap, gradient_as_bucket_view=views)
@@ -93,17 +174,8 @@ class Rank:
         self.unsent.register_comm_hook(None, unsent)
         capture(self.unsent, folder / "unsent.json", steps=setup.passes * rounds, warmup=setup.passes)
 
-    def model(self):
-        from torch import nn
-
-        layers = []
-        for _ in range(self.setup.layers):
-            layers += [nn.Linear(self.setup.width, self.setup.width), nn.ReLU()]
-            nn.init.kaiming_normal_(layers[-2].weight, nonlinearity="relu")  # else gradients fade from layer to layer
-        return nn.Sequential(*layers[:-1])
-
     def wrap(self, **options):
-        return DistributedDataParallel(self.model(), **options)
+        return DistributedDataParallel(self.setup.trained.model(), **options)
 
     def loss(self, model):
         model.zero_grad(set_to_none=True)
@@ -307,7 +379,7 @@ def environment(seed, rounds):
 def run_rank(options):
     # Without the process that started it there is nobody left to report to.
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()
-    Rank(options.rank, Setup(options.short, options.caps), options.rounds, Path(options.output)).run(options.seed)
+    Rank(options.rank, Setup(options.short, options.caps, options.model), options.rounds, Path(options.output)).run(options.seed)
     os._exit(0)  # Gloo's threads and a half-closed store have nothing left to say
 
 
@@ -403,6 +475,8 @@ def run_ranks(options, folder):
         str(options.rounds),
         "--seed",
         str(options.seed),
+        "--model",
+        options.model,
         "-o",
         str(folder),
     ]
@@ -458,6 +532,7 @@ def judge(options, folder):
     comparison = {
         "machine": f"{provenance['hardware']}; {provenance['versions']}; {provenance['date']}",
         "torch": ddp["torch"],
+        "model": options.model,
         "processor_share": ddp["processor_share"],
         "rounds": options.rounds,
         "rate": options.rate,
@@ -560,7 +635,7 @@ def read_measured(file):
 
 
 def report(comparison):
-    print(f"PyTorch {comparison['torch']}, {RANKS} ranks, Gloo, {comparison['rate']}, {comparison['rounds']} rounds\n")
+    print(f"PyTorch {comparison['torch']}, {comparison['model']}, {RANKS} ranks, Gloo, {comparison['rate']}, {comparison['rounds']} rounds\n")
     if comparison["processor_share"] < 0.98:
         share = 100 * comparison["processor_share"]
         print(f"Other programs ran: computing got {share:.0f} % of its core. Times below tell little.\n")
@@ -581,11 +656,11 @@ def report(comparison):
 def check(comparison, folder):
     """What a short run can assert: no times, but that all of it is there."""
     captured = json.loads((folder / "captured.json").read_text())
-    layers, width = Setup(True, None).layers, Setup(True, None).width
-    assert [g["numel"] for g in captured["workload"]["gradients"]] == [width * width, width] * layers
-    ready = [g["ready_ms"] for g in captured["workload"]["gradients"]]
-    weights = ready[::2]
-    assert weights == sorted(weights, reverse=True), f"the last layer's gradient is ready first, got {weights}"
+    if comparison["model"] == "perceptron":
+        layers, width = Perceptron(True).layers, Perceptron(True).width
+        assert [g["numel"] for g in captured["workload"]["gradients"]] == [width * width, width] * layers
+        weights = [g["ready_ms"] for g in captured["workload"]["gradients"]][::2]
+        assert weights == sorted(weights, reverse=True), f"the last layer's gradient is ready first, got {weights}"
     for one in comparison["cases"]:
         assert all(math.isfinite(p["error"]) and p["measured_backward_ms"] > 0 for p in one["points"])
         assert len({p["buckets"] for p in one["points"]}) > 1, "caps that make a difference"
@@ -662,6 +737,7 @@ def parse():
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--caps", type=caps_in_mib)
+    parser.add_argument("--model", choices=MODELS, default="perceptron")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
