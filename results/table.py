@@ -79,8 +79,10 @@ def compared_again(program, run):
 
 
 def chosen_point(c):
-    """The point whose regret it is: the one at the predicted best cap."""
-    return next(point for point in c["points"] if point["bucket_cap_mib"] == c["predicted_best_mib"])
+    """The point whose regret it is. Naming the default cap is another point than leaving it out."""
+    least = min(point["measured_step_ms"] for point in c["points"])
+    return min((point for point in c["points"] if point["bucket_cap_mib"] == c["predicted_best_mib"]),
+               key=lambda point: abs(point["measured_step_ms"] / least - 1 - c["regret"]))
 
 
 if __name__ == "__main__":

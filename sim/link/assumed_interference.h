@@ -5,7 +5,7 @@
 //   S
 //                left: S / (S - c) times as long. A matrix product loses half a wave of its blocks
 //                besides, what moves memory the share of the bandwidth that the collective takes.
-//   collective   1.2 times as long; and one that begins beside computing waits until, on the last
+//   collective   1.3 times as long; and one that begins beside computing waits until, on the last
 //                rank, the operation that runs there is over.
 #pragma once
 
@@ -25,7 +25,7 @@ struct ComputingBeside {
     std::optional<BytesPerSecond> memory_bandwidth = {};  // peak
     double product_share = 1;                             // matrix products', of the time
     Duration product{0};                                  // the mean one; 0: not known
-    Duration operation{0};  // the one met at a random moment; 0: not known
+    Duration operation{0};                                // the mean one; 0: not known
 };
 
 // Whether the link joins GPUs, as its topology or its provenance says, and its interference is not

@@ -1,6 +1,7 @@
 #include "sim/predict/confidence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "sim/base/statistics.h"
@@ -55,6 +56,11 @@ std::vector<double> expected_regrets(const std::vector<std::optional<StepConfide
     });
 }
 
+double octaves_from_default(Bytes cap) {
+    return std::abs(
+        std::log2(static_cast<double>(cap.count) / static_cast<double>(default_bucket_cap.count)));
+}
+
 }  // namespace
 
 std::vector<StepConfidence> confidence_of(const StepInput& input,
@@ -90,20 +96,29 @@ std::size_t least_expected_regret(const std::vector<std::optional<StepConfidence
 
 std::size_t shortest_to_type(const std::vector<std::optional<StepConfidence>>& rows,
                              const std::vector<Cap>& caps, std::size_t chosen) {
-    constexpr double cannot_be_told = 1e-3;  // as a share
+    constexpr double cannot_be_told = 1e-3;  // as shares
+    constexpr double worth_a_round_number = 5e-3;
+    constexpr int digits_of_a_round_number = 3;
     if (!rows[chosen]) {
         return chosen;
     }
     const std::vector<double> expected = expected_regrets(rows);
-    const double most = expected[chosen] + cannot_be_told;
+    const double least = expected[chosen];
+    const auto cap = [&](std::size_t row) { return caps[row].size().value_or(default_bucket_cap); };
     const auto rank = [&](std::size_t row) {
-        return std::pair(digits_to_type(caps[row].size().value_or(default_bucket_cap)),
-                         expected[row]);
+        return std::pair(digits_to_type(cap(row)), octaves_from_default(cap(row)));
     };
     for (std::size_t row = 0; row < rows.size(); ++row) {
-        chosen = expected[row] <= most && rank(row) < rank(chosen) ? row : chosen;
+        const bool candidate = expected[row] <= least + cannot_be_told;
+        chosen = candidate && rank(row) < rank(chosen) ? row : chosen;
     }
-    return chosen;
+    std::optional<std::size_t> round;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+        const bool candidate = digits_to_type(cap(row)) <= digits_of_a_round_number &&
+                               expected[row] <= least + worth_a_round_number;
+        round = candidate && (!round || expected[row] < expected[*round]) ? row : round;
+    }
+    return digits_to_type(cap(chosen)) > digits_of_a_round_number ? round.value_or(chosen) : chosen;
 }
 
 }  // namespace bucketwise

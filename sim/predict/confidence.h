@@ -41,9 +41,10 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
 std::size_t least_expected_regret(const std::vector<std::optional<StepConfidence>>& rows,
                                   std::size_t fastest);
 
-// Of the rows that are expected to cost less than a thousandth more than `chosen`, which cannot be
+// Of the rows that are expected to cost at most a thousandth more than `chosen`, which cannot be
 // told from it, the one whose cap is shortest to type, the default before all others; of several,
-// the one that costs least.
+// the one that is nearest to the default, by ratio. If that one has more than three digits, a cap
+// with no more, where one is expected to cost at most half a percent more.
 std::size_t shortest_to_type(const std::vector<std::optional<StepConfidence>>& rows,
                              const std::vector<Cap>& caps, std::size_t chosen);
 

@@ -160,7 +160,7 @@ class WrongModel {
 
 ModelError model_error_of(const StepInput& input) {
     ModelError error;
-    // V100s lost 7 to 29 us for each bucket more on one GPU, 30 to 90 on several.
+    // For each bucket more V100s lost 10 and 44 us on one GPU, 35 to 140 on several.
     constexpr double of_gpus_us = 25;
     const bool gpus = input.link.assumes_interference || input.link.provenance.backend == "nccl" ||
                       (input.link.topology && input.link.topology->nccl);

@@ -66,10 +66,13 @@ bool within_plateau(Duration step, Duration fastest) {
            static_cast<double>(fastest.count()) * (1 + plateau_tolerance);
 }
 
+bool cannot_be_told(const Evaluation& evaluation) {
+    return evaluation.confidence && !evaluation.confidence->regret.told_from_best;
+}
+
 // Also when the parameters are too uncertain to tell.
 bool within_plateau(const Evaluation& evaluation, Duration fastest) {
-    return within_plateau(evaluation.times.step(), fastest) ||
-           (evaluation.confidence && !evaluation.confidence->regret.told_from_best);
+    return within_plateau(evaluation.times.step(), fastest) || cannot_be_told(evaluation);
 }
 
 // Consecutive caps whose steps are within the tolerance of the fastest.
@@ -87,7 +90,8 @@ double width_of(const std::vector<Evaluation>& sweep, const Run& run) {
 }
 
 // Whether each row is within the plateau. A row whose confidence was not asked for lies there too
-// if the nearest rows on both sides whose was cannot be told from the best.
+// if the nearest rows on both sides whose was cannot be told from the best, nor its step from
+// theirs.
 std::vector<char> plateau_rows(const std::vector<Evaluation>& sweep, Duration fastest) {
     std::vector<char> within;
     for (const Evaluation& evaluation : sweep) {
@@ -98,11 +102,13 @@ std::vector<char> plateau_rows(const std::vector<Evaluation>& sweep, Duration fa
         if (!sweep[i].confidence) {
             continue;
         }
-        const bool both = last_sure && !sweep[*last_sure].confidence->regret.told_from_best &&
-                          !sweep[i].confidence->regret.told_from_best;
-        if (both) {
-            std::fill(within.begin() + static_cast<std::ptrdiff_t>(*last_sure),
-                      within.begin() + static_cast<std::ptrdiff_t>(i), 1);
+        if (last_sure && cannot_be_told(sweep[*last_sure]) && cannot_be_told(sweep[i])) {
+            const Duration slower = std::max(sweep[*last_sure].step(), sweep[i].step());
+            for (std::size_t row = *last_sure + 1; row < i; ++row) {
+                if (within_plateau(sweep[row].step(), slower)) {
+                    within[row] = 1;
+                }
+            }
         }
         last_sure = i;
     }

@@ -109,8 +109,11 @@ std::string headline_with_cap(const Scenario& scenario, const Prediction& predic
             to_ms(gain) < shown_gain_ms
                 ? (best.confidence ? "No other cap is expected to be faster."
                                    : "No other cap is faster.")
-                : fmt::format("The fastest cap, {}, saves only {:.3f} ms ({:.2f} %).",
-                              cap_text(best), to_ms(gain), gain_percent);
+                : fmt::format("{} saves only {:.3f} ms ({:.2f} %).",
+                              best.cap.size() == default_bucket_cap
+                                  ? "Naming it, which makes the first bucket as large,"
+                                  : fmt::format("The fastest cap, {},", cap_text(best)),
+                              to_ms(gain), gain_percent);
         return fmt::format("  Keep {}: {:.3f} ms per step.\n  {}\n", the_default,
                            to_ms(default_step), rest);
     }
@@ -173,11 +176,12 @@ std::string confidence_text(const Prediction& prediction) {
             "variation.\n",
             to_ms(confidence->interval->low), to_ms(confidence->interval->high));
     }
-    const bool is_choice = prediction.sweep.size() > 1;
-    return confidence && is_choice
+    // Among plans that are all as fast whatever is wrong there is nothing to lose.
+    const bool is_choice = prediction.sweep.size() > 1 && confidence && confidence->regret.most > 0;
+    return is_choice
                ? text + fmt::format(
                             "  By the model's declared error this choice costs {:.2f} % over the "
-                            "best on average, in 95 % of cases\n  at most {:.2f} %.\n",
+                            "best on average,\n  at most {:.2f} % in 95 % of cases.\n",
                             100 * confidence->regret.expected, 100 * confidence->regret.most)
                : text;
 }

@@ -111,11 +111,16 @@ TEST_CASE("of what cannot be told apart the default is taken, else what is short
         return std::optional(StepConfidence{{.expected = expected}, {}});
     };
     const std::vector<Cap> caps{Bytes{2694134}, Bytes{2 << 20}, Bytes{10 << 20}, Bytes{25 << 20}};
-    CHECK(shortest_to_type({sure(0.001), sure(0.0015), sure(0.0018), sure(0.1)}, caps, 0) == 1);
-    CHECK(shortest_to_type({sure(0.001), sure(0.0019), sure(0.0015), sure(0.1)}, caps, 0) == 2);
+    CHECK(shortest_to_type({sure(0.001), sure(0.0015), sure(0.1), sure(0.1)}, caps, 0) == 1);
+    // 2 and 10 are as short; 10 is nearer to 25.
+    CHECK(shortest_to_type({sure(0.001), sure(0.0015), sure(0.0018), sure(0.1)}, caps, 0) == 2);
     CHECK(shortest_to_type({sure(0.001), sure(0.0015), sure(0.0015), sure(0.0019)}, caps, 0) == 3);
-    CHECK(shortest_to_type({sure(0.001), sure(0.0021), sure(0.0031), sure(0.1)}, caps, 0) == 0);
-    CHECK(shortest_to_type({sure(0.001), std::nullopt, sure(0.0031), sure(0.1)}, caps, 0) == 0);
+    // 2.569332... is worth leaving for a round number, which is the one that costs least.
+    CHECK(shortest_to_type({sure(0.001), sure(0.0035), sure(0.0059), sure(0.1)}, caps, 0) == 1);
+    CHECK(shortest_to_type({sure(0.001), std::nullopt, sure(0.0059), sure(0.1)}, caps, 0) == 2);
+    CHECK(shortest_to_type({sure(0.001), std::nullopt, sure(0.0061), sure(0.1)}, caps, 0) == 0);
+    const std::vector<Cap> short_ones{Bytes{3 << 20}, Bytes{2 << 20}};
+    CHECK(shortest_to_type({sure(0.001), sure(0.0021)}, short_ones, 0) == 0);
     CHECK(shortest_to_type({std::nullopt, sure(0.0), sure(0.0), sure(0.0)}, caps, 0) == 0);
     CHECK(least_expected_regret({sure(0.01), sure(0.002), std::nullopt, sure(0.00195)}, 0) == 1);
 }
