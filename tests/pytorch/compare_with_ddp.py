@@ -4,6 +4,7 @@
 usage: compare_with_ddp.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--caps 0.5,1,2,4,8,25,50]
                            [--model perceptron|convolutional|transformer] [--seed 1]
                            [--short: no time is judged, only whether everything fits together]
+                           [--again: judge anew what was measured into FOLDER before]
 
 Two ranks of real PyTorch over Gloo, each on a core and in a network namespace of its own, joined by a link that tc's
 token bucket filter limits, train a model of 43 to 48 MiB of gradients: a perceptron of 12 layers of 1024 at batch 512,
@@ -740,6 +741,7 @@ def parse():
     parser.add_argument("--model", choices=MODELS, default="perceptron")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rounds = (3 if options.short else 12) if options.rounds is None else options.rounds
@@ -747,6 +749,13 @@ def parse():
         parser.error("expected --bucketwise BINARY")
     if options.bucketwise is not None and shutil.which(options.bucketwise) is None:
         parser.error(f"--bucketwise: expected a program, got {options.bucketwise}")
+    if options.again:
+        stored = Path(options.output or "", "comparison.json")
+        if options.output is None or not stored.is_file():
+            parser.error(f"--again: expected -o with a folder that was measured into, got no {stored}")
+        before = json.loads(stored.read_text())
+        options.rounds, options.rate = before["rounds"], before["rate"]
+        options.model = before.get("model", options.model)
     if options.rounds < 1:
         parser.error(f"--rounds: expected at least 1, got {options.rounds}")
     return options
@@ -756,6 +765,9 @@ def main():
     options = parse()
     if options.rank is not None:
         run_rank(options)
+    if options.again:
+        report(judge(options, Path(options.output)))
+        return
     try:
         require()
         with tempfile.TemporaryDirectory() as name:

@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Runs every command that the documents show and compares what it prints.
 
-usage: check_readme.py BUCKETWISE REPOSITORY
+usage: check_readme.py BUCKETWISE REPOSITORY [--write]
 
 The documents are README.md, all of docs/, and scenarios/seeds.md. A command is a line "$ ..." in a ```console block,
 with the lines after it for as long as they end in a backslash. The lines up to the next command are its exact output,
 a line "..." standing for any number of lines. `bucketwise` is the given binary. A script of the repository (./demo.sh,
 ./test.sh) is only checked for its existence: the tests are run by one of them.
 
+With --write, outputs that differ are replaced by what is printed now, where lines stand beside "..." by those that are
+most like them: read what that makes of a document.
+
 README.md stays short, prose within 110 columns, and links between the repository's Markdown files lead somewhere.
 First the check shows itself that it finds what is wrong in documents made for it.
 """
 
+import difflib
+import itertools
 import os
 import re
 import subprocess
@@ -59,22 +64,31 @@ def matches(expected, actual):
     return bool(actual) and expected[0] == actual[0] and matches(expected[1:], actual[1:])
 
 
-def check(command, expected, repository, folder):
-    """What is wrong, or None. `folder` comes first on PATH."""
-    if command.startswith("./"):
-        script = repository / command.split()[0]
-        return None if os.access(script, os.X_OK) else f"{script} is not a script that can be run"
+def without_empty_end(lines):
+    while lines and not lines[-1]:
+        lines = lines[:-1]
+    return lines
+
+
+def run(command, repository, folder):
+    """What it prints, or what is wrong with it, as text. `folder` comes first on PATH."""
     environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
     result = subprocess.run(
         ["bash", "-c", command], cwd=repository, env=environment, capture_output=True, text=True, timeout=120
     )
-    actual = [line.rstrip() for line in result.stdout.splitlines()]
-    while expected and not expected[-1]:
-        expected = expected[:-1]
-    while actual and not actual[-1]:
-        actual = actual[:-1]
     if result.returncode != 0:
         return f"exit code {result.returncode}: {result.stderr}"
+    return without_empty_end([line.rstrip() for line in result.stdout.splitlines()])
+
+
+def check(command, expected, repository, folder):
+    """What is wrong, or None."""
+    if command.startswith("./"):
+        script = repository / command.split()[0]
+        return None if os.access(script, os.X_OK) else f"{script} is not a script that can be run"
+    actual, expected = run(command, repository, folder), without_empty_end(expected)
+    if isinstance(actual, str):
+        return actual
     if not matches(expected, actual):
         return "printed:\n" + "\n".join(actual) + "\nthe document shows:\n" + "\n".join(expected)
     return None
@@ -86,6 +100,46 @@ def command_complaints(text, repository, folder):
         for command, expected in commands_of(block):
             complaint = check(command, expected, repository, folder)
             yield f"$ {command}\n{complaint}\n" if complaint else None
+
+
+# --- outputs made anew --------------------------------------------------------------------------------------
+
+
+def likeness(lines, others):
+    return difflib.SequenceMatcher(None, "\n".join(lines), "\n".join(others), autojunk=False).ratio()
+
+
+def renewed(expected, actual):
+    """`actual`, shortened where `expected` is."""
+    lines, begin = [], 0
+    for is_gap, run_of in itertools.groupby(expected, lambda line: line == "..."):
+        shown = list(run_of)
+        if is_gap:
+            lines.append("...")
+            continue
+        first = [0] if not lines else range(begin, len(actual) - len(shown) + 1)
+        if len(lines) + len(shown) == len(expected):  # the last ones
+            first = [len(actual) - len(shown)]
+        at = max(first, key=lambda i: likeness(shown, actual[i:i + len(shown)]))
+        lines += actual[at:at + len(shown)]
+        begin = at + len(shown)
+    return lines if "..." in expected else actual
+
+
+def renewed_text(text, repository, folder):
+    def renewed_block(match):
+        block = "".join(f"{line.rstrip()}\n" for line in match.group(1).splitlines())
+        for command, expected in commands_of(block):
+            expected = without_empty_end(expected)
+            if command.startswith("./") or not expected or not check(command, expected, repository, folder):
+                continue
+            actual = run(command, repository, folder)
+            if isinstance(actual, list):
+                shown = "\n".join(expected)
+                block = block.replace(f"$ {command}\n{shown}", f"$ {command}\n" + "\n".join(renewed(expected, actual)))
+        return f"```console\n{block}```"
+
+    return re.sub(r"^```console\n(.*?)^```$", renewed_block, text, flags=re.MULTILINE | re.DOTALL)
 
 
 # --- lines and links ----------------------------------------------------------------------------------------
@@ -157,6 +211,17 @@ BLOCKS = [
 ]
 
 
+# A command, what is shown of it, and what --write makes of that.
+RENEWED = [
+    ("echo one; echo two", "one\nthree\n", "one\ntwo\n"),
+    ("echo one; echo two", "one\n", "one\ntwo\n"),
+    ("seq 100 109", "101\n...\n", "100\n...\n"),
+    ("seq 100 109", "...\n108\n", "...\n109\n"),
+    ("echo cap 4; echo; echo step 20; echo 9", "cap 5\n...\nstep 21\n...\n", "cap 4\n...\nstep 20\n...\n"),
+    ("false", "one\n", "one\n"),
+]
+
+
 def wrong_verdicts():
     """Documents that the checks above judge wrongly."""
     with tempfile.TemporaryDirectory() as name:
@@ -168,6 +233,10 @@ def wrong_verdicts():
             if len(found) != 1 or bool(found[0]) != wrong:
                 yield f"{block!r}: expected {'a' if wrong else 'no'} complaint, got {found}"
         wide = "x" * (COLUMNS + 1)
+        for command, shown, renewed_to in RENEWED:
+            text, expected = (f"```console\n$ {command}\n{lines}```\n" for lines in (shown, renewed_to))
+            if renewed_text(text, folder, folder) != expected:
+                yield f"{text!r}: expected to be renewed to {expected!r}"
         for text, count in [(wide, 1), (wide[1:], 0), (f"```\n{wide}\n```\n{wide}", 1), (f"|{wide}|", 0)]:
             if len(list(line_complaints(text))) != count:
                 yield f"lines of {text!r}: expected {count} complaints"
@@ -182,11 +251,14 @@ def wrong_verdicts():
 
 def main():
     binary, repository = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    write = "--write" in sys.argv[3:]
     complaints = [f"check_readme.py itself: {wrong}" for wrong in wrong_verdicts()]
     count = 0
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bucketwise").symlink_to(binary)
         for document in documents(repository):
+            if write:
+                document.write_text(renewed_text(document.read_text(), repository, folder))
             for complaint in command_complaints(document.read_text(), repository, folder):
                 count += 1
                 if complaint:
