@@ -648,7 +648,7 @@ TEST_CASE("interference depends on the size only where the sizes disagree") {
     CHECK(fit_interference(records).segments[0].slowdown.compute_slowdown_ppm / 1000 == 1200);
     add(1 << 26, 1.5, 0.9);
     const InterferenceFit by_size = fit_interference(records);
-    REQUIRE(by_size.segments.size() == 11);  // one for each power of two
+    REQUIRE(by_size.segments.size() == 11);            // one for each power of two
     CHECK(by_size.segments[0].up_to == Bytes{92682});  // the geometric middle, 2^16.5
     CHECK(by_size.segments[9].up_to == Bytes{47453133});
     // Half-way in the logarithm: 1.201 and 1.5, 1.05 and 0.9.

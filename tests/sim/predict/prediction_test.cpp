@@ -67,6 +67,16 @@ TEST_CASE(
         REQUIRE(advised.confidence);
         REQUIRE(least->confidence);
         CHECK(advised.confidence->regret.expected <= least->confidence->regret.expected + 5.1e-3);
+        // No row of the plateau is slower than one of which it was asked whether it can be told.
+        Duration slowest = least->step();
+        for (std::size_t i = prediction.plateau_low; i <= prediction.plateau_high; ++i) {
+            const Evaluation& row = prediction.sweep[i];
+            slowest = row.confidence ? std::max(slowest, row.step()) : slowest;
+        }
+        for (std::size_t i = prediction.plateau_low; i <= prediction.plateau_high; ++i) {
+            CHECK(to_ms(prediction.sweep[i].step()) <=
+                  (1 + plateau_tolerance + 1e-12) * to_ms(slowest));
+        }
     }
 }
 
