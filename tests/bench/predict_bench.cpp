@@ -97,6 +97,7 @@ void advise(benchmark::State& state, const std::string& name) {
         benchmark::DoNotOptimize(framework_settings(input, scenario.sync, prediction));
     }
 }
+BENCHMARK_CAPTURE(advise, cs336_xl_435_tensors, "cs336_xl.json")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(advise, gpt2_xl_580_tensors, "gpt2_xl_32xh100.json")
     ->Unit(benchmark::kMillisecond);
 
