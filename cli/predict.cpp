@@ -48,7 +48,7 @@ po::options_description predict_options() {
           "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
           "far the others are from it"},
          {"json", "write the prediction as JSON; - is standard output"},
-         {"trace", "write the fastest step as a trace for ui.perfetto.dev; - is standard output"},
+         {"trace", "write the advised step as a trace for ui.perfetto.dev; - is standard output"},
          {"percentiles",
           "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step",
           no_value},

@@ -30,7 +30,7 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
         advised.link_ends = link_ends(input, scenario.sync, *preset, advised.prediction);
     }
-    if (!advised.prediction.fastest().cap.is_none()) {
+    if (!advised.prediction.chosen().cap.is_none()) {
         advised.settings = framework_settings(input, scenario.sync, advised.prediction);
     }
     return advised;
@@ -50,7 +50,7 @@ bool can_be_traced(const StepInput& input) {
 
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction) {
-    return trace_of(scenario.name, scenario, input, prediction.fastest().cap, {});
+    return trace_of(scenario.name, scenario, input, prediction.advised().cap, {});
 }
 
 std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,

@@ -43,7 +43,8 @@ VALUES: a list a,b,c (numbers, true, false, strings), or a range: 8..65536:x2 (g
 the link: /cluster/link/segments/0/latency_us. The last --vary changes fastest. A row has its index,
 the varied values by pointer, bucket_cap_mib, buckets, step_ms, forward_ms, backward_ms and
 exposed_communication_ms as predict --json has them; with --bucket-cap best also default_step_ms and
-gain_ms, what the best cap gains over the framework's default.
+gain_ms, what that cap gains over the framework's default: less than nothing where the
+choice is safer rather than faster.
 
 examples:
   bucketwise sweep scenarios/resnet50_8xh100.json --vary /cluster/ranks=8..1024:x2 --format csv
@@ -65,7 +66,8 @@ po::options_description sweep_options() {
           "a key of the scenario and the values it takes, /json/pointer=VALUES; may be repeated",
           many_values},
          {"bucket-cap",
-          "one cap for every point, such as 25MiB, or best: the best of all caps at each; without "
+          "one cap for every point, such as 25MiB, or best: the one predict would choose at each; "
+          "without "
           "it the scenario's own, or the framework's default"}});
     add_scenario_options(options);
     add_options(options, {{"jobs,j", "threads; without it as many as there are cores"},

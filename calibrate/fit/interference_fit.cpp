@@ -15,6 +15,8 @@ namespace {
 
 constexpr double least_factor_error = 0.005;  // of a factor; rounds of one machine agree too well
 constexpr double largest_slowdown = 100;
+// Below, of products or the rest, noise has mixed them up: nothing gets that much faster.
+constexpr double least_believed_factor = 0.9;
 
 double sum(const std::vector<double>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0);
@@ -88,7 +90,11 @@ InterferenceSegment segment_of(const MeasuredSlowdown& compute,
                                      std::min(communication.error, largest_slowdown)}};
     if (apart.products && apart.rest && apart.together > 0.0) {
         const double scale = compute.factor / *apart.together;
-        segment.computing = {to_ppm(scale * *apart.products), to_ppm(scale * *apart.rest)};
+        const double products = scale * *apart.products;
+        const double rest = scale * *apart.rest;
+        if (std::min(products, rest) >= least_believed_factor) {
+            segment.computing = {to_ppm(products), to_ppm(rest)};
+        }
     }
     return segment;
 }

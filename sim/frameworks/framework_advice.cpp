@@ -280,7 +280,7 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
         const std::optional<Cuts> cuts = ideals.set(step, simulated, setting);
         if (framework == Framework::pytorch_ddp && cuts) {
             const Duration single = predicts_ddp(request, prediction)
-                                        ? prediction.fastest().times.step()
+                                        ? prediction.chosen().times.step()
                                         : setting.best.step;
             add_list(step, request, *cuts, std::min(single, setting.best.step), setting);
         }

@@ -17,6 +17,7 @@ constexpr double memory_passes = 3;
 // What matrix products of 60 us lost beyond the multiprocessors on two A100: half of a wave.
 constexpr double half_wave_us = 12;
 constexpr double most_lost_to_waves = 1;  // of a product: its only wave becomes two
+constexpr Duration longest_operation = std::chrono::milliseconds(1);  // listed ones may be coarser
 constexpr double communication_slowdown = 1.3;
 constexpr double communication_error = 0.2;
 // Standard errors, as shares of what is assumed beyond 1, and of the delay.
@@ -75,7 +76,8 @@ std::int64_t to_ppm(double slowdown) {
 
 bool lacks_interference(const LinkParameters& link) {
     return link.interference.empty() &&
-           (nccl_of(link) != nullptr || link.provenance.backend == "nccl");
+           (nccl_of(link) != nullptr || link.provenance.backend == "nccl" ||
+            std::any_of(link.tiers.begin(), link.tiers.end(), lacks_interference));
 }
 
 std::vector<InterferenceSegment> assumed_interference(const LinkParameters& link,
@@ -87,12 +89,14 @@ std::vector<InterferenceSegment> assumed_interference(const LinkParameters& link
     const NcclSettings* nccl = nccl_of(link);
     const std::int64_t multiprocessors = computing.multiprocessors.value_or(
         multiprocessors_of(nccl != nullptr ? nccl->generation : GpuGeneration::ampere));
-    const double memory_share = computing.memory_bandwidth
-                                    ? memory_passes * bus / to_gb_per_s(*computing.memory_bandwidth)
-                                    : 0.0;
+    const double memory_share =
+        computing.memory_bandwidth
+            ? std::min(memory_passes * bus / to_gb_per_s(*computing.memory_bandwidth), 1.0)
+            : 0.0;
     // The last of p ranks that are met at random moments.
     const auto ranks = static_cast<double>(group.ranks);
-    const Duration delay = scaled(computing.operation, ranks / (ranks + 1));
+    const Duration delay =
+        scaled(std::min(computing.operation, longest_operation), ranks / (ranks + 1));
     std::vector<InterferenceSegment> segments;
     for (std::int64_t blocks = 1;; blocks = std::min(2 * blocks, most_blocks)) {
         const double share = static_cast<double>(blocks) / static_cast<double>(most_blocks);

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/link/assumed_interference.h"
 #include "sim/link/link_presets.h"
 #include "sim/link/network/topology_input.h"
 
@@ -163,6 +164,10 @@ class LinkReader {
     static std::vector<InterferenceSegment> costlier_interference(const LinkParameters& a,
                                                                   const LinkParameters& b) {
         for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+            // Of a tier that says nothing of GPUs the other's "none" tells nothing either.
+            if (one->interference.empty() && lacks_interference(*one) && !interferes(*other)) {
+                return {};
+            }
             if (one->interference.empty() && !has_cta_groups(*other)) {
                 return other->interference;
             }

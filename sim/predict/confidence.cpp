@@ -85,7 +85,7 @@ std::vector<StepConfidence> confidence_of(const StepInput& input,
 
 std::size_t least_expected_regret(const std::vector<std::optional<StepConfidence>>& rows,
                                   std::size_t fastest) {
-    constexpr double noticeable = 1e-4;  // as a share
+    constexpr double noticeable = 5e-4;  // as a share; draws leave as much open
     const std::vector<double> expected = expected_regrets(rows);
     std::size_t least = fastest;
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -19,7 +19,8 @@
 namespace bucketwise {
 namespace {
 
-constexpr int pairs_of_draws = 24;
+constexpr int pairs_of_draws = 48;
+constexpr int pairs_of_slow_draws = 12;  // where a step has to be settled by simulating many
 constexpr double most_in_draws = 0.95;
 constexpr Bytes few_bytes{4};
 constexpr Bytes many_bytes = default_bucket_cap;
@@ -160,6 +161,8 @@ class WrongModel {
 
 ModelError model_error_of(const StepInput& input) {
     ModelError error;
+    error.plan /=
+        static_cast<double>(input.step.accumulation);  // no plan changes the passes before
     // For each bucket more V100s lost 10 and 44 us on one GPU, 35 to 140 on several.
     constexpr double of_gpus_us = 25;
     const bool gpus = input.link.assumes_interference || input.link.provenance.backend == "nccl" ||
@@ -193,11 +196,12 @@ std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
     const StepToClose step(before);
     const auto paced = transformed(
         programs, [&](const Program& closing) { return step.is_paced_by_one(closing) ? 1 : 0; });
+    const int pairs = std::ranges::count(paced, 0) == 0 ? pairs_of_draws : pairs_of_slow_draws;
     Normal normal(input.variation.value_or(Variation{}).seed);
     std::vector<std::vector<double>> regrets(choices.size());
     std::vector<Duration> steps(choices.size());
     Program program;
-    for (int pair = 0; pair < pairs_of_draws; ++pair) {
+    for (int pair = 0; pair < pairs; ++pair) {
         Deviates deviates = drawn(link, places, normal);
         for (int side = 0; side < 2; ++side, deviates = opposite(std::move(deviates))) {
             const LinkParameters wrong = drawn_link(link, deviates.link);

@@ -23,7 +23,7 @@ struct ModelError {
     double interference = 0.15;  // of each factor beyond 1, where the link says no error
     double collective_us = 0;    // of computing that each collective costs, never less than none
     // Of the step with one plan and not with others: what no parameter explains. Plans whose caps
-    // are a factor of two apart share half of it, and so on.
+    // are a factor of two apart share half of it, and so on. Of a step without accumulation.
     double plan = 0.015;
     double measuring = 0;  // of a step that the choice will be judged by, each on its own
     bool operator==(const ModelError&) const = default;
@@ -42,10 +42,10 @@ struct DrawnRegret {
     bool operator==(const DrawnRegret&) const = default;
 };
 
-// By choice: ways to synchronise that differ in their bucket plans only. 48 draws, every second the
-// opposite of the one before, so that means are those of many more, from the seed in `input`: the
-// same input gives the same answer. Throws InputError when a step could last longer than
-// longest_duration.
+// By choice: ways to synchronise that differ in their bucket plans only. 96 draws (24 where one
+// has to be simulated as many steps), every second the opposite of the one before, so that means
+// are those of many more, from the seed in `input`: the same input gives the same answer. Throws
+// InputError when a step could last longer than longest_duration.
 std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                                        const std::vector<SyncSettings>& choices,
                                        const ModelError& error, double tolerance);

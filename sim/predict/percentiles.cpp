@@ -162,7 +162,7 @@ PercentileTable percentile_table(const StepInput& input, const SyncRequest& requ
     for (const std::size_t row : rows_that_matter(prediction)) {
         const Evaluation& evaluation = prediction.sweep[row];
         if (row == prediction.best) {
-            table.fastest = table.rows.size();
+            table.chosen = table.rows.size();
         }
         table.rows.push_back({.cap = evaluation.cap});
         choices.push_back(settings_for(with_cap(request, evaluation.cap)));
@@ -170,14 +170,14 @@ PercentileTable percentile_table(const StepInput& input, const SyncRequest& requ
     table.rows.push_back({.cap = prediction.default_cap.cap});
     choices.push_back(settings_for(without_caps(request)));
     if (prediction.default_is_fastest) {
-        table.fastest = table.default_row();
+        table.chosen = table.default_row();
     }
     const std::vector<StepPercentiles> percentiles = percentiles_of(input, choices, draws);
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
         table.rows[i].steps = percentiles[i];
     }
-    table.best_p50 = least(table.rows, &StepPercentiles::p50, table.fastest);
-    table.best_p99 = least(table.rows, &StepPercentiles::p99, table.fastest);
+    table.best_p50 = least(table.rows, &StepPercentiles::p50, table.chosen);
+    table.best_p99 = least(table.rows, &StepPercentiles::p99, table.chosen);
     return table;
 }
 

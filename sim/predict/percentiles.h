@@ -40,8 +40,8 @@ struct PercentileRow {
 struct PercentileTable {
     std::int64_t draws = 0;
     std::vector<PercentileRow> rows;  // by rising cap; the default last
-    // Indices into rows: the prediction's fastest, and, each percentile on its own, the least.
-    std::size_t fastest = 0;
+    // Indices into rows: the prediction's choice, and, each percentile on its own, the least.
+    std::size_t chosen = 0;
     std::size_t best_p50 = 0;
     std::size_t best_p99 = 0;
     bool operator==(const PercentileTable&) const = default;

@@ -251,7 +251,7 @@ void choose_best(Prediction& prediction) {
 
 // Whether naming a cap is expected to gain too little.
 bool keeps_default(const Prediction& prediction) {
-    const Evaluation& chosen = prediction.fastest();
+    const Evaluation& chosen = prediction.chosen();
     const Evaluation& left = prediction.default_cap;
     return chosen.confidence && left.confidence
                ? left.confidence->regret.expected <=
@@ -359,6 +359,11 @@ Binding Evaluator::binding(Cap cap) const {
     return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
 
+const Evaluation& Prediction::fastest() const {
+    const auto least = std::ranges::min_element(sweep, {}, &Evaluation::step);
+    return default_cap.step() < least->step() ? default_cap : *least;
+}
+
 Prediction predict(const StepInput& input, const SyncRequest& request,
                    const std::vector<Bytes>& caps, const Progress& progress) {
     Evaluator evaluator(input, request);
@@ -394,8 +399,8 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     prediction.default_is_fastest =
         caps.empty() && has_cap(request) && default_step < fastest_step(prediction.sweep);
     prediction.keep_default = keeps_default(prediction);
-    prediction.binding =
-        (prediction.default_is_fastest ? defaults : evaluator).binding(prediction.fastest().cap);
+    const bool leaves_default = prediction.keep_default || prediction.default_is_fastest;
+    prediction.binding = (leaves_default ? defaults : evaluator).binding(prediction.advised().cap);
     return prediction;
 }
 

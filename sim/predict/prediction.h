@@ -30,7 +30,7 @@ struct Evaluation {
     StepTimes times;
     Duration communication{0};  // all collectives, each as long as it takes alone on the link
     Duration exposed{0};        // what the step would lose if communication were free
-    std::optional<StepConfidence> confidence = {};  // where there is something to draw
+    std::optional<StepConfidence> confidence = {};  // of the rows that were drawn
     bool operator==(const Evaluation&) const = default;
 
     [[nodiscard]] Duration step() const { return times.step(); }
@@ -47,27 +47,29 @@ struct Binding {
 
 struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap
-    // Index into sweep: the fastest, or where parameters are uncertain the one with the least
-    // expected regret.
+    // Index into sweep: the one with the least expected regret, among what cannot be told from it
+    // the shortest to type (sim/predict/confidence.h); of a strategy without caps the only one.
     std::size_t best = 0;
     Evaluation default_cap;  // the framework's default
     // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. Where
-    // that beats every cap that can be named, the fastest step is the default's.
+    // that beats every cap that can be named, the default is chosen.
     bool default_is_fastest = false;
-    bool keep_default =
-        false;  // the advice: the default is within plateau_tolerance of the fastest
+    // The advice: the default is expected to cost no more than plateau_tolerance over the choice.
+    bool keep_default = false;
     std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
     std::size_t plateau_low = 0;   // indices into sweep: the run of caps around the best whose step
     std::size_t plateau_high = 0;  // is within plateau_tolerance of it
-    Binding binding;               // of the fastest step
+    Binding binding;               // of the advised step
     bool every_plan = false;       // whether the sweep holds every plan that any cap can give
     std::vector<std::string> notes;
 
-    [[nodiscard]] const Evaluation& fastest() const {
+    [[nodiscard]] const Evaluation& chosen() const {
         return default_is_fastest ? default_cap : sweep[best];
     }
+    // The least step of all, which is not always the one that is chosen.
+    [[nodiscard]] const Evaluation& fastest() const;
     [[nodiscard]] const Evaluation& advised() const {
-        return keep_default ? default_cap : fastest();
+        return keep_default ? default_cap : chosen();
     }
 };
 

@@ -333,7 +333,7 @@ WhatIf WhatIfs::evaluate_here() {
     const SyncRequest& request = scenario_.sync;
     if (cap_.best) {
         const Prediction prediction = predict(input_, request, {}, [](double) {});
-        const Evaluation& best = prediction.fastest();
+        const Evaluation& best = prediction.chosen();
         return {.cap = best.cap,
                 .buckets = std::ssize(best.bucket_bytes),
                 .times = best.times,

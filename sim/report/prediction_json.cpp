@@ -98,7 +98,7 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
 
 Json to_json(const Scenario& scenario, const Prediction& prediction,
              const std::vector<FrameworkSetting>& settings, const std::vector<LinkEnd>& link_ends) {
-    const Evaluation& best = prediction.fastest();
+    const Evaluation& best = prediction.chosen();
     Json json{{"scenario", scenario.name},
               {"strategy", name_of(scenario.sync.strategy)},
               {"ranks", scenario.group.ranks},
@@ -127,7 +127,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
 
 Json to_json(const PercentileTable& table) {
     return {{"draws", table.draws},
-            {"fastest", percentiles_json(table.rows[table.fastest])},
+            {"chosen", percentiles_json(table.rows[table.chosen])},
             {"default", percentiles_json(table.rows[table.default_row()])},
             {"best_p50", percentiles_json(table.rows[table.best_p50])},
             {"best_p99", percentiles_json(table.rows[table.best_p99])},

@@ -92,40 +92,47 @@ std::string headline_without_cap(const Scenario& scenario, const Prediction& pre
         step_ms(prediction.default_cap), default_text(scenario, prediction));
 }
 
+std::string regret_text(double share) {
+    constexpr double shown = 0.0005;
+    return share < shown ? "less than 0.1 %" : fmt::format("{:.1f} %", 100 * share);
+}
+
+constexpr double shown_gain_ms = 0.0005;  // less would print as 0.000
+
+// What leaving the default as it is forgoes.
+std::string forgone_text(const Prediction& prediction) {
+    const Evaluation& fastest = prediction.fastest();
+    const Duration default_step = prediction.default_cap.step();
+    const Duration gain = default_step - fastest.step();
+    if (to_ms(gain) < shown_gain_ms) {
+        return "No cap is faster.";
+    }
+    return fmt::format("{} saves only {:.3f} ms ({:.2f} %).",
+                       fastest.cap.size() == default_bucket_cap
+                           ? "Naming it, which makes the first bucket as large,"
+                           : fmt::format("The fastest cap, {},", cap_text(fastest)),
+                       to_ms(gain), percent_of(gain, default_step));
+}
+
 std::string headline_with_cap(const Scenario& scenario, const Prediction& prediction) {
-    constexpr double shown_gain_ms = 0.0005;  // less would print as 0.000
     const Evaluation& best = prediction.sweep[prediction.best];
-    const Duration default_step = prediction.default_cap.times.step();
-    const Duration gain = default_step - best.times.step();
-    const double gain_percent = percent_of(gain, default_step);
+    const Duration default_step = prediction.default_cap.step();
+    const Duration gain = default_step - best.step();
     const std::string the_default = default_text(scenario, prediction);
-    if (gain < Duration{0} && !best.confidence) {
-        return fmt::format(
-            "  Fastest of these caps {}: {:.3f} ms per step. With {} it is {:.3f} ms.\n",
-            cap_text(best), step_ms(best), the_default, to_ms(default_step));
-    }
     if (prediction.keep_default) {
-        const std::string rest =
-            to_ms(gain) < shown_gain_ms
-                ? (best.confidence ? "No other cap is expected to be faster."
-                                   : "No other cap is faster.")
-                : fmt::format("{} saves only {:.3f} ms ({:.2f} %).",
-                              best.cap.size() == default_bucket_cap
-                                  ? "Naming it, which makes the first bucket as large,"
-                                  : fmt::format("The fastest cap, {},", cap_text(best)),
-                              to_ms(gain), gain_percent);
         return fmt::format("  Keep {}: {:.3f} ms per step.\n  {}\n", the_default,
-                           to_ms(default_step), rest);
+                           to_ms(default_step), forgone_text(prediction));
     }
-    if (gain < Duration{0}) {
+    if (to_ms(gain) < shown_gain_ms) {
         return fmt::format(
-            "  Of these caps {} has the least expected regret: {:.3f} ms per step. With {} it is "
-            "{:.3f} ms.\n",
-            cap_text(best), step_ms(best), the_default, to_ms(default_step));
+            "  Safest bucket cap {}: {:.3f} ms per step. With {} it is {:.3f} ms,\n  which is "
+            "expected to cost {} over the best if the model is wrong.\n",
+            cap_text(best), step_ms(best), the_default, to_ms(default_step),
+            regret_text(prediction.default_cap.confidence->regret.expected));
     }
     return fmt::format(
         "  Best bucket cap {}: {:.3f} ms per step, {:.3f} ms ({:.1f} %) less than {}.\n",
-        cap_text(best), step_ms(best), to_ms(gain), gain_percent, the_default);
+        cap_text(best), step_ms(best), to_ms(gain), percent_of(gain, default_step), the_default);
 }
 
 std::string headline(const Scenario& scenario, const Prediction& prediction) {
@@ -178,12 +185,13 @@ std::string confidence_text(const Prediction& prediction) {
     }
     // Among plans that are all as fast whatever is wrong there is nothing to lose.
     const bool is_choice = prediction.sweep.size() > 1 && confidence && confidence->regret.most > 0;
-    return is_choice
-               ? text + fmt::format(
-                            "  By the model's declared error this choice costs {:.2f} % over the "
-                            "best on average,\n  at most {:.2f} % in 95 % of cases.\n",
-                            100 * confidence->regret.expected, 100 * confidence->regret.most)
-               : text;
+    return is_choice ? text + fmt::format(
+                                  "  By the model's declared error this choice costs {} "
+                                  "over the best on average,\n  at most {} in 95 % of "
+                                  "cases.\n",
+                                  regret_text(confidence->regret.expected),
+                                  regret_text(std::max(confidence->regret.most, 0.001)))
+                     : text;
 }
 
 std::string plateau_text(const Prediction& prediction) {
@@ -193,26 +201,22 @@ std::string plateau_text(const Prediction& prediction) {
     }
     const std::string range = fmt::format("{} to {}", cap_text(sweep[prediction.plateau_low]),
                                           cap_text(sweep[prediction.plateau_high]));
-    // A fit may be too uncertain to tell caps apart that are further apart than that.
+    // The model may be too uncertain to tell caps apart that are further apart than that.
     const std::string alike =
-        sweep[prediction.best].confidence
-            ? fmt::format("within {:g} % of the best or not to be told from it",
-                          100 * plateau_tolerance)
-            : fmt::format("within {:g} % of the best", 100 * plateau_tolerance);
+        fmt::format("within {:g} % of the best or not to be told from it", 100 * plateau_tolerance);
     if (all_within_plateau(prediction)) {
         return fmt::format("  The bucket cap hardly matters here: from {} every step is {}{}.\n",
                            range, alike, indifference_reason(prediction));
     }
     if (prediction.plateau_low == prediction.plateau_high) {
-        return fmt::format(
-            "  No neighbouring cap is within {:g} % of it{}.\n", 100 * plateau_tolerance,
-            sweep[prediction.best].confidence ? ", and the fit can tell them apart" : "");
+        return fmt::format("  No cap beside {} is within {:g} % of it.\n",
+                           cap_text(sweep[prediction.best]), 100 * plateau_tolerance);
     }
     return fmt::format("  Plateau {}: steps {}.\n", range, alike);
 }
 
 std::string binding_text(const Prediction& prediction) {
-    const Evaluation& best = prediction.fastest();
+    const Evaluation& best = prediction.advised();
     const Duration step = best.times.step();
     const Binding& binding = prediction.binding;
     std::string text;
@@ -238,7 +242,7 @@ std::string binding_text(const Prediction& prediction) {
 std::string launch_text(const Prediction& prediction) {
     constexpr double little = 0.02;
     const std::vector<Evaluation>& sweep = prediction.sweep;
-    const Evaluation& fastest = prediction.fastest();
+    const Evaluation& fastest = prediction.chosen();
     const Duration step = fastest.times.step();
     if (2 * prediction.binding.launch <= step) {
         return "";
@@ -266,7 +270,7 @@ std::string launch_text(const Prediction& prediction) {
 }
 
 std::string row_text(const Evaluation& row, const Evaluation& best, std::string_view mark) {
-    return fmt::format("  {:>17} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>9.2f} %{}{}\n",
+    return fmt::format("  {:>17} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>10.2f} %{}{}\n",
                        cap_text(row), row.bucket_bytes.size(), step_ms(row),
                        to_ms(row.times.backward), to_ms(row.exposed),
                        percent_of(row.times.step() - best.times.step(), best.times.step()),
@@ -283,10 +287,10 @@ std::string marks(const Prediction& prediction, std::size_t i) {
 }
 
 std::string table(const Prediction& prediction) {
-    const Evaluation& best = prediction.sweep[prediction.best];
+    const Evaluation& best = prediction.fastest();
     std::string text =
-        fmt::format("\n  {:>17} {:>8} {:>12} {:>13} {:>13} {:>11}\n", "bucket cap", "buckets",
-                    "step (ms)", "backward (ms)", "exposed (ms)", "over best");
+        fmt::format("\n  {:>17} {:>8} {:>12} {:>13} {:>13} {:>12}\n", "bucket cap", "buckets",
+                    "step (ms)", "backward (ms)", "exposed (ms)", "over fastest");
     std::string listed;
     for (const std::size_t i : telling_rows(prediction)) {
         const std::string mark = marks(prediction, i);
@@ -418,7 +422,7 @@ std::string provenance_text(const LinkParameters& link) {
 
 // What a row is besides a row.
 std::string percentile_marks(const PercentileTable& table, std::size_t row) {
-    return marks_text({{row == table.fastest, "fastest"},
+    return marks_text({{row == table.chosen, "chosen"},
                        {row == table.default_row(), "default"},
                        {row == table.best_p50, "best p50"},
                        {row == table.best_p99, "best p99"}});

@@ -3,8 +3,10 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sim/link/assumed_interference.h"
 #include "sim/scenario/scenario.h"
@@ -62,12 +64,34 @@ Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm)
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
+// In lower case: "aten", "conv", "d" and "backward" of "aten::conv2d_Backward0".
+std::vector<std::string> words_of(std::string_view name) {
+    std::vector<std::string> words;
+    char last = ' ';
+    for (const char c : name) {
+        const bool is_upper = 'A' <= c && c <= 'Z';
+        const bool is_lower = 'a' <= c && c <= 'z';
+        const bool goes_on =
+            ('A' <= last && last <= 'Z') || ('a' <= last && last <= 'z' && !is_upper);
+        if ((is_upper || is_lower) && !goes_on) {
+            words.emplace_back();
+        }
+        if (is_upper || is_lower) {
+            words.back() += is_upper ? static_cast<char>(c - 'A' + 'a') : c;
+        }
+        last = c;
+    }
+    return words;
+}
+
 // By what PyTorch calls its operations.
 bool is_matrix_product(const TimedOperation& operation) {
-    constexpr std::array<std::string_view, 7> products{"mm",   "linear",    "Linear",   "conv",
-                                                       "Conv", "attention", "Attention"};
-    return std::any_of(products.begin(), products.end(), [&](std::string_view name) {
-        return operation.name.find(name) != std::string::npos;
+    constexpr std::array<std::string_view, 4> products{"linear", "conv", "convolution", "matmul"};
+    const std::vector<std::string> words = words_of(operation.name);
+    return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+        // mm, addmm, bmm, sgemm
+        return (word.ends_with("mm") && word != "comm") || word.ends_with("attention") ||
+               std::find(products.begin(), products.end(), word) != products.end();
     });
 }
 

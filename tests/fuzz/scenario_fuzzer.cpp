@@ -29,7 +29,6 @@ constexpr std::int64_t most_layers = 16;
 constexpr std::int64_t most_micro_steps = 4;
 constexpr std::size_t most_gradients = 200;
 constexpr std::size_t most_gradients_for_every_plan = 30;
-constexpr std::size_t most_uncertain_gradients = 20;  // each is drawn hundreds of times
 
 std::string read_file(const std::string& path) {
     if (path != "link.json") {
@@ -65,9 +64,6 @@ void predict_and_report(const Scenario& scenario) {
     if (input.workload.gradients.size() > most_gradients) {
         return;
     }
-    if (is_uncertain(input) && input.workload.gradients.size() > most_uncertain_gradients) {
-        return;
-    }
     std::vector<Bytes> caps;  // none: every cap at which the plan changes
     if (has_cap(scenario.sync) && input.workload.gradients.size() > most_gradients_for_every_plan) {
         caps = {Bytes{1}, Bytes{bytes_per_mib}, default_bucket_cap};
@@ -75,7 +71,7 @@ void predict_and_report(const Scenario& scenario) {
     const Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
     std::vector<FrameworkSetting> settings;
     std::vector<LinkEnd> ends;
-    if (!prediction.fastest().cap.is_none() &&
+    if (!prediction.chosen().cap.is_none() &&
         input.workload.gradients.size() <= most_gradients_for_every_plan) {
         settings = framework_settings(input, scenario.sync, prediction);
     }

@@ -343,7 +343,7 @@ TEST_CASE("every limit's step equals a naive simulation's, and the best one is t
             CHECK(settings[f].loss_of(settings[f].best.step) >= 0);
         }
         // PyTorch's caps give plans of cuts, and the ideal is the best of all of these.
-        CHECK(settings[0].ideal <= prediction.fastest().times.step());
+        CHECK(settings[0].ideal <= prediction.chosen().times.step());
         CHECK(settings[0].loss_of(settings[0].best.step) >= 0);
     }
 }

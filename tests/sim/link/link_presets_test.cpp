@@ -117,7 +117,7 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
     REQUIRE(ends.size() == 2);
     const LinkEnd& slow = ends[0];
     const LinkEnd& fast = ends[1];
-    const Duration typical = prediction.fastest().times.step();
+    const Duration typical = prediction.chosen().times.step();
     CHECK(fast.best.times.step() < typical);
     CHECK(typical < slow.best.times.step());
     for (const LinkEnd& end : ends) {

@@ -99,8 +99,7 @@ TEST_CASE("the binding adds up to the step, and the plateau holds the best") {
     std::mt19937 random(13);
     for (int round = 0; round < 100; ++round) {
         const Prediction p = predict(random_input(random), {}, {}, no_progress);
-        CHECK(p.binding.communication + p.binding.launch + p.binding.compute ==
-              p.fastest().times.step());
+        CHECK(p.binding.communication + p.binding.launch + p.binding.compute == p.advised().step());
         CHECK(p.plateau_low <= p.best);
         CHECK(p.best <= p.plateau_high);
         const double fastest =
@@ -127,7 +126,7 @@ TEST_CASE("what launching binds of a step that is one CUDA graph is the graph's 
         input.step.graph_launch = Duration{123'456};
         const Prediction graph = predict(input, {}, {}, no_progress);
         CHECK(graph.binding.launch == Duration{123'456});
-        CHECK(graph.fastest().times.step() < eager.fastest().times.step());
+        CHECK(graph.chosen().times.step() < eager.chosen().times.step());
         Evaluator evaluator(input, {});
         for (const Evaluation& e : graph.sweep) {
             CHECK(e.times == simulate_times(evaluator.program(e.cap)));
@@ -158,7 +157,7 @@ TEST_CASE("a loop whose host is slower than its device is bound by launching, wh
             CHECK(e.exposed == Duration{0});
         }
         CHECK(p.binding.communication == Duration{0});
-        CHECK(p.binding.launch == p.fastest().step() - p.binding.compute);
+        CHECK(p.binding.launch == p.advised().step() - p.binding.compute);
     }
 }
 
@@ -187,9 +186,9 @@ TEST_CASE("PyTorch's default is recommended where no cap that can be named beats
     input.link.segments = {{std::nullopt, duration_from_ms(2), {1'000'000'000}}};
     const Prediction prediction = predict(input, {}, {}, no_progress);
     CHECK(prediction.default_is_fastest);
-    CHECK(prediction.fastest() == prediction.default_cap);
+    CHECK(prediction.chosen() == prediction.default_cap);
     // 1 MiB hidden, then 3 MiB from 9 ms: 2 steps x 2 ms + 3 x 1.048576 ms.
-    CHECK(to_ms(prediction.fastest().times.step()) == Approx(9 + 4 + 3.145728));
+    CHECK(to_ms(prediction.chosen().times.step()) == Approx(9 + 4 + 3.145728));
 }
 
 TEST_CASE("a step longer than ten days is refused") {

@@ -129,7 +129,7 @@ TEST_CASE("the best cap of a what-if is predict's, beside the default's step", "
         const Prediction prediction =
             predict(step_input(scenario), scenario.sync, {}, [](double) {});
         const WhatIf row = what_ifs.evaluate(point);
-        check_same(row, prediction.fastest());
+        check_same(row, prediction.chosen());
         CHECK(row.default_step == prediction.default_cap.times.step());
         CHECK(row.times.step() <= *row.default_step);
     }

@@ -1,4 +1,5 @@
 #include "sim/scenario/scenario.h"
+#include "sim/link/assumed_interference.h"
 
 #include <map>
 #include <numeric>
@@ -170,6 +171,27 @@ TEST_CASE("a hierarchical link's own interference holds, else the costlier of it
     CHECK(parse(document).link.interference == constant_interference({1'000'000, 1'200'000}));
 }
 
+TEST_CASE(
+    "a tier without interference tells nothing of another one between GPUs that says nothing") {
+    const Json tier = Json::parse(
+        R"({"name": "s", "algorithm": "ring", "segments": [{"latency_us": 1, "bandwidth_gb_per_s": 1}],
+            "provenance": {"backend": "nccl"}})");
+    Json document =
+        changed("/cluster/link",
+                {{"name", "h"}, {"algorithm", "hierarchical"}, {"intra", tier}, {"inter", tier}});
+    document["cluster"]["ranks_per_node"] = 1;
+    CHECK(lacks_interference(parse(document).link));  // as its tiers' provenance says
+    document["cluster"]["link"]["intra"]["interference"] = "none";
+    CHECK(lacks_interference(parse(document).link));
+    document["cluster"]["link"]["inter"]["interference"] = "none";
+    CHECK_FALSE(lacks_interference(parse(document).link));
+    // Who measured one tier knows something.
+    document["cluster"]["link"]["inter"].erase("interference");
+    document["cluster"]["link"]["intra"]["interference"] = {{"compute_slowdown", 1.5},
+                                                            {"communication_slowdown", 2}};
+    CHECK(parse(document).link.interference == constant_interference({1'500'000, 2'000'000}));
+}
+
 // 4 CTAs: 1.0 and 1.2 up to 1 kB, 1.1 and 1.2 beyond; 8 CTAs: 1.2 and 1.4.
 Json by_ctas() {
     return Json::parse(
@@ -299,6 +321,11 @@ TEST_CASE("slowdowns of matrix products and the rest mix as the workload does") 
         return compute_slowdown_ppm(document);
     };
     CHECK(with_names("aten::mm", "aten::add") == 1'400'000);
+    CHECK(with_names("AddmmBackward0", "aten::upsample_bilinear2d_backward") == 1'400'000);
+    CHECK(with_names("aten::conv2d", "triton_poi_fused_convert_element_type_0") == 1'400'000);
+    CHECK(with_names("ConvolutionBackward0", "symmetric_quantize") == 1'400'000);
+    CHECK(with_names("ScaledDotProductEfficientAttentionBackward0", "all_comm") == 1'400'000);
+    CHECK(with_names("ampere_sgemm_128x64_nn", "GeluBackward0") == 1'400'000);
     CHECK(with_names("first", "second") == 1'300'000);  // which do not tell
 }
 
@@ -331,7 +358,7 @@ TEST_CASE("a hierarchical link takes the costlier of its tiers' slowdowns apart,
     Json document = changed("/cluster/link", link);
     document["cluster"]["ranks_per_node"] = 1;
     // Of products 1.2 and 1.5, of the rest 2 and 1.5, of the mixtures measured 1.3 and 1.5.
-    const InterferenceSegment& segment = parse(document).link.interference.front();
+    const InterferenceSegment segment = parse(document).link.interference.front();
     CHECK(segment.computing == SlowdownsOfComputing{1'500'000, 2'000'000});
     CHECK(segment.slowdown.compute_slowdown_ppm == 1'500'000);
 }
