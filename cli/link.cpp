@@ -47,6 +47,7 @@ constexpr std::string_view show_text = R"(
 examples:
   bucketwise link show nvlink-h100-8
   bucketwise link show ib-ndr-400 --json > mine.json
+  bucketwise link show ib-ndr-400 --nccl-version 2.20
   bucketwise link show scenarios/links/nccl_h100_nvlink.json --ranks 8
   bucketwise link show scenarios/links/h100_fat_tree.json --ranks 1024 --bytes 1MiB,64MiB,1GiB
   bucketwise link show scenarios/links/h100_fat_tree.json --ranks 256 --algorithm hierarchical --by-messages
@@ -186,6 +187,7 @@ void check_by_messages(const LinkRequest& request) {
 
 LinkRequest requested_link(const po::variables_map& values, const std::string& file) {
     LinkRequest request = read_link_request(file);
+    change_nccl_version(values, request.link);
     if (values.count("algorithm") != 0) {
         change_algorithm(values, request.link);
     }
@@ -258,7 +260,8 @@ ResultTable table_of(const LinkRequest& request) {
     }
     std::vector<LinkParameters> ends;
     if (const LinkPreset* preset = find_preset(link.preset)) {
-        ends = {preset_link(*preset, PresetEnd::fast), preset_link(*preset, PresetEnd::slow)};
+        ends = {preset_end(*preset, PresetEnd::fast, link),
+                preset_end(*preset, PresetEnd::slow, link)};
         for (LinkParameters& end : ends) {
             end.algorithm = link.algorithm;
         }
@@ -276,9 +279,9 @@ ResultTable table_of(const LinkRequest& request) {
                                *link.topology->nccl);
             row.emplace_back(std::string(name_of(estimates[0].algorithm)));
             row.emplace_back(std::string(name_of(estimates[0].protocol)));
-            row.emplace_back(fmt::format("{} {}", name_of(estimates[1].algorithm),
-                                         name_of(estimates[1].protocol)));
-            row.emplace_back(to_us(estimates[1].time));
+            const NcclEstimate& next = estimates[1];  // a ring has two protocols at least
+            row.emplace_back(fmt::format("{} {}", name_of(next.algorithm), name_of(next.protocol)));
+            row.emplace_back(to_us(next.time));
         }
         if (request.by_messages) {
             const MessageRun simulated = by_messages(request, size);
@@ -297,8 +300,11 @@ ResultTable table_of(const LinkRequest& request) {
         table.notes.emplace_back("a preset, a prior with a range: " + link.provenance.source);
     }
     if (nccl) {
-        table.notes.emplace_back(
-            "estimates of NCCL's own cost model, by which it chooses: a prior, not a measurement");
+        const NcclSettings& settings = *link.topology->nccl;
+        table.notes.push_back(fmt::format(
+            "estimates of NCCL {}'s own cost model, by which it chooses, for compute "
+            "capability {} and {} CPUs: a prior, not a measurement",
+            name_of(settings.version), compute_capability_of(settings), name_of(settings.cpu)));
     }
     if (!link.simulated.empty()) {
         table.notes.emplace_back("times are simulated message by message and linear between sizes");
@@ -352,7 +358,7 @@ ResultTable preset_table() {
 }
 
 // The link alone, as a file has it; all that it names put in place.
-std::string link_json_of(const std::string& file) {
+std::string link_json_of(const po::variables_map& values, const std::string& file) {
     Json document{{"cluster", {{"link", file}}}};
     if (!looks_like_preset(file) || find_preset(file) == nullptr) {
         const Json read = parse_json(read_link_text(file), file);
@@ -363,8 +369,12 @@ std::string link_json_of(const std::string& file) {
         }
     }
     inline_link(document, file, read_text_file);
-    const Json link = document.at("cluster").value("link", Json(nullptr));
-    static_cast<void>(read_link({&link, file, ""}, read_text_file));
+    Json link = document.at("cluster").value("link", Json(nullptr));
+    LinkParameters read = read_link({&link, file, ""}, read_text_file);
+    if (values.count("nccl-version") != 0) {
+        change_nccl_version(values, read);
+        link["topology"]["nccl"]["version"] = name_of(read.topology->nccl->version);
+    }
     return json_text(link);
 }
 
@@ -388,12 +398,14 @@ CommandHelp link_show_help() {
              {"collective", "all-reduce, all-gather, reduce-scatter or broadcast", "all-reduce"},
              {"algorithm", "instead of the link's, on a topology"},
              {"by-messages", "also simulate every message over the topology's links", no_value},
+             nccl_version_option,
              {"json", "print the link as a link file has it, and nothing else", no_value},
              {"format", "text, csv or json", "text"}}),
         .text = show_text,
         .arguments = links(),
         .values = {{"algorithm", one_of(replacing_algorithms)},
-                   {"collective", one_of(every<CollectiveKind>)}},
+                   {"collective", one_of(every<CollectiveKind>)},
+                   {"nccl-version", one_of(every<NcclVersion>)}},
         .positional = {"operand"},
         .required = {"operand"},
         .wants = "one link"};
@@ -411,7 +423,7 @@ int run_link_show(const CommandLine& line) {
     const std::string& operand = text_value(values, "operand");
     const auto format = choice_value(values, "format", every<TableFormat>);
     if (values.count("json") != 0) {
-        write_output("-", link_json_of(operand));
+        write_output("-", link_json_of(values, operand));
         return exit_done;
     }
     const LinkRequest request = requested_link(values, operand);

@@ -53,6 +53,7 @@ po::options_description predict_options() {
           "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step",
           no_value},
          {"draws", "how many, with --percentiles; 1000 if left out"},
+         nccl_version_option,
          help_option});
     return options;
 }
@@ -106,6 +107,7 @@ CommandHelp predict_help() {
             .options = predict_options(),
             .text = predict_examples,
             .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
+                       {"nccl-version", one_of(every<NcclVersion>)},
                        {"plan", {.names = {"optimal"}, .files = false}}},
             .required = {"scenario"},
             .wants = "a scenario file, got none"};
@@ -118,6 +120,7 @@ int run_predict(const CommandLine& line) {
     check_one_printed(values, "predict", "json", "trace");
     check_files(values, {{"scenario"}, {"link"}}, {{"json"}, {"trace"}});
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
+    change_nccl_version(values, scenario.link);
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);

@@ -77,6 +77,18 @@ void apply_override(Json& document, const std::string& assignment) {
     set_at(document, assignment.substr(0, equals), std::move(value), option);
 }
 
+void change_nccl_version(const po::variables_map& values, LinkParameters& link) {
+    if (values.count("nccl-version") == 0) {
+        return;
+    }
+    const auto version = choice_value(values, "nccl-version", every<NcclVersion>);
+    if (link.algorithm != Algorithm::nccl) {
+        throw InputError("--nccl-version", "", "a link whose algorithm is nccl",
+                         std::string(name_of(link.algorithm)));
+    }
+    link.topology->nccl->version = version;
+}
+
 std::string read_link_text(const std::string& link) {
     if (const LinkPreset* preset = looks_like_preset(link) ? find_preset(link) : nullptr) {
         return json_text(preset_document(*preset));

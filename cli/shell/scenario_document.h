@@ -5,7 +5,9 @@
 
 #include <boost/program_options.hpp>
 
+#include "cli/shell/option_values.h"
 #include "sim/base/json.h"
+#include "sim/link/link.h"
 
 namespace bucketwise {
 
@@ -24,6 +26,12 @@ void change_document(const boost::program_options::variables_map& values, const 
 // `assignment`, as --set has it, is POINTER=VALUE. VALUE is JSON, or, where it is not, a string.
 // Keys on the way that are missing are made; array elements must exist. Throws InputError.
 void apply_override(Json& document, const std::string& assignment);
+
+// --nccl-version: of a link that goes by NCCL's cost model. Throws InputError where this does not.
+inline constexpr OptionText nccl_version_option{
+    "nccl-version",
+    "version of NCCL whose cost model a topology's link goes by; default the link's, or 2.28"};
+void change_nccl_version(const boost::program_options::variables_map& values, LinkParameters& link);
 
 // The text of a link file or of a preset that --link names. Throws InputError.
 std::string read_link_text(const std::string& link);

@@ -156,7 +156,7 @@ Duration on_topology(CollectiveKind kind, Bytes n, std::int64_t ranks, const Lin
     }
     const RegularTopology& topology = *link.topology->regular;
     if (link.algorithm == Algorithm::nccl) {
-        return fixed + nccl_estimates(kind, n, ranks, topology, *link.topology->nccl).front().time;
+        return fixed + nccl_choice(kind, n, ranks, topology, *link.topology->nccl).time;
     }
     return fixed + topology_time(kind, link.algorithm, n, ranks, topology);
 }

@@ -175,6 +175,14 @@ LinkParameters preset_link(const LinkPreset& preset, PresetEnd end) {
     return link;
 }
 
+LinkParameters preset_end(const LinkPreset& preset, PresetEnd end, const LinkParameters& typical) {
+    LinkParameters link = preset_link(preset, end);
+    if (link.topology && link.topology->nccl && typical.topology && typical.topology->nccl) {
+        link.topology->nccl->version = typical.topology->nccl->version;
+    }
+    return link;
+}
+
 Json preset_document(const LinkPreset& preset) {
     const LinkParameters link = preset_link(preset, PresetEnd::typical);
     Json document = link_json(link);

@@ -72,6 +72,9 @@ std::vector<std::string_view> nearest_presets(std::string_view name);
 // The preset as a link. What is typical has its name; the ends are named for themselves.
 LinkParameters preset_link(const LinkPreset& preset, PresetEnd end);
 
+// An end of the preset that `typical` is, under the version of NCCL that it assumes.
+LinkParameters preset_end(const LinkPreset& preset, PresetEnd end, const LinkParameters& typical);
+
 // What is typical, as a link file says it.
 Json preset_document(const LinkPreset& preset);
 

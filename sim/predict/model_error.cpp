@@ -26,9 +26,10 @@ constexpr Bytes few_bytes{4};
 constexpr Bytes many_bytes = default_bucket_cap;
 
 // By how much the ends of a preset lie apart, two standard errors on both sides.
-double error_between_ends(const LinkPreset& preset, const RankGroup& group, Bytes bytes) {
+double error_between_ends(const LinkPreset& preset, const StepInput& input, Bytes bytes) {
+    const RankGroup& group = input.group;
     const auto time = [&](PresetEnd end) {
-        LinkParameters link = preset_link(preset, end);
+        LinkParameters link = preset_end(preset, end, input.link);
         return to_us(collective_time(CollectiveKind::all_reduce, bytes, group, link));
     };
     constexpr double standard_errors = 4;
@@ -173,9 +174,9 @@ ModelError model_error_of(const StepInput& input) {
     const LinkPreset* preset = input.link.preset.empty() ? nullptr : find_preset(input.link.preset);
     if (preset != nullptr && input.group.ranks > 1) {
         error.link_fixed =
-            std::max(error.link_fixed, error_between_ends(*preset, input.group, few_bytes));
+            std::max(error.link_fixed, error_between_ends(*preset, input, few_bytes));
         error.link_bytes =
-            std::max(error.link_bytes, error_between_ends(*preset, input.group, many_bytes));
+            std::max(error.link_bytes, error_between_ends(*preset, input, many_bytes));
     }
     return error;
 }

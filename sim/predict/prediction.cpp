@@ -429,7 +429,7 @@ std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& reques
     std::vector<LinkEnd> ends;
     for (const PresetEnd which : {PresetEnd::slow, PresetEnd::fast}) {
         StepInput other = input;
-        other.link = preset_link(preset, which);
+        other.link = preset_end(preset, which, input.link);
         other.link.interference = input.link.interference;
         other.link.assumes_interference = input.link.assumes_interference;
         Evaluator evaluator(other, request);

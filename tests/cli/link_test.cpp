@@ -160,5 +160,30 @@ TEST_CASE("predict and sweep take a preset where they take a link file") {
     CHECK(misspelt.errors.find("a preset such as eth-10g") != std::string::npos);
 }
 
+TEST_CASE("link show says which NCCL it assumes, and can be asked for another") {
+    const Words link{"nvlink-h100-8", "--ranks", "2", "--bytes", "1GiB"};
+    CHECK(show(link).output.find("estimates of NCCL 2.28's own cost model") != std::string::npos);
+    const Shown older = show(link + Words{"--nccl-version", "2.27"});
+    CHECK(older.output.find("estimates of NCCL 2.27's own cost model") != std::string::npos);
+    // Its ends are of that version too: before 2.22 a flag went with every three words by LL.
+    const Words small{"ib-ndr-400", "--ranks", "2", "--bytes", "512KiB"};
+    const nlohmann::json now = rows_of(small);
+    const nlohmann::json then = rows_of(small + Words{"--nccl-version", "2.20"});
+    for (const char* time : {"time_us", "slow_us", "fast_us"}) {
+        CAPTURE(time);
+        CHECK(now[0][time] != then[0][time]);
+    }
+    const Shown saved = show({"ib-ndr-400", "--json", "--nccl-version", "2.20"});
+    const nlohmann::json file = nlohmann::json::parse(saved.output);
+    CHECK(file["topology"]["nccl"]["version"] == "2.20");
+    const Shown none = show({"ib-ndr-400", "--nccl-version", "2.2"});
+    CHECK(none.exit_code == 2);
+    CHECK(none.errors.find("--nccl-version: expected one of 2.18, 2.20,") != std::string::npos);
+    const Shown other = show({"eth-10g", "--nccl-version", "2.20"});
+    CHECK(other.exit_code == 2);
+    CHECK(other.errors.find("expected a link whose algorithm is nccl, got ring") !=
+          std::string::npos);
+}
+
 }  // namespace
 }  // namespace bucketwise

@@ -56,7 +56,8 @@ NICS = {"per_node": 2, "rails": True, "latency_us": 2, "bandwidth_gb_per_s": 10}
 TIERS = [{"name": "leaf", "nodes": 2, "latency_us": 1, "oversubscription": 2, "ports": 8}, {"name": "spine", "nodes": 8}]
 NCCL_LINK = {"name": "cluster", "algorithm": "nccl", "launch_us": 1,
              "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
-                          "nccl": {"generation": "hopper", "channels": 16}}}
+                          "nccl": {"generation": "hopper", "channels": 16, "version": "2.20",
+                                   "compute_capability": 90, "cpu": "amd", "collnet": True}}}
 SITES_LINK = {"name": "sites", "algorithm": "ring",
               "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
                            "sites": {"count": 2, "latency_us": 100, "bandwidth_gb_per_s": 1},

@@ -1,219 +1,570 @@
 #include "sim/link/network/nccl_model.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <bit>
 #include <optional>
-
-#include "sim/base/invariant.h"
-#include "sim/link/network/topology_cost.h"
 
 namespace bucketwise {
 namespace {
 
-// Microseconds.
-using ByProtocol = std::array<double, every<NcclProtocol>.size()>;
+using enum NcclVersion;
 
-struct Latencies {
-    ByProtocol base;
-    ByProtocol nvlink;
-    ByProtocol pcie;
-    ByProtocol net;
-};
-constexpr Latencies ring_latencies{
-    {6.6, 14.0, 8.4}, {0.6, 1.9, 3.4}, {1.0, 2.5, 5.7}, {2.7, 4.0, 14.0}};
-constexpr Latencies tree_latencies{
-    {6.8, 14.0, 8.4}, {0.6, 1.25, 4.0}, {1.0, 1.9, 4.0}, {5.0, 8.5, 14.0}};
-constexpr double nvls_nvlink_us = 25.0;
-constexpr double nvls_tree_net_us = 20.9;
-
-// Bandwidth in GB/s that LL can reach in one node.
-double most_ll_bandwidth(GpuGeneration generation) {
-    constexpr std::array<double, every<GpuGeneration>.size()> most{39, 87.7, 141, 282};
-    return most[static_cast<std::size_t>(generation)];
+bool scatters(CollectiveKind kind) {
+    return kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter;
+}
+bool is_collnet(NcclAlgorithm algorithm) {
+    return algorithm == NcclAlgorithm::collnet_direct || algorithm == NcclAlgorithm::collnet_chain;
+}
+bool is_nvls(NcclAlgorithm algorithm) {
+    return algorithm == NcclAlgorithm::nvls || algorithm == NcclAlgorithm::nvls_tree;
 }
 
-// What one channel can move with LL128, in GB/s: on one node, two, or more. Volta's are Ampere's
-// and Blackwell's Hopper's, the nearest that are known here.
-struct ChannelLimits {
-    std::array<double, 3> ring;
-    std::array<double, 3> tree;
-};
-ChannelLimits channel_limits(GpuGeneration generation) {
-    const bool older = generation == GpuGeneration::volta || generation == GpuGeneration::ampere;
-    return older ? ChannelLimits{{20, 20, 20}, {24, 23.6, 17.8}}
-                 : ChannelLimits{{36.7, 36.7, 36.7}, {38.7, 41.4, 36}};
-}
-
-double nvls_efficiency(GpuGeneration generation) {
-    return generation == GpuGeneration::blackwell ? 0.74 : 0.85;
-}
-
-// One pair's latency in microseconds and algorithm bandwidth in GB/s.
-struct Cost {
-    double latency_us = 0;
-    double gb_per_s = 0;
-};
-
+// What ncclTopoTuneModel makes of a machine for one kind of collective.
 class NcclModel {
   public:
-    NcclModel(CollectiveKind kind, Bytes bytes, std::int64_t ranks, const RegularTopology& topology,
-              const NcclSettings& settings)
+    NcclModel(CollectiveKind kind, const NcclMachine& machine)
         : kind_(kind),
-          bytes_(static_cast<double>(bytes.count)),
-          ranks_(static_cast<double>(ranks)),
-          nodes_(static_cast<double>(divided(ranks, topology.node.gpus))),
-          per_node_(ranks_ / nodes_),
-          topology_(topology),
-          settings_(settings) {
-        bus_ = to_gb_per_s(topology.node.bandwidth);
-        if (nodes_ > 1) {
-            network_ = narrowest_gb_per_s(topology, ranks);
-            bus_ = per_node_ > 1 ? std::min(bus_, network_) : network_;
-        }
-        network_us_ = nodes_ > 1 ? latency_beyond_nic_us() : 0;
-    }
+          machine_(machine),
+          settings_(machine.settings),
+          version_(machine.settings.version),
+          limits_(nccl_limits(machine.settings, machine.nodes)),
+          ranks_(static_cast<double>(machine.ranks)),
+          nodes_(static_cast<double>(machine.nodes)) {}
 
-    [[nodiscard]] std::optional<Cost> cost(NcclAlgorithm algorithm, NcclProtocol protocol) const {
-        if (algorithm == NcclAlgorithm::ring) {
-            return ring(protocol);
-        }
-        if (kind_ != CollectiveKind::all_reduce) {
+    // None: this pair does not run, or moves nothing.
+    [[nodiscard]] std::optional<Duration> time(NcclAlgorithm algorithm, NcclProtocol protocol,
+                                               Bytes bytes) const {
+        if (!runs(algorithm, protocol)) {
             return std::nullopt;
         }
-        return algorithm == NcclAlgorithm::tree ? tree(protocol) : nvls(algorithm, protocol);
-    }
-
-    [[nodiscard]] Duration time(const Cost& cost) const {
-        const double us = cost.latency_us + bytes_ / (cost.gb_per_s * 1e3);
+        const double gb_per_s =
+            algorithm_bandwidth(algorithm, protocol) * share_of_size(algorithm, protocol, bytes);
+        if (gb_per_s <= 0) {
+            return std::nullopt;
+        }
+        const double us = latency_us(algorithm, protocol) * plateau(algorithm, protocol, bytes) +
+                          static_cast<double>(bytes.count) / (gb_per_s * 1e3);
         return duration_from_us(std::min(us, to_us(longest_duration)));
     }
 
   private:
-    // The least that a node's NICs, a group's uplinks or the line between sites can move.
-    static double narrowest_gb_per_s(const RegularTopology& topology, std::int64_t ranks) {
-        const auto nics = static_cast<double>(topology.nics->per_node);
-        double narrowest = nics * to_gb_per_s(topology.nics->bandwidth);
-        const std::vector<TopologyLevel> levels = levels_of(topology, ranks);
-        for (std::size_t i = 1; i < levels.size(); ++i) {
-            narrowest = std::min(narrowest, to_gb_per_s(levels[i].group));
+    // --- what runs ---
+
+    [[nodiscard]] bool several() const { return machine_.nodes > 1; }
+
+    [[nodiscard]] bool runs(NcclAlgorithm algorithm, NcclProtocol protocol) const {
+        if (protocol == NcclProtocol::ll128 && !ll128_runs()) {
+            return false;
         }
-        return narrowest;
+        if (algorithm == NcclAlgorithm::ring) {
+            return true;
+        }
+        if (algorithm == NcclAlgorithm::tree) {
+            return kind_ == CollectiveKind::all_reduce;
+        }
+        if (protocol != NcclProtocol::simple || kind_ == CollectiveKind::broadcast) {
+            return false;
+        }
+        if (algorithm == NcclAlgorithm::pat) {
+            return pat_runs();
+        }
+        return is_nvls(algorithm) ? nvls_runs(algorithm) : collnet_runs(algorithm);
     }
 
-    // From NIC to NIC over the whole network, the farthest way.
-    [[nodiscard]] double latency_beyond_nic_us() const {
-        Duration latency = topology_.nics->latency;
-        for (const TierTopology& tier : topology_.tiers) {
-            latency += tier.latency;
-        }
-        if (topology_.sites) {
-            const std::int64_t farthest = topology_.sites->count / 2;
-            latency += farthest * topology_.sites->latency;
-        }
-        return to_us(latency);
+    // The paths between GPUs are NVLink's, or there is one GPU, and NICs are near: no path is
+    // longer than PATH_PXB. Up to 2.24 only three capabilities had it, since 2.27 all from 70 on.
+    [[nodiscard]] bool ll128_runs() const {
+        const std::int64_t capability = compute_capability_of(settings_);
+        const bool tested = capability == 70 || capability == 80 || capability == 90;
+        return (machine_.gpus == 1 || machine_.nvlink) && (version_ >= v2_27 || tested);
     }
 
-    // From GPU to GPU of one node, and of two.
-    [[nodiscard]] double intra_us(const Latencies& latencies, std::size_t p) const {
-        return topology_.node.fabric == Fabric::nvlink ? latencies.nvlink[p] : latencies.pcie[p];
-    }
-    [[nodiscard]] double inter_us(const Latencies& latencies, NcclProtocol protocol) const {
-        const double times = protocol == NcclProtocol::simple ? 2 : 1;
-        return latencies.net[static_cast<std::size_t>(protocol)] + times * network_us_;
+    // ncclPatEnable: one GPU a node.
+    [[nodiscard]] bool pat_runs() const {
+        return version_ >= v2_23 && scatters(kind_) && machine_.nodes == machine_.ranks;
     }
 
-    [[nodiscard]] std::size_t node_class() const { return nodes_ <= 1 ? 0 : nodes_ <= 2 ? 1 : 2; }
-
-    [[nodiscard]] double channels() const { return static_cast<double>(settings_.channels); }
-
-    [[nodiscard]] Cost ring(NcclProtocol protocol) const {
-        const auto p = static_cast<std::size_t>(protocol);
-        const auto rounds = static_cast<double>(rounds_of(kind_));
-        const double steps = rounds * (ranks_ - 1);
-        const double steps_between_nodes = nodes_ > 1 ? rounds * (nodes_ - 1) : 0;
-        double intra = intra_us(ring_latencies, p);
-        if (nodes_ > 1) {
-            intra = std::max(intra, protocol == NcclProtocol::simple ? 3.0 : 1.0);
+    [[nodiscard]] bool nvls_runs(NcclAlgorithm algorithm) const {
+        if (!machine_.nvls || (version_ >= v2_28 && machine_.nvls_graph.channels < 2)) {
+            return false;
         }
-        double latency = ring_latencies.base[p] + (steps - steps_between_nodes) * intra +
-                         steps_between_nodes * inter_us(ring_latencies, protocol);
-        double bus = bus_;
+        if (algorithm == NcclAlgorithm::nvls_tree) {
+            return several() && kind_ == CollectiveKind::all_reduce;
+        }
+        if (several() && !machine_.collnet) {
+            return false;
+        }
+        return !scatters(kind_) || nvls_scatters();
+    }
+
+    // From 2.19 on; on several nodes from 2.27 on.
+    [[nodiscard]] bool nvls_scatters() const {
+        constexpr std::int64_t most_gpus = 32;  // NCCL_MAX_NVLS_ARITY
+        return version_ >= v2_20 && machine_.gpus <= most_gpus &&
+               (!several() || (version_ >= v2_27 && nic_for_each()));
+    }
+
+    [[nodiscard]] bool nic_for_each() const { return machine_.gpus <= machine_.collnet_heads; }
+
+    [[nodiscard]] bool collnet_runs(NcclAlgorithm algorithm) const {
+        constexpr std::int64_t most_gpus = 8;  // NCCL_MAX_DIRECT_ARITY + 1
+        if (!machine_.collnet || machine_.gpus > most_gpus) {
+            return false;
+        }
+        if (algorithm == NcclAlgorithm::collnet_chain) {
+            return !scatters(kind_);
+        }
+        return machine_.nvlink && (!scatters(kind_) || (version_ >= v2_20 && nic_for_each()));
+    }
+
+    // --- bandwidth, GB/s ---
+
+    [[nodiscard]] const NcclGraph& graph(NcclAlgorithm algorithm) const {
+        switch (algorithm) {
+            case NcclAlgorithm::ring:
+                return machine_.ring;
+            case NcclAlgorithm::collnet_direct:
+                return machine_.collnet_direct;
+            case NcclAlgorithm::nvls:
+            case NcclAlgorithm::nvls_tree:
+                return machine_.nvls_graph;
+            case NcclAlgorithm::tree:
+            case NcclAlgorithm::collnet_chain:
+            case NcclAlgorithm::pat:
+                break;
+        }
+        return machine_.tree;
+    }
+
+    [[nodiscard]] double algorithm_bandwidth(NcclAlgorithm algorithm, NcclProtocol protocol) const {
+        switch (algorithm) {
+            case NcclAlgorithm::ring:
+                return ring_bus(protocol) * of_wire();
+            case NcclAlgorithm::tree:
+                return tree_bus(protocol) / 2;
+            case NcclAlgorithm::collnet_direct:
+                return scatters(kind_) ? collnet_scatter_bus() : collnet_direct_bus() / 2;
+            case NcclAlgorithm::collnet_chain:
+                return all_channels(algorithm, true) / 2;
+            case NcclAlgorithm::nvls:
+            case NcclAlgorithm::nvls_tree:
+                return nvls_bus(algorithm) * nvls_of_wire(algorithm);
+            case NcclAlgorithm::pat:
+                break;
+        }
+        return all_channels(NcclAlgorithm::pat, !beyond_two()) * (version_ < v2_27 ? 0.85 : 0.75);
+    }
+
+    [[nodiscard]] bool beyond_two() const { return machine_.nodes > 2; }
+
+    [[nodiscard]] double all_channels(NcclAlgorithm algorithm, bool intra) const {
+        const NcclGraph& found = graph(algorithm);
+        return static_cast<double>(found.channels) *
+               (intra ? found.intra_gb_per_s : found.inter_gb_per_s);
+    }
+
+    // The buffer over what a rank of a ring puts on the wire; a broadcast passes all of it on.
+    [[nodiscard]] double of_wire() const {
+        return kind_ == CollectiveKind::broadcast
+                   ? 1
+                   : ranks_ / (static_cast<double>(rounds_of(kind_)) * (ranks_ - 1));
+    }
+
+    [[nodiscard]] double ring_bus(NcclProtocol protocol) const {
+        const double bus = all_channels(NcclAlgorithm::ring, !beyond_two());
+        const auto channels = static_cast<double>(machine_.ring.channels);
         if (protocol == NcclProtocol::ll) {
-            bus = std::min(bus / 2, most_ll_bandwidth(settings_.generation));
-        } else if (protocol == NcclProtocol::ll128) {
-            const ChannelLimits limits = channel_limits(settings_.generation);
-            bus = std::min(bus * 0.92, channels() * limits.ring[node_class()]);
-        } else if (nodes_ > 1 && bytes_ / (channels() * ranks_) >= 64) {
-            latency *= 1.4;
+            return std::min(bus * ring_ll_share(), limits_.ll);
         }
-        // In a broadcast every rank passes on all of it.
-        const double share = kind_ == CollectiveKind::broadcast ? 1 : steps / ranks_;
-        return {latency, bus / share};
+        if (protocol == NcclProtocol::ll128) {
+            const bool halved = version_ < v2_23 && machine_.per_node() < 2;
+            return std::min(bus * (halved ? 0.7 : 0.92), channels * limits_.ring_ll128);
+        }
+        return bus;
     }
 
-    [[nodiscard]] Cost tree(NcclProtocol protocol) const {
-        const auto p = static_cast<std::size_t>(protocol);
-        const double latency =
-            tree_latencies.base[p] + 2 * ((per_node_ - 1) * intra_us(tree_latencies, p) +
-                                          std::log2(nodes_) * inter_us(tree_latencies, protocol));
-        const ChannelLimits limits = channel_limits(settings_.generation);
-        double bus = std::min(bus_ * 0.92, channels() * limits.tree[node_class()]);
+    // Half of what is sent is flags; up to 2.20 more was thought to be lost.
+    [[nodiscard]] double ring_ll_share() const {
+        if (version_ >= v2_23) {
+            return 0.5;
+        }
+        return several() || kind_ == CollectiveKind::all_reduce ? 0.25 : 1.0 / 3;
+    }
+
+    [[nodiscard]] double tree_bus(NcclProtocol protocol) const {
+        const auto channels = static_cast<double>(machine_.tree.channels);
+        double bus = std::min(all_channels(NcclAlgorithm::tree, !beyond_two()) * 0.92,
+                              channels * limits_.tree);
         if (protocol == NcclProtocol::ll) {
-            bus = std::min(bus / 3.8, most_ll_bandwidth(settings_.generation));
+            bus = std::min(bus / 3.8, limits_.ll);
         } else if (protocol == NcclProtocol::ll128) {
-            bus *= nodes_ > 1 ? 120.0 / 128.0 : 7.0 / 9.0;
+            const double share = several() ? 120.0 / 128 : 7.0 / 9;
+            bus = std::min(bus * share, channels * limits_.tree_ll128);
         }
-        return {latency, bus / 2};
+        // One GPU a node: all of a tree's traffic is the same GPU's (NCCL_TOPO_PATTERN_TREE).
+        return several() && machine_.gpus == 1 ? bus * 0.85 : bus;
     }
 
-    // NVSwitch sums what it reads and writes to all at once; between nodes as a tree.
-    [[nodiscard]] std::optional<Cost> nvls(NcclAlgorithm algorithm, NcclProtocol protocol) const {
-        const bool has_switch = topology_.node.multicast && per_node_ > 1;
-        const bool right_size = (nodes_ > 1) == (algorithm == NcclAlgorithm::nvls_tree);
-        if (!has_switch || !right_size || protocol != NcclProtocol::simple) {
-            return std::nullopt;
+    // NICs that GPUs share slow it; those that are more than the GPUs are not full.
+    [[nodiscard]] double collnet_direct_bus() const {
+        const auto channels = static_cast<double>(machine_.collnet_direct.channels);
+        const double gpus_of_channel = machine_.per_node() / channels;
+        const double bus = all_channels(NcclAlgorithm::collnet_direct, true) /
+                           (gpus_of_channel - (gpus_of_channel - 1) / 2);
+        return settings_.generation >= GpuGeneration::hopper ? bus * 0.85 : bus;
+    }
+
+    [[nodiscard]] double collnet_scatter_bus() const {
+        const NcclGraph& found = machine_.collnet_direct;
+        const double per_node = machine_.per_node();
+        if (version_ >= v2_27) {
+            return per_node * std::min(found.intra_gb_per_s, 0.9 * found.inter_gb_per_s);
         }
-        const double bus =
-            to_gb_per_s(topology_.node.bandwidth) * nvls_efficiency(settings_.generation);
+        // 0.95 with one GPU a node, 0.85 with eight.
+        const double weight = (per_node - 1) / 7;
+        return per_node * found.intra_gb_per_s * (weight * 0.85 + (1 - weight) * 0.95);
+    }
+
+    [[nodiscard]] double nvls_bus(NcclAlgorithm algorithm) const {
+        return static_cast<double>(machine_.nvls_graph.channels) *
+               (version_ >= v2_28 ? nvls_channel(algorithm) : nvls_channel_before(algorithm));
+    }
+
+    // From 2.28 on. An all-reduce has both of its halves under way at once.
+    [[nodiscard]] double nvls_channel(NcclAlgorithm algorithm) const {
+        const NcclGraph& found = machine_.nvls_graph;
+        const auto channels = static_cast<double>(found.channels);
+        const double twice = kind_ == CollectiveKind::all_reduce
+                                 ? 2
+                                 : (machine_.per_node() - 1) / machine_.per_node();
+        const double intra = found.intra_gb_per_s * nccl_nvls_efficiency(settings_.generation) *
+                             (channels - 1) / channels * twice;
         if (algorithm == NcclAlgorithm::nvls) {
-            // Each GPU's own part leaves it once, and all parts once to be summed.
-            return Cost{nvls_nvlink_us, bus * ranks_ / (ranks_ + 1)};
+            return std::min(intra, found.inter_gb_per_s);
         }
-        return Cost{nvls_nvlink_us + 2 * std::log2(nodes_) * (nvls_tree_net_us + network_us_),
-                    std::min(bus * per_node_ / (per_node_ + 1), network_ / 2)};
+        const double inter = found.inter_gb_per_s * (beyond_two() ? 1 : 2);
+        return std::min({intra, inter, limits_.nvls_tree});
+    }
+
+    [[nodiscard]] double nvls_channel_before(NcclAlgorithm algorithm) const {
+        const double intra = machine_.nvls_graph.intra_gb_per_s;
+        const double inter = machine_.nvls_graph.inter_gb_per_s;
+        if (version_ == v2_18) {
+            return beyond_two() ? inter : intra;
+        }
+        if (algorithm == NcclAlgorithm::nvls_tree) {
+            return std::min(intra, beyond_two() ? inter / 2 : inter);
+        }
+        if (version_ == v2_27 && scatters(kind_)) {
+            const double per_node = machine_.per_node();
+            return std::min(intra * (per_node - 1) / per_node, 0.9 * inter);
+        }
+        return std::min(intra, inter);
+    }
+
+    [[nodiscard]] double nvls_of_wire(NcclAlgorithm algorithm) const {
+        constexpr double before_2_28 = 5.0 / 6;
+        if (scatters(kind_)) {
+            return version_ == v2_20 ? before_2_28 : 1;
+        }
+        if (version_ >= v2_28) {
+            return of_wire();
+        }
+        return version_ == v2_18 && algorithm == NcclAlgorithm::nvls_tree
+                   ? 0.7 * nodes_ / (2 * (nodes_ - 1))
+                   : before_2_28;
+    }
+
+    // --- latency, us ---
+
+    [[nodiscard]] double hop_us(NcclHop hop, NcclAlgorithm algorithm, NcclProtocol protocol) const {
+        // On POWER trees are to be preferred over PCIe.
+        const bool power = settings_.cpu == HostCpu::power && hop == NcclHop::pcie &&
+                           algorithm == NcclAlgorithm::tree && protocol == NcclProtocol::simple;
+        return nccl_hop_us(version_, hop, power ? NcclAlgorithm::ring : algorithm, protocol);
+    }
+
+    // From GPU to GPU of one node. A GPU alone counts as PCIe's.
+    [[nodiscard]] NcclHop inside() const {
+        return machine_.nvlink && machine_.gpus > 1 ? NcclHop::nvlink : NcclHop::pcie;
+    }
+
+    // From GPU to GPU of two nodes. Simple waits for the network a second time, to flush. With one
+    // GPU a node nothing hides it, and from 2.22 on a tree's is taken.
+    [[nodiscard]] double inter_us(NcclAlgorithm algorithm, NcclProtocol protocol) const {
+        const bool as_tree = version_ >= v2_23 && machine_.nodes == machine_.ranks;
+        const double times = protocol == NcclProtocol::simple ? 2 : 1;
+        return hop_us(NcclHop::net, as_tree ? NcclAlgorithm::tree : algorithm, protocol) +
+               times * machine_.network_us;
+    }
+
+    [[nodiscard]] double latency_us(NcclAlgorithm algorithm, NcclProtocol protocol) const {
+        const double base = nccl_base_us(version_, algorithm, protocol);
+        const double intra = hop_us(inside(), algorithm, protocol);
+        const double inter = inter_us(algorithm, protocol);
+        const auto others = static_cast<double>(machine_.ranks / machine_.nodes - 1);
+        const auto doublings =
+            static_cast<double>(std::bit_width(static_cast<std::uint64_t>(machine_.nodes)) - 1);
+        switch (algorithm) {
+            case NcclAlgorithm::ring:
+                return base + (kind_ == CollectiveKind::broadcast ? broadcast_us(protocol)
+                                                                  : ring_us(protocol));
+            case NcclAlgorithm::tree:
+                return base + 2 * (others * intra + doublings * inter);
+            case NcclAlgorithm::collnet_direct: {
+                const double each_us = version_ == v2_18 ? 0.5 : 0.4;
+                return base + 2 * (std::min(1.0, others) * intra + others * each_us) + inter;
+            }
+            case NcclAlgorithm::collnet_chain:
+                return base + 2 * others * intra + inter;
+            case NcclAlgorithm::nvls:
+                return base + intra + (several() ? nvls_net_us(algorithm, inter) : 0);
+            case NcclAlgorithm::nvls_tree:
+                return base + intra +
+                       (version_ == v2_18 ? 2 * (nodes_ - 1) : 2 * doublings) *
+                           nvls_net_us(algorithm, inter);
+            case NcclAlgorithm::pat:
+                break;
+        }
+        return base + doublings * inter / 3.5 + 2.8 * ranks_;
+    }
+
+    // 2.18 did not look at the network's own latency here.
+    [[nodiscard]] double nvls_net_us(NcclAlgorithm algorithm, double inter) const {
+        return version_ == v2_18 ? hop_us(NcclHop::net, algorithm, NcclProtocol::simple) : inter;
+    }
+
+    [[nodiscard]] double ring_us(NcclProtocol protocol) const {
+        const auto rounds = static_cast<double>(rounds_of(kind_));
+        double between = rounds * (nodes_ - 1);
+        double intra = hop_us(inside(), NcclAlgorithm::ring, protocol);
+        if (several()) {
+            const double posts = protocol == NcclProtocol::simple ? 3 : 1;
+            intra = std::max(intra, posts * nccl_post_us(settings_.cpu));
+            if (version_ < v2_23 && kind_ == CollectiveKind::all_reduce) {
+                between = rounds * nodes_;
+            }
+        }
+        return (rounds * (ranks_ - 1) - between) * intra +
+               between * inter_us(NcclAlgorithm::ring, protocol);
+    }
+
+    [[nodiscard]] double broadcast_us(NcclProtocol protocol) const {
+        const NcclHop hop = several() ? NcclHop::net : inside();
+        if (machine_.same_channels) {
+            return hop_us(hop, NcclAlgorithm::ring, protocol);
+        }
+        const bool as_tree = protocol == NcclProtocol::simple;
+        return ranks_ * hop_us(hop, as_tree ? NcclAlgorithm::tree : NcclAlgorithm::ring, protocol);
+    }
+
+    // --- ncclTopoGetAlgoTime ---
+
+    [[nodiscard]] double share_of_size(NcclAlgorithm algorithm, NcclProtocol protocol,
+                                       Bytes bytes) const {
+        const bool x86 = settings_.cpu == HostCpu::intel || settings_.cpu == HostCpu::amd;
+        const bool nvls_tree = algorithm == NcclAlgorithm::nvls_tree && version_ >= v2_30 && x86 &&
+                               settings_.generation == GpuGeneration::blackwell;
+        return algorithm == NcclAlgorithm::tree || nvls_tree
+                   ? nccl_tree_share(version_, algorithm, protocol, bytes)
+                   : 1;
+    }
+
+    // Rings between nodes slow down where channels have more than a few bytes for each rank.
+    [[nodiscard]] double plateau(NcclAlgorithm algorithm, NcclProtocol protocol,
+                                 Bytes bytes) const {
+        constexpr std::int64_t few_bytes = 64;
+        const bool rises = algorithm == NcclAlgorithm::ring && protocol == NcclProtocol::simple &&
+                           several() && kind_ == CollectiveKind::all_reduce &&
+                           bytes.count / (settings_.channels * machine_.ranks) >= few_bytes;
+        if (!rises) {
+            return 1;
+        }
+        return settings_.generation == GpuGeneration::volta ? 1.9 : 1.4;
     }
 
     CollectiveKind kind_;
-    double bytes_;
+    const NcclMachine& machine_;
+    const NcclSettings& settings_;
+    NcclVersion version_;
+    NcclLimits limits_;
     double ranks_;
     double nodes_;
-    double per_node_;
-    const RegularTopology& topology_;
-    const NcclSettings& settings_;
-    double bus_ = 0;         // GB/s of all channels
-    double network_ = 0;     // GB/s between nodes
-    double network_us_ = 0;  // of NICs and switches
 };
+
+template <typename Take>
+void for_each_estimate(CollectiveKind kind, Bytes bytes, const NcclMachine& machine,
+                       const Take& take) {
+    const NcclModel model(kind, machine);
+    for (const NcclAlgorithm algorithm : every<NcclAlgorithm>) {
+        for (const NcclProtocol protocol : every<NcclProtocol>) {
+            if (const auto time = model.time(algorithm, protocol, bytes)) {
+                take(NcclEstimate{algorithm, protocol, *time});
+            }
+        }
+    }
+}
+
+// --- thread blocks ---
+
+struct BlockLimits {
+    std::int64_t threads = 640;      // of a block, at most
+    std::int64_t thread_bytes = 64;  // that a thread is to have at least
+};
+
+// src/graph/tuning.cc: maxThreads and threadThresholds; src/include/device.h, src/include/comm.h.
+BlockLimits block_limits(const NcclEstimate& chosen, const NcclMachine& machine) {
+    constexpr double slow_gb_per_s = 12;  // PCI_BW
+    const bool ring = chosen.algorithm == NcclAlgorithm::ring;
+    if (is_collnet(chosen.algorithm)) {
+        return {640, 512};
+    }
+    if (!ring && chosen.algorithm != NcclAlgorithm::tree) {
+        return {};
+    }
+    switch (chosen.protocol) {
+        case NcclProtocol::ll:
+            return {512, 8 * (ring ? machine.ranks : 1)};
+        case NcclProtocol::ll128:
+            return {640, 8};
+        case NcclProtocol::simple:
+            break;
+    }
+    const double bus = static_cast<double>(machine.ring.channels) * machine.ring.intra_gb_per_s;
+    return {ring && bus <= slow_gb_per_s ? 256 : 512, 64};
+}
+
+// src/transport/nvls.cc, ncclNvlsInit: NVLS_NCHANNELS_*.
+std::int64_t nvls_channels(const NcclMachine& machine) {
+    const NcclSettings& settings = machine.settings;
+    if (settings.version < v2_27 || settings.generation < GpuGeneration::blackwell) {
+        return 16;
+    }
+    return machine.nodes > 1 ? 32 : 24;
+}
+
+// Channels are given up one by one until each has enough; below 16, 8, 4 of them ever less is
+// enough.
+std::int64_t collnet_direct_channels(Bytes bytes, std::int64_t channels, BlockLimits limits,
+                                     std::int64_t heads) {
+    const auto too_few = [&] {
+        return bytes.count < channels * limits.threads * heads * limits.thread_bytes;
+    };
+    for (std::int64_t least = 16; least >= 1 && too_few(); least /= 2) {
+        while (channels > least && too_few()) {
+            if (channels == least + least / 2) {
+                limits.thread_bytes /= 2;
+            }
+            --channels;
+        }
+    }
+    return channels;
+}
+
+// At most, before the work is cut into cells.
+std::int64_t channels_for(Bytes bytes, const NcclEstimate& chosen, const NcclMachine& machine,
+                          BlockLimits limits) {
+    const std::int64_t channels = machine.settings.channels;
+    switch (chosen.algorithm) {
+        case NcclAlgorithm::collnet_direct:
+            return collnet_direct_channels(bytes, channels, limits, machine.collnet_heads);
+        case NcclAlgorithm::nvls:
+            return machine.settings.version >= v2_28 && machine.nodes > 1
+                       ? std::min(nvls_channels(machine), channels)
+                       : nvls_channels(machine);
+        case NcclAlgorithm::nvls_tree:
+            return nvls_channels(machine);
+        case NcclAlgorithm::pat:  // whose number of threads nobody sets, so that nothing is too few
+            return channels;
+        case NcclAlgorithm::collnet_chain:
+        case NcclAlgorithm::tree:
+        case NcclAlgorithm::ring:
+            break;
+    }
+    const std::int64_t enough = bytes.count / (limits.threads * limits.thread_bytes);
+    return std::clamp<std::int64_t>(enough, 1, channels);
+}
+
+std::int64_t threads_for(Bytes bytes, const NcclEstimate& chosen, const NcclMachine& machine,
+                         BlockLimits limits, std::int64_t channels) {
+    constexpr std::int64_t warp = 32;
+    const NcclAlgorithm algorithm = chosen.algorithm;
+    const bool tree = algorithm == NcclAlgorithm::tree;
+    std::int64_t threads = limits.threads;
+    if ((tree && machine.settings.version >= v2_23) || algorithm == NcclAlgorithm::pat) {
+        return 640;
+    }
+    if (tree || algorithm == NcclAlgorithm::ring || algorithm == NcclAlgorithm::collnet_chain) {
+        while (bytes.count < channels * threads * limits.thread_bytes && threads % 128 == 0) {
+            threads /= 2;
+        }
+    }
+    if (chosen.protocol == NcclProtocol::simple) {
+        threads += algorithm == NcclAlgorithm::ring ? warp : tree ? 4 * warp : 0;
+    }
+    return std::max(threads, 3 * warp);
+}
+
+std::int64_t divided_up(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// scheduleCollTasksToPlan: cells of 16 KiB of traffic are dealt out to channels.
+std::int64_t dealt_out(CollectiveKind kind, Bytes bytes, const NcclEstimate& chosen,
+                       const NcclMachine& machine, std::int64_t channels) {
+    constexpr std::int64_t least_traffic = 16 << 10;
+    constexpr std::int64_t line = 16;
+    const NcclVersion version = machine.settings.version;
+    const std::int64_t own = scatters(kind) ? bytes.count / machine.ranks : bytes.count;
+    const std::int64_t of_byte = (scatters(kind) ? machine.ranks : rounds_of(kind)) *
+                                 (version >= v2_27 && chosen.protocol == NcclProtocol::ll ? 4 : 1);
+    const std::int64_t share = std::max(least_traffic, own * of_byte) / channels;
+    const std::int64_t traffic =
+        version >= v2_30 ? divided_up(share, line) * line : std::max(least_traffic, share);
+    const std::int64_t cell = divided_up(divided_up(least_traffic, of_byte), line) * line;
+    const std::int64_t cells = std::max<std::int64_t>(divided_up(own, cell), 1);
+    const std::int64_t each = std::min(cells, divided_up(traffic, cell * of_byte));
+    const std::int64_t most =
+        is_nvls(chosen.algorithm) ? nvls_channels(machine) : machine.settings.channels;
+    return std::min(most, divided_up(cells, each));
+}
 
 }  // namespace
 
 std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                                          const RegularTopology& topology,
                                          const NcclSettings& settings) {
-    invariant(ranks >= 2, "NCCL has something to choose from two ranks on");
-    const NcclModel model(kind, bytes, ranks, topology, settings);
     std::vector<NcclEstimate> estimates;
-    for (const NcclAlgorithm algorithm : every<NcclAlgorithm>) {
-        for (const NcclProtocol protocol : every<NcclProtocol>) {
-            if (const auto cost = model.cost(algorithm, protocol)) {
-                estimates.push_back({algorithm, protocol, model.time(*cost)});
-            }
-        }
-    }
+    for_each_estimate(kind, bytes, nccl_machine(ranks, topology, settings),
+                      [&](const NcclEstimate& estimate) { estimates.push_back(estimate); });
     std::stable_sort(estimates.begin(), estimates.end(),
                      [](const auto& a, const auto& b) { return a.time < b.time; });
     return estimates;
+}
+
+NcclEstimate nccl_choice(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
+                         const RegularTopology& topology, const NcclSettings& settings) {
+    NcclEstimate least{.time = Duration::max()};
+    for_each_estimate(kind, bytes, nccl_machine(ranks, topology, settings),
+                      [&](const NcclEstimate& estimate) {
+                          if (estimate.time < least.time) {
+                              least = estimate;
+                          }
+                      });
+    return least;
+}
+
+NcclBlocks nccl_blocks(CollectiveKind kind, Bytes bytes, const NcclEstimate& chosen,
+                       const NcclMachine& machine) {
+    const BlockLimits limits = block_limits(chosen, machine);
+    const std::int64_t channels = channels_for(bytes, chosen, machine, limits);
+    NcclBlocks taken{channels, threads_for(bytes, chosen, machine, limits, channels)};
+    const bool on_collnet = is_collnet(chosen.algorithm) ||
+                            (chosen.algorithm == NcclAlgorithm::nvls && machine.nodes > 1);
+    if (machine.settings.version >= v2_23 && !on_collnet) {
+        taken.blocks = dealt_out(kind, bytes, chosen, machine, channels);
+    }
+    return taken;
 }
 
 }  // namespace bucketwise

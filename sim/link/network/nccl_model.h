@@ -1,27 +1,24 @@
 // Which algorithm and protocol NCCL would choose for a collective, and what it expects of it: its
-// own cost model (NCCL 2.28, src/graph/tuning.cc). It estimates every pair as latency + bytes /
-// bandwidth and takes the least; there are no thresholds of size.
+// own cost model, by version (src/graph/tuning.cc: ncclTopoTuneModel and ncclTopoGetAlgoTime). It
+// estimates every pair as latency + bytes / bandwidth and takes the least.
 //
-// A prior, not a measurement: NCCL's constants are of the hardware it was tuned on.
+// A prior, not a measurement: NCCL's constants are of the hardware it was tuned on. NCCL reckons in
+// float and we in double: equal to a millionth.
+//
+// Left out: NCCL_* variables, tuner plugins, several operations in one group, symmetric kernels and
+// copy engines, MNNVL, mixed GPUs or CPUs, fp8.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
+#include "sim/link/network/nccl_constants.h"
+#include "sim/link/network/nccl_machine.h"
 #include "sim/link/network/topology.h"
 
 namespace bucketwise {
-
-enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree };
-enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
-
-template <>
-inline constexpr auto names_of<NcclAlgorithm> = names("ring", "tree", "nvls", "nvls tree");
-template <>
-inline constexpr auto names_of<NcclProtocol> = names("LL", "LL128", "Simple");
 
 struct NcclEstimate {
     NcclAlgorithm algorithm = NcclAlgorithm::ring;
@@ -31,10 +28,25 @@ struct NcclEstimate {
 };
 
 // Every pair that can run on this topology, the cheapest first. The latency of the topology's nodes
-// is no part of it, as NCCL brings its own; those of NICs and switches are. Broadcast: rings only.
+// is no part of it, as NCCL brings its own; those of NICs and switches are.
 // Precondition (asserted): a regular topology, two ranks or more.
 std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                                          const RegularTopology& topology,
                                          const NcclSettings& settings);
+
+// The first of them.
+NcclEstimate nccl_choice(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
+                         const RegularTopology& topology, const NcclSettings& settings);
+
+// What a collective takes of a GPU while it runs: thread blocks, one a channel, and threads of
+// each. Small messages use fewer channels than there are (src/enqueue.cc: topoGetAlgoInfo, and
+// from 2.22 on scheduleCollTasksToPlan, of one collective of float32 alone).
+struct NcclBlocks {
+    std::int64_t blocks = 1;
+    std::int64_t threads = 640;
+    bool operator==(const NcclBlocks&) const = default;
+};
+NcclBlocks nccl_blocks(CollectiveKind kind, Bytes bytes, const NcclEstimate& chosen,
+                       const NcclMachine& machine);
 
 }  // namespace bucketwise

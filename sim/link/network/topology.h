@@ -5,6 +5,8 @@
 // of a tier evenly over its parallel links (ideal ECMP), so that all of these count as one.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,12 +37,33 @@ enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
 template <>
 inline constexpr auto names_of<GpuGeneration> = names("volta", "ampere", "hopper", "blackwell");
 
+// Of each the last release: 2.18.5, 2.20.5, 2.23.4, 2.27.7, 2.28.9, 2.30.7.
+enum class NcclVersion : std::uint8_t { v2_18, v2_20, v2_23, v2_27, v2_28, v2_30 };
+
+template <>
+inline constexpr auto names_of<NcclVersion> = names("2.18", "2.20", "2.23", "2.27", "2.28", "2.30");
+
+enum class HostCpu : std::uint8_t { intel, amd, arm, power };
+
+template <>
+inline constexpr auto names_of<HostCpu> = names("intel", "amd", "arm", "power");
+
 // What NCCL's cost model knows of a machine besides.
 struct NcclSettings {
     GpuGeneration generation = GpuGeneration::hopper;
     std::int64_t channels = 24;  // that a collective may use, each a thread block
+    NcclVersion version = NcclVersion::v2_28;
+    std::optional<std::int64_t> compute_capability = {};  // 86: 8.6; none: the generation's first
+    HostCpu cpu = HostCpu::intel;
+    bool collnet = false;  // switches between nodes that sum (SHARP), with a plugin that uses them
     bool operator==(const NcclSettings&) const = default;
 };
+
+// The compute capabilities of a generation: from this one up to the next generation's.
+constexpr std::int64_t first_capability(GpuGeneration generation) {
+    constexpr std::array<std::int64_t, every<GpuGeneration>.size()> first{70, 80, 90, 100};
+    return first[static_cast<std::size_t>(generation)];
+}
 
 // Equal NICs, each serving gpus / per_node neighbouring GPUs.
 struct NicTopology {

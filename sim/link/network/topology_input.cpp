@@ -108,11 +108,34 @@ RegularTopology read_regular(const JsonObject& object) {
     return topology;
 }
 
+std::int64_t read_capability(const JsonPlace& place, GpuGeneration generation) {
+    constexpr std::int64_t most_capability = 129;
+    const bool newest = generation == every<GpuGeneration>.back();
+    const std::int64_t first = first_capability(generation);
+    const std::int64_t last = newest ? most_capability : first + 9;
+    const std::int64_t capability =
+        read_integer(place, first_capability(every<GpuGeneration>.front()), most_capability);
+    if (capability < first || capability > last) {
+        place.fail(
+            fmt::format("a compute capability of {}, {} to {}", name_of(generation), first, last));
+    }
+    return capability;
+}
+
 NcclSettings read_nccl(const JsonPlace& place) {
     constexpr std::int64_t most_channels = 1024;
-    const JsonObject object(place, {"generation", "channels"});
-    return {read_choice(object.at("generation"), every<GpuGeneration>),
-            read_integer(object.at("channels"), 1, most_channels)};
+    const JsonObject object(
+        place, {"generation", "channels", "version", "compute_capability", "cpu", "collnet"});
+    NcclSettings settings;
+    settings.generation = read_choice(object.at("generation"), every<GpuGeneration>);
+    settings.channels = read_integer(object.at("channels"), 1, most_channels);
+    object.read_optional_choice("version", settings.version, every<NcclVersion>);
+    object.read_optional_choice("cpu", settings.cpu, every<HostCpu>);
+    object.read_optional("collnet", settings.collnet, read_boolean);
+    if (const auto capability = object.find("compute_capability")) {
+        settings.compute_capability = read_capability(*capability, settings.generation);
+    }
+    return settings;
 }
 
 // --- graphs ---

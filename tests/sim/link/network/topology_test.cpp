@@ -63,6 +63,16 @@ TEST_CASE("a topology is read as it is written") {
     CHECK(regular.tiers.size() == 2);
     CHECK(regular.tiers[0].ports == 64);
     CHECK(link.topology->nccl == NcclSettings{GpuGeneration::hopper, 16});
+    Json said = Json::parse(h100_pod);
+    said["topology"]["nccl"] = {{"generation", "ampere"},   {"channels", 4},
+                                {"version", "2.20"},        {"cpu", "arm"},
+                                {"compute_capability", 86}, {"collnet", true}};
+    CHECK(read(said).topology->nccl == NcclSettings{.generation = GpuGeneration::ampere,
+                                                    .channels = 4,
+                                                    .version = NcclVersion::v2_20,
+                                                    .compute_capability = 86,
+                                                    .cpu = HostCpu::arm,
+                                                    .collnet = true});
     CHECK(!link.topology->irregular());
     const LinkParameters hosts = read(Json::parse(two_hosts));
     CHECK(hosts.topology->graph->names == std::vector<std::string>{"a", "b", "s"});
@@ -96,6 +106,12 @@ TEST_CASE("nonsense topologies are refused by name") {
     CHECK(pod("/topology/nccl", nullptr) ==
           "link.json: /topology: expected the key nccl, by which the algorithm nccl chooses, got a "
           "topology without it");
+    CHECK(pod("/topology/nccl/compute_capability", 100) ==
+          "link.json: /topology/nccl/compute_capability: expected a compute capability of hopper, "
+          "90 to 99, got 100");
+    CHECK(pod("/topology/nccl/version", "2.29") ==
+          "link.json: /topology/nccl/version: expected one of 2.18, 2.20, 2.23, 2.27, 2.28, 2.30, "
+          "got \"2.29\"");
     const std::string tiered =
         std::string(R"({"name": "t", "algorithm": "hierarchical", "inter": )") +
         R"({"name": "i", "algorithm": "ring", "segments": [{"latency_us": )" +
@@ -276,7 +292,8 @@ TEST_CASE("a ring crosses every level as often as there are groups to cross") {
           Approx(2 * (24 * 1 + 4 * 4 + 4 * 6 - 1) + 2 * 31.0 / 32 * 10.48576));
 }
 
-// By hand from the published constants, hopper, one node of 8: 370 GB/s, 16 channels.
+// By hand from the published constants, hopper, one node of 8: 370 GB/s, 16 channels, each of 8 of
+// the search twice.
 TEST_CASE("NCCL's estimates are what its constants give") {
     const LinkParameters link = read(Json::parse(h100_pod));
     const auto estimate = [&](Bytes bytes, std::int64_t ranks, NcclAlgorithm algorithm,
@@ -294,15 +311,15 @@ TEST_CASE("NCCL's estimates are what its constants give") {
     // Ring LL: 6.6 + 14 x 0.6 us; min(370 / 2, 141) x 8/14 = 80.571 GB/s.
     CHECK(estimate(mb, 8, NcclAlgorithm::ring, NcclProtocol::ll) ==
           Approx(6.6 + 8.4 + 1000 / (141.0 * 8 / 14)));
-    // Ring LL128: 14 + 14 x 1.9; min(0.92 x 370, 16 x 36.7) = 340.4.
+    // Ring LL128: 14 + 14 x 1.9; min(0.92 x 370, 8 x 36.7) = 293.6.
     CHECK(estimate(mb, 8, NcclAlgorithm::ring, NcclProtocol::ll128) ==
-          Approx(14 + 26.6 + 1000 / (340.4 * 8 / 14)));
-    // Tree Simple: 8.4 + 2 x 7 x 4; 340.4 / 2.
+          Approx(14 + 26.6 + 1000 / (293.6 * 8 / 14)));
+    // Tree Simple: 8.4 + 2 x 7 x 4; min(0.92 x 370, 8 x 38.7) / 2, of which 1 MB leaves half.
     CHECK(estimate(mb, 8, NcclAlgorithm::tree, NcclProtocol::simple) ==
-          Approx(8.4 + 56 + 1000 / 170.2));
-    // NVLS: 25 us, 0.85 x 370 x 8/9. No NVLS tree on one node.
+          Approx(8.4 + 56 + 1000 / (309.6 / 2 / 2)));
+    // NVLS: 25 us; 370 / 9 x 0.85 x 7/8 x 2 is more than 60. No NVLS tree on one node.
     CHECK(estimate(mb, 8, NcclAlgorithm::nvls, NcclProtocol::simple) ==
-          Approx(25 + 1000 / (0.85 * 370 * 8 / 9)));
+          Approx(25 + 1000 / (8 * 60 * 8.0 / 14)));
     CHECK(estimate(mb, 8, NcclAlgorithm::nvls_tree, NcclProtocol::simple) == -1);
     // Two nodes, ring Simple: 30 steps, 2 of them between nodes; NICs and both switches 3.5 us,
     // twice; x 1.4 as 1 MB / (16 x 16) is more than 64 bytes; 370 GB/s are less than 8 x 48.
