@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/base/invariant.h"
+#include "sim/link/network/nccl_model.h"
 
 namespace bucketwise {
 namespace {
@@ -34,17 +35,28 @@ const NcclSettings* nccl_of(const LinkParameters& link) {
     return link.topology && link.topology->nccl ? &*link.topology->nccl : nullptr;
 }
 
+constexpr Bytes large{std::int64_t{1} << 28};
+
 double bus_gb_per_s_of(const LinkParameters& link, const RankGroup& group) {
-    constexpr Bytes large{std::int64_t{1} << 28};
     const Duration time = collective_time(CollectiveKind::all_reduce, large, group, link);
     return time > Duration{0}
                ? bus_gb_per_s(CollectiveKind::all_reduce, large, group.ranks, to_us(time))
                : 0.0;
 }
 
+// Of the way that NCCL would choose on this topology.
+std::int64_t chosen_blocks(const RegularTopology& topology, const NcclSettings& nccl,
+                           const RankGroup& group) {
+    const auto kind = CollectiveKind::all_reduce;
+    return nccl_blocks(kind, large, nccl_choice(kind, large, group.ranks, topology, nccl),
+                       nccl_machine(group.ranks, topology, nccl))
+        .blocks;
+}
+
 // NCCL's channels, each a thread block: what the topology says; else by what NVLink, and what PCIe,
 // host memory or a NIC would reach.
-std::int64_t thread_blocks(const LinkParameters& link, double bus_gb_per_s) {
+std::int64_t thread_blocks(const LinkParameters& link, const RankGroup& group,
+                           double bus_gb_per_s) {
     constexpr double slowest_nvlink_gb_per_s = 60;
     constexpr std::int64_t of_nvlink = 24;
     constexpr std::int64_t of_others = 4;
@@ -52,7 +64,8 @@ std::int64_t thread_blocks(const LinkParameters& link, double bus_gb_per_s) {
         return *link.ctas;
     }
     if (const NcclSettings* nccl = nccl_of(link)) {
-        return nccl->channels;
+        const bool chooses = link.algorithm == Algorithm::nccl && group.ranks > 1;
+        return chooses ? chosen_blocks(*link.topology->regular, *nccl, group) : nccl->channels;
     }
     return bus_gb_per_s >= slowest_nvlink_gb_per_s ? of_nvlink : of_others;
 }
@@ -85,7 +98,7 @@ std::vector<InterferenceSegment> assumed_interference(const LinkParameters& link
                                                       const ComputingBeside& computing) {
     invariant(lacks_interference(link), "what is known is not assumed");
     const double bus = bus_gb_per_s_of(link, group);
-    const std::int64_t most_blocks = thread_blocks(link, bus);
+    const std::int64_t most_blocks = thread_blocks(link, group, bus);
     const NcclSettings* nccl = nccl_of(link);
     const std::int64_t multiprocessors = computing.multiprocessors.value_or(
         multiprocessors_of(nccl != nullptr ? nccl->generation : GpuGeneration::ampere));

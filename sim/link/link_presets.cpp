@@ -25,16 +25,21 @@ constexpr PresetRange launching_sockets_us{60, 20, 10};
 constexpr PresetRange infiniband_us{6, 2, 1.5};
 constexpr PresetRange efa_us{30, 20, 15};
 
+// Channels of one node are what NCCL's search finds there, run twice: 12 of 20 GB/s with A100, 12
+// of 30 with H100, 16 of 45 with B200 (src/graph/search.cc, ncclTopoCompute and
+// ncclTopoDupChannels).
 constexpr PresetNodes nvlink_nodes(GpuGeneration generation, PresetRange gpu) {
     return {.generation = generation,
             .fabric = Fabric::nvlink,
             .multicast = generation != GpuGeneration::ampere,
-            .channels = generation == GpuGeneration::ampere ? 24 : 16,
+            .channels = generation == GpuGeneration::blackwell ? 32 : 24,
             .gpu_gb_per_s = gpu};
 }
 
+// On several nodes of H100 with 8 NICs it finds one a NIC.
 constexpr PresetNodes with_nics(PresetNodes nodes, std::int64_t nics, PresetRange gb_per_s,
                                 PresetRange us) {
+    nodes.channels = nodes.generation == GpuGeneration::hopper ? 16 : nodes.channels;
     nodes.nics = nics;
     nodes.nic_gb_per_s = gb_per_s;
     nodes.nic_us = us;
@@ -58,7 +63,7 @@ constexpr std::array<LinkPreset, 17> presets{{
      "as nvlink-h100-8: H200 has the same NVLink"},
     {"nvlink-b200-8", "one node of 8 B200, NVLink 5 with NVLS",
      nvlink_nodes(GpuGeneration::blackwell, nvlink_b200),
-     "NCCL's 18 x 40.1 GB/s; LL128 limits are Hopper's; no measurement was at hand"},
+     "NCCL's 18 x 40.1 GB/s; no measurement was at hand"},
     {"pcie-gen4", "one node of up to 8 GPUs, PCIe 4.0 x16",
      pcie_nodes(GpuGeneration::ampere, {8, 18, 24}),
      "NCCL's 24 GB/s at best; published: 10 to 22 GB/s, by peer access and CPU sockets"},

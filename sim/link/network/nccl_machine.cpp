@@ -19,8 +19,8 @@ std::int64_t most_nvls_heads(NcclVersion version) {
 // src/transport/nvls.cc, ncclNvlsInit, and src/graph/search.cc, ncclTopoCompute.
 bool has_nvls(const NcclMachine& machine, const NodeTopology& node) {
     const std::int64_t least_gpus = machine.settings.version < NcclVersion::v2_28 ? 3 : 2;
-    return node.multicast && machine.settings.generation >= GpuGeneration::hopper &&
-           machine.gpus >= least_gpus;
+    return node.multicast && machine.nvlink &&
+           machine.settings.generation >= GpuGeneration::hopper && machine.gpus >= least_gpus;
 }
 
 // GB/s: the least that a node's NICs, a group's uplinks or the line between sites can move.

@@ -302,7 +302,9 @@ class NcclModel {
         const double base = nccl_base_us(version_, algorithm, protocol);
         const double intra = hop_us(inside(), algorithm, protocol);
         const double inter = inter_us(algorithm, protocol);
-        const auto others = static_cast<double>(machine_.ranks / machine_.nodes - 1);
+        const std::int64_t whole =
+            machine_.ranks / machine_.nodes;  // nodes that are not full count
+        const auto others = static_cast<double>(whole - 1);
         const auto doublings =
             static_cast<double>(std::bit_width(static_cast<std::uint64_t>(machine_.nodes)) - 1);
         switch (algorithm) {

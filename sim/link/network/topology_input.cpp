@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -108,6 +109,18 @@ RegularTopology read_regular(const JsonObject& object) {
     return topology;
 }
 
+// AMD's have names such as mi300x, cdna3 and gfx942.
+GpuGeneration read_generation(const JsonPlace& place) {
+    const std::string name = place.value->is_string() ? place.value->get<std::string>() : "";
+    for (const std::string_view amd : {"mi", "cdna", "gfx"}) {
+        if (name.starts_with(amd)) {
+            place.fail(
+                "a generation of NVIDIA's: RCCL has a cost model of its own, not known here");
+        }
+    }
+    return read_choice(place, every<GpuGeneration>);
+}
+
 std::int64_t read_capability(const JsonPlace& place, GpuGeneration generation) {
     constexpr std::int64_t most_capability = 129;
     const bool newest = generation == every<GpuGeneration>.back();
@@ -127,7 +140,7 @@ NcclSettings read_nccl(const JsonPlace& place) {
     const JsonObject object(
         place, {"generation", "channels", "version", "compute_capability", "cpu", "collnet"});
     NcclSettings settings;
-    settings.generation = read_choice(object.at("generation"), every<GpuGeneration>);
+    settings.generation = read_generation(object.at("generation"));
     settings.channels = read_integer(object.at("channels"), 1, most_channels);
     object.read_optional_choice("version", settings.version, every<NcclVersion>);
     object.read_optional_choice("cpu", settings.cpu, every<HostCpu>);

@@ -49,6 +49,19 @@ TEST_CASE("computing has the multiprocessors that thread blocks leave") {
     CHECK(interference_for(link, {1 << 30}).communication_slowdown_ppm == 1'300'000);
 }
 
+TEST_CASE("a link by NCCL takes the thread blocks of the way that NCCL chooses") {
+    const auto slowdown = [](std::string_view preset, std::int64_t ranks) {
+        const LinkParameters link = preset_link(*find_preset(preset), PresetEnd::typical);
+        const auto segments = assumed_interference(link, {ranks, 1}, {.multiprocessors = 132});
+        return static_cast<double>(segments.back().slowdown.compute_slowdown_ppm) * 1e-6;
+    };
+    // NVLS has 16 on H100, whatever channels there are; a ring of two GPUs all 24.
+    CHECK(slowdown("nvlink-h100-8", 8) == Approx(132.0 / 116).epsilon(1e-6));
+    CHECK(slowdown("nvlink-h100-8", 2) == Approx(132.0 / 108).epsilon(1e-6));
+    // On one node of Blackwell it has 24.
+    CHECK(slowdown("nvlink-b200-8", 8) == Approx(132.0 / 108).epsilon(1e-6));
+}
+
 TEST_CASE("what products and memory traffic add is in proportion to their share of the time") {
     const LinkParameters link = ring_of_gpus(20);  // 4 thread blocks
     const double blocks = 84.0 / 80;

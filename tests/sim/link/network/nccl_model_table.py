@@ -62,7 +62,8 @@ class Machine:
         self.one_tree_gpu = self.nodes > 1 and self.gpus == 1  # NCCL_TOPO_PATTERN_TREE
         self.same_channels = self.nodes == 1 or self.gpus == 1 or self.nics == 1
         least_gpus = 2 if since(version, "2.28") else 3
-        self.nvls = bool(node.get("multicast")) and self.cap >= 90 and self.gpus >= least_gpus
+        self.nvls = (bool(node.get("multicast")) and self.nvlink and self.cap >= 90
+                     and self.gpus >= least_gpus)
         self.search(node["bandwidth_gb_per_s"], nics["bandwidth_gb_per_s"] * self.nics if nics else 0)
 
     def search(self, gpu, net):
@@ -491,7 +492,8 @@ MACHINES = {
     "2 x 8 B200": (machine(8, 710, "blackwell", 16, (8, 47, 2), multicast=True), 16),
     "4 x 8 B200": (machine(8, 710, "blackwell", 32, (8, 90, 2), multicast=True, cpu="amd"), 32),
     "8 x 4 GB200": (machine(4, 710, "blackwell", 16, (4, 47, 2), multicast=True, cpu="arm"), 32),
-    "2 RTX 6000 of Blackwell": (machine(2, 36, "blackwell", 4, fabric="pcie", compute_capability=120), 2),
+    "2 RTX 6000 of Blackwell": (machine(2, 36, "blackwell", 4, fabric="pcie", multicast=True,
+                                        compute_capability=120), 2),
 }
 SIZES = [40, 64, 4096, 65536, 300_000, 1 << 20, 6_000_000, 25 << 20, 1 << 26, 1 << 30]
 COLLECTIVES = ["all-reduce", "all-gather", "reduce-scatter", "broadcast"]

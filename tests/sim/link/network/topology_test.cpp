@@ -109,6 +109,10 @@ TEST_CASE("nonsense topologies are refused by name") {
     CHECK(pod("/topology/nccl/compute_capability", 100) ==
           "link.json: /topology/nccl/compute_capability: expected a compute capability of hopper, "
           "90 to 99, got 100");
+    CHECK(
+        pod("/topology/nccl/generation", "mi300x") ==
+        "link.json: /topology/nccl/generation: expected a generation of NVIDIA's: RCCL has a cost "
+        "model of its own, not known here, got \"mi300x\"");
     CHECK(pod("/topology/nccl/version", "2.29") ==
           "link.json: /topology/nccl/version: expected one of 2.18, 2.20, 2.23, 2.27, 2.28, 2.30, "
           "got \"2.29\"");
