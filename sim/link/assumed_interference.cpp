@@ -11,7 +11,7 @@ namespace bucketwise {
 namespace {
 
 // Bytes of a message for which NCCL takes one thread block more: 512 threads x 64 bytes.
-constexpr Bytes bytes_per_block{512 * 64};
+constexpr Bytes bytes_per_block{512LL * 64};
 // A GPU reads its own data and what it received, and writes what it sends, for each byte on the
 // wire.
 constexpr double memory_passes = 3;
