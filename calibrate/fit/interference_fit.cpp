@@ -128,18 +128,14 @@ Mean weighted_mean(const std::vector<MeasuredSlowdown>& slowdowns) {
     return mean;
 }
 
-double between(double a, double b, double share) {
-    return a + share * (b - a);
-}
-
 MeasuredSlowdown between(const MeasuredSlowdown& a, const MeasuredSlowdown& b, double share) {
-    return {between(a.factor, b.factor, share), between(a.error, b.error, share)};
+    return {std::lerp(a.factor, b.factor, share), std::lerp(a.error, b.error, share)};
 }
 
 // Of a size between two that were measured. Precondition: both of `a` and `b` hold what one does.
 InterferencePoint between(const InterferencePoint& a, const InterferencePoint& b, double share) {
     const auto both = [&](const std::optional<double>& low, const std::optional<double>& high) {
-        return low && high ? std::optional(between(*low, *high, share)) : std::nullopt;
+        return low && high ? std::optional(std::lerp(*low, *high, share)) : std::nullopt;
     };
     const double size =
         static_cast<double>(a.size.count) *

@@ -87,10 +87,13 @@ std::int64_t to_ppm(double slowdown) {
 
 }  // namespace
 
+bool joins_gpus(const LinkParameters& link) {
+    return nccl_of(link) != nullptr || link.provenance.backend == "nccl" ||
+           std::any_of(link.tiers.begin(), link.tiers.end(), joins_gpus);
+}
+
 bool lacks_interference(const LinkParameters& link) {
-    return link.interference.empty() &&
-           (nccl_of(link) != nullptr || link.provenance.backend == "nccl" ||
-            std::any_of(link.tiers.begin(), link.tiers.end(), lacks_interference));
+    return link.interference.empty() && joins_gpus(link);
 }
 
 std::vector<InterferenceSegment> assumed_interference(const LinkParameters& link,

@@ -1,9 +1,8 @@
 // What computing and collectives on GPUs are assumed to cost each other where nobody measured it.
 // Where each number is from, and how far off it is: docs/decisions/overlap_costs.md.
 //
-//   computing    thread blocks of NCCL hold as many multiprocessors, so that computing has S - c of
-//   S
-//                left: S / (S - c) times as long. A matrix product loses half a wave of its blocks
+//   computing    thread blocks of NCCL hold as many multiprocessors, which leaves computing S - c
+//                of S: S / (S - c) times as long. A matrix product loses half a wave of its blocks
 //                besides, what moves memory the share of the bandwidth that the collective takes.
 //   collective   1.3 times as long; and one that begins beside computing waits until, on the last
 //                rank, the operation that runs there is over.
@@ -28,8 +27,10 @@ struct ComputingBeside {
     Duration operation{0};                                // the mean one; 0: not known
 };
 
-// Whether the link joins GPUs, as its topology or its provenance says, and its interference is not
-// known. One that is "none" is known.
+// As its topology or its provenance says, or a tier's.
+bool joins_gpus(const LinkParameters& link);
+
+// Whether it does and its interference is not known. One that is "none" is known.
 bool lacks_interference(const LinkParameters& link);
 
 // By size, with errors as wide as the evidence leaves it. Precondition (asserted): the link lacks

@@ -165,7 +165,7 @@ class LinkReader {
                                                                   const LinkParameters& b) {
         for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
             // Of a tier that says nothing of GPUs the other's "none" tells nothing either.
-            if (one->interference.empty() && lacks_interference(*one) && !interferes(*other)) {
+            if (lacks_interference(*one) && !interferes(*other)) {
                 return {};
             }
             if (one->interference.empty() && !has_cta_groups(*other)) {

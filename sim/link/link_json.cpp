@@ -95,10 +95,6 @@ Json topology_json(const Topology& topology) {
                {{"generation", name_of(topology.nccl->generation)},
                 {"channels", topology.nccl->channels}}}};
     add_if(node.multicast, json["node"], "multicast", true);
-    const NcclSettings& nccl = *topology.nccl;
-    const NcclSettings usual;
-    add_if(nccl.version != usual.version, json["nccl"], "version", name_of(nccl.version));
-    add_if(nccl.cpu != usual.cpu, json["nccl"], "cpu", name_of(nccl.cpu));
     add_optional(json, "nics", topology.regular->nics, [](const NicTopology& nics) {
         return Json{{"per_node", nics.per_node},
                     {"latency_us", to_us(nics.latency)},

@@ -166,9 +166,7 @@ ModelError model_error_of(const StepInput& input) {
         static_cast<double>(input.step.accumulation);  // no plan changes the passes before
     // For each bucket more V100s lost 10 and 44 us on one GPU, 35 to 140 on several.
     constexpr double of_gpus_us = 25;
-    const bool gpus = input.link.assumes_interference || input.link.provenance.backend == "nccl" ||
-                      (input.link.topology && input.link.topology->nccl);
-    if (gpus && !input.workload.host_is_device) {
+    if (joins_gpus(input.link) && !input.workload.host_is_device) {
         error.collective_us = of_gpus_us;
     }
     const LinkPreset* preset = input.link.preset.empty() ? nullptr : find_preset(input.link.preset);

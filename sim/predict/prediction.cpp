@@ -81,6 +81,10 @@ struct Run {
     std::size_t last = 0;
 };
 
+int digits(const Evaluation& row) {
+    return digits_to_type(row.cap.size().value_or(default_bucket_cap));
+}
+
 double cap_of(const Evaluation& e) {
     return static_cast<double>(e.cap.size().value_or(default_bucket_cap).count);
 }
@@ -138,9 +142,7 @@ std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, con
     const auto rank = [&](std::size_t i) {
         const double off = std::abs(cap_of(sweep[i]) - middle);
         const bool central = off <= width_of(sweep, run) / 4;
-        return std::tuple(
-            !central,
-            central ? digits_to_type(sweep[i].cap.size().value_or(default_bucket_cap)) : 0, off);
+        return std::tuple(!central, central ? digits(sweep[i]) : 0, off);
     };
     std::optional<std::size_t> chosen;
     for (std::size_t i = run.first; i <= run.last; ++i) {
@@ -158,10 +160,6 @@ constexpr double worth_a_closer_look = 0.05;  // over the fastest step
 
 Duration fastest_step(const std::vector<Evaluation>& sweep) {
     return std::ranges::min_element(sweep, {}, &Evaluation::step)->step();
-}
-
-int digits(const Evaluation& row) {
-    return digits_to_type(row.cap.size().value_or(default_bucket_cap));
 }
 
 // Of rising `rows`, if they are more than `most`, one of each stretch of caps: the one that is
@@ -269,11 +267,10 @@ void note_assumed_interference(const StepInput& input, Prediction& prediction) {
     const auto factor = [](std::int64_t ppm) { return static_cast<double>(ppm) * 1e-6; };
     prediction.notes.push_back(fmt::format(
         "link {}: what computing and collectives cost each other was not measured. Assumed of "
-        "large "
-        "ones: computing takes {:.2f} times as long beside one (error {:.2f}), one {:.2f} times "
+        "large ones: computing takes {:.2f} times as long beside one (error {:.2f}), one {:.2f} "
+        "times "
         "beside computing ({:.2f}), where it begins {:.0f} us late. \"interference\": \"none\" in "
-        "the "
-        "link turns that off",
+        "the link turns that off",
         input.link.name, factor(large.slowdown.compute_slowdown_ppm),
         large.errors->compute_slowdown, factor(large.slowdown.communication_slowdown_ppm),
         large.errors->communication_slowdown, to_us(large.slowdown.start_delay)));
@@ -437,7 +434,7 @@ std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& reques
         const Evaluation best_cap = evaluator.evaluate(fastest_cap(evaluator, prediction.sweep));
         const Evaluation default_cap = defaults.evaluate(Cap());
         ends.push_back({which, default_cap.step() < best_cap.step() ? default_cap : best_cap,
-                        (leaves_default ? defaults : evaluator).evaluate(choice).step()});
+                        leaves_default ? default_cap.step() : evaluator.step(choice)});
     }
     return ends;
 }

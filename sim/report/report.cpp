@@ -179,8 +179,7 @@ std::string confidence_text(const Prediction& prediction) {
     if (confidence && confidence->interval) {
         text = fmt::format(
             "  95 % of steps lie between {:.3f} and {:.3f} ms, by the fit's errors and the "
-            "measured "
-            "variation.\n",
+            "measured variation.\n",
             to_ms(confidence->interval->low), to_ms(confidence->interval->high));
     }
     // Among plans that are all as fast whatever is wrong there is nothing to lose.
@@ -242,8 +241,8 @@ std::string binding_text(const Prediction& prediction) {
 std::string launch_text(const Prediction& prediction) {
     constexpr double little = 0.02;
     const std::vector<Evaluation>& sweep = prediction.sweep;
-    const Evaluation& fastest = prediction.chosen();
-    const Duration step = fastest.times.step();
+    const Evaluation& chosen = prediction.chosen();
+    const Duration step = chosen.times.step();
     if (2 * prediction.binding.launch <= step) {
         return "";
     }
@@ -252,7 +251,7 @@ std::string launch_text(const Prediction& prediction) {
                (1 + little) * static_cast<double>(step.count());
     };
     std::string text;
-    if (!fastest.cap.is_none() && sweep.size() > 1 && !matters(sweep.back()) &&
+    if (!chosen.cap.is_none() && sweep.size() > 1 && !matters(sweep.back()) &&
         !matters(prediction.default_cap) &&
         !(prediction.configured && matters(*prediction.configured)) &&
         !all_within_plateau(prediction)) {
@@ -269,12 +268,11 @@ std::string launch_text(const Prediction& prediction) {
                       to_ms(prediction.binding.launch));
 }
 
-std::string row_text(const Evaluation& row, const Evaluation& best, std::string_view mark) {
-    return fmt::format("  {:>17} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>10.2f} %{}{}\n",
+std::string row_text(const Evaluation& row, Duration fastest, std::string_view mark) {
+    return fmt::format("  {:>17} {:>8} {:>12.3f} {:>13.3f} {:>13.3f} {:>12.2f} %{}{}\n",
                        cap_text(row), row.bucket_bytes.size(), step_ms(row),
                        to_ms(row.times.backward), to_ms(row.exposed),
-                       percent_of(row.times.step() - best.times.step(), best.times.step()),
-                       mark.empty() ? "" : "  ", mark);
+                       percent_of(row.step() - fastest, fastest), mark.empty() ? "" : "  ", mark);
 }
 
 // What a row of the sweep is besides a row.
@@ -287,21 +285,21 @@ std::string marks(const Prediction& prediction, std::size_t i) {
 }
 
 std::string table(const Prediction& prediction) {
-    const Evaluation& best = prediction.fastest();
+    const Duration fastest = prediction.fastest().step();
     std::string text =
-        fmt::format("\n  {:>17} {:>8} {:>12} {:>13} {:>13} {:>12}\n", "bucket cap", "buckets",
+        fmt::format("\n  {:>17} {:>8} {:>12} {:>13} {:>13} {:>14}\n", "bucket cap", "buckets",
                     "step (ms)", "backward (ms)", "exposed (ms)", "over fastest");
     std::string listed;
     for (const std::size_t i : telling_rows(prediction)) {
         const std::string mark = marks(prediction, i);
-        text += row_text(prediction.sweep[i], best, mark);
+        text += row_text(prediction.sweep[i], fastest, mark);
         listed += mark;
     }
     if (listed.find("default") == std::string::npos) {
-        text += row_text(prediction.default_cap, best, "default");
+        text += row_text(prediction.default_cap, fastest, "default");
     }
     if (prediction.configured && listed.find("yours") == std::string::npos) {
-        text += row_text(*prediction.configured, best, "yours");
+        text += row_text(*prediction.configured, fastest, "yours");
     }
     return text;
 }

@@ -507,10 +507,6 @@ std::int64_t threads_for(Bytes bytes, const NcclEstimate& chosen, const NcclMach
     return std::max(threads, 3 * warp);
 }
 
-std::int64_t divided_up(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
-
 // scheduleCollTasksToPlan: cells of 16 KiB of traffic are dealt out to channels.
 std::int64_t dealt_out(CollectiveKind kind, Bytes bytes, const NcclEstimate& chosen,
                        const NcclMachine& machine, std::int64_t channels) {
@@ -522,13 +518,13 @@ std::int64_t dealt_out(CollectiveKind kind, Bytes bytes, const NcclEstimate& cho
                                  (version >= v2_27 && chosen.protocol == NcclProtocol::ll ? 4 : 1);
     const std::int64_t share = std::max(least_traffic, own * of_byte) / channels;
     const std::int64_t traffic =
-        version >= v2_30 ? divided_up(share, line) * line : std::max(least_traffic, share);
-    const std::int64_t cell = divided_up(divided_up(least_traffic, of_byte), line) * line;
-    const std::int64_t cells = std::max<std::int64_t>(divided_up(own, cell), 1);
-    const std::int64_t each = std::min(cells, divided_up(traffic, cell * of_byte));
+        version >= v2_30 ? divided(share, line) * line : std::max(least_traffic, share);
+    const std::int64_t cell = divided(divided(least_traffic, of_byte), line) * line;
+    const std::int64_t cells = std::max<std::int64_t>(divided(own, cell), 1);
+    const std::int64_t each = std::min(cells, divided(traffic, cell * of_byte));
     const std::int64_t most =
         is_nvls(chosen.algorithm) ? nvls_channels(machine) : machine.settings.channels;
-    return std::min(most, divided_up(cells, each));
+    return std::min(most, divided(cells, each));
 }
 
 }  // namespace
