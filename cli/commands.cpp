@@ -19,6 +19,29 @@ namespace {
 
 // --- commands of two words ---
 
+constexpr std::array<CommandEntry, 2> device_entries{{
+    {"list", "the presets that come along", run_device_list, device_list_help},
+    {"show", "how one's data sheet becomes times where nothing was measured", run_device_show,
+     device_show_help},
+}};
+
+constexpr std::string_view device_text = R"(
+  bucketwise device WHAT --help   its options and examples
+
+examples:
+  bucketwise device list
+  bucketwise device show A100
+
+DEVICE is a preset, a name that a scenario's workload may have for its device.
+)";
+
+constexpr CommandGroup device_group{.name = "device",
+                                    .wants = "list or show",
+                                    .usage = "device list|show [ARGUMENTS]",
+                                    .explanation = "What a GPU needs for a step.",
+                                    .text = device_text,
+                                    .commands = device_entries};
+
 constexpr std::array<CommandEntry, 2> link_entries{{
     {"list", "the presets that come along", run_link_list, link_list_help},
     {"show", "what collectives cost on a link or a topology, by size", run_link_show,
@@ -102,7 +125,7 @@ constexpr CommandGroup bench_group{.name = "bench",
 
 // --- all of them ---
 
-constexpr std::array<CommandEntry, 11> commands{{
+constexpr std::array<CommandEntry, 12> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict,
      predict_help},
     {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep,
@@ -112,6 +135,8 @@ constexpr std::array<CommandEntry, 11> commands{{
     {"compare", "predicted beside measured, and why they differ", run_compare, compare_help},
     {"validate", "measure, calibrate, predict, compare and plot, into one folder", run_validate,
      validate_help},
+    {"device", "what a GPU needs where nobody measured it; the presets that come along", nullptr,
+     nullptr, &device_group},
     {"link", "what collectives cost on a link, by size; the presets that come along", nullptr,
      nullptr, &link_group},
     {"import", "what other tools have written, as files of this one", nullptr, nullptr,

@@ -124,7 +124,7 @@ int run_predict(const CommandLine& line) {
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);
-    const auto [prediction, settings, link_ends] = predict_with_progress(scenario, input, caps);
+    const auto [prediction, settings, ends] = predict_with_progress(scenario, input, caps);
     std::optional<PercentileTable> percentiles;
     if (draws) {
         percentiles = percentile_table(input, scenario.sync, prediction, *draws);
@@ -135,7 +135,7 @@ int run_predict(const CommandLine& line) {
     }
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
-        Json json = to_json(scenario, prediction, settings, link_ends);
+        Json json = to_json(scenario, prediction, settings, ends);
         if (percentiles) {
             json["percentiles"] = to_json(*percentiles);
         }
@@ -148,7 +148,7 @@ int run_predict(const CommandLine& line) {
         outputs.push_back(
             {text_value(values, "trace"), best_step_trace(scenario, input, prediction)});
     }
-    write_outputs(outputs, text_report(scenario, prediction, settings, link_ends) +
+    write_outputs(outputs, text_report(scenario, prediction, settings, ends) +
                                (percentiles ? text_of(*percentiles) : "") +
                                (optimum ? optimal_text(scenario, *optimum) : ""));
     return exit_done;

@@ -28,7 +28,12 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
     AdvisedPrediction advised;
     advised.prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        advised.link_ends = link_ends(input, scenario.sync, *preset, advised.prediction);
+        advised.ends.link = link_ends(input, scenario.sync, *preset, advised.prediction);
+    }
+    if (has_prior_computing(scenario)) {
+        advised.ends.device = device_ends({step_input(at_device_end(scenario, PresetEnd::slow)),
+                                           step_input(at_device_end(scenario, PresetEnd::fast))},
+                                          scenario.sync, advised.prediction);
     }
     if (!advised.prediction.chosen().cap.is_none()) {
         advised.settings = framework_settings(input, scenario.sync, advised.prediction);

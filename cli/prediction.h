@@ -18,7 +18,7 @@ namespace bucketwise {
 struct AdvisedPrediction {
     Prediction prediction;
     std::vector<FrameworkSetting> settings;  // where there is a cap
-    std::vector<LinkEnd> link_ends;          // where the link is a preset
+    PriorEnds ends;                          // where the link or the device is a preset
 };
 
 // At `caps`, or, if empty, one cap for every plan. Where it takes long, a line on the terminal says

@@ -150,9 +150,9 @@ int conclude(const std::string& folder) {
 
     const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
     const StepInput input = step_input(scenario);
-    const auto [prediction, settings, link_ends] = predict_with_progress(scenario, input, {});
-    report.prediction = text_report(scenario, prediction, settings, link_ends);
-    write("prediction.json", json_text(to_json(scenario, prediction, settings, link_ends)));
+    const auto [prediction, settings, ends] = predict_with_progress(scenario, input, {});
+    report.prediction = text_report(scenario, prediction, settings, ends);
+    write("prediction.json", json_text(to_json(scenario, prediction, settings, ends)));
 
     report.comparison = compare_steps(scenario, run);
     write("comparison.json", json_text(to_json(report.comparison)));

@@ -114,6 +114,7 @@ HfModel read_gpt2(const Config& config) {
     config.refuse_flag("add_cross_attention", "its parameters are not known here");
     TransformerShape& shape = model.shape;
     shape.family = TransformerFamily::gpt2;
+    shape.hugging_face = true;
     shape.layers = config.count("n_layer");
     shape.hidden = config.count("n_embd");
     shape.feed_forward = config.count_or("n_inner", 4 * shape.hidden);
@@ -170,6 +171,7 @@ HfModel read_bert(const Config& config) {
     }
     TransformerShape& shape = model.shape;
     shape.family = TransformerFamily::bert;
+    shape.hugging_face = true;
     read_sizes(config, shape);
     shape.token_types = config.count_or("type_vocab_size", shape.token_types);
     return model;
@@ -218,6 +220,7 @@ Json shape_json(const TransformerShape& shape) {
     add("feed_forward_bias", shape.feed_forward_bias, plain.feed_forward_bias);
     add("linear_bias", shape.linear_bias, plain.linear_bias);
     add("norm_bias", shape.norm_bias, plain.norm_bias);
+    add("hugging_face", shape.hugging_face, plain.hugging_face);
     add("token_types", shape.token_types, plain.token_types);
     add("bert_head", name_of(shape.bert_head), name_of(plain.bert_head));
     add_optional(json, "tied_embeddings", shape.tied_embeddings);

@@ -18,17 +18,9 @@
 #include "sim/base/names.h"
 #include "sim/link/link.h"
 #include "sim/link/network/topology.h"
+#include "sim/link/preset_end.h"
 
 namespace bucketwise {
-
-// Which end of its range.
-enum class PresetEnd : std::uint8_t { slow, typical, fast };
-
-template <>
-inline constexpr auto names_of<PresetEnd> = names("slow", "typical", "fast");
-
-// By end. Slow, typical, fast.
-using PresetRange = std::array<double, 3>;
 
 // Nodes of GPUs, for NCCL's cost model.
 struct PresetNodes {

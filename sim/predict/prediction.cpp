@@ -417,26 +417,37 @@ Cap fastest_cap(Evaluator& evaluator, const std::vector<Evaluation>& sweep) {
     return fastest;
 }
 
-}  // namespace
-
-std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
-                               const LinkPreset& preset, const Prediction& prediction) {
+PriorEnd at_end(const StepInput& input, const SyncRequest& request, const Prediction& prediction,
+                PresetEnd end) {
     const Cap choice = prediction.advised().cap;
     const bool leaves_default = choice.is_default() && has_cap(request);
-    std::vector<LinkEnd> ends;
+    Evaluator evaluator(input, request);
+    Evaluator defaults(input, without_caps(request));
+    const Evaluation best_cap = evaluator.evaluate(fastest_cap(evaluator, prediction.sweep));
+    const Evaluation default_cap = defaults.evaluate(Cap());
+    return {end, default_cap.step() < best_cap.step() ? default_cap : best_cap,
+            leaves_default ? default_cap.step() : evaluator.step(choice)};
+}
+
+}  // namespace
+
+std::vector<PriorEnd> link_ends(const StepInput& input, const SyncRequest& request,
+                                const LinkPreset& preset, const Prediction& prediction) {
+    std::vector<PriorEnd> ends;
     for (const PresetEnd which : {PresetEnd::slow, PresetEnd::fast}) {
         StepInput other = input;
         other.link = preset_end(preset, which, input.link);
         other.link.interference = input.link.interference;
         other.link.assumes_interference = input.link.assumes_interference;
-        Evaluator evaluator(other, request);
-        Evaluator defaults(other, without_caps(request));
-        const Evaluation best_cap = evaluator.evaluate(fastest_cap(evaluator, prediction.sweep));
-        const Evaluation default_cap = defaults.evaluate(Cap());
-        ends.push_back({which, default_cap.step() < best_cap.step() ? default_cap : best_cap,
-                        leaves_default ? default_cap.step() : evaluator.step(choice)});
+        ends.push_back(at_end(other, request, prediction, which));
     }
     return ends;
+}
+
+std::vector<PriorEnd> device_ends(const std::array<StepInput, 2>& slow_and_fast,
+                                  const SyncRequest& request, const Prediction& prediction) {
+    return {at_end(slow_and_fast[0], request, prediction, PresetEnd::slow),
+            at_end(slow_and_fast[1], request, prediction, PresetEnd::fast)};
 }
 
 }  // namespace bucketwise

@@ -1,9 +1,10 @@
 // predict(): the step at every cap that matters, the best of them, and what binds it. What to type
-// into a framework (sim/frameworks/framework_advice.h), both ends of a preset link and percentiles
+// into a framework (sim/frameworks/framework_advice.h), both ends of presets and percentiles
 // (sim/predict/percentiles.h) are asked for on their own.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -133,12 +134,12 @@ using Progress = std::function<void(double done)>;  // from 0 to 1
 Prediction predict(const StepInput& input, const SyncRequest& request,
                    const std::vector<Bytes>& caps, const Progress& progress);
 
-// The same step at one end of what a preset link leaves open.
-struct LinkEnd {
+// The same step at one end of what a preset, a link or a device, leaves open.
+struct PriorEnd {
     PresetEnd end = PresetEnd::slow;
     Evaluation best;          // the fastest there
-    Duration with_choice{0};  // the step with what is advised for the typical link
-    bool operator==(const LinkEnd&) const = default;
+    Duration with_choice{0};  // the step with what is advised for the typical one
+    bool operator==(const PriorEnd&) const = default;
 
     // What that costs over the fastest, as a share.
     [[nodiscard]] double regret() const {
@@ -147,10 +148,20 @@ struct LinkEnd {
     }
 };
 
+// Both ends, the slow one first, of each preset of a scenario that is one.
+struct PriorEnds {
+    std::vector<PriorEnd> link = {};
+    std::vector<PriorEnd> device = {};
+};
+
 // The slow end, then the fast one, each with the fastest of the plans that are in `prediction`,
 // which is of the typical link.
 // Throws InputError when a step could last longer than longest_duration.
-std::vector<LinkEnd> link_ends(const StepInput& input, const SyncRequest& request,
-                               const LinkPreset& preset, const Prediction& prediction);
+std::vector<PriorEnd> link_ends(const StepInput& input, const SyncRequest& request,
+                                const LinkPreset& preset, const Prediction& prediction);
+
+// The same of a device whose computing nobody has measured, as the scenario at those ends has it.
+std::vector<PriorEnd> device_ends(const std::array<StepInput, 2>& slow_and_fast,
+                                  const SyncRequest& request, const Prediction& prediction);
 
 }  // namespace bucketwise

@@ -75,7 +75,7 @@ Json settings_json(const std::vector<FrameworkSetting>& settings) {
     return json;
 }
 
-Json link_end_json(const LinkEnd& end) {
+Json prior_end_json(const PriorEnd& end) {
     return {{"end", name_of(end.end)},
             {"best", row_json(end.best)},
             {"advised_step_ms", to_ms(end.with_choice)},
@@ -97,7 +97,7 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
 }
 
 Json to_json(const Scenario& scenario, const Prediction& prediction,
-             const std::vector<FrameworkSetting>& settings, const std::vector<LinkEnd>& link_ends) {
+             const std::vector<FrameworkSetting>& settings, const PriorEnds& ends) {
     const Evaluation& best = prediction.chosen();
     Json json{{"scenario", scenario.name},
               {"strategy", name_of(scenario.sync.strategy)},
@@ -117,9 +117,13 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
               {"sweep", json_list(prediction.sweep, row_json)},
               {"settings", settings_json(settings)},
               {"notes", notes_of(scenario, prediction)}};
-    if (!link_ends.empty()) {
+    if (!ends.link.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},
-                               {"ends", json_list(link_ends, link_end_json)}};
+                               {"ends", json_list(ends.link, prior_end_json)}};
+    }
+    if (!ends.device.empty()) {
+        json["device_preset"] = {{"name", device_of(scenario)->name},
+                                 {"ends", json_list(ends.device, prior_end_json)}};
     }
     add_optional(json, "configured", prediction.configured, row_json);
     return json;

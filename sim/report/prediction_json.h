@@ -20,8 +20,7 @@ namespace bucketwise {
 // was asked for beside the prediction; notes are its own and the scenario's caveats. With --plan
 // optimal the program adds `optimal` (optimal_report.h).
 Json to_json(const Scenario& scenario, const Prediction& prediction,
-             const std::vector<FrameworkSetting>& settings = {},
-             const std::vector<LinkEnd>& link_ends = {});
+             const std::vector<FrameworkSetting>& settings = {}, const PriorEnds& ends = {});
 
 // draws; fastest, default, best_p50 and best_p99, each with bucket_cap_mib, p50_ms, p90_ms, p95_ms
 // and p99_ms; caps: all rows.

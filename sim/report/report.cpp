@@ -387,10 +387,10 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
 }
 
 // Whether what is advised holds over the whole range of a preset.
-std::string link_ends_text(const LinkParameters& link, const std::vector<LinkEnd>& ends) {
+std::string ends_text(const std::string& preset, const std::vector<PriorEnd>& ends) {
     std::string text;
     double most = 0;
-    for (const LinkEnd& end : ends) {
+    for (const PriorEnd& end : ends) {
         text += fmt::format("    at its {} end: {:.3f} ms per step", name_of(end.end),
                             to_ms(end.best.times.step()));
         text += end.best.cap.is_none()
@@ -402,7 +402,7 @@ std::string link_ends_text(const LinkParameters& link, const std::vector<LinkEnd
     if (text.empty()) {
         return "";
     }
-    text = fmt::format("  {} is a preset, a prior and no measurement:\n", link.preset) + text;
+    text = fmt::format("  {} is a preset, a prior and no measurement:\n", preset) + text;
     return ends.front().best.cap.is_none()
                ? text
                : text + fmt::format("    at its ends the advice costs at most {:.2f} %.\n",
@@ -481,8 +481,7 @@ std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& pr
 }
 
 std::string text_report(const Scenario& scenario, const Prediction& prediction,
-                        const std::vector<FrameworkSetting>& settings,
-                        const std::vector<LinkEnd>& link_ends) {
+                        const std::vector<FrameworkSetting>& settings, const PriorEnds& ends) {
     const Evaluation& best = prediction.sweep[prediction.best];
     std::string text = headline(scenario, prediction) + confidence_text(prediction) +
                        plateau_text(prediction) + binding_text(prediction) +
@@ -490,7 +489,10 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     if (!best.cap.is_none()) {
         text += table(prediction) + curve(prediction) + settings_text(settings);
     }
-    text += provenance_text(scenario.link) + link_ends_text(scenario.link, link_ends);
+    text += provenance_text(scenario.link) + ends_text(scenario.link.preset, ends.link);
+    if (const Device* device = device_of(scenario)) {
+        text += ends_text(device->name, ends.device);
+    }
     for (const std::string& note : notes_of(scenario, prediction)) {
         text += fmt::format("  Note: {}.\n", note);
     }

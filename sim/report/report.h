@@ -18,7 +18,7 @@ namespace bucketwise {
 // for, what to type where and what the ends of a preset link would change.
 std::string text_report(const Scenario& scenario, const Prediction& prediction,
                         const std::vector<FrameworkSetting>& settings = {},
-                        const std::vector<LinkEnd>& link_ends = {});
+                        const PriorEnds& ends = {});
 
 // A table of the caps that are something: the fastest, the default, the best at p50 and at p99.
 std::string text_of(const PercentileTable& table);

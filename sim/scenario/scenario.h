@@ -34,6 +34,7 @@ struct ModelWorkload {
     std::optional<Duration> backward;
     std::vector<Duration> forward_operations;   // measured one by one, in the order they run; both
     std::vector<Duration> backward_operations;  // or, if empty, neither
+    RunAs run = {};                             // where nothing was measured
     bool operator==(const ModelWorkload&) const = default;
 };
 
@@ -66,9 +67,18 @@ enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 template <>
 inline constexpr auto names_of<Optimizer> = names("sgd", "sgd_momentum", "adam");
 
+// How eager PyTorch steps an optimizer: a kernel over many parameters for each of its operations;
+// one for all of them; or one for each operation and parameter.
+enum class OptimizerKernels : std::uint8_t { foreach, fused, for_loop };
+
+template <>
+inline constexpr auto names_of<OptimizerKernels> = names("foreach", "fused", "for_loop");
+
 struct StepRequest {
     std::int64_t accumulation = 1;
     std::variant<Duration, Optimizer> optimizer = Duration{0};
+    // None: fused where computing was measured, else foreach.
+    std::optional<OptimizerKernels> optimizer_kernels = {};
     Duration optimizer_launch{0};  // host time to launch all of it
     bool cuda_graph = false;       // captured once, launched as one
     bool sync_each_step = false;   // the host reads something back before the next step
@@ -118,6 +128,12 @@ Model model_of(const ModelWorkload& workload);
 
 // What the scenario's workload runs on; null: only its times are known.
 const Device* device_of(const Scenario& scenario);
+
+// Whether computing is what a preset makes of a model, and not measured.
+bool has_prior_computing(const Scenario& scenario);
+
+// The same scenario with that at one end of its range. Precondition (asserted): it has it.
+Scenario at_device_end(Scenario scenario, PresetEnd end);
 
 // Turns a scenario into what the simulator runs.
 StepInput step_input(const Scenario& scenario);

@@ -154,8 +154,8 @@ SyncRequest read_sync(const JsonPlace& place) {
 
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     const JsonObject object(
-        place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_launch_ms", "cuda_graph",
-                "sync_each_step", "launch_queue"});
+        place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_kernels",
+                "optimizer_launch_ms", "cuda_graph", "sync_each_step", "launch_queue"});
     object.exclusive("optimizer_ms", "optimizer");
     StepRequest step;
     object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
@@ -166,6 +166,12 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
         step.optimizer = read_choice(*optimizer, every<Optimizer>);
         if (device == nullptr) {
             optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
+        }
+    }
+    if (const auto kernels = object.find("optimizer_kernels")) {
+        step.optimizer_kernels = read_choice(*kernels, every<OptimizerKernels>);
+        if (std::holds_alternative<Duration>(step.optimizer)) {
+            kernels->fail("an optimizer", "kernels of none");
         }
     }
     if (const auto launch = object.find("optimizer_launch_ms")) {

@@ -1,6 +1,7 @@
 // From a scenario to what the simulator runs.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <string>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/invariant.h"
 #include "sim/link/assumed_interference.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
@@ -15,23 +17,73 @@
 namespace bucketwise {
 namespace {
 
-// Elements the optimizer reads and writes per parameter. SGD reads parameter and gradient and
-// writes the parameter; momentum and Adam's two moments are each read and written besides.
-std::int64_t elements_per_parameter(Optimizer optimizer) {
-    constexpr std::array<std::int64_t, every<Optimizer>.size()> elements{3, 5, 7};
-    return elements[static_cast<std::size_t>(optimizer)];
+// What an optimizer does to each parameter. Fused, SGD reads parameter and gradient and writes the
+// parameter; momentum and Adam's two moments are each read and written besides. Each of its
+// operations on its own writes what the next one reads.
+struct OptimizerWork {
+    std::int64_t fused_elements = 0;  // read + written
+    std::int64_t elements = 0;        // the same, operation by operation
+    std::int64_t operations = 0;
+};
+OptimizerWork work_of(Optimizer optimizer) {
+    constexpr std::array<OptimizerWork, every<Optimizer>.size()> work{
+        {{3, 3, 1}, {5, 8, 3}, {7, 20, 8}}};
+    return work[static_cast<std::size_t>(optimizer)];
 }
 
-// Memory-bound: every element passes once between memory and the device (a fused or foreach step).
-Duration optimizer_time(const StepRequest& step, const Workload& workload, const Device* device) {
-    if (const auto* time = std::get_if<Duration>(&step.optimizer)) {
-        return *time;
-    }
+struct OptimizerTimes {
+    Duration device{0};
+    Duration host{0};
+};
+
+// Memory-bound: every element passes once between memory and the device.
+Duration fused_optimizer_time(const StepRequest& step, Optimizer optimizer,
+                              const Workload& workload, const Device& device) {
     constexpr std::int64_t directions_of_a_copy = 2;
-    return (step.cuda_graph ? Duration{0} : device->launch) +
-           transfer_time(
-               workload.gradient_bytes(), copy_bandwidth(*device),
-               {elements_per_parameter(std::get<Optimizer>(step.optimizer)), directions_of_a_copy});
+    return (step.cuda_graph ? Duration{0} : device.launch) +
+           transfer_time(workload.gradient_bytes(), copy_bandwidth(device),
+                         {work_of(optimizer).fused_elements, directions_of_a_copy});
+}
+
+// As a device does it that nobody has measured. PyTorch hands a kernel some 50 tensors at once, and
+// takes a microsecond on the host to put each into a list.
+OptimizerTimes prior_optimizer_times(Optimizer optimizer, OptimizerKernels kind,
+                                     const Workload& workload, const Device& device) {
+    constexpr double tensors_of_a_kernel = 50;
+    constexpr double listing_us = 1;
+    const OptimizerWork work = work_of(optimizer);
+    const GpuPrior& prior = *device.prior;
+    const auto tensors = static_cast<double>(workload.gradients.size());
+    const bool fused = kind == OptimizerKernels::fused;
+    const bool loop = kind == OptimizerKernels::for_loop;
+    const auto operations = static_cast<double>(fused ? 1 : work.operations);
+    const double kernels = operations * (loop ? tensors : std::ceil(tensors / tensors_of_a_kernel));
+    const double bytes = static_cast<double>(workload.gradient_bytes().count) *
+                         static_cast<double>(fused ? work.fused_elements : work.elements);
+    const double bytes_per_us = static_cast<double>(device.memory_bandwidth.count) * 1e-6 *
+                                prior[GpuFactor::pass_efficiency];
+    const double host_us = kernels * host_costs(Execution::eager).kernel_us +
+                           (loop ? 0 : operations * tensors * listing_us);
+    return {duration_from_us(bytes / bytes_per_us + kernels * prior[GpuFactor::kernel_us]),
+            duration_from_us(host_us * prior[GpuFactor::host_scale])};
+}
+
+OptimizerTimes optimizer_times(const Scenario& scenario, const Workload& workload) {
+    const StepRequest& step = scenario.step;
+    if (const auto* time = std::get_if<Duration>(&step.optimizer)) {
+        return {*time, step.optimizer_launch};
+    }
+    const Optimizer optimizer = std::get<Optimizer>(step.optimizer);
+    const Device& device = *device_of(scenario);
+    if (!device.prior || !(has_prior_computing(scenario) || step.optimizer_kernels)) {
+        return {fused_optimizer_time(step, optimizer, workload, device), step.optimizer_launch};
+    }
+    OptimizerTimes times = prior_optimizer_times(
+        optimizer, step.optimizer_kernels.value_or(OptimizerKernels::foreach), workload, device);
+    if (step.optimizer_launch > Duration{0}) {
+        times.host = step.optimizer_launch;
+    }
+    return times;
 }
 
 // One class for each distinct slowdown, the slowest first, and one of all other ranks.
@@ -60,7 +112,8 @@ Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm)
                              .measured_backward = workload.backward,
                              .measured_forward_operations = workload.forward_operations,
                              .measured_backward_operations = workload.backward_operations,
-                             .batch_norm = batch_norm};
+                             .batch_norm = batch_norm,
+                             .run = workload.run};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
@@ -156,6 +209,18 @@ const Device* device_of(const Scenario& scenario) {
         scenario.workload);
 }
 
+bool has_prior_computing(const Scenario& scenario) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    return workload != nullptr && workload->device && workload->device->prior &&
+           !workload->forward && workload->forward_operations.empty();
+}
+
+Scenario at_device_end(Scenario scenario, PresetEnd end) {
+    invariant(has_prior_computing(scenario), "computing is a preset's");
+    std::get<ModelWorkload>(scenario.workload).device->prior->end = end;
+    return scenario;
+}
+
 void set_cluster(const Scenario& scenario, StepInput& input) {
     input.group = scenario.group;
     input.classes = classes_of(scenario.stragglers, scenario.group.ranks);
@@ -196,10 +261,11 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     const Device* device = device_of(scenario);
     input.variation = scenario.variation;
     input.step.accumulation = scenario.step.accumulation;
-    input.step.optimizer_launch = scenario.step.optimizer_launch;
     input.step.sync_each_step = scenario.step.sync_each_step;
     input.step.launch_queue = scenario.step.launch_queue;
-    input.step.optimizer = optimizer_time(scenario.step, input.workload, device);
+    const OptimizerTimes optimizer = optimizer_times(scenario, input.workload);
+    input.step.optimizer = optimizer.device;
+    input.step.optimizer_launch = optimizer.host;
     if (scenario.step.cuda_graph) {
         input.step.graph_launch = device != nullptr ? device->graph_launch : Duration{0};
     }

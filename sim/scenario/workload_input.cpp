@@ -116,6 +116,10 @@ void read_ends(const JsonObject& object, TransformerShape& shape) {
         refuse(object, "token_types", "but for bert");
         refuse(object, "bert_head", "but for bert");
     }
+    if (shape.family != TransformerFamily::gpt2 && shape.family != TransformerFamily::bert) {
+        refuse(object, "hugging_face", "but for gpt2 and bert");
+    }
+    object.read_optional("hugging_face", shape.hugging_face, read_boolean);
     object.read_optional("tied_embeddings", shape.tied_embeddings, read_boolean);
     object.read_optional("token_types", shape.token_types, read_integer, 1, most_vocabulary);
     object.read_optional_choice("bert_head", shape.bert_head, every<BertHead>);
@@ -123,9 +127,10 @@ void read_ends(const JsonObject& object, TransformerShape& shape) {
 
 TransformerShape read_transformer_shape(const JsonPlace& place) {
     const JsonObject object(
-        place, {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context",
-                "key_value_heads", "head_width", "attention_bias", "feed_forward_bias",
-                "tied_embeddings", "token_types", "bert_head", "linear_bias", "norm_bias"});
+        place,
+        {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context",
+         "key_value_heads", "head_width", "attention_bias", "feed_forward_bias", "tied_embeddings",
+         "token_types", "bert_head", "linear_bias", "norm_bias", "hugging_face"});
     TransformerShape shape;
     shape.family = *read_choice(object.at("family"), all_families).transformer;
     shape.layers = read_integer(object.at("layers"), 1, most_layers);
@@ -245,7 +250,8 @@ void read_times(const JsonObject& object, ModelWorkload& workload) {
 ModelWorkload read_model_workload(const JsonPlace& place) {
     const JsonObject object(
         place, {"model", "batch", "sequence_length", "image_size", "dtype", "arithmetic", "device",
-                "forward_ms", "backward_ms", "forward_operations_us", "backward_operations_us"});
+                "forward_ms", "backward_ms", "forward_operations_us", "backward_operations_us",
+                "execution", "attention", "channels_last"});
     ModelWorkload workload;
     workload.model = read_model(object.at("model"));
     workload.input = read_model_input(object, workload.model);
@@ -253,6 +259,9 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
     const auto arithmetic = object.find("arithmetic");
     workload.arithmetic =
         arithmetic ? read_choice(*arithmetic, every<Arithmetic>) : arithmetic_of(workload.dtype);
+    object.read_optional_choice("execution", workload.run.execution, every<Execution>);
+    object.read_optional_choice("attention", workload.run.attention, every<AttentionKernel>);
+    object.read_optional("channels_last", workload.run.channels_last, read_boolean);
     read_times(object, workload);
     check_arithmetic(object, workload);
     return workload;
@@ -427,6 +436,7 @@ void check_operation_counts(const JsonPlace& place, const ModelWorkload& workloa
 Device device_for_spreading() {
     Device device = device_preset("A100").value();
     device.launch = device.graph_launch = Duration{0};
+    device.prior.reset();
     return device;
 }
 

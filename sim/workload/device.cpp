@@ -8,41 +8,206 @@
 namespace bucketwise {
 namespace {
 
-// Share of peak that large matrix products and streaming kernels reach in practice, and the host
-// time of one eager-mode operator and of one CUDA graph. Priors; a measured device file replaces
-// them.
-constexpr double prior_compute_efficiency = 0.6;
-constexpr double prior_memory_efficiency = 0.85;
-constexpr double prior_launch_us = 8.0;
+// Where a total is measured, only how much arithmetic and memory weigh against each other. Host
+// time of one CUDA graph. Priors; a measured device file replaces them.
+constexpr double roofline_compute_efficiency = 0.6;
+constexpr double roofline_memory_efficiency = 0.85;
+constexpr double roofline_launch_us = 8.0;
 constexpr double prior_graph_launch_us = 10.0;
 // The shortest copies of traces from V100 and A100 take 1.6 us, and 0.75 to 1.15 us pass from one
 // kernel to the next.
 constexpr double prior_copy_fixed_us = 2.5;
 
-Device gpu(std::string name, std::array<double, every<Arithmetic>.size()> peak_tflop_per_s,
-           double memory_gb_per_s, std::int64_t multiprocessors) {
-    return {.name = std::move(name),
-            .peak_tflop_per_s = peak_tflop_per_s,
-            .memory_bandwidth = bandwidth_from_gb_per_s(memory_gb_per_s),
-            .compute_efficiency = prior_compute_efficiency,
-            .memory_efficiency = prior_memory_efficiency,
-            .launch = duration_from_us(prior_launch_us),
-            .copy_fixed = duration_from_us(prior_copy_fixed_us),
-            .graph_launch = duration_from_us(prior_graph_launch_us),
-            .multiprocessors = multiprocessors};
-}
+// Dense rates in TFLOP/s, tensor cores with float32 sums: float32, tfloat32, float16, bfloat16,
+// float64.
+using Peaks = std::array<double, every<Arithmetic>.size()>;
 
-// Dense rates in TFLOP/s (float32, tfloat32, float16, bfloat16, float64), GB/s and multiprocessors,
-// from NVIDIA's data sheets: A100 80GB SXM, H100 SXM5, H200 SXM, V100 SXM2, RTX A4000.
-const std::vector<Device>& presets() {
-    static const std::vector<Device> table{
-        gpu("A100", {19.5, 156, 312, 312, 9.7}, 2039, 108),
-        gpu("A4000", {19.2, 38.3, 76.7, 76.7, 0.6}, 448, 48),
-        gpu("H100", {67, 494.5, 989, 989, 34}, 3350, 132),
-        gpu("H200", {67, 494.5, 989, 989, 34}, 4800, 132),
-        gpu("V100", {15.7, 0, 125, 0, 7.8}, 900, 80),
-    };
-    return table;
+enum class Lanes : std::uint8_t { narrow, wide };      // 64 or 128 of float32 in a multiprocessor
+enum class Attention : std::uint8_t { fused, flash };  // the best kernel there is
+
+struct Chip {
+    std::string_view name;
+    std::string_view what;
+    Peaks peak_tflop_per_s{};
+    double memory_gb_per_s = 0;
+    std::int64_t multiprocessors = 0;
+    Lanes lanes = Lanes::wide;
+    Attention attention = Attention::flash;
+    double sustained = 1;
+    std::string_view source;
+};
+
+// Boards of little power for their rates cannot hold the peak's clock. What lasts is taken to be
+// proportional to power, with the board of the same process that has most: V100 (300 W for 125
+// TFLOP/s) for T4 (70 W for 65); H100 (700 W for 989) for L4 (72 W for 121) and MI300X (750 W for
+// 1,307).
+constexpr double sustained_t4 = 0.45;
+constexpr double sustained_l4 = 0.84;
+constexpr double sustained_mi300x = 0.81;
+
+constexpr std::array<Chip, 16> chips{{
+    {"A100",
+     "A100 80GB SXM",
+     {19.5, 156, 312, 312, 9.7},
+     2039,
+     108,
+     Lanes::narrow,
+     Attention::flash,
+     1,
+     "NVIDIA A100 Tensor Core GPU data sheet"},
+    {"A10G",
+     "A10G, of AWS g5",
+     {35, 35, 70, 70, 1.1},
+     600,
+     80,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA A10G data sheet for AWS"},
+    {"A40",
+     "A40",
+     {37.4, 74.8, 149.7, 149.7, 0.58},
+     696,
+     84,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA A40 data sheet"},
+    {"A4000",
+     "RTX A4000",
+     {19.2, 38.3, 76.7, 76.7, 0.6},
+     448,
+     48,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA RTX A4000 data sheet"},
+    {"B200",
+     "B200 SXM",
+     {75, 1125, 2250, 2250, 37},
+     8000,
+     148,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA DGX B200 data sheet; HGX platform page"},
+    {"GB200",
+     "one of GB200's two",
+     {80, 1250, 2500, 2500, 40},
+     8000,
+     152,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA GB200 NVL72 page, Grace Blackwell Superchip halved"},
+    {"H100",
+     "H100 SXM5 80GB",
+     {67, 494.5, 989, 989, 34},
+     3350,
+     132,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA H100 Tensor Core GPU data sheet"},
+    {"H200",
+     "H200 SXM",
+     {67, 494.5, 989, 989, 34},
+     4800,
+     132,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA H200 Tensor Core GPU data sheet"},
+    {"L4",
+     "L4",
+     {30.3, 60, 121, 121, 0.47},
+     300,
+     58,
+     Lanes::wide,
+     Attention::flash,
+     sustained_l4,
+     "NVIDIA L4 Tensor Core GPU data sheet, halved to dense"},
+    {"L40S",
+     "L40S",
+     {91.6, 183, 362, 362, 1.4},
+     864,
+     142,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA L40S data sheet"},
+    {"MI300X",
+     "AMD Instinct MI300X",
+     {163.4, 653.7, 1307.4, 1307.4, 81.7},
+     5300,
+     304,
+     Lanes::narrow,
+     Attention::flash,
+     sustained_mi300x,
+     "AMD Instinct MI300X data sheet"},
+    {"RTX 3090",
+     "GeForce RTX 3090",
+     {35.6, 35.6, 71, 71, 0.56},
+     936,
+     82,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA Ampere GA102 GPU Architecture white paper"},
+    {"RTX 4090",
+     "GeForce RTX 4090",
+     {82.6, 82.6, 165.2, 165.2, 1.3},
+     1008,
+     128,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA Ada GPU Architecture white paper"},
+    {"RTX PRO 6000",
+     "RTX PRO 6000 Blackwell",
+     {125, 251.9, 503.8, 503.8, 2.0},
+     1792,
+     188,
+     Lanes::wide,
+     Attention::flash,
+     1,
+     "NVIDIA RTX Blackwell PRO GPU Architecture white paper"},
+    {"T4",
+     "T4",
+     {8.1, 0, 65, 0, 0.25},
+     320,
+     40,
+     Lanes::narrow,
+     Attention::fused,
+     sustained_t4,
+     "NVIDIA T4 data sheet"},
+    {"V100",
+     "V100 SXM2",
+     {15.7, 0, 125, 0, 7.8},
+     900,
+     80,
+     Lanes::narrow,
+     Attention::fused,
+     1,
+     "NVIDIA V100 Tensor Core GPU data sheet"},
+}};
+
+DevicePreset preset_of(const Chip& chip) {
+    return {{.name = std::string(chip.name),
+             .peak_tflop_per_s = chip.peak_tflop_per_s,
+             .memory_bandwidth = bandwidth_from_gb_per_s(chip.memory_gb_per_s),
+             .compute_efficiency = roofline_compute_efficiency,
+             .memory_efficiency = roofline_memory_efficiency,
+             .launch = duration_from_us(roofline_launch_us),
+             .copy_fixed = duration_from_us(prior_copy_fixed_us),
+             .graph_launch = duration_from_us(prior_graph_launch_us),
+             .multiprocessors = chip.multiprocessors,
+             .prior = GpuPrior{},
+             .wide = chip.lanes == Lanes::wide,
+             .flash_attention = chip.attention == Attention::flash,
+             .sustained = chip.sustained},
+            chip.what,
+            chip.source};
 }
 
 }  // namespace
@@ -52,15 +217,21 @@ Bytes element_size(Arithmetic arithmetic) {
     return sizes[static_cast<std::size_t>(arithmetic)];
 }
 
+const std::vector<DevicePreset>& device_presets() {
+    static const std::vector<DevicePreset> presets = transformed(chips, preset_of);
+    return presets;
+}
+
 std::optional<Device> device_preset(std::string_view name) {
-    const auto found = std::find_if(presets().begin(), presets().end(),
-                                    [&](const Device& d) { return d.name == name; });
-    return found == presets().end() ? std::nullopt : std::optional(*found);
+    const auto& presets = device_presets();
+    const auto found =
+        std::find_if(presets.begin(), presets.end(),
+                     [&](const DevicePreset& preset) { return preset.device.name == name; });
+    return found == presets.end() ? std::nullopt : std::optional(found->device);
 }
 
 const std::vector<std::string_view>& device_preset_names() {
-    static const auto names =
-        transformed(presets(), [](const Device& device) { return std::string_view(device.name); });
+    static const auto names = transformed(chips, &Chip::name);
     return names;
 }
 

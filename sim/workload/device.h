@@ -10,6 +10,7 @@
 
 #include "sim/base/names.h"
 #include "sim/base/units.h"
+#include "sim/workload/gpu_prior.h"
 #include "sim/workload/model.h"
 
 namespace bucketwise {
@@ -37,6 +38,11 @@ struct Device {
     bool host_is_device = false;  // a CPU: the thread that launches also computes
     Duration graph_launch{0};     // host time to launch a whole step as one CUDA graph
     std::optional<std::int64_t> multiprocessors = {};  // of a GPU
+    // Of a preset: what it makes of its peaks where nothing was measured. It needs, besides:
+    std::optional<GpuPrior> prior = {};
+    bool wide = false;             // 128 float32 lanes a multiprocessor, not 64
+    bool flash_attention = false;  // has kernels for it: Ampere and later
+    double sustained = 1;          // share of the peak rates that its power lets last
     bool operator==(const Device&) const = default;
 
     [[nodiscard]] Duration time_to_launch_copy() const { return copy_launch.value_or(launch); }
@@ -45,8 +51,13 @@ struct Device {
     }
 };
 
-// The published peak figures of A100, H100, H200, V100 and A4000. Efficiencies and launch costs
-// are priors, not measurements: see sim/README.md.
+// Published peak figures, and how they become times where nothing was measured.
+struct DevicePreset {
+    Device device;
+    std::string_view what;    // it is, in a few words
+    std::string_view source;  // of its peaks
+};
+const std::vector<DevicePreset>& device_presets();  // sorted by name
 std::optional<Device> device_preset(std::string_view name);
 const std::vector<std::string_view>& device_preset_names();
 

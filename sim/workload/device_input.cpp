@@ -28,16 +28,50 @@ void read_peaks(const JsonPlace& place, Device& device) {
     }
 }
 
+std::vector<std::string_view> known_keys() {
+    std::vector<std::string_view> keys{"preset",
+                                       "name",
+                                       "peak_tflop_per_s",
+                                       "memory_bandwidth_gb_per_s",
+                                       "compute_efficiency",
+                                       "memory_efficiency",
+                                       "launch_us",
+                                       "copy_launch_us",
+                                       "copy_fixed_us",
+                                       "graph_launch_us",
+                                       "host_is_device",
+                                       "multiprocessors"};
+    keys.insert(keys.end(), names_of<GpuFactor>.begin(), names_of<GpuFactor>.end());
+    return keys;
+}
+
+// The factors of a prior that are given; or no prior, where what replaces it is.
+void read_prior(const JsonObject& object, Device& device) {
+    if (device.host_is_device || object.has("compute_efficiency") ||
+        object.has("memory_efficiency") || object.has("launch_us")) {
+        device.prior.reset();
+    }
+    for (const GpuFactor factor : every<GpuFactor>) {
+        const auto place = object.find(name_of(factor));
+        if (!place) {
+            continue;
+        }
+        if (!device.prior) {
+            place->fail("a preset whose efficiencies and launch_us stay as they are",
+                        "a device without a prior");
+        }
+        device.prior->given[static_cast<std::size_t>(factor)] =
+            read_number(*place, NumberRange{1e-3, 100});
+    }
+}
+
 }  // namespace
 
 Device read_device(const JsonPlace& place) {
     if (!place.value->is_object()) {
         return read_preset(place, preset_list() + " or an object");
     }
-    const JsonObject object(
-        place, {"preset", "name", "peak_tflop_per_s", "memory_bandwidth_gb_per_s",
-                "compute_efficiency", "memory_efficiency", "launch_us", "copy_launch_us",
-                "copy_fixed_us", "graph_launch_us", "host_is_device", "multiprocessors"});
+    const JsonObject object(place, known_keys());
     const bool overrides = object.has("preset");
     Device device = overrides ? read_preset(object.at("preset"), preset_list()) : Device{};
     if (!overrides || object.has("name")) {
@@ -61,6 +95,7 @@ Device read_device(const JsonPlace& place) {
             device.graph_launch = Duration{0};  // the preset's is a GPU's
         }
     }
+    read_prior(object, device);
     object.read_optional("graph_launch_us", device.graph_launch, read_duration_us);
     object.read_optional("multiprocessors", device.multiprocessors, read_integer, 1, 4096);
     return device;

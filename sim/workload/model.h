@@ -53,6 +53,46 @@ struct MatrixProduct {
     bool operator==(const MatrixProduct&) const = default;
 };
 
+enum class Pass : std::uint8_t {
+    forward,
+    statistics,  // of a BatchNorm whose forward stops between its two halves to hear of other ranks
+    normalise,
+    input_gradient,
+    weight_gradient
+};
+
+constexpr bool is_forward(Pass pass) {
+    return pass == Pass::forward || pass == Pass::statistics || pass == Pass::normalise;
+}
+
+// What an operation is to a framework: what it launches, and in which arithmetic.
+enum class OperationKind : std::uint8_t {
+    pass,           // over memory: elementwise, pooling, BatchNorm
+    stream,         // one that autocast leaves in float32: sums of a transformer's stream, losses
+    normalisation,  // such a one whose result autocast casts for the products that read it
+    linear,
+    convolution,
+    scores,        // attention: queries by keys
+    scores_pass,   // attention: over the scores
+    weighted_sum,  // attention: scores by values
+    masked_sum     // the same where a causal mask hides half of the scores
+};
+
+// What an eager framework launches for one pass of an operation, and what that moves beyond Work,
+// which counts what a single fused kernel would.
+struct EagerPass {
+    std::int32_t kernels = 1;
+    std::int64_t elements = 0;  // read + written
+    bool operator==(const EagerPass&) const = default;
+};
+
+struct EagerPasses {
+    EagerPass forward;
+    EagerPass input_gradient;
+    EagerPass weight_gradient;
+    bool operator==(const EagerPasses&) const = default;
+};
+
 struct Operation {
     std::string name;  // the module's name, for example "layer1.0.conv1" or "h.3.attn.softmax"
     Work forward;
@@ -64,8 +104,16 @@ struct Operation {
     // gradients: a linear layer's bias before its weight, a convolution's or normalisation's after.
     std::vector<std::int32_t> parameters;
     std::int64_t batch_norm_channels = 0;  // of a BatchNorm; 0: something else
+    OperationKind kind = OperationKind::pass;
+    std::int64_t kernel_area = 1;       // of a convolution: taps per input channel
+    std::int64_t operand_elements = 0;  // of a product: its two factors and its result
+    EagerPasses eager = {};
     bool operator==(const Operation&) const = default;
 };
+
+// The work of one pass. BatchNorm's forward moves its elements three times: its statistics once,
+// normalising twice.
+Work work_of(const Operation& operation, Pass pass);
 
 // A buffer that data-parallel wrappers broadcast at each forward (BatchNorm's running statistics).
 struct Buffer {
@@ -80,6 +128,7 @@ struct Model {
     std::vector<Parameter> parameters;  // PyTorch's named_parameters() order, shared ones once
     std::vector<Operation> operations;  // in the order the forward pass runs them
     std::vector<Buffer> buffers;
+    bool writes_attention_out = false;  // in its own operations, which no fused kernel replaces
     bool operator==(const Model&) const = default;
 
     [[nodiscard]] std::int64_t numel() const {

@@ -17,6 +17,26 @@ struct CostedOperation {
     double seconds = 0;
 };
 
+// What costs are of: on a device with a prior the kernels of a framework, else a roofline.
+struct Costs {
+    const Model& model;
+    const ModelTiming& timing;
+    std::optional<EagerCosts> eager;
+};
+
+bool is_measured(const ModelTiming& timing) {
+    return timing.measured_forward || timing.measured_backward ||
+           !timing.measured_forward_operations.empty();
+}
+
+Costs costs_of(const Model& model, DType dtype, const ModelTiming& timing) {
+    Costs costs{model, timing, {}};
+    if (timing.device.prior && !is_measured(timing)) {
+        costs.eager.emplace(model, timing.device, timing.arithmetic, dtype, timing.run);
+    }
+    return costs;
+}
+
 Duration duration_from_seconds(double seconds) {
     constexpr auto largest_ps = static_cast<double>(longest_duration.count());
     return Duration{
@@ -54,10 +74,37 @@ void set_times(std::vector<CostedOperation>& operations, const std::vector<Durat
     }
 }
 
-std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const Device& device,
+// Whether both passes, one after the other in the same direction, are over memory.
+bool both_over_memory(const Costs& costs, const CostedOperation& before,
+                      const CostedOperation& after) {
+    const auto over_memory = [&](const CostedOperation& costed) {
+        const OperationPass& source = *costed.operation.source;
+        return !costs.model.operations[static_cast<std::size_t>(source.operation)].product;
+    };
+    return over_memory(before) && over_memory(after);
+}
+
+// Autograd reaches an operation's node with the first of its passes.
+void set_costs(std::vector<CostedOperation>& operations, const Costs& costs) {
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+        TimedOperation& timed = operations[i].operation;
+        const auto [index, pass] = *timed.source;
+        const bool first = i == 0 || operations[i - 1].operation.source->operation != index;
+        const PassCost cost = costs.eager->of(
+            costs.model.operations[static_cast<std::size_t>(index)], pass,
+            i > 0 && first && both_over_memory(costs, operations[i - 1], operations[i]));
+        timed.device = duration_from_seconds(cost.seconds);
+        timed.host = costs.eager->host(cost, pass, first, timed.ready_count);
+    }
+}
+
+std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const Costs& costs,
                                   std::optional<Duration> measured_total,
                                   const std::vector<Duration>& measured_operations) {
-    if (!measured_operations.empty()) {
+    const Device& device = costs.timing.device;
+    if (costs.eager) {
+        set_costs(operations, costs);
+    } else if (!measured_operations.empty()) {
         set_times(operations, measured_operations, device);
     } else if (measured_total) {
         spread_total(operations, *measured_total);
@@ -160,25 +207,6 @@ std::vector<BufferGroup> buffer_groups(const Model& model) {
 
 }  // namespace
 
-Work work_of(const Operation& operation, Pass pass) {
-    constexpr std::int64_t batch_norm_times = 3;  // forward moves its elements: read, read, write
-    const Work& forward = operation.forward;
-    const std::int64_t statistics = forward.elements / batch_norm_times;
-    switch (pass) {
-        case Pass::forward:
-            return forward;
-        case Pass::statistics:
-            return {0, statistics};
-        case Pass::normalise:
-            return {forward.flops, forward.elements - statistics};
-        case Pass::input_gradient:
-            return operation.input_gradient;
-        case Pass::weight_gradient:
-            break;
-    }
-    return operation.weight_gradient;
-}
-
 Bytes Workload::gradient_bytes() const {
     Bytes sum;
     for (const Gradient& gradient : gradients) {
@@ -226,9 +254,10 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
     for (const Parameter& parameter : model.parameters) {
         workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false});
     }
-    workload.forward = timed(forward_pass(model, timing), timing.device, timing.measured_forward,
+    const Costs costs = costs_of(model, gradient_dtype, timing);
+    workload.forward = timed(forward_pass(model, timing), costs, timing.measured_forward,
                              timing.measured_forward_operations);
-    workload.backward = timed(backward_pass(model, timing, workload.readiness), timing.device,
+    workload.backward = timed(backward_pass(model, timing, workload.readiness), costs,
                               timing.measured_backward, timing.measured_backward_operations);
     workload.buffer_groups = buffer_groups(model);
     workload.mix = backward_mix(workload.backward, [&](const TimedOperation& operation) {

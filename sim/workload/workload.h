@@ -11,6 +11,7 @@
 #include "sim/base/units.h"
 #include "sim/workload/batch_norm.h"
 #include "sim/workload/device.h"
+#include "sim/workload/eager_cost.h"
 #include "sim/workload/model.h"
 
 namespace bucketwise {
@@ -24,22 +25,6 @@ struct Gradient {
 
     [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
 };
-
-enum class Pass : std::uint8_t {
-    forward,
-    statistics,  // of a BatchNorm whose forward stops between its two halves to hear of other ranks
-    normalise,
-    input_gradient,
-    weight_gradient
-};
-
-constexpr bool is_forward(Pass pass) {
-    return pass == Pass::forward || pass == Pass::statistics || pass == Pass::normalise;
-}
-
-// The work of one pass. BatchNorm's forward moves its elements three times: its statistics once,
-// normalising twice.
-Work work_of(const Operation& operation, Pass pass);
 
 // One pass of one operation of a model: what a real rank runs for a TimedOperation.
 struct OperationPass {
@@ -95,9 +80,14 @@ BackwardMix backward_mix(const std::vector<TimedOperation>& backward, const IsPr
     double all = 0;
     double products = 0;
     double count = 0;
+    double kernels = 0;
     for (const TimedOperation& operation : backward) {
+        if (operation.device == Duration{0}) {
+            continue;  // part of another one's kernel
+        }
         const auto time = static_cast<double>(operation.device.count());
         all += time;
+        ++kernels;
         if (is_product(operation)) {
             products += time;
             ++count;
@@ -105,7 +95,7 @@ BackwardMix backward_mix(const std::vector<TimedOperation>& backward, const IsPr
     }
     const auto rounded = [](double time) { return Duration{static_cast<std::int64_t>(time)}; };
     return all > 0 ? BackwardMix{products / all, rounded(count > 0 ? products / count : 0.0),
-                                 rounded(all / static_cast<double>(backward.size()))}
+                                 rounded(all / kernels)}
                    : BackwardMix{};
 }
 
@@ -132,16 +122,18 @@ struct ModelTiming {
     std::vector<Duration> measured_forward_operations = {};
     std::vector<Duration> measured_backward_operations = {};
     BatchNormSync batch_norm = BatchNormSync::local;
+    RunAs run = {};  // where nothing was measured
     bool operator==(const ModelTiming&) const = default;
 };
 
-// Each operation takes its roofline time on the device, or the one that was measured (precondition,
-// asserted: as many as there are operations); where only a total is measured, the operations
-// of that pass are scaled to sum to it, to the picosecond. A measured total already contains what
-// launching cost, so its operations launch for free; the time of a single operation contains it
-// only where the host is the device. In backward each operation runs its input gradient, then its
-// weight gradient; a parameter's gradient is ready when the last operation that uses it has run
-// (tied weights).
+// Each operation takes the time that was measured (precondition, asserted: as many as there are
+// operations); where only a total is measured, the operations of that pass are scaled by their
+// roofline times to sum to it, to the picosecond. Where nothing is, it costs device and host what
+// EagerCosts says of a device with a prior, else its roofline time and a launch. A measured total
+// already contains what launching cost, so its operations launch for free; the time of a single
+// operation contains it only where the host is the device. In backward each operation runs its
+// input gradient, then its weight gradient; a parameter's gradient is ready when the last operation
+// that uses it has run (tied weights).
 //
 // A BatchNorm that is synchronised runs its forward in two halves, statistics and normalising, and
 // its weight gradient before its input gradient: what each first one found is exchanged before the

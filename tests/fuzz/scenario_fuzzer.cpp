@@ -70,13 +70,18 @@ void predict_and_report(const Scenario& scenario) {
     }
     const Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
     std::vector<FrameworkSetting> settings;
-    std::vector<LinkEnd> ends;
+    PriorEnds ends;
     if (!prediction.chosen().cap.is_none() &&
         input.workload.gradients.size() <= most_gradients_for_every_plan) {
         settings = framework_settings(input, scenario.sync, prediction);
     }
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        ends = link_ends(input, scenario.sync, *preset, prediction);
+        ends.link = link_ends(input, scenario.sync, *preset, prediction);
+    }
+    if (has_prior_computing(scenario)) {
+        ends.device = device_ends({step_input(at_device_end(scenario, PresetEnd::slow)),
+                                   step_input(at_device_end(scenario, PresetEnd::fast))},
+                                  scenario.sync, prediction);
     }
     static_cast<void>(text_report(scenario, prediction, settings, ends));
     static_cast<void>(to_json(scenario, prediction, settings, ends).dump());

@@ -30,6 +30,9 @@ void add_embeddings(ModelBuilder& builder, const TransformerShape& shape, const 
     builder.elementwise(name + "token_type_embeddings.add", tokens * shape.hidden, addition);
     builder.add_position_embedding(name + "position_embeddings", shape, input);
     builder.layer_norm(name + "LayerNorm", tokens, shape.hidden);
+    if (shape.hugging_face) {
+        builder.dropout(tokens * shape.hidden);
+    }
 }
 
 // Query, key, value and the shortcut read the same tensor: three sums of gradients.
@@ -43,9 +46,15 @@ void add_bert_attention(ModelBuilder& builder, const std::string& name,
     builder.linear(name + ".self.key", projection);
     builder.add_fork(elements);
     builder.linear(name + ".self.value", projection);
-    builder.attention(name + ".self",
-                      {input.batch, input.sequence_length, shape.heads, shape.hidden});
+    builder.attention(name + ".self", {.batch = input.batch,
+                                       .sequence_length = input.sequence_length,
+                                       .heads = shape.heads,
+                                       .hidden = shape.hidden,
+                                       .dropout = shape.hugging_face});
     builder.linear(name + ".output.dense", projection);
+    if (shape.hugging_face) {
+        builder.dropout(elements);
+    }
     builder.residual_add(name + ".output.add", elements, elements);
     builder.layer_norm(name + ".output.LayerNorm", tokens, shape.hidden);
 }
@@ -58,6 +67,9 @@ void add_bert_feed_forward(ModelBuilder& builder, const std::string& name,
     builder.elementwise(name + ".intermediate.act", tokens * shape.feed_forward, activation);
     builder.linear(name + ".output.dense",
                    {.rows = tokens, .in = shape.feed_forward, .out = shape.hidden});
+    if (shape.hugging_face) {
+        builder.dropout(elements);
+    }
     builder.residual_add(name + ".output.add", elements, elements);
     builder.layer_norm(name + ".output.LayerNorm", tokens, shape.hidden);
 }

@@ -2,16 +2,20 @@
 // parameters, its matrix product and the memory traffic of its three passes.
 //
 // What the models leave out, all of them alike:
-//  - Dropout: the benchmarks this project reproduces run with probability 0.
+//  - Dropout as an operation of its own: the benchmarks this project reproduces run with
+//  probability
+//    0. Where a published configuration has it, it is among what an eager framework launches.
 //  - Views (flatten, split, transpose) move nothing, and the copies PyTorch's eager attention
 //    makes to lay out heads for its batched products are small beside the scores.
 //  - Floating-point operations outside matrix products (Work::flops is 0 there): such operations
 //    are bound by memory, and published counts (torchvision, scaling laws) leave them out too.
 //  - Per-channel vectors of normalisations: activations are 10^4 times larger.
 //  - Eager kernels that a fused one replaces: a GELU, a rotary embedding or an RMS norm written
-//    in Python launches several; each counts as the one pass it needs.
+//    in Python launches several; each counts as the one pass it needs. What is launched besides
+//    stands apart (Operation::eager), for a device that nobody has measured.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -76,22 +80,43 @@ struct Attention {
     std::int64_t sequence_length = 0;
     std::int64_t heads = 0;
     std::int64_t hidden = 0;  // of all heads together
+    bool causal = false;
+    bool dropout = false;      // of the scores
+    bool written_out = false;  // mask and softmax in single operations, as CS336 has students do
 };
 
-// How many tensors of the operation's size each pass reads and writes.
+// How many tensors of the operation's size each pass reads and writes; how many kernels an eager
+// framework launches for it, and what those read and write besides.
 struct Traffic {
     std::int64_t forward = 0;
     std::int64_t backward = 0;
+    std::int32_t forward_kernels = 1;
+    std::int32_t backward_kernels = 1;
+    std::int64_t forward_besides = 0;
+    std::int64_t backward_besides = 0;
+    OperationKind kind = OperationKind::pass;
 };
-inline constexpr Traffic activation{2, 3};       // backward: gradient, saved tensor -> gradient
-inline constexpr Traffic softmax{2, 3};          // backward: gradient, output -> gradient
-inline constexpr Traffic scale_or_rotate{2, 2};  // backward needs the gradient alone
-inline constexpr Traffic multiplication{3, 6};   // twice: gradient, other factor -> gradient
-inline constexpr Traffic addition{3, 0};         // autograd hands the same gradient to both sides
-inline constexpr Traffic first_token{0, 1};      // a view, whose backward fills zeros around it
+inline constexpr Traffic activation{2, 3};  // backward: gradient, saved tensor -> gradient
+// Backward needs the gradient alone. Two products, a negation, a concatenation, a sum, and the
+// slices of cosine and sine.
+inline constexpr Traffic rotation{2, 2, 9, 9, 7, 7};
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), one kernel for each sign.
+inline constexpr Traffic gelu_in_python{2, 3, 8, 10, 15, 23};
+inline constexpr Traffic silu_written_out{2, 3, 2, 3, 3, 4};  // x sigmoid(x)
+// Of attention's scores. Written out: maximum, difference, exponential, sum and quotient.
+inline constexpr Traffic scale_and_mask{2, 2, 2, 1, 2, 0, OperationKind::scores_pass};
+inline constexpr Traffic scale_and_mask_written_out{2, 2, 4, 3, 3, 2, OperationKind::scores_pass};
+inline constexpr Traffic softmax{2, 3, 1, 1, 0, 0, OperationKind::scores_pass};
+inline constexpr Traffic softmax_written_out{2, 3, 5, 6, 10, 9, OperationKind::scores_pass};
+inline constexpr Traffic multiplication{3, 6};  // twice: gradient, other factor -> gradient
+inline constexpr Traffic addition{3, 0};        // autograd hands the same gradient to both sides
+inline constexpr Traffic first_token{0, 1};     // a view, whose backward fills zeros around it
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
-inline constexpr Traffic cross_entropy{2, 4};
+inline constexpr Traffic cross_entropy{2, 4, 2, 3, 0, 0, OperationKind::stream};
+// Hugging Face's shifts and casts the logits first.
+inline constexpr Traffic cross_entropy_shifted{2, 4, 3, 3, 2, 0, OperationKind::stream};
+inline constexpr Traffic cross_entropy_written_out{2, 4, 8, 8, 10, 6, OperationKind::stream};
 
 class ModelBuilder {
   public:
@@ -127,9 +152,13 @@ class ModelBuilder {
                                             .right = taps * output.channels,
                                             .bias = layer.bias ? output.channels : 0,
                                             .result = output.elements()});
+        operation.kind = OperationKind::convolution;
+        operation.kernel_area = kernel * kernel;
         operation.parameters.push_back(
             parameter(name + ".weight", {output.channels, in_channels, kernel, kernel}));
         if (layer.bias) {
+            operation.eager.forward = {2, 2 * output.elements()};
+            operation.eager.weight_gradient = {2, output.elements()};
             operation.parameters.push_back(parameter(name + ".bias", {output.channels}));
         }
         if (!layer.input_gradient) {
@@ -143,6 +172,7 @@ class ModelBuilder {
         const FeatureMap output{input.batch, input.channels, window.output_size(input.size)};
         add_operation(name, input.elements() + output.elements(),
                       2 * output.elements() + input.elements());
+        model_.operations.back().eager.input_gradient.kernels = 2;  // fills zeros first
         return output;
     }
 
@@ -168,7 +198,9 @@ class ModelBuilder {
                                                              : std::vector{layer.out, layer.in});
         // Autograd hands out gradients in the order of the operator's arguments, and addmm's first
         // is the bias (tests/data/pytorch/readiness.json).
+        operation.kind = OperationKind::linear;
         if (layer.bias) {
+            operation.eager.weight_gradient = {2, layer.rows * layer.out};
             operation.parameters.push_back(parameter(name + layer.separator + "bias", {layer.out}));
         }
         operation.parameters.push_back(weight);
@@ -183,7 +215,9 @@ class ModelBuilder {
         const std::int64_t moved = 2 * table.rows * table.width;
         const std::int64_t size = table.entries * table.width;
         Operation& operation = add_operation(name, moved, 0);
+        operation.kind = OperationKind::stream;
         operation.weight_gradient = {0, moved + (table.tied ? 4 : 1) * size};
+        operation.eager.weight_gradient.kernels = 3;  // fills zeros, sorts, adds
         operation.parameters.push_back(parameter(name + ".weight", {table.entries, table.width}));
     }
 
@@ -195,7 +229,8 @@ class ModelBuilder {
                   {.rows = input.sequence_length, .entries = shape.context, .width = shape.hidden});
         const std::int64_t positions = input.sequence_length * shape.hidden;
         const std::int64_t activations = input.batch * positions;
-        add_operation(name + ".add", 2 * activations + positions, activations + positions);
+        add_operation(name + ".add", 2 * activations + positions, activations + positions).kind =
+            OperationKind::stream;
     }
 
     // A learned tensor that joins every sample's activations, `activations` in all. Its gradient is
@@ -205,6 +240,7 @@ class ModelBuilder {
         const std::int32_t index = parameter(name, std::move(shape));
         const std::int64_t numel = model_.parameters[static_cast<std::size_t>(index)].numel();
         Operation& operation = add_operation(name, 2 * activations + numel, 0);
+        operation.kind = OperationKind::stream;
         operation.weight_gradient = {0, (batch + 1) * numel};
         operation.parameters.push_back(index);
     }
@@ -219,12 +255,24 @@ class ModelBuilder {
         const std::int64_t products = shape.batch * shape.heads;
         const std::int64_t activations = shape.batch * length * shape.hidden;
         const std::int64_t scores = products * length * length;
-        add_product(name + ".scores", {.m = length, .n = length, .k = width, .count = products},
-                    {.left = activations, .right = activations, .result = scores});
-        elementwise(name + ".scale_and_mask", scores, scale_or_rotate);
-        elementwise(name + ".softmax", scores, softmax);
-        add_product(name + ".values", {.m = length, .n = width, .k = length, .count = products},
-                    {.left = scores, .right = activations, .result = activations});
+        model_.writes_attention_out = shape.written_out;
+        Operation& by_keys =
+            add_product(name + ".scores", {.m = length, .n = length, .k = width, .count = products},
+                        {.left = activations, .right = activations, .result = scores});
+        by_keys.kind = OperationKind::scores;
+        by_keys.eager.forward = {4, 6 * activations};  // heads are laid out apart
+        elementwise(name + ".scale_and_mask", scores,
+                    shape.written_out ? scale_and_mask_written_out : scale_and_mask);
+        elementwise(name + ".softmax", scores, shape.written_out ? softmax_written_out : softmax);
+        if (shape.dropout) {
+            dropout(scores);
+        }
+        Operation& by_values =
+            add_product(name + ".values", {.m = length, .n = width, .k = length, .count = products},
+                        {.left = scores, .right = activations, .result = activations});
+        by_values.kind = shape.causal ? OperationKind::masked_sum : OperationKind::weighted_sum;
+        by_values.eager.forward = {2, 2 * activations};         // and together again
+        by_values.eager.input_gradient = {5, 8 * activations};  // all of that backwards
     }
 
     // Also adds the statistics that DDP broadcasts.
@@ -232,6 +280,7 @@ class ModelBuilder {
     void batch_norm(const std::string& name, const FeatureMap& map) {
         Operation& operation = add_norm(name, map.elements(), map.channels, 3);
         operation.parameters.push_back(parameter(name + ".bias", {map.channels}));
+        operation.eager.weight_gradient.kernels = 0;  // cuDNN: one for both gradients
         operation.batch_norm_channels = map.channels;
         model_.buffers.push_back({name + ".running_mean", map.channels});
         model_.buffers.push_back({name + ".running_var", map.channels});
@@ -242,32 +291,65 @@ class ModelBuilder {
     void layer_norm(const std::string& name, std::int64_t rows, std::int64_t width,
                     bool bias = true) {
         Operation& operation = add_norm(name, rows * width, width, 2);
+        operation.kind = OperationKind::normalisation;
         if (bias) {
             operation.parameters.push_back(parameter(name + ".bias", {width}));
         }
     }
 
     void rms_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
-        add_norm(name, rows * width, width, 2);
+        Operation& operation = add_norm(name, rows * width, width, 2);
+        operation.kind = OperationKind::normalisation;
+        // In Python: a cast, square, mean, sum, root, two products, and a cast back.
+        const std::int64_t elements = rows * width;
+        operation.eager = {{7, 10 * elements}, {6, 10 * elements}, {3, 5 * elements}};
     }
 
     void elementwise(const std::string& name, std::int64_t elements, const Traffic& traffic) {
-        add_operation(name, traffic.forward * elements, traffic.backward * elements);
+        Operation& operation =
+            add_operation(name, traffic.forward * elements, traffic.backward * elements);
+        operation.kind = traffic.kind;
+        operation.eager.forward = {traffic.forward_kernels, traffic.forward_besides * elements};
+        operation.eager.input_gradient = {traffic.backward_kernels,
+                                          traffic.backward_besides * elements};
+    }
+
+    // Of the last operation's result. The mask has a byte for each element.
+    void dropout(std::int64_t elements) {
+        const std::int64_t moved = 2 * elements + elements / 4;
+        EagerPasses& eager = model_.operations.back().eager;
+        eager.forward = {eager.forward.kernels + 1, eager.forward.elements + moved};
+        eager.input_gradient = {eager.input_gradient.kernels + 1,
+                                eager.input_gradient.elements + moved};
     }
 
     // Joins a branch with a shortcut that took `forked` elements from the same tensor.
     void residual_add(const std::string& name, std::int64_t elements, std::int64_t forked) {
         elementwise(name, elements, addition);
+        model_.operations.back().kind = OperationKind::stream;
         add_fork(forked);
     }
 
     // One more operation reads the tensor that the last one read, so autograd adds their two
     // gradients. Charged to the last operation's input gradient.
     void add_fork(std::int64_t elements) {
-        model_.operations.back().input_gradient.elements += 3 * elements;
+        Operation& operation = model_.operations.back();
+        operation.eager.input_gradient.kernels += operation.input_gradient == Work{} ? 0 : 1;
+        operation.input_gradient.elements += 3 * elements;
     }
 
-    Model build() && { return std::move(model_); }
+    // Without normalisations that autocast computes in float32 there is no stream in it either.
+    Model build() && {
+        if (std::ranges::find(model_.operations, OperationKind::normalisation, &Operation::kind) ==
+            model_.operations.end()) {
+            for (Operation& operation : model_.operations) {
+                if (operation.kind == OperationKind::stream) {
+                    operation.kind = OperationKind::pass;
+                }
+            }
+        }
+        return std::move(model_);
+    }
 
   private:
     // Elements of the tensors around a matrix product.
@@ -296,6 +378,7 @@ class ModelBuilder {
         operation.input_gradient.flops = flops;
         operation.weight_gradient = {flops, elements + operands.bias};
         operation.product = product;
+        operation.operand_elements = elements;
         return operation;
     }
 

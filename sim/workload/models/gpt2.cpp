@@ -19,13 +19,25 @@ void add_block(ModelBuilder& builder, const std::string& name, const Transformer
     };
     builder.layer_norm(name + ".ln_1", tokens, hidden, shape.norm_bias);
     conv1d(".attn.c_attn", hidden, 3 * hidden);
-    builder.attention(name + ".attn", {input.batch, input.sequence_length, shape.heads, hidden});
-    conv1d(".attn.c_proj", hidden, hidden);
+    const auto project_back = [&](const std::string& module, std::int64_t in) {
+        conv1d(module, in, hidden);
+        if (shape.hugging_face) {
+            builder.dropout(tokens * hidden);
+        }
+    };
+    builder.attention(name + ".attn", {.batch = input.batch,
+                                       .sequence_length = input.sequence_length,
+                                       .heads = shape.heads,
+                                       .hidden = hidden,
+                                       .causal = true,
+                                       .dropout = shape.hugging_face});
+    project_back(".attn.c_proj", hidden);
     builder.residual_add(name + ".attn.add", tokens * hidden, tokens * hidden);
     builder.layer_norm(name + ".ln_2", tokens, hidden, shape.norm_bias);
     conv1d(".mlp.c_fc", hidden, shape.feed_forward);
-    builder.elementwise(name + ".mlp.act", tokens * shape.feed_forward, activation);
-    conv1d(".mlp.c_proj", shape.feed_forward, hidden);
+    builder.elementwise(name + ".mlp.act", tokens * shape.feed_forward,
+                        shape.hugging_face ? gelu_in_python : activation);
+    project_back(".mlp.c_proj", shape.feed_forward);
     builder.residual_add(name + ".mlp.add", tokens * hidden, tokens * hidden);
 }
 
@@ -39,6 +51,9 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
                                           .width = shape.hidden,
                                           .tied = shape.is_tied()});
     builder.add_position_embedding("transformer.wpe", shape, input);
+    if (shape.hugging_face) {
+        builder.dropout(tokens * shape.hidden);
+    }
     for (std::int64_t i = 0; i < shape.layers; ++i) {
         add_block(builder, "transformer.h." + std::to_string(i), shape, input);
     }
@@ -48,7 +63,8 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
                                .out = shape.vocabulary,
                                .bias = false,
                                .weight = shape.is_tied() ? "transformer.wte.weight" : ""});
-    builder.elementwise("loss", tokens * shape.vocabulary, cross_entropy);
+    builder.elementwise("loss", tokens * shape.vocabulary,
+                        shape.hugging_face ? cross_entropy_shifted : cross_entropy);
     return std::move(builder).build();
 }
 

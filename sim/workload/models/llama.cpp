@@ -27,6 +27,7 @@ struct LlamaNames {
     std::string feed_forward_norm;
     std::string final_norm;
     std::string head;
+    bool written_out = false;  // softmax, SiLU and loss in single operations
 };
 
 std::string with_weight(const std::string& module) {
@@ -73,11 +74,15 @@ void add_llama_attention(ModelBuilder& builder, const std::string& layer,
     builder.add_fork(elements);
     project(names.value, shape.hidden, shape.key_value_width());
     builder.elementwise(layer + names.attention + ".rotate_query", tokens * shape.query_width(),
-                        scale_or_rotate);
+                        rotation);
     builder.elementwise(layer + names.attention + ".rotate_key", tokens * shape.key_value_width(),
-                        scale_or_rotate);
-    builder.attention(layer + names.attention,
-                      {input.batch, input.sequence_length, shape.heads, shape.query_width()});
+                        rotation);
+    builder.attention(layer + names.attention, {.batch = input.batch,
+                                                .sequence_length = input.sequence_length,
+                                                .heads = shape.heads,
+                                                .hidden = shape.query_width(),
+                                                .causal = true,
+                                                .written_out = names.written_out});
     project(names.attention_output, shape.query_width(), shape.hidden);
     builder.residual_add(layer + names.attention + ".add", elements, elements);
 }
@@ -95,7 +100,8 @@ void add_llama_feed_forward(ModelBuilder& builder, const std::string& layer,
     builder.rms_norm(layer + names.feed_forward_norm, tokens, shape.hidden);
     builder.linear(layer + names.gate, expansion);
     builder.add_fork(elements);
-    builder.elementwise(layer + names.gate + ".silu", inner, activation);
+    builder.elementwise(layer + names.gate + ".silu", inner,
+                        names.written_out ? silu_written_out : activation);
     builder.linear(layer + names.up, expansion);
     builder.elementwise(layer + names.up + ".multiply", inner, multiplication);
     builder.linear(layer + names.down, {.rows = tokens,
@@ -125,7 +131,8 @@ Model make_llama_like(std::string name, const TransformerShape& shape, const Mod
                                 .out = shape.vocabulary,
                                 .bias = false,
                                 .weight = shape.is_tied() ? with_weight(names.embedding) : ""});
-    builder.elementwise("loss", tokens * shape.vocabulary, cross_entropy);
+    builder.elementwise("loss", tokens * shape.vocabulary,
+                        names.written_out ? cross_entropy_written_out : cross_entropy);
     return std::move(builder).build();
 }
 
@@ -168,7 +175,8 @@ Model make_cs336(std::string name, const TransformerShape& shape, const ModelInp
                             .attention_norm = "ln1",
                             .feed_forward_norm = "ln2",
                             .final_norm = "ln_final",
-                            .head = "lm_head"});
+                            .head = "lm_head",
+                            .written_out = true});
 }
 
 }  // namespace bucketwise::models

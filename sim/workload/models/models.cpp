@@ -25,15 +25,19 @@ struct NamedShape {
 // configurations Hugging Face publishes. The CS336 assignment varies its context; 1024 is the
 // longest it trains. ResNeXt-101 32x4d is NVIDIA's (DeepLearningExamples), with torchvision's
 // structure.
+constexpr TransformerShape hugging_face(TransformerShape shape) {
+    shape.hugging_face = true;
+    return shape;
+}
 constexpr std::array<NamedShape, 18> shapes{{
-    {"bert-base", TransformerShape{Family::bert, 12, 768, 3072, 12, 30522, 512}},
-    {"bert-large", TransformerShape{Family::bert, 24, 1024, 4096, 16, 30522, 512}},
+    {"bert-base", hugging_face({Family::bert, 12, 768, 3072, 12, 30522, 512})},
+    {"bert-large", hugging_face({Family::bert, 24, 1024, 4096, 16, 30522, 512})},
     {"cs336-xl-2025", TransformerShape{Family::cs336, 48, 1600, 6400, 25, 10000, 1024}},
     {"cs336-xl-2026", TransformerShape{Family::cs336, 32, 2560, 10240, 32, 10000, 1024}},
-    {"gpt2", TransformerShape{Family::gpt2, 12, 768, 3072, 12, 50257, 1024}},
-    {"gpt2-large", TransformerShape{Family::gpt2, 36, 1280, 5120, 20, 50257, 1024}},
-    {"gpt2-medium", TransformerShape{Family::gpt2, 24, 1024, 4096, 16, 50257, 1024}},
-    {"gpt2-xl", TransformerShape{Family::gpt2, 48, 1600, 6400, 25, 50257, 1024}},
+    {"gpt2", hugging_face({Family::gpt2, 12, 768, 3072, 12, 50257, 1024})},
+    {"gpt2-large", hugging_face({Family::gpt2, 36, 1280, 5120, 20, 50257, 1024})},
+    {"gpt2-medium", hugging_face({Family::gpt2, 24, 1024, 4096, 16, 50257, 1024})},
+    {"gpt2-xl", hugging_face({Family::gpt2, 48, 1600, 6400, 25, 50257, 1024})},
     {"llama-7b", TransformerShape{Family::llama, 32, 4096, 11008, 32, 32000, 2048}},
     {"resnet101", models::ResNetShape{.blocks = {3, 4, 23, 3}, .bottleneck = true}},
     {"resnet152", models::ResNetShape{.blocks = {3, 8, 36, 3}, .bottleneck = true}},

@@ -43,6 +43,8 @@ struct TransformerShape {
     BertHead bert_head = BertHead::none;  // bert
     bool linear_bias = true;              // gpt2: of attention's and feed-forward projections
     bool norm_bias = true;                // gpt2: of layer norms
+    // Trained as Hugging Face publishes it: with dropout, and GPT-2's GELU and loss in Python.
+    bool hugging_face = false;
     bool operator==(const TransformerShape&) const = default;
 
     [[nodiscard]] std::int64_t width_of_head() const {

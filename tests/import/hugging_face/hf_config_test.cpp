@@ -235,12 +235,12 @@ TEST_CASE("What would change the parameters and is not known is refused by its k
 TEST_CASE("A shape that is written as JSON has only what differs from its family", "[import]") {
     const TransformerShape gpt2 = read_hf_config(gpt2_config(12, 768, 12), "").shape;
     CHECK(gpt2 == transformer_shape("gpt2"));
-    CHECK(shape_json(gpt2).size() == 7);
+    CHECK(shape_json(gpt2).size() == 8);
     TransformerShape no_biases = gpt2;
     no_biases.linear_bias = no_biases.norm_bias = false;
     CHECK(shape_json(no_biases).at("linear_bias") == false);
     CHECK(shape_json(no_biases).at("norm_bias") == false);
-    CHECK(shape_json(no_biases).size() == 9);
+    CHECK(shape_json(no_biases).size() == 10);
     const TransformerShape llama =
         read_hf_config(llama_config({16, 2048, 8192, 32, 8, 128256, true}), "").shape;
     CHECK(shape_json(llama).at("key_value_heads") == 8);

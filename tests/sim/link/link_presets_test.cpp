@@ -113,14 +113,14 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
     const StepInput input = step_input(scenario);
     const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
     const LinkPreset& preset = *find_preset(scenario.link.preset);
-    const std::vector<LinkEnd> ends = link_ends(input, scenario.sync, preset, prediction);
+    const std::vector<PriorEnd> ends = link_ends(input, scenario.sync, preset, prediction);
     REQUIRE(ends.size() == 2);
-    const LinkEnd& slow = ends[0];
-    const LinkEnd& fast = ends[1];
+    const PriorEnd& slow = ends[0];
+    const PriorEnd& fast = ends[1];
     const Duration typical = prediction.chosen().times.step();
     CHECK(fast.best.times.step() < typical);
     CHECK(typical < slow.best.times.step());
-    for (const LinkEnd& end : ends) {
+    for (const PriorEnd& end : ends) {
         // What was advised, on the link of that end, by the long way.
         StepInput there = input;
         there.link = preset_link(preset, end.end);
@@ -134,10 +134,10 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
                      std::ranges::min_element(all.sweep, {}, &Evaluation::step)->step());
         CHECK(end.best.step() == least);
     }
-    const std::string text = text_report(scenario, prediction, {}, ends);
+    const std::string text = text_report(scenario, prediction, {}, {.link = ends});
     CHECK(text.find("roce-100g is a preset, a prior and no measurement") != std::string::npos);
     CHECK(text.find("at its slow end") != std::string::npos);
-    const Json json = to_json(scenario, prediction, {}, ends);
+    const Json json = to_json(scenario, prediction, {}, {.link = ends});
     CHECK(json["link_preset"]["name"] == "roce-100g");
     CHECK(json["link_preset"]["ends"][0]["end"] == "slow");
     CHECK(json["link_preset"]["ends"][1]["best"]["step_ms"] == to_ms(fast.best.times.step()));

@@ -139,6 +139,7 @@ TEST_CASE("a link may be a file, another one at each point", "[what_if]") {
     Json document = base_document();
     document["cluster"]["link"] = "links/fast.json";
     document["step"]["sync_each_step"] = true;  // in a settled loop launching hides these links
+    document["workload"]["device"] = {{"preset", "H100"}, {"launch_us", 8}};
     const Grid grid(
         {key("/cluster/link", R"(["links/fast.json"])"), key("/cluster/link_is_no_key", "[1]")});
     WhatIfs unknown(document, "s.json", read_fast_link, grid, {});

@@ -21,7 +21,10 @@ namespace {
 Scenario resnet_scenario() {
     const Json document{
         {"name", "ResNet"},
-        {"workload", {{"model", "resnet50"}, {"batch", 32}, {"device", "A100"}}},
+        {"workload",
+         {{"model", "resnet50"},
+          {"batch", 32},
+          {"device", {{"preset", "A100"}, {"launch_us", 8}}}}},
         {"cluster",
          {{"ranks", 8},
           {"link",

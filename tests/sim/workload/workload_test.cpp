@@ -55,9 +55,10 @@ TEST_CASE("measured totals are spread over the operations to the picosecond, lau
     }
 }
 
-TEST_CASE("without totals every operation takes its roofline time and costs a launch") {
+TEST_CASE("without totals or a prior every operation takes its roofline time and costs a launch") {
     const Model model = make_model("vgg16", {8, 0, 224});
-    const Device device = *device_preset("A100");
+    Device device = *device_preset("A100");
+    device.prior.reset();
     const Workload workload = workload_from_model(
         model, DType::float32, {device, Arithmetic::float32, std::nullopt, std::nullopt});
     REQUIRE(workload.forward.size() <= model.operations.size());

@@ -1,0 +1,171 @@
+#include "sim/workload/eager_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/invariant.h"
+#include "sim/workload/product_time.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr double single_precision = 4;  // bytes
+constexpr double half_precision = 2;
+
+bool is_attention(OperationKind kind) {
+    return kind == OperationKind::scores || kind == OperationKind::scores_pass ||
+           kind == OperationKind::weighted_sum || kind == OperationKind::masked_sum;
+}
+
+const EagerPass& eager_pass(const Operation& operation, Pass pass) {
+    return is_forward(pass)               ? operation.eager.forward
+           : pass == Pass::input_gradient ? operation.eager.input_gradient
+                                          : operation.eager.weight_gradient;
+}
+
+// C[m,n] += A[m,k] B[k,n] forward, [m,k] = [m,n] [n,k] and [k,n] = [k,m] [m,n] backward. A
+// convolution's input gradient is a convolution too, with as many taps.
+MatrixProduct shape_of(const Operation& operation, Pass pass) {
+    const MatrixProduct& forward = *operation.product;
+    const std::int64_t area = operation.kernel_area;
+    switch (pass) {
+        case Pass::input_gradient:
+            return {forward.m, forward.k / area, forward.n * area, forward.count};
+        case Pass::weight_gradient:
+            return {forward.k, forward.n, forward.m, forward.count};
+        default:
+            return forward;
+    }
+}
+
+AttentionKernel automatic_attention(const Model& model, const Device& device,
+                                    Arithmetic arithmetic) {
+    if (model.writes_attention_out) {
+        return AttentionKernel::eager;
+    }
+    return device.flash_attention && element_size(arithmetic) == Bytes{2} ? AttentionKernel::flash
+                                                                          : AttentionKernel::fused;
+}
+
+}  // namespace
+
+EagerCosts::EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
+                       const RunAs& run)
+    : device_(device),
+      arithmetic_(arithmetic),
+      autocast_(dtype == DType::float32 && element_size(arithmetic) == Bytes{2}),
+      run_(run),
+      size_(static_cast<double>(element_size(arithmetic).count)) {
+    invariant(device.prior.has_value(), "the device has a prior");
+    if (run_.attention == AttentionKernel::automatic) {
+        run_.attention = automatic_attention(model, device, arithmetic);
+    }
+    run_.channels_last = run_.channels_last.value_or(element_size(arithmetic) == Bytes{2});
+}
+
+double EagerCosts::passes_seconds(double bytes) const {
+    return bytes / (static_cast<double>(device_.memory_bandwidth.count) *
+                    (*device_.prior)[GpuFactor::pass_efficiency]);
+}
+
+double EagerCosts::stream_size() const {
+    return autocast_ ? single_precision : size_;
+}
+
+PassCost EagerCosts::of(const Operation& operation, Pass pass, bool follows_pass) const {
+    PassCost cost = is_attention(operation.kind) && run_.attention != AttentionKernel::eager
+                        ? attention_cost(operation, pass)
+                    : operation.product ? product_cost(operation, pass)
+                                        : memory_cost(operation, pass, follows_pass);
+    cost.seconds +=
+        static_cast<double>(cost.kernels) * 1e-6 * (*device_.prior)[GpuFactor::kernel_us];
+    return cost;
+}
+
+// Two products forward, five backward, which computes the scores again; queries, keys, values and
+// the result move once, and their gradients.
+PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const {
+    const bool causal = operation.kind == OperationKind::masked_sum;
+    if ((!causal && operation.kind != OperationKind::weighted_sum) ||
+        pass == Pass::weight_gradient) {
+        return {};
+    }
+    const bool forward = is_forward(pass);
+    const MatrixProduct& values = *operation.product;
+    const double activations =
+        static_cast<double>(values.m * values.n) * static_cast<double>(values.count);
+    const double flops =
+        (forward ? 2 : 5) * 2 * activations * static_cast<double>(values.k) * (causal ? 0.5 : 1.0);
+    const bool overlaps = run_.attention == AttentionKernel::flash || !on_tensor_cores(arithmetic_);
+    const double efficiency =
+        (*device_.prior)[overlaps ? GpuFactor::flash_efficiency : GpuFactor::fused_efficiency];
+    const EagerPass& eager = eager_pass(operation, pass);
+    return {std::max(flops / (product_rate(device_, arithmetic_) * efficiency),
+                     passes_seconds((forward ? 4 : 8) * activations * size_)) +
+                passes_seconds(static_cast<double>(eager.elements) * size_),
+            eager.kernels + (forward ? 0 : 1)};
+}
+
+PassCost EagerCosts::product_cost(const Operation& operation, Pass pass) const {
+    const EagerPass& eager = eager_pass(operation, pass);
+    const bool convolution = operation.kind == OperationKind::convolution;
+    const auto operands = static_cast<double>(operation.operand_elements);
+    PassCost cost{product_seconds({shape_of(operation, pass), operands * size_, convolution},
+                                  device_, arithmetic_) +
+                      passes_seconds(static_cast<double>(eager.elements) * size_),
+                  eager.kernels};
+    if (pass == Pass::input_gradient) {  // sums of gradients that are charged to it
+        const std::int64_t forked = operation.input_gradient.elements - operation.operand_elements;
+        cost.seconds +=
+            passes_seconds(static_cast<double>(std::max<std::int64_t>(forked, 0)) * stream_size());
+    }
+    const MatrixProduct& product = *operation.product;
+    const double weights =
+        static_cast<double>(product.k * product.n) * static_cast<double>(product.count);
+    const bool has_weight = convolution || operation.kind == OperationKind::linear;
+    if (autocast_ && has_weight && pass != Pass::input_gradient) {  // to 16 bits, or back from them
+        cost.seconds += passes_seconds(weights * (single_precision + half_precision));
+        cost.kernels += operation.eager.weight_gradient.kernels;  // one more with a bias
+    }
+    if (convolution && on_tensor_cores(arithmetic_) && !*run_.channels_last) {
+        cost.seconds += passes_seconds(2 * (operands - weights) * size_);
+        cost.kernels += 2;
+    }
+    return cost;
+}
+
+PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool follows_pass) const {
+    const EagerPass& eager = eager_pass(operation, pass);
+    const bool stream =
+        operation.kind == OperationKind::stream || operation.kind == OperationKind::normalisation;
+    auto elements = static_cast<double>(work_of(operation, pass).elements);
+    std::int64_t kernels = eager.kernels;
+    if (run_.execution == Execution::compiled) {
+        // What comes before is still on the chip, and need not be written for it.
+        const bool fuses = follows_pass && operation.kind != OperationKind::normalisation;
+        elements *= fuses ? 0.5 : 1;
+        kernels = fuses ? 0 : std::min<std::int64_t>(kernels, 1);
+    } else {
+        elements += static_cast<double>(eager.elements);
+        if (autocast_ && operation.kind == OperationKind::normalisation &&
+            pass != Pass::weight_gradient) {
+            // Of the elements forward reads and writes half are its result: 4 + 2 bytes each.
+            elements += 0.75 * static_cast<double>(operation.forward.elements);
+            ++kernels;
+        }
+    }
+    return {passes_seconds(elements * (stream ? stream_size() : size_)), kernels};
+}
+
+Duration EagerCosts::host(const PassCost& cost, Pass pass, bool node,
+                          std::int64_t gradients) const {
+    const HostCosts costs = host_costs(run_.execution);
+    const double once = cost.kernels == 0  ? 0
+                        : is_forward(pass) ? costs.operation_us
+                                           : (node ? costs.node_us : 0);
+    const double us = once + static_cast<double>(cost.kernels) * costs.kernel_us +
+                      static_cast<double>(gradients) * costs.gradient_us;
+    return duration_from_us(us * (*device_.prior)[GpuFactor::host_scale]);
+}
+
+}  // namespace bucketwise

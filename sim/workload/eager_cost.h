@@ -1,0 +1,62 @@
+// What one pass of an operation costs device and host where nobody has measured them: the kernels
+// that a framework launches for it, each a matrix product or a pass over memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+#include "sim/workload/device.h"
+#include "sim/workload/gpu_prior.h"
+#include "sim/workload/model.h"
+
+namespace bucketwise {
+
+// How a framework runs a model, as far as a scenario says.
+struct RunAs {
+    Execution execution = Execution::eager;
+    AttentionKernel attention = AttentionKernel::automatic;
+    // Whether images have their channels last, as tensor cores want them; none: with 16 bits.
+    std::optional<bool> channels_last = {};
+    bool operator==(const RunAs&) const = default;
+};
+
+struct PassCost {
+    double seconds = 0;  // on the device
+    std::int64_t kernels = 0;
+};
+
+// Costs of a model's passes on a device with a prior.
+class EagerCosts {
+  public:
+    // `dtype` is the parameters': float32 beside an arithmetic of 16 bits is autocast.
+    EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
+               const RunAs& run);
+
+    // `follows_pass`: the operation before it in the same direction is one over memory too, with
+    // which a compiler fuses it. A fused attention is the cost of its last operation, the sum of
+    // values; those before it cost nothing then, but stay in the list of what real ranks run.
+    [[nodiscard]] PassCost of(const Operation& operation, Pass pass, bool follows_pass) const;
+
+    // Host time to launch it. `node`: autograd's node is reached with it; `gradients`: parameters
+    // whose gradients it puts in place.
+    [[nodiscard]] Duration host(const PassCost& cost, Pass pass, bool node,
+                                std::int64_t gradients) const;
+
+  private:
+    [[nodiscard]] PassCost attention_cost(const Operation& operation, Pass pass) const;
+    [[nodiscard]] PassCost product_cost(const Operation& operation, Pass pass) const;
+    [[nodiscard]] PassCost memory_cost(const Operation& operation, Pass pass,
+                                       bool follows_pass) const;
+    [[nodiscard]] double passes_seconds(double bytes) const;
+    [[nodiscard]] double stream_size() const;
+
+    const Device& device_;
+    Arithmetic arithmetic_;
+    bool autocast_;
+    RunAs run_;
+    double size_;  // of an element, in bytes
+};
+
+}  // namespace bucketwise
