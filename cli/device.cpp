@@ -104,7 +104,7 @@ ResultTable factor_table(const DevicePreset& preset) {
                     "kernel, {:g} for a gradient; compiled: {:g} for each kernel",
                     eager.operation_us, eager.node_us, eager.kernel_us, eager.gradient_us,
                     compiled.kernel_us),
-        "host_scale: about 0.6 of a fast desktop's CPU, 1.8 of an old or a busy server's",
+        "host_scale: about 0.6 for a fast desktop's CPU, 1.8 for an old or a busy server's",
         "a prior, fitted to published steps of single GPUs: results/devices has each row's error"};
     return table;
 }

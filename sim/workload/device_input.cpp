@@ -45,6 +45,13 @@ std::vector<std::string_view> known_keys() {
     return keys;
 }
 
+// Shares of a peak may exceed it a little, as above 1 an algorithm needs fewer operations.
+NumberRange allowed_range(GpuFactor factor) {
+    return factor == GpuFactor::kernel_us || factor == GpuFactor::host_scale
+               ? NumberRange{0, 100}
+               : NumberRange{1e-3, 1.5};
+}
+
 // The factors of a prior that are given; or no prior, where what replaces it is.
 void read_prior(const JsonObject& object, Device& device) {
     if (device.host_is_device || object.has("compute_efficiency") ||
@@ -61,7 +68,7 @@ void read_prior(const JsonObject& object, Device& device) {
                         "a device without a prior");
         }
         device.prior->given[static_cast<std::size_t>(factor)] =
-            read_number(*place, NumberRange{1e-3, 100});
+            read_number(*place, allowed_range(factor));
     }
 }
 

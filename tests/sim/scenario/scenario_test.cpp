@@ -404,6 +404,11 @@ TEST_CASE("factors of a prior are given to a preset that has one") {
     CHECK_FALSE(device({{"preset", "A100"}, {"launch_us", 8}}).prior);
     CHECK_FALSE(device({{"preset", "A100"}, {"memory_efficiency", 0.8}}).prior);
     CHECK_THROWS_AS(device({{"preset", "A100"}, {"launch_us", 8}, {"host_scale", 2}}), InputError);
+    // A host and kernels may cost nothing; no share is much above 1.
+    CHECK(device({{"preset", "A100"}, {"host_scale", 0}, {"kernel_us", 0}}).prior);
+    CHECK(device({{"preset", "A100"}, {"vector_efficiency", 1.5}}).prior);
+    CHECK_THROWS_AS(device({{"preset", "A100"}, {"tensor_efficiency", 2}}), InputError);
+    CHECK_THROWS_AS(device({{"preset", "A100"}, {"pass_efficiency", 0}}), InputError);
 }
 
 TEST_CASE("a CUDA graph costs the device's launch of one, and only where host and device differ") {
