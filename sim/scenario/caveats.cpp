@@ -32,14 +32,62 @@ void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
     }
 }
 
-bool has_batch_norm(const Scenario& scenario) {
+template <typename Predicate>
+bool has_operation(const Scenario& scenario, Predicate predicate) {
     const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
     if (workload == nullptr) {
         return false;
     }
     const Model model = model_of(*workload);
-    return std::any_of(model.operations.begin(), model.operations.end(),
-                       [](const Operation& o) { return o.batch_norm_channels > 0; });
+    return std::any_of(model.operations.begin(), model.operations.end(), predicate);
+}
+
+bool has_batch_norm(const Scenario& scenario) {
+    return has_operation(scenario, [](const Operation& o) { return o.batch_norm_channels > 0; });
+}
+
+bool is_attention(const Operation& operation) {
+    return operation.kind == OperationKind::weighted_sum ||
+           operation.kind == OperationKind::masked_sum;
+}
+
+bool is_convolution(const Operation& operation) {
+    return operation.kind == OperationKind::convolution;
+}
+
+// How a framework runs a model counts only where its kernels are priced.
+void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
+    const Device* device = device_of(scenario);
+    if (scenario.step.optimizer_kernels && !device->prior) {
+        notes.push_back(
+            fmt::format("/step/optimizer_kernels has no effect on {}, a roofline", device->name));
+    }
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    if (workload == nullptr) {
+        return;
+    }
+    const RunAs& run = workload->run;
+    const bool priced = has_prior_computing(scenario);
+    const auto note = [&](bool given, std::string_view key, auto predicate,
+                          std::string_view operations) {
+        if (given && !priced) {
+            notes.push_back(fmt::format(
+                "/workload/{} has no effect where computing is measured or a roofline", key));
+        } else if (given && !has_operation(scenario, predicate)) {
+            notes.push_back(
+                fmt::format("/workload/{} has no effect on a model without {}", key, operations));
+        }
+    };
+    note(
+        run.execution != Execution::eager, "execution", [](const Operation&) { return true; },
+        "operations");
+    note(run.attention != AttentionKernel::automatic, "attention", is_attention, "attention");
+    note(run.channels_last.has_value(), "channels_last", is_convolution, "convolutions");
+    if (priced && run.attention == AttentionKernel::flash &&
+        (!device->flash_attention || element_size(workload->arithmetic) != Bytes{2})) {
+        notes.emplace_back(
+            "/workload/attention is flash, which PyTorch has for 16 bits only, from Ampere on");
+    }
 }
 
 }  // namespace
@@ -77,6 +125,7 @@ std::vector<std::string> caveats(const Scenario& scenario) {
                         scenario.link.name, *measured, scenario.group.ranks));
     }
     note_ctas(scenario.link, notes);
+    note_run(scenario, notes);
     return notes;
 }
 

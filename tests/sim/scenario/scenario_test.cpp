@@ -661,6 +661,40 @@ TEST_CASE("keys that the strategy does not look at and links measured on other r
                                    "/sync/views has no effect with the strategy naive"});
 }
 
+TEST_CASE("keys of how a framework runs a model are named where they do nothing") {
+    Json document = Json::parse(contract);
+    const auto notes = [&](const Json& workload) {
+        document["workload"] = workload;
+        document["workload"]["batch"] = 1;
+        return caveats(parse(document));
+    };
+    const Json gpt2{{"model", "gpt2"}, {"sequence_length", 8},    {"arithmetic", "float16"},
+                    {"device", "T4"},  {"execution", "compiled"}, {"attention", "fused"}};
+    CHECK(notes(gpt2).empty());
+    Json other = gpt2;
+    other["attention"] = "flash";
+    other["channels_last"] = true;
+    CHECK(notes(other) ==
+          std::vector<std::string>{
+              "/workload/channels_last has no effect on a model without convolutions",
+              "/workload/attention is flash, which PyTorch has for 16 bits only, from Ampere on"});
+    CHECK(
+        notes({{"model", "resnet18"}, {"device", "A100"}, {"attention", "eager"}}) ==
+        std::vector<std::string>{"/workload/attention has no effect on a model without attention"});
+    other = gpt2;
+    other["forward_ms"] = other["backward_ms"] = 1;
+    const std::vector<std::string> measured{
+        "/workload/execution has no effect where computing is measured or a roofline",
+        "/workload/attention has no effect where computing is measured or a roofline"};
+    CHECK(notes(other) == measured);
+    other = gpt2;
+    other["device"] = {{"preset", "T4"}, {"launch_us", 8}};
+    document["step"] = {{"optimizer", "adam"}, {"optimizer_kernels", "fused"}};
+    CHECK(notes(other) ==
+          std::vector<std::string>{"/step/optimizer_kernels has no effect on T4, a roofline",
+                                   measured[0], measured[1]});
+}
+
 TEST_CASE("an optimizer takes as long as its memory traffic") {
     Json document = model_workload({{"model", "resnet18"},
                                     {"batch", 1},
