@@ -236,14 +236,15 @@ std::string binding_text(const Prediction& prediction) {
                       percent_of(binding.launch, step));
 }
 
-// Where the device mostly waits for the host, caps are not what to look at; this says so, and from
+// Where the device waits for the host, caps are not what to look at first; this says so, and from
 // which cap on they make little difference.
 std::string launch_text(const Prediction& prediction) {
     constexpr double little = 0.02;
+    constexpr std::int64_t parts_of_which_one_counts = 10;  // what launching costs, of the step
     const std::vector<Evaluation>& sweep = prediction.sweep;
     const Evaluation& chosen = prediction.chosen();
     const Duration step = chosen.times.step();
-    if (2 * prediction.binding.launch <= step) {
+    if (parts_of_which_one_counts * prediction.binding.launch <= step) {
         return "";
     }
     const auto matters = [&](const Evaluation& e) {

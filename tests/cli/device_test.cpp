@@ -76,5 +76,15 @@ TEST_CASE("a batch of one on a slow host is bound by launching, and the report s
     CHECK(binding["launch_ms"] > binding["compute_ms"]);
 }
 
+TEST_CASE("a step that free launches would shorten by a tenth is called launch-bound") {
+    const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/gpt2_h200.json";
+    const auto report = [&](const char* batch) {
+        return answer_to({"predict", scenario, "--set", std::string("/workload/batch=") + batch,
+                          "--set", "/workload/sequence_length=512"});
+    };
+    CHECK(report("4").output.find("The step is launch-bound") != std::string::npos);
+    CHECK(report("64").output.find("The step is launch-bound") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace bucketwise
