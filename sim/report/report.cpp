@@ -388,7 +388,7 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
 }
 
 // Whether what is advised holds over the whole range of a preset.
-std::string ends_text(const std::string& preset, const std::vector<PriorEnd>& ends) {
+std::string ends_text(const std::string& what, const std::vector<PriorEnd>& ends) {
     std::string text;
     double most = 0;
     for (const PriorEnd& end : ends) {
@@ -403,7 +403,7 @@ std::string ends_text(const std::string& preset, const std::vector<PriorEnd>& en
     if (text.empty()) {
         return "";
     }
-    text = fmt::format("  {} is a preset, a prior and no measurement:\n", preset) + text;
+    text = fmt::format("  {}, a prior and no measurement:\n", what) + text;
     return ends.front().best.cap.is_none()
                ? text
                : text + fmt::format("    at its ends the advice costs at most {:.2f} %.\n",
@@ -490,9 +490,12 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     if (!best.cap.is_none()) {
         text += table(prediction) + curve(prediction) + settings_text(settings);
     }
-    text += provenance_text(scenario.link) + ends_text(scenario.link.preset, ends.link);
+    text += provenance_text(scenario.link) +
+            ends_text(fmt::format("{} is a preset", scenario.link.preset), ends.link);
     if (const Device* device = device_of(scenario)) {
-        text += ends_text(device->name, ends.device);
+        text += ends_text(fmt::format("{} is {} preset", device->name,
+                                      device_preset(device->name) ? "a" : "made of a"),
+                          ends.device);
     }
     for (const std::string& note : notes_of(scenario, prediction)) {
         text += fmt::format("  Note: {}.\n", note);

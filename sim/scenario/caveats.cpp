@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "sim/scenario/scenario.h"
+#include "sim/workload/product_time.h"
 
 namespace bucketwise {
 namespace {
@@ -51,10 +52,6 @@ bool is_attention(const Operation& operation) {
            operation.kind == OperationKind::masked_sum;
 }
 
-bool is_convolution(const Operation& operation) {
-    return operation.kind == OperationKind::convolution;
-}
-
 // How a framework runs a model counts only where its kernels are priced.
 void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
     const Device* device = device_of(scenario);
@@ -82,7 +79,11 @@ void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
         run.execution != Execution::eager, "execution", [](const Operation&) { return true; },
         "operations");
     note(run.attention != AttentionKernel::automatic, "attention", is_attention, "attention");
-    note(run.channels_last.has_value(), "channels_last", is_convolution, "convolutions");
+    const auto turns_images = [&](const Operation& o) {
+        return o.kind == OperationKind::convolution && on_tensor_cores(workload->arithmetic);
+    };
+    note(run.channels_last.has_value(), "channels_last", turns_images,
+         "convolutions on tensor cores");
     if (priced && run.attention == AttentionKernel::flash &&
         (!device->flash_attention || element_size(workload->arithmetic) != Bytes{2})) {
         notes.emplace_back(

@@ -674,10 +674,11 @@ TEST_CASE("keys of how a framework runs a model are named where they do nothing"
     Json other = gpt2;
     other["attention"] = "flash";
     other["channels_last"] = true;
-    CHECK(notes(other) ==
-          std::vector<std::string>{
-              "/workload/channels_last has no effect on a model without convolutions",
-              "/workload/attention is flash, which PyTorch has for 16 bits only, from Ampere on"});
+    CHECK(
+        notes(other) ==
+        std::vector<std::string>{
+            "/workload/channels_last has no effect on a model without convolutions on tensor cores",
+            "/workload/attention is flash, which PyTorch has for 16 bits only, from Ampere on"});
     CHECK(
         notes({{"model", "resnet18"}, {"device", "A100"}, {"attention", "eager"}}) ==
         std::vector<std::string>{"/workload/attention has no effect on a model without attention"});
