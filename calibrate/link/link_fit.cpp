@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -151,24 +153,61 @@ std::size_t count_sizes(const std::vector<Observation>& observations) {
     return std::ranges::max(observations, {}, &Observation::size_index).size_index + 1;
 }
 
+// Sums over points, each divided by its variance, of what two unknowns are fitted by.
+struct Moments {
+    double steps2 = 0;
+    double steps_wire = 0;
+    double wire2 = 0;
+    double steps_us = 0;
+    double wire_us = 0;
+    double us2 = 0;
+
+    Moments& operator+=(const Moments& other) {
+        steps2 += other.steps2;
+        steps_wire += other.steps_wire;
+        wire2 += other.wire2;
+        steps_us += other.steps_us;
+        wire_us += other.wire_us;
+        us2 += other.us2;
+        return *this;
+    }
+
+    // Of the best latency and the best inverse rate, neither below 0.
+    [[nodiscard]] double chi_squared() const {
+        const double determinant = steps2 * wire2 - steps_wire * steps_wire;
+        if (determinant > 1e-12 * steps2 * wire2) {
+            const double latency = (wire2 * steps_us - steps_wire * wire_us) / determinant;
+            const double inverse = (steps2 * wire_us - steps_wire * steps_us) / determinant;
+            if (latency >= 0 && inverse >= 0) {
+                return std::max(us2 - latency * steps_us - inverse * wire_us, 0.0);
+            }
+        }
+        const double by_latency = steps2 > 0 ? steps_us * steps_us / steps2 : 0;
+        const double by_inverse = wire2 > 0 ? wire_us * wire_us / wire2 : 0;
+        return std::max(us2 - std::max(by_latency, by_inverse), 0.0);
+    }
+};
+
 // cost[first][last]: chi squared of one segment for the sizes from first to last, what is common
 // known.
 std::vector<std::vector<double>> segment_costs(const std::vector<Observation>& observations,
                                                Common common, double common_us) {
     const std::size_t sizes = count_sizes(observations);
+    std::vector<Moments> of_size(sizes);
+    for (const Observation& o : observations) {
+        const double us =
+            std::max(o.point.median_us - count_of(common, o) * common_us, 0.0) / o.sigma_us;
+        const double steps = o.steps / o.sigma_us;
+        const double wire = o.wire_megabytes / o.sigma_us;
+        of_size[o.size_index] +=
+            {steps * steps, steps * wire, wire * wire, steps * us, wire * us, us * us};
+    }
     std::vector<std::vector<double>> costs(sizes, std::vector<double>(sizes, 0.0));
     for (std::size_t first = 0; first < sizes; ++first) {
+        Moments sum;
         for (std::size_t last = first; last < sizes; ++last) {
-            std::vector<Observation> within;
-            for (Observation o : observations) {
-                if (first <= o.size_index && o.size_index <= last) {
-                    o.point.median_us =
-                        std::max(o.point.median_us - count_of(common, o) * common_us, 0.0);
-                    o.size_index = 0;
-                    within.push_back(o);
-                }
-            }
-            costs[first][last] = regress(within, {1}, Common::nothing).chi_squared();
+            sum += of_size[last];
+            costs[first][last] = sum.chi_squared();
         }
     }
     return costs;
@@ -282,13 +321,24 @@ std::optional<std::size_t> find_outlier(const std::vector<Observation>& observat
     if (all.chi_squared() < 2 * count) {
         return std::nullopt;
     }
+    // Where there are very many points, the worst ones: an outlier is most of chi squared.
+    constexpr std::size_t most_tried = 64;
+    const auto off = [&](std::size_t i) {
+        return std::abs(fitted_us(observations[i], all) / observations[i].point.median_us - 1);
+    };
+    std::vector<std::size_t> tried(observations.size());
+    std::iota(tried.begin(), tried.end(), std::size_t{0});
+    std::erase_if(tried, [&](std::size_t i) { return off(i) < far / 2; });
+    if (tried.size() > most_tried) {
+        std::ranges::sort(tried, std::greater<>{}, [&](std::size_t i) {
+            return off(i) * observations[i].point.median_us / observations[i].sigma_us;
+        });
+        tried.resize(most_tried);
+        std::ranges::sort(tried);
+    }
     std::optional<std::size_t> outlier;
     double least = left_over * all.chi_squared();
-    for (std::size_t i = 0; i < observations.size(); ++i) {
-        const double off = fitted_us(observations[i], all) / observations[i].point.median_us;
-        if (std::abs(off - 1) < far / 2) {
-            continue;
-        }
+    for (const std::size_t i : tried) {
         const std::vector<Observation> others = without(observations, i, model);
         const double chi_squared = fit_observations(others, common).chi_squared();
         if (chi_squared < least) {
@@ -435,7 +485,7 @@ void check_points(const std::vector<LinkPoint>& points, const std::string& file)
                   "a point of a link has a size, a time and more than one rank");
     }
     const std::vector<Bytes> sizes = distinct_sizes(points);
-    constexpr std::size_t most_sizes = 64;
+    constexpr std::size_t most_sizes = 4096;  // a fit then takes some seconds
     if (sizes.size() > most_sizes) {
         throw InputError(file, "", fmt::format("all-reduces of at most {} sizes", most_sizes),
                          fmt::format("{}", sizes.size()));
