@@ -22,6 +22,7 @@
 #include "cli/shell/size.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/link/assumed_interference.h"
 #include "sim/link/collective.h"
 #include "sim/link/link_input.h"
 #include "sim/link/link_presets.h"
@@ -249,6 +250,7 @@ ResultTable table_of(const LinkRequest& request) {
     if (nccl) {
         table.columns.push_back({"algorithm", "algorithm"});
         table.columns.push_back({"protocol", "protocol"});
+        table.columns.push_back({"nccl_us", "NCCL\nexpects", 2});
         table.columns.push_back({"next_best", "next best"});
         table.columns.push_back({"next_best_us", "us", 2});
     }
@@ -279,6 +281,7 @@ ResultTable table_of(const LinkRequest& request) {
                                *link.topology->nccl);
             row.emplace_back(std::string(name_of(estimates[0].algorithm)));
             row.emplace_back(std::string(name_of(estimates[0].protocol)));
+            row.emplace_back(to_us(estimates[0].time));
             const NcclEstimate& next = estimates[1];  // a ring has two protocols at least
             row.emplace_back(fmt::format("{} {}", name_of(next.algorithm), name_of(next.protocol)));
             row.emplace_back(to_us(next.time));
@@ -302,9 +305,22 @@ ResultTable table_of(const LinkRequest& request) {
     if (nccl) {
         const NcclSettings& settings = *link.topology->nccl;
         table.notes.push_back(fmt::format(
-            "estimates of NCCL {}'s own cost model, by which it chooses, for compute "
-            "capability {} and {} CPUs: a prior, not a measurement",
+            "chosen by NCCL {}'s own cost model, for compute capability {} and {} CPUs",
             name_of(settings.version), compute_capability_of(settings), name_of(settings.cpu)));
+        table.notes.push_back(
+            fmt::format("time: what NCCL expects of it, by clock's ring_ll {:.3g}, nvls {:.3g}, "
+                        "network {:.3g}, "
+                        "and launching: a prior, not a measurement",
+                        settings.clock.ring_ll, settings.clock.nvls, settings.clock.network));
+    }
+    if (lacks_interference(link)) {
+        const auto assumed = assumed_interference(link, request.group, {});
+        const Interference& large = assumed.back().slowdown;
+        table.notes.push_back(fmt::format(
+            "beside computing, assumed of large ones: computing {:.2f} times as long, a collective "
+            "{:.2f} times",
+            static_cast<double>(large.compute_slowdown_ppm) * 1e-6,
+            static_cast<double>(large.communication_slowdown_ppm) * 1e-6));
     }
     if (!link.simulated.empty()) {
         table.notes.emplace_back("times are simulated message by message and linear between sizes");
@@ -331,6 +347,8 @@ ResultTable preset_table() {
         const std::string name(name_of(end));
         table.columns.push_back({name + "_latency_us", name + "\nus", -3});
     }
+    table.columns.push_back({"logs", "public\nlogs", 0});
+    table.columns.push_back({"log_error_percent", "error\n%", -2});
     for (const LinkPreset& preset : link_presets()) {
         const RankGroup group{shown_ranks(preset), 1};
         const auto most = most_ranks_of(preset);
@@ -348,12 +366,16 @@ ResultTable preset_table() {
             latencies.emplace_back(us(small));
         }
         row.insert(row.end(), latencies.begin(), latencies.end());
+        row.emplace_back(preset.logs.count);
+        row.push_back(preset.logs.count > 0 ? Cell(preset.logs.error_percent) : Cell());
         table.rows.push_back(std::move(row));
     }
     table.notes = {
         "bus bandwidth at 1 GiB and time of 8 bytes, at the slow end, typically, and at the fast "
         "end",
-        "of nodes: NCCL's own cost model; of Ethernet and wide areas: a ring"};
+        "of nodes: by NCCL's cost model; of MI300X, Ethernet and wide areas: a ring",
+        "error: of what is typical, on average over 64 KiB to 1 GiB of public nccl-tests logs, the "
+        "median log's"};
     return table;
 }
 

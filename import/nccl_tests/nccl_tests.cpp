@@ -13,11 +13,11 @@
 
 #include "import/nccl_tests/nccl_tests_ranks.h"
 #include "sim/base/error.h"
+#include "sim/link/nearest_preset.h"
 
 namespace bucketwise {
 namespace {
 
-constexpr std::size_t most_sizes = 64;  // that a link is fitted to
 constexpr std::int64_t gpus_of_a_node = 8;
 
 // --- which rows are all-reduces ---
@@ -236,27 +236,6 @@ std::string chosen_reduction(const std::vector<NcclTestsLog>& logs) {
     return chosen;
 }
 
-// A link is fitted to so many sizes at most: of more, those that lie most evenly over their
-// logarithms.
-std::set<std::int64_t> chosen_sizes(const std::vector<NcclTestsLog>& logs) {
-    std::set<std::int64_t> sizes;
-    for_each_row(logs, [&](const NcclTestsRow& row) { sizes.insert(row.bytes); });
-    if (sizes.size() <= most_sizes) {
-        return sizes;
-    }
-    std::set<std::int64_t> chosen;
-    const double low = std::log(static_cast<double>(*sizes.begin()));
-    const double high = std::log(static_cast<double>(*sizes.rbegin()));
-    for (std::size_t i = 0; i < most_sizes; ++i) {
-        const double share = static_cast<double>(i) / static_cast<double>(most_sizes - 1);
-        const auto wanted =
-            static_cast<std::int64_t>(std::llround(std::exp(low + share * (high - low))));
-        const auto above = sizes.lower_bound(wanted);
-        chosen.insert(above == sizes.end() ? *sizes.rbegin() : *above);
-    }
-    return chosen;
-}
-
 // --- the report ---
 
 std::string size_text(std::int64_t bytes) {
@@ -291,6 +270,42 @@ std::string run_text(const NcclTestsRun& run, const std::string& what, const Tol
     return text;
 }
 
+std::string gpus_of(const NcclTestsRun& run) {
+    std::set<std::string> names;
+    for (const NcclTestsDevice& device : run.devices) {
+        if (!device.name.empty()) {
+            names.insert(device.name);
+        }
+    }
+    return fmt::format("{}", fmt::join(names, " and "));
+}
+
+// The better of the times in place and out of place.
+std::string nearest_text(const NcclTestsRun& run, std::int64_t ranks, std::int64_t nodes) {
+    MeasuredTimes measured{.ranks = ranks, .nodes = nodes, .gpu = gpus_of(run)};
+    for (const NcclTestsRow& row : run.rows) {
+        std::optional<double> least;
+        for (const NcclTestsHalf& half : row.halves) {
+            if (const auto us = run.columns.cpu_time ? whole_time_us(half, row.bytes)
+                                                     : std::optional(half.time_us.value)) {
+                least = std::min(least.value_or(*us), *us);
+            }
+        }
+        if (least) {
+            measured.times.push_back({{row.bytes}, *least});
+        }
+    }
+    const auto nearest = nearest_preset(measured);
+    if (!nearest) {
+        return "";
+    }
+    return fmt::format(
+        "    nearest preset  {} ({}): off by {:.0f} % on average, {} of {} sizes within its "
+        "range\n",
+        nearest->preset->name, nearest->preset->what, 100 * nearest->mean_error, nearest->inside,
+        nearest->sizes);
+}
+
 std::string skipped_text(const NcclTestsLog& log) {
     std::string text;
     for (const SkippedLines& skipped : log.skipped) {
@@ -301,16 +316,6 @@ std::string skipped_text(const NcclTestsLog& log) {
 }
 
 // --- the environment ---
-
-std::string gpus_of(const NcclTestsRun& run) {
-    std::set<std::string> names;
-    for (const NcclTestsDevice& device : run.devices) {
-        if (!device.name.empty()) {
-            names.insert(device.name);
-        }
-    }
-    return fmt::format("{}", fmt::join(names, " and "));
-}
 
 void add_environment(EnvironmentRecord& environment, const NcclTestsLog& log,
                      const NcclTestsRun& run, const Told& nodes) {
@@ -389,6 +394,7 @@ class Import {
         }
         result_.report += run_text(
             run, fmt::format("{}, {}", name_of(dtype_), run.rows.front().redop), ranks, nodes);
+        result_.report += nearest_text(run, ranks.number, nodes.number);
     }
 
     const NcclTestsOptions& options_;
@@ -441,12 +447,6 @@ ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
     const std::string reduction = chosen_reduction(logs);
     drop_rows(logs, [&](const NcclTestsRun&, const NcclTestsRow& row) {
         return row.redop == reduction ? "" : "all-reduces by " + row.redop;
-    });
-    const std::set<std::int64_t> sizes = chosen_sizes(logs);
-    drop_rows(logs, [&](const NcclTestsRun&, const NcclTestsRow& row) {
-        return sizes.contains(row.bytes)
-                   ? ""
-                   : fmt::format("rows beyond the {} sizes that a link is fitted to", most_sizes);
     });
     Import imported(options, *dtype);
     for (std::size_t i = 0; i < logs.size(); ++i) {

@@ -6,7 +6,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/link/link_topology.h"
-#include "sim/link/network/nccl_model.h"
+#include "sim/link/network/nccl_clock.h"
 #include "sim/link/network/topology_cost.h"
 
 namespace bucketwise {
@@ -156,7 +156,7 @@ Duration on_topology(CollectiveKind kind, Bytes n, std::int64_t ranks, const Lin
     }
     const RegularTopology& topology = *link.topology->regular;
     if (link.algorithm == Algorithm::nccl) {
-        return fixed + nccl_choice(kind, n, ranks, topology, *link.topology->nccl).time;
+        return fixed + nccl_time(kind, n, ranks, topology, *link.topology->nccl);
     }
     return fixed + topology_time(kind, link.algorithm, n, ranks, topology);
 }

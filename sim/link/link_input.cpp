@@ -372,6 +372,30 @@ class LinkReader {
     std::vector<std::string> open_files_;
 };
 
+// A preset's words say where its numbers are from. They go where a number is another's.
+void disown_changed_preset(LinkParameters& link) {
+    if (!link.preset.empty() || link.provenance.source.empty()) {
+        return;
+    }
+    std::string_view changed;
+    for (const LinkPreset& preset : link_presets()) {
+        LinkParameters original = preset_link(preset, PresetEnd::typical);
+        if (link.provenance.source != original.provenance.source) {
+            continue;
+        }
+        original.name = link.name;
+        original.preset.clear();
+        if (link == original) {
+            return;
+        }
+        changed = preset.name;
+    }
+    if (!changed.empty()) {
+        link.provenance.source = fmt::format("made from the preset {}, changed", changed);
+        link.provenance.hardware.clear();
+    }
+}
+
 // A link file with all it names put in place, at most `depth` files deep; beyond that, names stay.
 Json inlined(const Json& link, const std::string& naming_file, const FileReader& read_file,
              int depth) {
@@ -401,7 +425,9 @@ std::string path_beside(const std::string& naming_file, const std::string& path)
 }
 
 LinkParameters read_link(const JsonPlace& place, const FileReader& read_file) {
-    return LinkReader(read_file).read(place);
+    LinkParameters link = LinkReader(read_file).read(place);
+    disown_changed_preset(link);
+    return link;
 }
 
 void inline_link(Json& document, const std::string& file, const FileReader& read_file) {

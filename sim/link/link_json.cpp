@@ -81,6 +81,27 @@ Json provenance_json(const Provenance& from) {
     return json;
 }
 
+Json nics_json(const NicTopology& nics) {
+    Json json{{"per_node", nics.per_node},
+              {"latency_us", to_us(nics.latency)},
+              {"bandwidth_gb_per_s", to_gb_per_s(nics.bandwidth)}};
+    add_if(nics.path != NicPath::pxb, json, "path", name_of(nics.path));
+    return json;
+}
+
+Json nccl_json(const NcclSettings& settings) {
+    const NcclSettings usual{.generation = settings.generation, .channels = settings.channels};
+    Json json{{"generation", name_of(settings.generation)}, {"channels", settings.channels}};
+    add_if(settings.version != usual.version, json, "version", name_of(settings.version));
+    add_optional(json, "compute_capability", settings.compute_capability);
+    add_if(settings.cpu != usual.cpu, json, "cpu", name_of(settings.cpu));
+    add_if(settings.collnet, json, "collnet", true);
+    json["clock"] = {{"ring_ll", settings.clock.ring_ll},
+                     {"nvls", settings.clock.nvls},
+                     {"network", settings.clock.network}};
+    return json;
+}
+
 // Nodes and their NICs, as the presets have them: what was measured or fitted has no topology.
 Json topology_json(const Topology& topology) {
     invariant(topology.nccl && !topology.irregular() && topology.regular->tiers.empty() &&
@@ -91,15 +112,9 @@ Json topology_json(const Topology& topology) {
                {{"gpus", node.gpus},
                 {"fabric", name_of(node.fabric)},
                 {"bandwidth_gb_per_s", to_gb_per_s(node.bandwidth)}}},
-              {"nccl",
-               {{"generation", name_of(topology.nccl->generation)},
-                {"channels", topology.nccl->channels}}}};
+              {"nccl", nccl_json(*topology.nccl)}};
     add_if(node.multicast, json["node"], "multicast", true);
-    add_optional(json, "nics", topology.regular->nics, [](const NicTopology& nics) {
-        return Json{{"per_node", nics.per_node},
-                    {"latency_us", to_us(nics.latency)},
-                    {"bandwidth_gb_per_s", to_gb_per_s(nics.bandwidth)}};
-    });
+    add_optional(json, "nics", topology.regular->nics, nics_json);
     return json;
 }
 

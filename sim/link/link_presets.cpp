@@ -12,18 +12,30 @@
 namespace bucketwise {
 namespace {
 
-// NCCL 2.28 (src/graph/topo.h) counts an NVLink as 20 GB/s on sm80, 20.6 on sm90 and 40.1 on sm100:
-// 12, 18 and 18 of them. The fast end is that, the slow end a node whose links or NVLS do not all
-// work as they should. InfiniBand: a NIC's rate, of which about 94 % arrive.
+// Ranges are slow, typical, fast.
+//
+// NCCL 2.28 (src/graph/topo.h) counts an NVLink as 20 GB/s on sm70 and sm80, 20.6 on sm90 and 40.1
+// on sm100: 6, 12, 18 and 18 of them. The fast end is that, the slow end a node whose links or NVLS
+// do not all work as they should. InfiniBand: a NIC's rate, of which about 94 % arrive.
+constexpr PresetRange nvlink_v100{95, 118, 132};
 constexpr PresetRange nvlink_a100{195, 235, 240};
 constexpr PresetRange nvlink_h100{275, 365, 371};
-constexpr PresetRange nvlink_b200{540, 710, 722};
-// What launching a collective takes on its stream. nccl-tests shows some 12 us more for its
-// smallest messages than NCCL's constants add up to; CUDA graphs save most of it.
-constexpr PresetRange launching_us{16, 10, 4};
-constexpr PresetRange launching_sockets_us{60, 20, 10};
+constexpr PresetRange nvlink_b200{540, 710, 800};
 constexpr PresetRange infiniband_us{6, 2, 1.5};
 constexpr PresetRange efa_us{30, 20, 15};
+// What launching a collective takes on its stream beyond NCCL's constants: the smallest messages of
+// nccl-tests, with a process for each GPU and with one for all, which is slower.
+constexpr PresetRange launching_us{16, 7, 0.5};
+constexpr PresetRange launching_on_grace_us{10, 1, 0};
+constexpr PresetRange launching_sockets_us{60, 20, 10};
+// Factors from NCCL's model to the clock, as docs/links.md has them.
+constexpr PresetRange clock_ring_ll{1.3, 0.45, 0.3};
+constexpr PresetRange clock_ring_ll_before_hopper{1.3, 0.7, 0.35};  // no measurement was at hand
+constexpr PresetRange clock_nvls{2.2, 1.5, 1.1};
+constexpr PresetRange clock_infiniband{2.3, 1.5, 1.1};
+constexpr PresetRange clock_efa{2.4, 1.3, 1.0};
+constexpr PresetRange clock_slingshot{2.6, 1.6, 1.1};
+constexpr PresetRange clock_slingshot_a100{2.8, 1.65, 1.1};
 
 // Channels of one node are what NCCL's search finds there, run twice: 12 of 20 GB/s with A100, 12
 // of 30 with H100, 16 of 45 with B200 (src/graph/search.cc, ncclTopoCompute and
@@ -31,76 +43,198 @@ constexpr PresetRange efa_us{30, 20, 15};
 constexpr PresetNodes nvlink_nodes(GpuGeneration generation, PresetRange gpu) {
     return {.generation = generation,
             .fabric = Fabric::nvlink,
-            .multicast = generation != GpuGeneration::ampere,
-            .channels = generation == GpuGeneration::blackwell ? 32 : 24,
-            .gpu_gb_per_s = gpu};
+            .multicast = generation >= GpuGeneration::hopper,
+            .channels = generation == GpuGeneration::volta       ? 12
+                        : generation == GpuGeneration::blackwell ? 32
+                                                                 : 24,
+            .gpu_gb_per_s = gpu,
+            .launch_us = launching_us,
+            .ring_ll =
+                generation < GpuGeneration::hopper ? clock_ring_ll_before_hopper : clock_ring_ll};
 }
 
 // On several nodes of H100 with 8 NICs it finds one a NIC.
-constexpr PresetNodes with_nics(PresetNodes nodes, std::int64_t nics, PresetRange gb_per_s,
-                                PresetRange us) {
-    nodes.channels = nodes.generation == GpuGeneration::hopper ? 16 : nodes.channels;
+constexpr PresetNodes with_nics(PresetNodes nodes, PresetNics nics) {
+    nodes.channels =
+        nodes.generation == GpuGeneration::hopper && nodes.gpus == 8 ? 16 : nodes.channels;
     nodes.nics = nics;
-    nodes.nic_gb_per_s = gb_per_s;
-    nodes.nic_us = us;
     return nodes;
 }
 
 constexpr PresetNodes pcie_nodes(GpuGeneration generation, PresetRange gpu) {
-    return {.generation = generation, .fabric = Fabric::pcie, .channels = 4, .gpu_gb_per_s = gpu};
+    return {.generation = generation,
+            .fabric = Fabric::pcie,
+            .channels = 4,
+            .gpu_gb_per_s = gpu,
+            .launch_us = launching_us,
+            .ring_ll = clock_ring_ll};
+}
+
+// GPUs that reach each other by NVLink without a switch.
+constexpr PresetNodes meshed(PresetNodes nodes, std::int64_t gpus) {
+    nodes.gpus = gpus;
+    nodes.multicast = false;
+    return nodes;
+}
+
+constexpr PresetNodes on_grace(PresetNodes nodes) {
+    nodes.cpu = HostCpu::arm;
+    nodes.launch_us = launching_on_grace_us;
+    return nodes;
+}
+
+constexpr PresetNodes on_amd(PresetNodes nodes) {
+    nodes.cpu = HostCpu::amd;
+    return nodes;
+}
+
+constexpr PresetNodes with_capability(PresetNodes nodes, std::int64_t capability) {
+    nodes.compute_capability = capability;
+    return nodes;
 }
 
 constexpr PresetNodes a100_nodes = nvlink_nodes(GpuGeneration::ampere, nvlink_a100);
 constexpr PresetNodes h100_nodes = nvlink_nodes(GpuGeneration::hopper, nvlink_h100);
+constexpr PresetNodes b200_nodes = nvlink_nodes(GpuGeneration::blackwell, nvlink_b200);
+constexpr PresetNodes gh200_nodes =
+    on_grace(meshed(nvlink_nodes(GpuGeneration::hopper, {290, 340, 360}), 4));
 
-// Name, what it is, its nodes or sockets, source.
-constexpr std::array<LinkPreset, 17> presets{{
+constexpr PresetNodes gb200_nodes() {
+    PresetNodes nodes = on_grace(nvlink_nodes(GpuGeneration::blackwell, {430, 530, 710}));
+    nodes.gpus = 72;
+    return nodes;
+}
+
+constexpr PresetRing sockets(PresetRange step_us, PresetRange gb_per_s) {
+    return {.hops = {{{}, {.step_us = step_us, .gb_per_s = gb_per_s}}},
+            .launch_us = launching_sockets_us,
+            .host_issue_us = 20};
+}
+
+// RCCL (src/graph/tuning.cc, rcclTuningModel, tuning=5; src/graph/topo.h, GFX94X_XGMI_WIDTH): hops
+// of LL and Simple, 0.08 of the bandwidth with LL, seven links of 48 GB/s.
+constexpr PresetRing rccl_mi300x{
+    .hops = {{{.up_to = Bytes{256 << 10}, .step_us = {1.2, 0.8, 0.6}, .gb_per_s = {18, 27, 36}},
+              {.step_us = {3.2, 2.1, 1.6}, .gb_per_s = {230, 310, 336}}}},
+    .launch_us = {30, 15, 6},
+    .host_issue_us = 10,
+    .backend = "nccl",
+    .most_ranks = 8};
+
+// Name, what it is, its nodes or ring, source.
+constexpr std::array<LinkPreset, 26> presets{{
+    {"nvlink-v100-8", "one node of 8 V100, NVLink 2",
+     nvlink_nodes(GpuGeneration::volta, nvlink_v100),
+     "NCCL's 6 x 20 GB/s; no measurement was at hand"},
     {"nvlink-a100-8", "one node of 8 A100, NVLink 3", a100_nodes,
      "NCCL's 12 x 20 GB/s; published bus bandwidths are 200 to 240 GB/s"},
-    {"nvlink-h100-8", "one node of 8 H100, NVLink 4 with NVLS", h100_nodes,
-     "NCCL's 18 x 20.6 GB/s; published bus bandwidths are 360 (no NVLS) to 480 GB/s"},
+    {"nvlink-h100-8",
+     "one node of 8 H100, NVLink 4 with NVLS",
+     h100_nodes,
+     "NCCL's 18 x 20.6 GB/s; published bus bandwidths are 360 (no NVLS) to 480 GB/s",
+     {2, 11}},
     {"nvlink-h200-8", "one node of 8 H200, NVLink 4 with NVLS", h100_nodes,
      "as nvlink-h100-8: H200 has the same NVLink"},
-    {"nvlink-b200-8", "one node of 8 B200, NVLink 5 with NVLS",
-     nvlink_nodes(GpuGeneration::blackwell, nvlink_b200),
-     "NCCL's 18 x 40.1 GB/s; no measurement was at hand"},
+    {"nvlink-b200-8",
+     "one node of 8 B200, NVLink 5 with NVLS",
+     b200_nodes,
+     "NCCL's 18 x 40.1 GB/s; 730 at 1 GiB and 845 at 16 GiB in two published sets",
+     {1, 6}},
+    {"nvlink-gb200-72",
+     "GB200 NVL72: 72 GPUs, NVLink 5 with NVLS",
+     gb200_nodes(),
+     "one published log of 72 GPUs, 512 MiB to 8 GiB",
+     {1, 10}},
+    {"mi300x-8", "one node of 8 MI300X, Infinity Fabric, RCCL", rccl_mi300x,
+     "RCCL's 7 x 48 GB/s and its constants of a ring; no measurement was at hand"},
+    {"pcie-gen3", "one node of up to 8 GPUs, PCIe 3.0 x16",
+     pcie_nodes(GpuGeneration::volta, {4, 9.5, 12}),
+     "NCCL's 12 GB/s at best; less across CPU sockets or through host memory"},
     {"pcie-gen4", "one node of up to 8 GPUs, PCIe 4.0 x16",
-     pcie_nodes(GpuGeneration::ampere, {8, 18, 24}),
+     pcie_nodes(GpuGeneration::ampere, {8, 19, 24}),
      "NCCL's 24 GB/s at best; published: 10 to 22 GB/s, by peer access and CPU sockets"},
     {"pcie-gen5", "one node of up to 8 GPUs, PCIe 5.0 x16",
      pcie_nodes(GpuGeneration::hopper, {20, 36, 48}),
      "NCCL's 48 GB/s at best; published: 28 to 45 GB/s, by peer access and CPU sockets"},
-    {"ib-hdr-200", "nodes of 8 A100, 8 HDR InfiniBand NICs each",
-     with_nics(a100_nodes, 8, {18, 23.5, 24.5}, infiniband_us),
-     "200 Gbit/s a NIC; typical is what 2 x 8 A100 reached in one published log"},
+    {"pcie-shm",
+     "one node without peer access (L40S, L4, RTX), host memory",
+     with_capability(pcie_nodes(GpuGeneration::ampere, {3.5, 5.8, 14}), 89),
+     "three published sets of 4 GPUs: 5.4, 5.5 and 7.3 GB/s",
+     {1, 9}},
+    {"ib-hdr-200",
+     "nodes of 8 A100, 8 HDR InfiniBand NICs each",
+     with_nics(on_amd(a100_nodes), {.per_node = 8,
+                                    .gb_per_s = {18, 23.5, 24.5},
+                                    .us = infiniband_us,
+                                    .clock = clock_infiniband}),
+     "200 Gbit/s a NIC; typical is what 2 x 8 A100 reached in one published log",
+     {1, 8}},
     {"ib-ndr-400", "nodes of 8 H100, 8 NDR InfiniBand NICs each",
-     with_nics(h100_nodes, 8, {38, 47, 49}, infiniband_us), "400 Gbit/s a NIC, 94 % of it"},
+     with_nics(
+         h100_nodes,
+         {.per_node = 8, .gb_per_s = {38, 47, 49}, .us = infiniband_us, .clock = clock_infiniband}),
+     "400 Gbit/s a NIC, 94 % of it"},
+    {"ib-ndr-400-b200", "nodes of 8 B200, 8 NDR InfiniBand NICs each",
+     with_nics(
+         b200_nodes,
+         {.per_node = 8, .gb_per_s = {36, 47, 49}, .us = infiniband_us, .clock = clock_infiniband}),
+     "400 Gbit/s a NIC, 94 % of it; EFA's 4 x 8 B200 reached 382 GB/s in one published table"},
     {"roce-100g", "nodes of 8 A100, one 100 Gbit/s RoCE NIC each",
-     with_nics(a100_nodes, 1, {7.5, 11, 12.1}, {15, 5, 2.5}),
+     with_nics(a100_nodes, {.per_node = 1,
+                            .gb_per_s = {7.5, 11, 12.1},
+                            .us = {15, 5, 2.5},
+                            .clock = clock_infiniband}),
      "100 Gbit/s a node; congestion control decides how much of it arrives"},
     {"efa-p4d", "AWS p4d: nodes of 8 A100, 4 x 100 Gbit/s EFA",
-     with_nics(a100_nodes, 4, {8, 11, 12}, efa_us),
+     with_nics(a100_nodes,
+               {.per_node = 4, .gb_per_s = {8, 11, 12}, .us = efa_us, .clock = clock_efa}),
      "400 Gbit/s a node; latency as in one published log of p5"},
-    {"efa-p5", "AWS p5: nodes of 8 H100, 3200 Gbit/s EFA",
-     with_nics(h100_nodes, 8, {36, 45, 49}, efa_us),
-     "3200 Gbit/s a node; latency as in one published log of 2 x 8 H100"},
+    {"efa-p5",
+     "AWS p5: nodes of 8 H100, 3200 Gbit/s EFA",
+     with_nics(on_amd(h100_nodes),
+               {.per_node = 8, .gb_per_s = {36, 45, 49}, .us = efa_us, .clock = clock_efa}),
+     "3200 Gbit/s a node; latency as in one published log of 2 x 8 H100",
+     {1, 7}},
+    {"gcp-tcpxo", "GCP a3-megagpu: nodes of 8 H100, 8 x 200 Gbit/s, TCPXO",
+     with_nics(
+         h100_nodes,
+         {.per_node = 8, .gb_per_s = {15, 20.5, 24}, .us = {40, 20, 10}, .clock = {2.6, 1.6, 1.1}}),
+     "1600 Gbit/s a node; no measurement was at hand"},
+    {"slingshot-gh200",
+     "nodes of 4 GH200, a 200 Gbit/s Slingshot NIC each",
+     with_nics(gh200_nodes, {.per_node = 4,
+                             .gb_per_s = {18, 23.5, 25},
+                             .us = {6, 2.4, 1.5},
+                             .path = NicPath::p2c,
+                             .clock = clock_slingshot}),
+     "five published logs of 1 to 256 nodes",
+     {5, 12}},
+    {"slingshot-a100",
+     "nodes of 4 A100, 2 or 4 Slingshot NICs of 200 Gbit/s",
+     with_nics(on_amd(meshed(a100_nodes, 4)), {.per_node = 4,
+                                               .gb_per_s = {8, 9.25, 23.5},
+                                               .us = {6, 2.4, 1.5},
+                                               .path = NicPath::phb,
+                                               .clock = clock_slingshot_a100}),
+     "typical: one published log of 8 nodes with 2 NICs; fast: 4 NICs",
+     {1, 13}},
     {"eth-1g", "1 Gbit/s Ethernet, one rank a host, sockets",
-     PresetSockets{{150, 50, 25}, {0.105, 0.117, 0.1185}},
+     sockets({150, 50, 25}, {0.105, 0.117, 0.1185}),
      "94 % of the line's rate is TCP's payload; steps of 25 to 150 us are kernels'"},
     {"eth-10g", "10 Gbit/s Ethernet, one rank a host, sockets",
-     PresetSockets{{80, 30, 15}, {0.8, 1.15, 1.185}},
+     sockets({80, 30, 15}, {0.8, 1.15, 1.185}),
      "94 % of the line's rate is TCP's payload; less with small frames or few sockets"},
     {"eth-25g", "25 Gbit/s Ethernet, one rank a host, sockets",
-     PresetSockets{{80, 30, 15}, {1.6, 2.6, 2.95}},
+     sockets({80, 30, 15}, {1.6, 2.6, 2.95}),
      "what several sockets get through a kernel; one alone is at the slow end"},
     {"eth-100g", "100 Gbit/s Ethernet, one rank a host, sockets",
-     PresetSockets{{80, 30, 15}, {3, 6.5, 11}},
+     sockets({80, 30, 15}, {3, 6.5, 11}),
      "what sockets get through a kernel; RDMA (roce-100g) is faster"},
     {"wan-1gbit-20ms", "two or more sites, 1 Gbit/s, 20 ms there and back",
-     PresetSockets{{15000, 10000, 10000}, {0.03, 0.1, 0.117}},
+     sockets({15000, 10000, 10000}, {0.03, 0.1, 0.117}),
      "half the round trip a step; loss and TCP's window decide the bandwidth"},
     {"wan-100mbit-50ms", "two or more sites, 100 Mbit/s, 50 ms there and back",
-     PresetSockets{{35000, 25000, 25000}, {0.005, 0.0112, 0.0118}},
+     sockets({35000, 25000, 25000}, {0.005, 0.0112, 0.0118}),
      "half the round trip a step; loss and TCP's window decide the bandwidth"},
 }};
 
@@ -111,17 +245,37 @@ double at(const PresetRange& range, PresetEnd end) {
 Topology topology_of(const PresetNodes& nodes, PresetEnd end) {
     Topology topology;
     RegularTopology& regular = topology.regular.emplace();
-    regular.node = {.gpus = preset_node_gpus,
+    regular.node = {.gpus = nodes.gpus,
                     .fabric = nodes.fabric,
                     .multicast = nodes.multicast,
                     .bandwidth = bandwidth_from_gb_per_s(at(nodes.gpu_gb_per_s, end))};
-    if (nodes.nics > 0) {
-        regular.nics = {.per_node = nodes.nics,
-                        .latency = duration_from_us(at(nodes.nic_us, end)),
-                        .bandwidth = bandwidth_from_gb_per_s(at(nodes.nic_gb_per_s, end))};
+    NcclSettings& nccl = topology.nccl.emplace();
+    nccl.generation = nodes.generation;
+    nccl.channels = nodes.channels;
+    nccl.compute_capability = nodes.compute_capability;
+    nccl.cpu = nodes.cpu;
+    nccl.clock.ring_ll = at(nodes.ring_ll, end);
+    nccl.clock.nvls = at(clock_nvls, end);
+    if (nodes.nics.per_node > 0) {
+        regular.nics = {.per_node = nodes.nics.per_node,
+                        .latency = duration_from_us(at(nodes.nics.us, end)),
+                        .bandwidth = bandwidth_from_gb_per_s(at(nodes.nics.gb_per_s, end)),
+                        .path = nodes.nics.path};
+        nccl.clock.network = at(nodes.nics.clock, end);
     }
-    topology.nccl = {nodes.generation, nodes.channels};
     return topology;
+}
+
+std::vector<Segment> segments_of(const PresetRing& ring, PresetEnd end) {
+    std::vector<Segment> segments;
+    for (const PresetHop& hop : ring.hops) {
+        if (at(hop.gb_per_s, end) > 0) {
+            segments.push_back({.up_to = hop.up_to,
+                                .latency = duration_from_us(at(hop.step_us, end)),
+                                .bandwidth = bandwidth_from_gb_per_s(at(hop.gb_per_s, end))});
+        }
+    }
+    return segments;
 }
 
 }  // namespace
@@ -168,14 +322,14 @@ LinkParameters preset_link(const LinkPreset& preset, PresetEnd end) {
     if (const auto* nodes = std::get_if<PresetNodes>(&preset.hardware)) {
         link.algorithm = Algorithm::nccl;
         link.topology = topology_of(*nodes, end);
-        link.launch = duration_from_us(at(launching_us, end));
+        link.launch = duration_from_us(at(nodes->launch_us, end));
         link.host_issue = std::chrono::microseconds(10);
     } else {
-        const auto& sockets = std::get<PresetSockets>(preset.hardware);
-        link.segments = {{.latency = duration_from_us(at(sockets.step_us, end)),
-                          .bandwidth = bandwidth_from_gb_per_s(at(sockets.gb_per_s, end))}};
-        link.launch = duration_from_us(at(launching_sockets_us, end));
-        link.host_issue = std::chrono::microseconds(20);
+        const auto& ring = std::get<PresetRing>(preset.hardware);
+        link.segments = segments_of(ring, end);
+        link.launch = duration_from_us(at(ring.launch_us, end));
+        link.host_issue = duration_from_us(ring.host_issue_us);
+        link.provenance.backend = ring.backend;
     }
     return link;
 }
@@ -196,13 +350,16 @@ Json preset_document(const LinkPreset& preset) {
 }
 
 std::optional<std::int64_t> most_ranks_of(const LinkPreset& preset) {
-    const auto* nodes = std::get_if<PresetNodes>(&preset.hardware);
-    return nodes != nullptr && nodes->nics == 0 ? std::optional(preset_node_gpus) : std::nullopt;
+    if (const auto* ring = std::get_if<PresetRing>(&preset.hardware)) {
+        return ring->most_ranks;
+    }
+    const auto& nodes = std::get<PresetNodes>(preset.hardware);
+    return nodes.nics.per_node == 0 ? std::optional(nodes.gpus) : std::nullopt;
 }
 
 std::int64_t shown_ranks(const LinkPreset& preset) {
-    const bool has_nodes = std::holds_alternative<PresetNodes>(preset.hardware);
-    return has_nodes ? most_ranks_of(preset).value_or(2 * preset_node_gpus) : 2;
+    const auto* nodes = std::get_if<PresetNodes>(&preset.hardware);
+    return most_ranks_of(preset).value_or(nodes != nullptr ? 2 * nodes->gpus : 2);
 }
 
 std::string larger_presets(const LinkPreset& preset) {
@@ -210,12 +367,12 @@ std::string larger_presets(const LinkPreset& preset) {
     const auto* nodes = std::get_if<PresetNodes>(&preset.hardware);
     for (const LinkPreset& other : presets) {
         const auto* larger = std::get_if<PresetNodes>(&other.hardware);
-        if (nodes != nullptr && larger != nullptr && larger->nics > 0 &&
+        if (nodes != nullptr && larger != nullptr && larger->nics.per_node > 0 &&
             larger->generation == nodes->generation && larger->fabric == nodes->fabric) {
             names += (names.empty() ? "" : ", ") + std::string(other.name);
         }
     }
-    return names.empty() ? "ib-ndr-400" : names;
+    return names.empty() ? "none of such GPUs; ib-ndr-400 is of H100" : names;
 }
 
 }  // namespace bucketwise

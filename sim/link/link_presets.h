@@ -22,33 +22,60 @@
 
 namespace bucketwise {
 
+// Of a node; no NICs: of one node and no more.
+struct PresetNics {
+    std::int64_t per_node = 0;
+    PresetRange gb_per_s{};
+    PresetRange us{};  // from GPU to GPU of two nodes, beyond NCCL's own constants
+    NicPath path = NicPath::pxb;
+    PresetRange clock{};  // NcclClock::network
+};
+
 // Nodes of GPUs, for NCCL's cost model.
 struct PresetNodes {
     GpuGeneration generation = GpuGeneration::hopper;
+    std::optional<std::int64_t> compute_capability = {};
+    std::int64_t gpus = 8;
+    HostCpu cpu = HostCpu::intel;
     Fabric fabric = Fabric::nvlink;
     bool multicast = false;
     std::int64_t channels = 16;
     PresetRange gpu_gb_per_s{};  // of one GPU into the node's fabric
-    std::int64_t nics = 0;       // of a node; 0: one node and no more
-    PresetRange nic_gb_per_s{};
-    PresetRange nic_us{};  // from GPU to GPU of two nodes, beyond NCCL's own constants
+    PresetRange launch_us{};     // of a collective on its stream
+    PresetRange ring_ll{};       // NcclClock::ring_ll
+    PresetNics nics = {};
 };
 
-// One rank per host and a ring over sockets.
-struct PresetSockets {
+// What one rank sends to the next around a ring.
+struct PresetHop {
+    std::optional<Bytes> up_to = {};  // none: of all larger messages
     PresetRange step_us{};
     PresetRange gb_per_s{};
+};
+
+// A ring: over sockets with one rank a host, or through one node of GPUs that NCCL does not know.
+struct PresetRing {
+    std::array<PresetHop, 2> hops{};  // by size; the first is not used where its rate is 0
+    PresetRange launch_us{};
+    double host_issue_us = 0;
+    std::string_view backend = "";
+    std::optional<std::int64_t> most_ranks = {};
+};
+
+// How far off what is typical was of public all-reduces of 64 KiB to 1 GiB, by nccl-tests on such
+// hardware: results/links.
+struct PresetLogs {
+    std::int64_t count = 0;
+    double error_percent = 0;  // the median of their mean errors
 };
 
 struct LinkPreset {
     std::string_view name;
     std::string_view what;  // it is, in a few words
-    std::variant<PresetNodes, PresetSockets> hardware;
+    std::variant<PresetNodes, PresetRing> hardware;
     std::string_view source;
+    PresetLogs logs = {};
 };
-
-// GPUs of a node of every preset that has nodes.
-constexpr std::int64_t preset_node_gpus = 8;
 
 std::span<const LinkPreset> link_presets();
 

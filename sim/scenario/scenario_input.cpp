@@ -32,8 +32,9 @@ constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, Launc
 void place_on_topology(const JsonObject& object, Scenario& scenario) {
     const auto per_node = object.find("ranks_per_node");
     const bool as_preset =
-        !scenario.link.preset.empty() &&
-        scenario.group.ranks_per_node == std::min(preset_node_gpus, scenario.group.ranks);
+        !scenario.link.preset.empty() && scenario.link.topology->regular &&
+        scenario.group.ranks_per_node ==
+            std::min(scenario.link.topology->regular->node.gpus, scenario.group.ranks);
     if (per_node && !as_preset) {
         per_node->fail("no ranks_per_node beside a topology, which says it");
     }

@@ -162,9 +162,9 @@ TEST_CASE("predict and sweep take a preset where they take a link file") {
 
 TEST_CASE("link show says which NCCL it assumes, and can be asked for another") {
     const Words link{"nvlink-h100-8", "--ranks", "2", "--bytes", "1GiB"};
-    CHECK(show(link).output.find("estimates of NCCL 2.28's own cost model") != std::string::npos);
+    CHECK(show(link).output.find("chosen by NCCL 2.28's own cost model") != std::string::npos);
     const Shown older = show(link + Words{"--nccl-version", "2.27"});
-    CHECK(older.output.find("estimates of NCCL 2.27's own cost model") != std::string::npos);
+    CHECK(older.output.find("chosen by NCCL 2.27's own cost model") != std::string::npos);
     // Its ends are of that version too: before 2.22 a flag went with every three words by LL.
     const Words small{"ib-ndr-400", "--ranks", "2", "--bytes", "512KiB"};
     const nlohmann::json now = rows_of(small);

@@ -122,7 +122,7 @@ def check_bash(program, commands, groups, folder):
     expect(["a file.json"], "predict", "a")
     expect(["a file.json"], "predict", "--percentiles", "a")  # takes no value
     expect(["a file.json"], "predict", "--json", "a")
-    expect(["ib-hdr-200", "ib-ndr-400"], "link", "show", "ib-")
+    expect(["ib-hdr-200", "ib-ndr-400", "ib-ndr-400-b200"], "link", "show", "ib-")
     expect(["bert-base", "bert-large", "bert.json"], "import", "kineto", "--model", "ber")
     expect(["jsonl"], "sweep", "--format", "j")
     expect(["bash", "fish", "zsh"], "completion", "")

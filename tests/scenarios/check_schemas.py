@@ -52,12 +52,13 @@ BY_CTAS_LINK = {**SLOW, "ctas": 6,
                                   "communication_slowdown": 1.2},
                                  {"ctas": 8, "compute_slowdown": 1.2, "communication_slowdown": 1.3}]}
 NODE = {"gpus": 2, "fabric": "pcie", "multicast": False, "latency_us": 1, "bandwidth_gb_per_s": 20}
-NICS = {"per_node": 2, "rails": True, "latency_us": 2, "bandwidth_gb_per_s": 10}
+NICS = {"per_node": 2, "rails": True, "path": "phb", "latency_us": 2, "bandwidth_gb_per_s": 10}
 TIERS = [{"name": "leaf", "nodes": 2, "latency_us": 1, "oversubscription": 2, "ports": 8}, {"name": "spine", "nodes": 8}]
 NCCL_LINK = {"name": "cluster", "algorithm": "nccl", "launch_us": 1,
              "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
                           "nccl": {"generation": "hopper", "channels": 16, "version": "2.20",
-                                   "compute_capability": 90, "cpu": "amd", "collnet": True}}}
+                                   "compute_capability": 90, "cpu": "amd", "collnet": True,
+                                   "clock": {"ring_ll": 0.5, "nvls": 1.4, "network": 2}}}}
 SITES_LINK = {"name": "sites", "algorithm": "ring",
               "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
                            "sites": {"count": 2, "latency_us": 100, "bandwidth_gb_per_s": 1},

@@ -117,6 +117,7 @@ NcclMachine nccl_machine(std::int64_t ranks, const RegularTopology& topology,
     const std::int64_t channels = std::max<std::int64_t>(settings.channels / 2, 1);
     const double gpu = to_gb_per_s(topology.node.bandwidth);
     if (several) {
+        machine.nic_path = topology.nics->path;
         machine.network_us = latency_beyond_nic_us(topology);
         search_nodes(machine, channels, gpu, narrowest_beyond_node(topology, ranks),
                      topology.nics->per_node);

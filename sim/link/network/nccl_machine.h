@@ -24,10 +24,11 @@ struct NcclMachine {
     std::int64_t gpus = 2;           // of a node, those that take part
     std::int64_t collnet_heads = 0;  // of them, with a NIC of their own; CollNet asks for it
     bool nvlink = true;              // between them
-    bool nvls = false;               // their switch sums and multicasts
-    bool collnet = false;            // and switches between nodes do
-    bool same_channels = true;       // all channels visit the GPUs in one order
-    double network_us = 0;           // of NICs and switches, beyond NCCL's own constants
+    NicPath nic_path = NicPath::pxb;
+    bool nvls = false;          // their switch sums and multicasts
+    bool collnet = false;       // and switches between nodes do
+    bool same_channels = true;  // all channels visit the GPUs in one order
+    double network_us = 0;      // of NICs and switches, beyond NCCL's own constants
     NcclGraph ring;
     NcclGraph tree;  // and CollNet's chain, and PAT
     NcclGraph collnet_direct;

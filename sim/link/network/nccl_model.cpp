@@ -19,6 +19,10 @@ bool is_nvls(NcclAlgorithm algorithm) {
     return algorithm == NcclAlgorithm::nvls || algorithm == NcclAlgorithm::nvls_tree;
 }
 
+Duration shortened(double us) {
+    return duration_from_us(std::min(us, to_us(longest_duration)));
+}
+
 // What ncclTopoTuneModel makes of a machine for one kind of collective.
 class NcclModel {
   public:
@@ -32,8 +36,8 @@ class NcclModel {
           nodes_(static_cast<double>(machine.nodes)) {}
 
     // None: this pair does not run, or moves nothing.
-    [[nodiscard]] std::optional<Duration> time(NcclAlgorithm algorithm, NcclProtocol protocol,
-                                               Bytes bytes) const {
+    [[nodiscard]] std::optional<NcclEstimate> estimate(NcclAlgorithm algorithm,
+                                                       NcclProtocol protocol, Bytes bytes) const {
         if (!runs(algorithm, protocol)) {
             return std::nullopt;
         }
@@ -42,9 +46,10 @@ class NcclModel {
         if (gb_per_s <= 0) {
             return std::nullopt;
         }
-        const double us = latency_us(algorithm, protocol) * plateau(algorithm, protocol, bytes) +
-                          static_cast<double>(bytes.count) / (gb_per_s * 1e3);
-        return duration_from_us(std::min(us, to_us(longest_duration)));
+        const double latency =
+            latency_us(algorithm, protocol) * plateau(algorithm, protocol, bytes);
+        const double us = latency + static_cast<double>(bytes.count) / (gb_per_s * 1e3);
+        return NcclEstimate{algorithm, protocol, shortened(us), shortened(latency)};
     }
 
   private:
@@ -71,12 +76,19 @@ class NcclModel {
         return is_nvls(algorithm) ? nvls_runs(algorithm) : collnet_runs(algorithm);
     }
 
-    // The paths between GPUs are NVLink's, or there is one GPU, and NICs are near: no path is
-    // longer than PATH_PXB. Up to 2.24 only three capabilities had it, since 2.27 all from 70 on.
+    // The paths between GPUs are NVLink's, or there is one GPU, and those to NICs are short enough.
+    // Up to 2.24 only three capabilities had it, since 2.27 all from 70 on.
     [[nodiscard]] bool ll128_runs() const {
         const std::int64_t capability = compute_capability_of(settings_);
         const bool tested = capability == 70 || capability == 80 || capability == 90;
-        return (machine_.gpus == 1 || machine_.nvlink) && (version_ >= v2_27 || tested);
+        return (machine_.gpus == 1 || machine_.nvlink) && (version_ >= v2_27 || tested) &&
+               (machine_.nic_path == NicPath::pxb || ll128_crosses_c2c());
+    }
+
+    // NCCL_LL128_C2C. Before it a way through a Grace counted as PATH_PHB.
+    [[nodiscard]] bool ll128_crosses_c2c() const {
+        return machine_.nic_path == NicPath::p2c && version_ >= v2_27 &&
+               settings_.generation >= GpuGeneration::hopper;
     }
 
     // ncclPatEnable: one GPU a node.
@@ -400,8 +412,8 @@ void for_each_estimate(CollectiveKind kind, Bytes bytes, const NcclMachine& mach
     const NcclModel model(kind, machine);
     for (const NcclAlgorithm algorithm : every<NcclAlgorithm>) {
         for (const NcclProtocol protocol : every<NcclProtocol>) {
-            if (const auto time = model.time(algorithm, protocol, bytes)) {
-                take(NcclEstimate{algorithm, protocol, *time});
+            if (const auto estimate = model.estimate(algorithm, protocol, bytes)) {
+                take(*estimate);
             }
         }
     }

@@ -24,6 +24,7 @@ struct NcclEstimate {
     NcclAlgorithm algorithm = NcclAlgorithm::ring;
     NcclProtocol protocol = NcclProtocol::simple;
     Duration time{0};
+    Duration latency{0};  // of it, what does not depend on the bandwidth
     bool operator==(const NcclEstimate&) const = default;
 };
 

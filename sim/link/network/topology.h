@@ -48,6 +48,15 @@ enum class HostCpu : std::uint8_t { intel, amd, arm, power };
 template <>
 inline constexpr auto names_of<HostCpu> = names("intel", "amd", "arm", "power");
 
+// How much longer collectives take than NCCL's model expects, which is made to choose among
+// algorithms and not to tell the time. What they are of: sim/link/network/nccl_clock.h.
+struct NcclClock {
+    double ring_ll = 0.45;
+    double nvls = 1.5;
+    double network = 1.5;
+    bool operator==(const NcclClock&) const = default;
+};
+
 // What NCCL's cost model knows of a machine besides.
 struct NcclSettings {
     GpuGeneration generation = GpuGeneration::hopper;
@@ -56,6 +65,7 @@ struct NcclSettings {
     std::optional<std::int64_t> compute_capability = {};  // 86: 8.6; none: the generation's first
     HostCpu cpu = HostCpu::intel;
     bool collnet = false;  // switches between nodes that sum (SHARP), with a plugin that uses them
+    NcclClock clock = {};
     bool operator==(const NcclSettings&) const = default;
 };
 
@@ -65,12 +75,20 @@ constexpr std::int64_t first_capability(GpuGeneration generation) {
     return first[static_cast<std::size_t>(generation)];
 }
 
+// What a GPU's data cross to its NIC, in NCCL's words (src/graph/topo.h): PCIe switches alone; the
+// GPU's own link to its CPU (NVLink-C2C), and PCIe from there; the CPU's PCIe host bridge.
+enum class NicPath : std::uint8_t { pxb, p2c, phb };
+
+template <>
+inline constexpr auto names_of<NicPath> = names("pxb", "p2c", "phb");
+
 // Equal NICs, each serving gpus / per_node neighbouring GPUs.
 struct NicTopology {
     std::int64_t per_node = 1;
     Duration latency{0};       // from GPU to GPU of two nodes, but for the switches between them
     BytesPerSecond bandwidth;  // of one NIC
     bool rails = false;        // NIC i of every node on switches of their own, rail i
+    NicPath path = NicPath::pxb;
     bool operator==(const NicTopology&) const = default;
 };
 

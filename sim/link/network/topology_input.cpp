@@ -37,7 +37,8 @@ NodeTopology read_node(const JsonPlace& place) {
 }
 
 NicTopology read_nics(const JsonPlace& place, const NodeTopology& node) {
-    const JsonObject object(place, {"per_node", "rails", "latency_us", "bandwidth_gb_per_s"});
+    const JsonObject object(place,
+                            {"per_node", "rails", "path", "latency_us", "bandwidth_gb_per_s"});
     NicTopology nics;
     const JsonPlace per_node = object.at("per_node");
     nics.per_node = read_integer(per_node, 1, most_nics);
@@ -45,6 +46,7 @@ NicTopology read_nics(const JsonPlace& place, const NodeTopology& node) {
         per_node.fail(fmt::format("a number that divides the GPUs of a node ({})", node.gpus));
     }
     object.read_optional("rails", nics.rails, read_boolean);
+    object.read_optional_choice("path", nics.path, every<NicPath>);
     object.read_optional("latency_us", nics.latency, read_duration_us);
     nics.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
     return nics;
@@ -135,16 +137,27 @@ std::int64_t read_capability(const JsonPlace& place, GpuGeneration generation) {
     return capability;
 }
 
+NcclClock read_clock(const JsonPlace& place) {
+    constexpr NumberRange factors{0.1, 100};
+    const JsonObject object(place, {"ring_ll", "nvls", "network"});
+    NcclClock clock;
+    object.read_optional("ring_ll", clock.ring_ll, read_number, factors);
+    object.read_optional("nvls", clock.nvls, read_number, factors);
+    object.read_optional("network", clock.network, read_number, factors);
+    return clock;
+}
+
 NcclSettings read_nccl(const JsonPlace& place) {
     constexpr std::int64_t most_channels = 1024;
-    const JsonObject object(
-        place, {"generation", "channels", "version", "compute_capability", "cpu", "collnet"});
+    const JsonObject object(place, {"generation", "channels", "version", "compute_capability",
+                                    "cpu", "collnet", "clock"});
     NcclSettings settings;
     settings.generation = read_generation(object.at("generation"));
     settings.channels = read_integer(object.at("channels"), 1, most_channels);
     object.read_optional_choice("version", settings.version, every<NcclVersion>);
     object.read_optional_choice("cpu", settings.cpu, every<HostCpu>);
     object.read_optional("collnet", settings.collnet, read_boolean);
+    object.read_optional("clock", settings.clock, read_clock);
     if (const auto capability = object.find("compute_capability")) {
         settings.compute_capability = read_capability(*capability, settings.generation);
     }

@@ -58,6 +58,7 @@ class Machine:
         self.nvlink = node["fabric"] == "nvlink"
         self.collnet = nccl.get("collnet", False) and self.nodes > 1
         self.nics = nics["per_node"] if nics else 0
+        self.path = (nics or {}).get("path", "pxb")
         self.delay = f32(nics["latency_us"]) if self.nodes > 1 else 0.0
         self.one_tree_gpu = self.nodes > 1 and self.gpus == 1  # NCCL_TOPO_PATTERN_TREE
         self.same_channels = self.nodes == 1 or self.gpus == 1 or self.nics == 1
@@ -217,6 +218,10 @@ def enabled(m, kind, algorithm, protocol):
             return False
         if m.cap < 70:
             return False
+        # src/graph/topo.h: PIX, PXB, P2C (from 2.27 on; a host bridge before), PXN, PHB.
+        if m.nodes > 1 and m.path != "pxb":
+            if m.path == "phb" or not since(v, "2.27") or m.cap < 90:
+                return False
     return True
 
 
@@ -460,8 +465,9 @@ def machine(gpus, gb_per_s, generation, channels, nics=None, fabric="nvlink", mu
     topology = {"node": {"gpus": gpus, "fabric": fabric, "multicast": multicast,
                          "bandwidth_gb_per_s": gb_per_s}}
     if nics:
-        per_node, each, us = nics
-        topology["nics"] = {"per_node": per_node, "bandwidth_gb_per_s": each, "latency_us": us}
+        per_node, each, us, *path = nics
+        topology["nics"] = {"per_node": per_node, "bandwidth_gb_per_s": each, "latency_us": us,
+                            **({"path": path[0]} if path else {})}
     topology["nccl"] = {"generation": generation, "channels": channels, **nccl}
     return topology
 
@@ -485,6 +491,8 @@ MACHINES = {
     "2 x 8 A100 with SHARP, 4 NICs": (machine(8, 235, "ampere", 8, (4, 23.5, 2), collnet=True), 16),
     "4 x 1 H100 with SHARP": (machine(1, 365, "hopper", 4, (1, 47, 2), collnet=True), 4),
     "16 x 4 GH200": (machine(4, 365, "hopper", 16, (4, 47, 1), multicast=True, cpu="arm"), 64),
+    "4 x 4 GH200, NICs behind CPUs": (machine(4, 340, "hopper", 24, (4, 23.5, 2, "p2c"), cpu="arm"), 16),
+    "8 x 4 A100, NICs behind CPUs": (machine(4, 235, "ampere", 24, (2, 18, 2, "phb"), cpu="amd"), 32),
     "16 x 1 H100": (machine(1, 365, "hopper", 2, (1, 47, 2)), 16),
     "2 x 1 A100 on PCIe": (machine(1, 24, "ampere", 4, (1, 11, 5), fabric="pcie", cpu="amd"), 2),
     "4 x 4 V100 on POWER": (machine(4, 30, "volta", 8, (2, 11, 3), fabric="pcie", cpu="power"), 16),

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/link/link_input.h"
+#include "sim/link/network/nccl_clock.h"
 #include "sim/link/network/nccl_model.h"
 #include "sim/link/network/topology_cost.h"
 #include "sim/link/network/topology_input.h"
@@ -341,12 +342,16 @@ TEST_CASE("NCCL's estimates are what its constants give") {
     };
     CHECK(cheapest_us(10) == cheapest_us(1));
     CHECK(cheapest_us(100) > 1.07e9 / 122.88e3);
-    // The cheapest comes first, and the link charges it.
+    // The cheapest comes first, and the link charges what the clock says of it.
     const auto all = nccl_estimates(CollectiveKind::all_reduce, mb, 16, *link.topology->regular,
                                     *link.topology->nccl);
     CHECK(std::is_sorted(all.begin(), all.end(),
                          [](const auto& a, const auto& b) { return a.time < b.time; }));
     CHECK(collective_time(CollectiveKind::all_reduce, mb, {16, 16}, link) ==
+          duration_from_us(3) + nccl_clock_time(all.front(), mb, {2}, link.topology->nccl->clock));
+    LinkParameters literal = link;
+    literal.topology->nccl->clock = {.ring_ll = 1, .nvls = 1, .network = 1};
+    CHECK(collective_time(CollectiveKind::all_reduce, mb, {16, 16}, literal) ==
           duration_from_us(3) + all.front().time);
 }
 

@@ -1,0 +1,93 @@
+#include "sim/link/nearest_preset.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <string_view>
+
+#include "sim/link/collective.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr Bytes smallest_compared{64 << 10};
+
+// Presets of one rank a host have a place wherever there are as many hosts.
+bool has_place(const LinkPreset& preset, std::int64_t ranks, std::int64_t nodes) {
+    if (const auto most = most_ranks_of(preset)) {
+        return nodes == 1 && ranks <= *most;
+    }
+    const auto* of_nodes = std::get_if<PresetNodes>(&preset.hardware);
+    return of_nodes != nullptr ? divided(ranks, of_nodes->gpus) == nodes : nodes == ranks;
+}
+
+// Longer names first, which hold shorter ones.
+constexpr std::array<std::string_view, 8> gpu_names{"GB200", "GH200", "MI300X", "B200",
+                                                    "H200",  "H100",  "A100",   "V100"};
+
+std::string_view gpu_named_in(std::string_view text) {
+    for (const std::string_view name : gpu_names) {
+        if (text.find(name) != std::string_view::npos) {
+            return name;
+        }
+    }
+    return {};
+}
+
+// A preset without a name is of any GPU.
+bool is_of(const LinkPreset& preset, std::string_view gpu) {
+    const std::string_view own = gpu_named_in(preset.what);
+    return gpu.empty() || own.empty() || own == gpu_named_in(gpu);
+}
+
+double log_distance(double a, double b) {
+    return std::abs(std::log(a / b));
+}
+
+}  // namespace
+
+std::optional<PresetDistance> nearest_preset(const MeasuredTimes& measured) {
+    std::vector<MeasuredTime> compared;
+    std::copy_if(measured.times.begin(), measured.times.end(), std::back_inserter(compared),
+                 [](const MeasuredTime& time) { return time.bytes >= smallest_compared; });
+    if (compared.empty()) {
+        compared = measured.times;
+    }
+    std::erase_if(compared, [](const MeasuredTime& time) { return time.us <= 0; });
+    if (compared.empty() || measured.ranks < 2) {
+        return std::nullopt;
+    }
+    std::optional<PresetDistance> nearest;
+    double least = 0;
+    const RankGroup group{measured.ranks, 1};
+    for (const LinkPreset& preset : link_presets()) {
+        if (!has_place(preset, measured.ranks, measured.nodes) || !is_of(preset, measured.gpu)) {
+            continue;
+        }
+        const auto us = [&, slow = preset_link(preset, PresetEnd::slow),
+                         typical = preset_link(preset, PresetEnd::typical),
+                         fast = preset_link(preset, PresetEnd::fast)](PresetEnd end, Bytes bytes) {
+            const LinkParameters& link =
+                end == PresetEnd::slow ? slow : (end == PresetEnd::fast ? fast : typical);
+            return to_us(collective_time(CollectiveKind::all_reduce, bytes, group, link));
+        };
+        PresetDistance found{.preset = &preset, .sizes = std::ssize(compared)};
+        double distance = 0;
+        for (const MeasuredTime& time : compared) {
+            const double typical = us(PresetEnd::typical, time.bytes);
+            distance += log_distance(typical, time.us);
+            found.mean_error += std::abs(typical / time.us - 1) / static_cast<double>(found.sizes);
+            const bool inside = us(PresetEnd::fast, time.bytes) <= time.us &&
+                                time.us <= us(PresetEnd::slow, time.bytes);
+            found.inside += inside ? 1 : 0;
+        }
+        if (!nearest || distance < least) {
+            nearest = found;
+            least = distance;
+        }
+    }
+    return nearest;
+}
+
+}  // namespace bucketwise

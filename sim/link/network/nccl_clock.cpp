@@ -1,0 +1,157 @@
+#include "sim/link/network/nccl_clock.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <span>
+
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr double least_factor = 0.1;
+
+// How much of a factor, as a power of it, holds from this size on: linear in the logarithm of the
+// size up to the next.
+struct ShapePoint {
+    int log2_bytes = 0;
+    double power = 0;
+};
+
+constexpr std::array<ShapePoint, 11> nvls_shape{{
+    {20, 0.3},
+    {21, 0.4},
+    {22, 0.55},
+    {23, 1},
+    {24, 0.95},
+    {25, 0.85},
+    {26, 0.65},
+    {27, 0.3},
+    {28, 0.2},
+    {30, 0.05},
+    {31, 0},
+}};
+// Trees whose data reach their NICs through PCIe switches alone, and through CPUs.
+constexpr std::array<ShapePoint, 10> near_shape{{
+    {9, 0},
+    {12, 0.5},
+    {14, 0.9},
+    {16, 1},
+    {22, 1},
+    {24, 0.75},
+    {26, 0.5},
+    {28, 0.3},
+    {30, 0.25},
+    {32, 0.15},
+}};
+constexpr std::array<ShapePoint, 9> far_shape{{
+    {9, 0},
+    {12, 0.5},
+    {14, 0.9},
+    {16, 1},
+    {24, 1},
+    {26, 0.75},
+    {28, 0.45},
+    {30, 0.25},
+    {32, 0.15},
+}};
+// NVLSTree fills later.
+constexpr std::array<ShapePoint, 9> nvls_tree_shape{{
+    {9, 0},
+    {16, 1},
+    {24, 1.1},
+    {25, 1.4},
+    {26, 1.25},
+    {27, 1},
+    {28, 0.8},
+    {29, 0.4},
+    {30, 0.2},
+}};
+// A ring has all of its bandwidth much earlier, and then a tenth more than NCCL expects of LL128.
+constexpr std::array<ShapePoint, 9> ring_shape{{
+    {9, 0},
+    {12, 0.5},
+    {14, 0.9},
+    {16, 1},
+    {24, 1},
+    {25, 0.6},
+    {26, -0.1},
+    {28, -0.1},
+    {30, 0},
+}};
+
+double power_at(std::span<const ShapePoint> shape, Bytes bytes) {
+    const double x = std::log2(static_cast<double>(std::max<std::int64_t>(bytes.count, 1)));
+    if (x <= shape.front().log2_bytes) {
+        return shape.front().power;
+    }
+    for (std::size_t i = 1; i < shape.size(); ++i) {
+        const ShapePoint& before = shape[i - 1];
+        const ShapePoint& after = shape[i];
+        if (x <= after.log2_bytes) {
+            return std::lerp(before.power, after.power,
+                             (x - before.log2_bytes) / (after.log2_bytes - before.log2_bytes));
+        }
+    }
+    return shape.back().power;
+}
+
+double on_nodes(double network, std::int64_t nodes) {
+    return 1 + (network - 1) * std::sqrt(std::log2(static_cast<double>(nodes)));
+}
+
+double network_power(NcclAlgorithm algorithm, NicPath path, Bytes bytes) {
+    switch (algorithm) {
+        case NcclAlgorithm::ring:
+            return power_at(ring_shape, bytes);
+        case NcclAlgorithm::nvls_tree:
+            return power_at(nvls_tree_shape, bytes);
+        default:
+            return path == NicPath::pxb ? power_at(near_shape, bytes) : power_at(far_shape, bytes);
+    }
+}
+
+Duration stretched_by(Duration time, double factor) {
+    return duration_from_us(std::min(to_us(time) * factor, to_us(longest_duration)));
+}
+
+}  // namespace
+
+Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockPlace& place,
+                         const NcclClock& clock) {
+    invariant(place.nodes >= 1, "a collective runs somewhere");
+    const NcclAlgorithm algorithm = expected.algorithm;
+    const bool one_node = place.nodes == 1;
+    const bool by_collnet = algorithm == NcclAlgorithm::collnet_direct ||
+                            algorithm == NcclAlgorithm::collnet_chain ||
+                            (algorithm == NcclAlgorithm::nvls && !one_node);
+    if (by_collnet) {
+        return expected.time;
+    }
+    if (!one_node) {
+        const double factor = std::max(on_nodes(clock.network, place.nodes), least_factor);
+        return stretched_by(expected.time,
+                            std::pow(factor, network_power(algorithm, place.path, bytes)));
+    }
+    if (algorithm == NcclAlgorithm::nvls) {
+        return stretched_by(expected.time, std::pow(clock.nvls, power_at(nvls_shape, bytes)));
+    }
+    const bool ring_ll = algorithm == NcclAlgorithm::ring && expected.protocol == NcclProtocol::ll;
+    const Duration moving = expected.time - expected.latency;
+    return ring_ll ? expected.latency + stretched_by(moving, clock.ring_ll) : expected.time;
+}
+
+Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
+                   const RegularTopology& topology, const NcclSettings& settings) {
+    const NcclEstimate choice = nccl_choice(kind, bytes, ranks, topology, settings);
+    if (kind == CollectiveKind::broadcast) {
+        return choice.time;
+    }
+    const ClockPlace place{divided(ranks, topology.node.gpus),
+                           topology.nics ? topology.nics->path : NicPath::pxb};
+    return nccl_clock_time(choice, bytes, place, settings.clock);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,37 @@
+// From NCCL's cost model to the clock. The model ranks algorithms; it is optimistic of some and
+// pessimistic of others. Three factors, NcclClock, turn what it expects into what nccl-tests
+// measures; all are 1 where it is right. docs/links.md has what they were fitted to, and how well.
+//
+//   ring_ll  of the time that the bytes of a ring with LL need within a node, at every size
+//   nvls     of NVLS on one node, at 8 to 16 MB; less beside that, none from 2 GB on
+//   network  of what crosses two nodes, from 64 kB to some MB; less beside that, by algorithm and
+//   by
+//            the way to the NICs. It grows with the number of nodes: what it is beyond 1, by the
+//            square root of the logarithm
+#pragma once
+
+#include <cstdint>
+
+#include "sim/base/units.h"
+#include "sim/link/network/algorithm.h"
+#include "sim/link/network/nccl_model.h"
+#include "sim/link/network/topology.h"
+
+namespace bucketwise {
+
+// Where a collective runs.
+struct ClockPlace {
+    std::int64_t nodes = 1;
+    NicPath path = NicPath::pxb;
+};
+
+// How long what NCCL expects of a collective takes. CollNet's pairs are left as they are, for want
+// of measurements.
+Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockPlace& place,
+                         const NcclClock& clock);
+
+// The same of the pair that NCCL chooses; of broadcasts what it expects, for want of measurements.
+Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
+                   const RegularTopology& topology, const NcclSettings& settings);
+
+}  // namespace bucketwise
