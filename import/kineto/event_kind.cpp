@@ -17,7 +17,7 @@ struct NameRule {
 };
 
 // The first that fits counts.
-constexpr std::array<NameRule, 14> on_host{
+constexpr std::array<NameRule, 15> on_host{
     {{Match::begins, "ProfilerStep", TraceEventKind::step},
      {Match::begins, "autograd::engine::evaluate_function", TraceEventKind::backward_node},
      {Match::begins, "torch::autograd::AccumulateGrad", TraceEventKind::accumulate_grad},
@@ -30,6 +30,7 @@ constexpr std::array<NameRule, 14> on_host{
      {Match::begins, "mpi:", TraceEventKind::annotation},
      {Match::begins, "ucc:", TraceEventKind::annotation},
      {Match::is, "aten::div_", TraceEventKind::division},
+     {Match::is, "aten::mul", TraceEventKind::division},
      {Match::begins, "Optimizer.step", TraceEventKind::optimizer},
      {Match::begins, "DistributedDataParallel.forward", TraceEventKind::ddp_forward}}};
 constexpr std::array<NameRule, 6> runtime_calls{

@@ -15,9 +15,10 @@ enum class TraceEventKind : std::uint8_t {
     backward_node,    // what the autograd engine evaluates, AccumulateGrad and its hooks included
     accumulate_grad,  // in such a node; what follows in the node are hooks
     reducer_copy,     // DDP's copy or division of a gradient into its bucket, in a hook
-    division,         // in place: DDP's of a gradient that is a view of its bucket, if in a hook
-    bucket_to_grad,   // DDP's copy of a gradient out of its bucket
-    collective_op,    // c10d::allreduce_ and its like; outside of the two that follow
+    division,        // if in a hook, DDP's: in place of a gradient that is a view of its bucket, or
+                     // into the bucket, by a reducer that does not name its copies
+    bucket_to_grad,  // DDP's copy of a gradient out of its bucket
+    collective_op,   // c10d::allreduce_ and its like; outside of the two that follow
     collective_call,  // record_param_comms, in such an operation: it carries sizes
     annotation,       // nccl:all_reduce, gloo:all_reduce and their like
     operation,        // another one, kept only where nothing runs on a device

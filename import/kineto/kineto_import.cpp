@@ -64,6 +64,19 @@ void report_device(const TracedRun& run, const KinetoImport& result, Findings& f
                          "scenario lets it run on",
                          step.waits, to_ms(step.waited));
     }
+    if (step.waited_for_others > Duration{0}) {
+        findings.assumed("waits in place",
+                         "for {:.3f} ms a step the host waits for what is not simulated, other "
+                         "streams or ranks, while the device computes nothing: kept where it is, "
+                         "as time of the host",
+                         to_ms(run.typical(&TracedStep::waited_for_others)));
+    }
+    if (step.unreduced > 0) {
+        findings.missing("unreduced gradients",
+                         "{} became ready and were copied into no bucket: of parameters that "
+                         "DistributedDataParallel does not wrap; they are left out",
+                         step.unreduced);
+    }
     if (step.other_streams > Duration{0}) {
         findings.missing("streams",
                          "{:.3f} ms a step of kernels on other streams than the busiest are left "

@@ -11,9 +11,6 @@ namespace {
 
 // --- passes ---
 
-// A call that waits for the device this long has found it working.
-constexpr std::int64_t noticeable_wait_ns = 10'000;
-
 Duration time_between(std::int64_t from_time_ns, std::int64_t to_time_ns) {
     return from_ns(std::max<std::int64_t>(to_time_ns - from_time_ns, 0));
 }

@@ -12,6 +12,9 @@
 
 namespace bucketwise {
 
+// A call that waits for the device this long has found it working.
+constexpr std::int64_t noticeable_wait_ns = 10'000;
+
 struct StepRange {
     std::string name;
     std::int64_t begin_ns = 0;

@@ -74,6 +74,7 @@ class StepReader {
             }
         }
         find_buffer_copies();
+        drop_unreduced();
         count_ready();
         return std::move(raw_);
     }
@@ -93,11 +94,16 @@ class StepReader {
     void find_phases() {
         std::int64_t last_forward_ns = range_.begin_ns;
         std::int64_t forwards = 0;
+        bool in_forward =
+            false;  // several modules may be wrapped, one within another or side by side
         std::int64_t optimizer_ns = range_.end_ns;
         for_each_event([&](const TraceEvent& event) {
             if (event.kind == TraceEventKind::ddp_forward) {
                 last_forward_ns = event.begin_ns;
-                ++forwards;
+                forwards += in_forward ? 0 : 1;
+                in_forward = true;
+            } else if (event.kind == TraceEventKind::accumulate_grad) {
+                in_forward = false;
             } else if (event.kind == TraceEventKind::optimizer) {
                 optimizer_ns = std::min(optimizer_ns, event.begin_ns);
             }
@@ -143,7 +149,7 @@ class StepReader {
                 }
                 break;
             case TraceEventKind::accumulate_grad:
-                add(event.end_ns, event.begin_ns, {MarkKind::ready, "AccumulateGrad"});
+                add_ready(event);
                 hook_end_ns_ = std::max(hook_end_ns_, event.end_ns);
                 break;
             case TraceEventKind::reducer_copy:
@@ -168,7 +174,7 @@ class StepReader {
                 visit_launch(event);
                 break;
             case TraceEventKind::synchronise:
-                raw_.waits.emplace_back(event.begin_ns, event.end_ns);
+                visit_wait(event);
                 break;
             default:
                 visit_collective(event);
@@ -178,6 +184,13 @@ class StepReader {
 
     void add(std::int64_t at_ns, std::int64_t begin_ns, StepMark mark) {
         marks_.push_back({at_ns, begin_ns, std::move(mark)});
+    }
+
+    // Its first input is the gradient.
+    void add_ready(const TraceEvent& event) {
+        StepMark mark{MarkKind::ready, "AccumulateGrad"};
+        mark.elements = event.elements;
+        add(event.end_ns, event.begin_ns, std::move(mark));
     }
 
     // On a device its launch follows; on a host this is the copy.
@@ -190,6 +203,15 @@ class StepReader {
             mark.elements = event.elements;
             add(event.end_ns, event.begin_ns, std::move(mark));
         }
+    }
+
+    // For the compute stream or for all-reduces, or for what the scenario has none of: other
+    // streams, other collectives and so other ranks. That time is kept, as the host's own.
+    void visit_wait(const TraceEvent& event) {
+        const std::int64_t others = index_.idle_ns(event.begin_ns, event.end_ns);
+        const bool noticeable = others >= noticeable_wait_ns;
+        raw_.waits.emplace_back(event.begin_ns, event.end_ns - (noticeable ? others : 0));
+        step_.waited_for_others += from_ns(noticeable ? others : 0);
     }
 
     void visit_launch(const TraceEvent& event) {
@@ -254,8 +276,14 @@ class StepReader {
         if (event.call >= 0) {
             take_call(trace_.calls[static_cast<std::size_t>(event.call)], collective);
         }
-        if (collective.elements < 0 && event.elements >= 0) {
+        // A list of tensors has no shape of its own.
+        const std::string type =
+            event.type < 0 ? "" : trace_.names[static_cast<std::size_t>(event.type)];
+        if (collective.elements < 0 && event.elements >= 0 && type != "TensorList") {
             collective.elements = event.elements;
+            if (collective.dtype.empty()) {
+                collective.dtype = dtype_of_type(type);
+            }
         }
     }
 
@@ -315,10 +343,43 @@ class StepReader {
         }
     }
 
+    [[nodiscard]] bool is_ready(const TimedMark& timed) const {
+        return timed.mark.kind == MarkKind::ready && phases_.in_backward(timed.begin_ns);
+    }
+
+    // Where DDP copies gradients into buckets, one that it does not copy is none of its own: a
+    // parameter of what it does not wrap.
+    void drop_unreduced() {
+        std::vector<TimedMark*> without_copy;
+        bool any_copy = false;
+        TimedMark* open = nullptr;
+        for (TimedMark& timed : marks_) {
+            if (is_ready(timed)) {
+                if (open != nullptr) {
+                    without_copy.push_back(open);
+                }
+                open = &timed;
+            } else if (timed.mark.kind == MarkKind::copy_in && open != nullptr) {
+                any_copy = true;
+                open = nullptr;
+            }
+        }
+        if (open != nullptr) {
+            without_copy.push_back(open);
+        }
+        if (!any_copy) {
+            return;
+        }
+        for (TimedMark* timed : without_copy) {
+            timed->mark.kind = MarkKind::operation;
+            ++step_.unreduced;
+        }
+    }
+
     void count_ready() {
         std::size_t ready = 0;
         for (const TimedMark& timed : marks_) {
-            if (timed.mark.kind == MarkKind::ready && phases_.in_backward(timed.begin_ns)) {
+            if (is_ready(timed)) {
                 ++ready;
             } else if (timed.collective >= 0) {
                 step_.collectives[static_cast<std::size_t>(timed.collective)].ready_before = ready;

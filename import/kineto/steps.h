@@ -31,7 +31,7 @@ struct StepMark {
     // stream.
     Duration at{0};
     Duration device_begin{0};
-    std::int64_t elements = -1;  // that are copied; -1: not said
+    std::int64_t elements = -1;  // that are copied or ready; -1: not said
     std::int64_t bytes = -1;     // likewise
     bool operator==(const StepMark&) const = default;
 
@@ -70,10 +70,12 @@ struct TracedStep {
     Duration device_busy{0};                    // the compute stream, with this step's work
     // The host, in calls that wait for the device, or where it computes itself, for collectives.
     Duration waited{0};
-    std::int64_t waits = 0;     // such calls of 10 us or more
-    Duration other_streams{0};  // work besides the compute and the communication stream
-    bool hook_casts = false;    // gradients are cast into their buckets: a comm hook
-    bool is_ddp = false;        // DDP's reducer was at work
+    std::int64_t waits = 0;         // such calls of 10 us or more
+    Duration waited_for_others{0};  // in such calls, while what is simulated was idle
+    Duration other_streams{0};      // work besides the compute and the communication stream
+    std::int64_t unreduced = 0;     // gradients that became ready and are of no bucket
+    bool hook_casts = false;        // gradients are cast into their buckets: a comm hook
+    bool is_ddp = false;            // DDP's reducer was at work
     bool operator==(const TracedStep&) const = default;
 };
 

@@ -54,6 +54,17 @@ class TraceIndex {
             }
         }
         measure_device_times();
+        find_busy_times();
+    }
+
+    // What of the time between two moments the compute stream and all-reduces leave idle.
+    [[nodiscard]] std::int64_t idle_ns(std::int64_t begin_ns, std::int64_t end_ns) const {
+        std::int64_t idle = std::max<std::int64_t>(end_ns - begin_ns, 0);
+        auto busy = std::ranges::upper_bound(busy_, begin_ns, {}, &Span::end_ns);
+        for (; busy != busy_.end() && busy->begin_ns < end_ns; ++busy) {
+            idle -= std::min(busy->end_ns, end_ns) - std::max(busy->begin_ns, begin_ns);
+        }
+        return idle;
     }
 
     [[nodiscard]] const KinetoTrace& trace() const { return trace_; }
@@ -80,6 +91,28 @@ class TraceIndex {
     }
 
   private:
+    struct Span {
+        std::int64_t begin_ns = 0;
+        std::int64_t end_ns = 0;
+    };
+
+    // Apart from one another, by time.
+    void find_busy_times() {
+        for (const TraceEvent& event : trace_.events) {
+            const bool reduces = event.kind == TraceEventKind::collective_kernel &&
+                                 (trace_.name_of(event).find("AllReduce") != std::string::npos ||
+                                  trace_.name_of(event).find("Broadcast") != std::string::npos);
+            if (!is_on_device(event.kind) || !(is_compute(event) || reduces)) {
+                continue;
+            }
+            if (busy_.empty() || event.begin_ns > busy_.back().end_ns) {
+                busy_.push_back({event.begin_ns, event.end_ns});
+            } else {
+                busy_.back().end_ns = std::max(busy_.back().end_ns, event.end_ns);
+            }
+        }
+    }
+
     void choose_compute_stream() {
         std::map<std::int32_t, std::int64_t> busy_ns;
         for (const TraceEvent& event : trace_.events) {
@@ -122,6 +155,7 @@ class TraceIndex {
     std::unordered_map<std::int64_t, std::vector<std::size_t>> launched_;  // by correlation
     std::unordered_map<std::size_t, std::int64_t> gaps_ns_;                // by event
     std::set<std::int32_t> threads_;
+    std::vector<Span> busy_;
     TraceEventKind collective_root_ = TraceEventKind::annotation;
 };
 

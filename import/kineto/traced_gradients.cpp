@@ -85,10 +85,13 @@ struct TracedSizes {
 
 TracedSizes traced_sizes(const TracedRun& run) {
     std::vector<std::int64_t> in;
+    std::vector<std::int64_t> accumulated;
     std::vector<std::int64_t> back_bytes;
     for (const StepMark& mark : run.first().backward) {
         if (mark.kind == MarkKind::copy_in) {
             in.push_back(mark.elements);
+        } else if (mark.kind == MarkKind::ready) {
+            accumulated.push_back(mark.elements);
         } else if (mark.kind == MarkKind::copy_back) {
             back_bytes.push_back(mark.elements >= 0 ? mark.elements * gradient_bytes(run)
                                                     : mark.bytes);
@@ -100,6 +103,9 @@ TracedSizes traced_sizes(const TracedRun& run) {
     };
     if (all_known(in)) {
         return {in, "sizes from the shapes of DDP's copies"};
+    }
+    if (all_known(accumulated)) {
+        return {accumulated, "sizes from the shapes that AccumulateGrad took"};
     }
     if (!all_known(back_bytes)) {
         return {};

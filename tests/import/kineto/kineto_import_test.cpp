@@ -256,6 +256,57 @@ TEST_CASE("gradients that are views, cast by a hook or accumulated are found to 
     }
 }
 
+TEST_CASE("what older and larger programs write is understood", "[kineto]") {
+    TraceShape shape;
+    const std::vector<std::int64_t> buckets{1'204'000, 802'000};
+    SECTION("gradients' sizes from AccumulateGrad, where no copy has shapes") {
+        shape.shapes = false;
+        shape.copies_back = false;
+        shape.accumulated_shapes = true;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(imported.scenario["workload"]["gradients"][0]["numel"] == 500);
+        CHECK(text_of(imported, FindingKind::found, "gradients").find("AccumulateGrad took") !=
+              std::string::npos);
+    }
+    SECTION("copies by a reducer that does not name them") {
+        shape.unnamed_reducer = true;
+        shape.copies_back = false;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(imported.scenario["workload"]["gradients"][0]["numel"] == 500);
+        CHECK(imported.scenario["sync"]["views"] == true);
+        CHECK(bytes_of(imported) == buckets);
+    }
+    SECTION("a list of tensors has no shape: the annotation tells it") {
+        shape.collective_args = false;
+        shape.list_shapes = true;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(bytes_of(imported) == buckets);
+        CHECK(text_of(imported, FindingKind::assumed, "all-reduces").empty());
+    }
+    SECTION("a wrapped module within another is no accumulation") {
+        shape.inner_module = true;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK_FALSE(imported.scenario["step"].contains("accumulation"));
+        CHECK(bytes_of(imported) == buckets);
+    }
+    SECTION("a gradient that is copied into no bucket is none of DDP's") {
+        shape.stray_gradient = true;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(imported.scenario["workload"]["gradients"].size() == 4);
+        CHECK(text_of(imported, FindingKind::missing, "unreduced gradients").find("1 became") == 0);
+        CHECK(bytes_of(imported) == buckets);
+    }
+    SECTION("a wait for what is not simulated is kept in place") {
+        shape.others_us = 5000;
+        SyntheticTrace trace(shape);
+        const KinetoImport imported = import_kineto({read_text(trace.document().dump())}, {});
+        CHECK(text_of(imported, FindingKind::assumed, "waits in place").find("for 5.0") == 0);
+        const Replay replayed = replay(imported, scenario_of(imported, 100));
+        CHECK(to_us(replayed.traced_step) == Approx(trace.step_us()).margin(20));
+        CHECK(replayed.error() == Approx(0).margin(0.02));
+    }
+}
+
 TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]") {
     // 4 MB each: one cap for all.
     const std::vector<std::int64_t> even(6, 1'000'000);

@@ -40,7 +40,13 @@ struct TraceShape {
     bool distributed_info = true;
     bool device = true;
     std::string dtype = "Float";
-    bool hook = false;  // gradients are cast into their buckets
+    bool hook = false;                // gradients are cast into their buckets
+    bool accumulated_shapes = false;  // AccumulateGrad says what it took
+    bool unnamed_reducer = false;     // copies into buckets are aten::mul
+    bool list_shapes = false;     // collectives take lists of tensors, annotations say their shape
+    bool inner_module = false;    // wrapped, too: its forward is within the other's
+    bool stray_gradient = false;  // of a parameter that is not wrapped, before the others
+    double others_us = 0;         // in forward the host waits for an all-to-all
 };
 
 class SyntheticTrace {
@@ -82,6 +88,7 @@ class SyntheticTrace {
     static constexpr int autograd_thread = 101;
     static constexpr int compute = 7;
     static constexpr int communication = 20;
+    static constexpr int all_to_all = 21;
     static constexpr double call_us = 5;  // a launch
 
     [[nodiscard]] std::string category(const std::string& name) const {
@@ -146,8 +153,13 @@ class SyntheticTrace {
             for (std::int64_t i = 0; i < shape_.forward_kernels; ++i) {
                 launch("forward_kernel", shape_.kernel_us);
             }
+            wait_for_others();
             add("user_annotation", "DistributedDataParallel.forward", 1, main_thread, forward,
                 host_ - forward);
+            if (shape_.inner_module) {
+                add("user_annotation", "DistributedDataParallel.forward", 1, main_thread,
+                    forward + 1, 10);
+            }
             thread_ = autograd_thread;
             backward(begin, pass + 1 == shape_.backwards);
         }
@@ -163,6 +175,18 @@ class SyntheticTrace {
                 begin, host_ - begin);
         }
         step_us_ = host_ - begin;
+    }
+
+    // All that was launched before is done by then.
+    void wait_for_others() {
+        if (shape_.others_us == 0) {
+            return;
+        }
+        launch("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", shape_.others_us,
+               all_to_all);
+        const double begin = host_;
+        host_ = last_begin_ + shape_.others_us;
+        add("cuda_runtime", "cudaStreamSynchronize", 1, thread_, begin, host_ - begin);
     }
 
     void broadcast_buffers() {
@@ -194,24 +218,42 @@ class SyntheticTrace {
                 host_, wire_us);
         }
         if (shape_.collective_ops) {
-            add("cpu_op", "c10d::" + name + "_", 1, thread_, begin + 1, host_ + 3 - begin);
+            Json list = Json::object();
+            if (shape_.list_shapes) {
+                list = {{"Input Dims", Json::array({Json::array(), Json::array()})},
+                        {"Input type", Json::array({"TensorList", "Scalar"})}};
+            }
+            add("cpu_op", "c10d::" + name + "_", 1, thread_, begin + 1, host_ + 3 - begin, list);
         }
         add("cpu_op", "record_param_comms", 1, thread_, begin + 2, host_ + 1 - begin, call);
         if (shape_.device) {
-            add("user_annotation", annotation, 1, thread_, begin + 3, host_ - begin - 3);
+            Json shape = Json::object();
+            if (shape_.list_shapes) {
+                shape = {{"Input Dims", Json::array({Json::array({elements})})},
+                         {"Input type", Json::array({"float"})}};
+            }
+            add("user_annotation", annotation, 1, thread_, begin + 3, host_ - begin - 3, shape);
         }
         host_ += 5;
     }
 
     void backward(double step_begin, bool synchronises) {
         add("cpu_op", "autograd::engine::evaluate_function: LossBackward0", 1, thread_, host_, 1);
+        if (shape_.stray_gradient) {
+            add("cpu_op", "torch::autograd::AccumulateGrad", 1, main_thread, host_ + 2, 4);
+            host_ += 10;
+        }
         std::size_t bucket = 0;
         std::int64_t in_bucket = 0;
         for (std::size_t i = 0; i < shape_.gradients.size(); ++i) {
             launch("backward_kernel", shape_.kernel_us);
             const double node = host_;
             host_ += 6;
-            add("cpu_op", "torch::autograd::AccumulateGrad", 1, thread_, node + 1, 4);
+            Json taken = Json::object();
+            if (shape_.accumulated_shapes) {
+                taken["Input Dims"] = Json::array({Json::array({shape_.gradients[i]})});
+            }
+            add("cpu_op", "torch::autograd::AccumulateGrad", 1, thread_, node + 1, 4, taken);
             if (synchronises) {
                 copy_in(shape_.gradients[i]);
                 in_bucket += shape_.gradients[i];
@@ -250,9 +292,10 @@ class SyntheticTrace {
             args["Input Dims"] = Json::array({Json::array({elements / 4, 4}), Json::array()});
         }
         add("cpu_op",
-            !shape_.copies_back ? "aten::div_"
-            : shape_.hook       ? "torch::distributed::reducer::copy_"
-                                : "torch::distributed::reducer::mul_out",
+            shape_.unnamed_reducer ? "aten::mul"
+            : !shape_.copies_back  ? "aten::div_"
+            : shape_.hook          ? "torch::distributed::reducer::copy_"
+                                   : "torch::distributed::reducer::mul_out",
             1, thread_, begin, host_ - begin, args);
     }
 
