@@ -295,9 +295,15 @@ class StepReader {
         if (!moves_data(collective.name)) {
             return;
         }
+        // Several tensors at once, as Megatron issues them.
+        constexpr std::string_view coalesced = "allreducecoalesced";
+        if (collective.name == coalesced) {
+            collective.name = "allreduce";
+        }
         collective_end_ns_ = event.end_ns;
         collective.in_backward = event.begin_ns >= phases_.backward_begin_ns &&
                                  event.begin_ns <= phases_.optimizer_begin_ns;
+        collective.in_hook = event.begin_ns < hook_end_ns_;
         collective.issued = from_ns(event.end_ns - range_.begin_ns);
         step_.collectives.push_back(std::move(collective));
         add(event.end_ns, event.begin_ns, {MarkKind::collective, step_.collectives.back().name});

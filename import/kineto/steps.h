@@ -45,6 +45,7 @@ struct StepMark {
 struct TracedCollective : CollectiveCall {
     Bytes bytes;
     bool in_backward = false;
+    bool in_hook = false;          // issued while a gradient became ready: by a hook of its
     std::size_t ready_before = 0;  // gradients that were ready before it was issued
     Duration issued{0};            // on the host; before the step where that runs ahead
     // On the communication stream; none: no event tells.

@@ -178,22 +178,27 @@ std::optional<DType> travelling_dtype(const TracedCollective& collective) {
 
 void find_group(TracedRun& run, Findings& findings) {
     const TracedStep& step = run.first();
-    std::map<std::string, std::int64_t> bytes;
+    // Tensor parallel layers reduce within a layer's backward, maybe more; gradients are reduced by
+    // hooks. The first of two groups that are alike in both.
+    using Rank = std::pair<bool, std::int64_t>;
+    std::map<std::string, Rank> bytes;
     for (const TracedCollective& collective : step.collectives) {
         if (collective.reduces_gradients()) {
-            bytes[collective.group] += collective.bytes.count;
+            Rank& of_group = bytes[collective.group];
+            of_group.first = of_group.first || collective.in_hook;
+            of_group.second += collective.bytes.count;
             run.unused_map = run.unused_map || is_unused_map(step, collective);
         }
     }
-    for (const auto& [group, sum] : bytes) {
-        if (sum > bytes[run.group]) {
-            run.group = group;
-        }
+    const auto most = std::ranges::max_element(
+        bytes, {}, [](const auto& of_group) -> const Rank& { return of_group.second; });
+    if (most != bytes.end()) {
+        run.group = most->first;
     }
-    if (bytes.size() > (bytes.count("") != 0 && bytes.at("") == 0 ? 2U : 1U)) {
+    if (bytes.size() > 1) {
         findings.found("process groups",
                        "all-reduces of {} groups in backward; those of group {} are taken for the "
-                       "gradients', as they move most",
+                       "gradients', as they are issued where gradients become ready, or move most",
                        bytes.size(), run.group);
     }
     if (run.unused_map) {

@@ -296,6 +296,17 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
         CHECK(text_of(imported, FindingKind::missing, "unreduced gradients").find("1 became") == 0);
         CHECK(bytes_of(imported) == buckets);
     }
+    SECTION("several tensors at once, as Megatron reduces them") {
+        shape.coalesced = true;
+        CHECK(bytes_of(import_kineto({traced(shape)}, {})) == buckets);
+    }
+    SECTION("the group that reduces where gradients become ready, though another moves more") {
+        shape.tensor_parallel = true;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        CHECK(bytes_of(imported) == buckets);
+        CHECK(text_of(imported, FindingKind::found, "process groups").find("2 groups") !=
+              std::string::npos);
+    }
     SECTION("a wait for what is not simulated is kept in place") {
         shape.others_us = 5000;
         SyntheticTrace trace(shape);

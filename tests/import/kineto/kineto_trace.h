@@ -43,10 +43,12 @@ struct TraceShape {
     bool hook = false;                // gradients are cast into their buckets
     bool accumulated_shapes = false;  // AccumulateGrad says what it took
     bool unnamed_reducer = false;     // copies into buckets are aten::mul
-    bool list_shapes = false;     // collectives take lists of tensors, annotations say their shape
-    bool inner_module = false;    // wrapped, too: its forward is within the other's
-    bool stray_gradient = false;  // of a parameter that is not wrapped, before the others
-    double others_us = 0;         // in forward the host waits for an all-to-all
+    bool list_shapes = false;      // collectives take lists of tensors, annotations say their shape
+    bool inner_module = false;     // wrapped, too: its forward is within the other's
+    bool stray_gradient = false;   // of a parameter that is not wrapped, before the others
+    bool tensor_parallel = false;  // large all-reduces of another group within layers
+    bool coalesced = false;        // gradients' all-reduces are of several tensors at once
+    double others_us = 0;          // in forward the host waits for an all-to-all
 };
 
 class SyntheticTrace {
@@ -247,6 +249,9 @@ class SyntheticTrace {
         std::int64_t in_bucket = 0;
         for (std::size_t i = 0; i < shape_.gradients.size(); ++i) {
             launch("backward_kernel", shape_.kernel_us);
+            if (shape_.tensor_parallel) {
+                collective("allreduce", "nccl:all_reduce", 5'000'000, "Float", 1, "tensor");
+            }
             const double node = host_;
             host_ += 6;
             Json taken = Json::object();
@@ -262,7 +267,8 @@ class SyntheticTrace {
                         collective("allreduce", "nccl:all_reduce", 7, "Float", 1, "metrics");
                     }
                     host_ += shape_.arrives_us;
-                    collective("allreduce", "nccl:all_reduce", in_bucket, shape_.dtype,
+                    collective(shape_.coalesced ? "allreduce_coalesced" : "allreduce",
+                               "nccl:all_reduce", in_bucket, shape_.dtype,
                                shape_.wire_us - shape_.arrives_us);
                     starts_us_.push_back(last_begin_ - step_begin);
                     in_bucket = 0;
