@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -116,6 +117,29 @@ TracedSizes traced_sizes(const TracedRun& run) {
     return {back_bytes,
             "sizes from the bytes that DDP copies out of its buckets, which it does in the order "
             "of readiness"};
+}
+
+// Where only all-reduces tell anything: the gradients that became ready since the one before share
+// what it moves. Empty: not all are in one, or one holds fewer elements than gradients.
+TracedSizes shared_sizes(const TracedRun& run) {
+    TracedSizes sizes;
+    for (const TracedCollective* reduction : reductions(run, run.first())) {
+        const auto from = sizes.elements.size();
+        const std::int64_t count =
+            static_cast<std::int64_t>(reduction->ready_before) - static_cast<std::int64_t>(from);
+        if (count < 1 || reduction->elements < count) {
+            return {};
+        }
+        for (std::int64_t i = 0; i < count; ++i) {
+            sizes.elements.push_back(reduction->elements / count +
+                                     (i < reduction->elements % count ? 1 : 0));
+        }
+    }
+    if (sizes.elements.size() != gradients_of(run.first())) {
+        return {};
+    }
+    sizes.how = "sizes from the all-reduces alone";
+    return sizes;
 }
 
 // Numbered against the order of readiness.
@@ -275,6 +299,45 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
     return *ranks;
 }
 
+namespace {
+
+// By what an all-reduce takes the first rank beyond what it takes the last, which needs no common
+// clock.
+void report_arrival(const TracedRun& run, std::size_t all_reduces, Findings& findings) {
+    if (run.ranks.size() < 2 || !same_steps(run)) {
+        return;
+    }
+    std::vector<double> waits_ms;
+    for (std::size_t k = 0; k < all_reduces; ++k) {
+        for (std::size_t s = 0; s < run.alike().size(); ++s) {
+            std::optional<Duration> least;
+            Duration most{0};
+            for (const Steps& steps : run.steps) {
+                const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
+                if (k < found.size() && found[k]->begin) {
+                    const Duration time = *found[k]->end - *found[k]->begin;
+                    least = std::min(least.value_or(time), time);
+                    most = std::max(most, time);
+                }
+            }
+            if (least) {
+                waits_ms.push_back(to_ms(most - *least));
+            }
+        }
+    }
+    if (waits_ms.empty()) {
+        return;
+    }
+    const double mean = std::accumulate(waits_ms.begin(), waits_ms.end(), 0.0) /
+                        static_cast<double>(waits_ms.size());
+    findings.found("arrival",
+                   "the first of {} ranks waits {:.3f} ms for the last before an all-reduce, on "
+                   "average, {:.3f} ms at most",
+                   run.ranks.size(), mean, std::ranges::max(waits_ms));
+}
+
+}  // namespace
+
 // Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of the
 // ranks' times, and where not all ranks were traced, of all steps.
 void find_wire_times(const TracedRun& run, std::int64_t ranks,
@@ -291,6 +354,7 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
             by_step = {std::ranges::min(by_step)};
         }
     }
+    report_arrival(run, all_reduces.size(), findings);
     if (all_reduces.front().wire_us.empty()) {
         findings.missing("link", "no event tells when an all-reduce ran; give a link with --link");
     } else if (all_ranks) {
@@ -308,6 +372,15 @@ std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& mod
                                        Findings& findings) {
     TracedSizes sizes = traced_sizes(run);
     const bool without_names = model.readiness.empty();
+    if (sizes.elements.empty() && without_names) {
+        sizes = shared_sizes(run);
+        if (!sizes.elements.empty()) {
+            findings.assumed("sizes",
+                             "no event has a gradient's size: those of one all-reduce are taken to "
+                             "be equal, so that buckets other than the traced ones are a guess; "
+                             "--model, or record_shapes=True, tells them");
+        }
+    }
     std::vector<Gradient> gradients =
         without_names ? numbered(run, sizes) : named_so(run, model, sizes);
     if (without_names) {

@@ -268,6 +268,19 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
         CHECK(text_of(imported, FindingKind::found, "gradients").find("AccumulateGrad took") !=
               std::string::npos);
     }
+    SECTION("sizes shared by the gradients of an all-reduce, where nothing else tells") {
+        shape.shapes = false;
+        shape.copies_back = false;
+        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const Json& gradients = imported.scenario["workload"]["gradients"];
+        // 200500 and 301000 elements, by readiness the latter first.
+        CHECK(gradients[0]["numel"] == 100'250);
+        CHECK(gradients[3]["numel"] == 150'500);
+        CHECK(bytes_of(imported) == buckets);
+        CHECK(text_of(imported, FindingKind::assumed, "sizes").find("a guess") !=
+              std::string::npos);
+        CHECK(replay(imported, scenario_of(imported, 100)).same_buckets);
+    }
     SECTION("copies by a reducer that does not name them") {
         shape.unnamed_reducer = true;
         shape.copies_back = false;
@@ -362,6 +375,8 @@ TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
         REQUIRE(all_reduce.wire_us.size() == 3);
         CHECK(all_reduce.wire_us[0] == Approx(40));
     }
+    CHECK(text_of(imported, FindingKind::found, "arrival").find("waits 0.060 ms for the last") !=
+          std::string::npos);
     CHECK(
         text_of(imported, FindingKind::found, "ranks").find("1.json, for which the others wait") !=
         std::string::npos);
@@ -424,6 +439,7 @@ TEST_CASE("what is no step of data-parallel training is refused by name", "[kine
     }
     SECTION("sizes that nothing tells") {
         shape.shapes = shape.copies_back = false;
+        shape.collective_args = false;
         CHECK(refusal_of({traced(shape)})
                   .find("expected shapes (record_shapes=True), DDP's copies out of its buckets, or "
                         "--model, got 4 gradients whose sizes nothing tells") != std::string::npos);
