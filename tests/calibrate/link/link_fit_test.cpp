@@ -160,6 +160,26 @@ TEST_CASE("an outlier is left out and named") {
     CHECK(fit.residuals[6].dropped);
 }
 
+// More points than are tried one by one are off by more than a twentieth.
+TEST_CASE("an outlier is found among hundreds of points that are far off") {
+    const LinkParameters link = ring({segment({}, 40, 1)});
+    std::mt19937 random(15);
+    std::normal_distribution<double> normal;
+    std::vector<LinkPoint> points;
+    for (std::int64_t i = 1; i <= 300; ++i) {
+        const double us = exact_us(link, 2, {i * 65536});
+        points.push_back({.ranks = 2,
+                          .size = {i * 65536},
+                          .median_us = us * std::exp(0.1 * normal(random)),
+                          .standard_error_us = 0.1 * us});
+    }
+    points[199].median_us *= 30;
+    const LinkFit fit = fit_link(Algorithm::ring, points, "m.jsonl");
+    CHECK(gb_per_s(fit.segments.back()) == Approx(1).epsilon(0.1));
+    CHECK(fit.residuals[199].dropped);
+    CHECK(std::ranges::count_if(fit.residuals, &LinkResidual::dropped) == 1);
+}
+
 TEST_CASE("one size is refused, and few or close ones are warned of") {
     std::mt19937 random(6);
     const LinkParameters link = ring({segment({}, 40, 1)});
