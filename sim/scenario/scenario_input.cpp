@@ -27,6 +27,17 @@ constexpr double largest_slowdown_read = 100;
 constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
                                                      LaunchRule::after_backward};
 
+// Presets of one node, with a topology or a ring.
+void check_most_ranks(const JsonObject& object, const Scenario& scenario) {
+    const LinkPreset* preset = find_preset(scenario.link.preset);
+    const auto most = preset != nullptr ? most_ranks_of(*preset) : std::nullopt;
+    if (most && scenario.group.ranks > *most) {
+        object.at("ranks").fail(
+            fmt::format("at most {} ranks on one node with the preset {}; of several nodes are {}",
+                        *most, preset->name, larger_presets(*preset)));
+    }
+}
+
 // The topology says how many ranks a node has. With a preset, which the scenario's own link may
 // have made way for, the same number is no contradiction.
 void place_on_topology(const JsonObject& object, Scenario& scenario) {
@@ -39,14 +50,6 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
         per_node->fail("no ranks_per_node beside a topology, which says it");
     }
     const JsonPlace link = object.at("link");
-    if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        const std::optional<std::int64_t> most = most_ranks_of(*preset);
-        if (most && scenario.group.ranks > *most) {
-            object.at("ranks").fail(fmt::format(
-                "at most {} ranks on one node with the preset {}; of several nodes are {}", *most,
-                preset->name, larger_presets(*preset)));
-        }
-    }
     if (const auto fault = prepare_topology(scenario.link, scenario.group.ranks)) {
         const bool inlined = link.value->is_object();
         const std::string file =
@@ -96,6 +99,7 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
     scenario.stragglers.clear();
     object.read_optional("stragglers", scenario.stragglers, read_stragglers, group.ranks);
     scenario.link = read_link(object.at("link"), read_file);
+    check_most_ranks(object, scenario);
     if (scenario.link.topology) {
         place_on_topology(object, scenario);
     } else if (scenario.link.algorithm == Algorithm::hierarchical) {

@@ -99,6 +99,9 @@ TEST_CASE(
           "s.json: /cluster/ranks: expected at most 8 ranks on one node with the preset "
           "nvlink-h100-8; of several nodes are ib-ndr-400, efa-p5, gcp-tcpxo, slingshot-gh200, "
           "got 16");
+    CHECK(refusal(document_with("mi300x-8", 16)).find("at most 8 ranks on one node") !=
+          std::string::npos);
+    CHECK(refusal(document_with("mi300x-8", 8)).empty());
     CHECK(refusal(document_with("nvlink-a100-8", 9)).find("ib-hdr-200") != std::string::npos);
     CHECK(refusal(document_with("ib-ndr-400", 16)).empty());
     // As many ranks a node as the preset's nodes have are no contradiction.
