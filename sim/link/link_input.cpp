@@ -372,12 +372,13 @@ class LinkReader {
     std::vector<std::string> open_files_;
 };
 
-// A preset's words say where its numbers are from. They go where a number is another's.
+// A preset's words say where its numbers are from. They go where a number is another's; words that
+// are not the preset's stay.
 void disown_changed_preset(LinkParameters& link) {
     if (!link.preset.empty() || link.provenance.source.empty()) {
         return;
     }
-    std::string_view changed;
+    const LinkPreset* changed = nullptr;
     for (const LinkPreset& preset : link_presets()) {
         LinkParameters original = preset_link(preset, PresetEnd::typical);
         if (link.provenance.source != original.provenance.source) {
@@ -385,14 +386,19 @@ void disown_changed_preset(LinkParameters& link) {
         }
         original.name = link.name;
         original.preset.clear();
+        const std::string backend = original.provenance.backend;  // by which costs are assumed
+        original.provenance = link.provenance;
+        original.provenance.backend = backend;
         if (link == original) {
             return;
         }
-        changed = preset.name;
+        changed = &preset;
     }
-    if (!changed.empty()) {
-        link.provenance.source = fmt::format("made from the preset {}, changed", changed);
-        link.provenance.hardware.clear();
+    if (changed != nullptr) {
+        link.provenance.source = fmt::format("made from the preset {}, changed", changed->name);
+        if (link.provenance.hardware == changed->what) {
+            link.provenance.hardware.clear();
+        }
     }
 }
 

@@ -80,6 +80,13 @@ TEST_CASE("a scenario names a preset where a file may stand, and the preset wins
     // Whose numbers these are is no longer what the preset says; under another name it still is.
     CHECK(changed.link.provenance.source == "made from the preset eth-10g, changed");
     CHECK(changed.link.provenance.hardware.empty());
+    // Words of one's own are no other number, and stay beside one.
+    document["cluster"]["link"]["provenance"]["hardware"] = "ours";
+    CHECK(parse_scenario(document, "s.json", no_file).link.provenance.hardware == "ours");
+    document["cluster"]["link"]["segments"][0]["latency_us"] = 30;
+    const Scenario ours = parse_scenario(document, "s.json", no_file);
+    CHECK(ours.link.provenance.source.find("prior") == 0);
+    CHECK(ours.link.provenance.hardware == "ours");
     for (const LinkPreset& preset : link_presets()) {
         Json renamed = document_with(preset_document(preset), 2);
         renamed["cluster"]["link"]["name"] = "ours";
