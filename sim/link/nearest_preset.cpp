@@ -35,10 +35,11 @@ std::string_view gpu_named_in(std::string_view text) {
     return {};
 }
 
-// A preset without a name is of any GPU.
+// A preset without a name is of any GPU. A driver that does not know a GPU calls it so.
 bool is_of(const LinkPreset& preset, std::string_view gpu) {
     const std::string_view own = gpu_named_in(preset.what);
-    return gpu.empty() || own.empty() || own == gpu_named_in(gpu);
+    return gpu.empty() || gpu == "NVIDIA Graphics Device" || own.empty() ||
+           own == gpu_named_in(gpu);
 }
 
 double log_distance(double a, double b) {

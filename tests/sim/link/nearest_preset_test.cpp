@@ -45,6 +45,8 @@ TEST_CASE("only presets with a place for the ranks, and of the GPU that is named
     CHECK(nearest_preset(measured)->preset->name == "nvlink-h100-8");
     measured.gpu = "NVIDIA RTX PRO 4500 Blackwell";
     CHECK(nearest_preset(measured)->preset->name.starts_with("pcie"));
+    measured.gpu = "NVIDIA Graphics Device";
+    CHECK(nearest_preset(measured)->preset->name == "nvlink-b200-8");
     measured.gpu = "";
     measured.ranks = 100;
     CHECK_FALSE(nearest_preset(measured));  // on one node
