@@ -5,7 +5,6 @@
 //   ring_ll  of the time that the bytes of a ring with LL need within a node, at every size
 //   nvls     of NVLS on one node, at 8 to 16 MB; less beside that, none from 2 GB on
 //   network  of what crosses two nodes, from 64 kB to some MB; less beside that, by algorithm and
-//   by
 //            the way to the NICs. It grows with the number of nodes: what it is beyond 1, by the
 //            square root of the logarithm
 #pragma once
