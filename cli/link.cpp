@@ -316,11 +316,12 @@ ResultTable table_of(const LinkRequest& request) {
     if (lacks_interference(link)) {
         const auto assumed = assumed_interference(link, request.group, {});
         const Interference& large = assumed.back().slowdown;
-        table.notes.push_back(fmt::format(
-            "beside computing, assumed of large ones: computing {:.2f} times as long, a collective "
-            "{:.2f} times",
-            static_cast<double>(large.compute_slowdown_ppm) * 1e-6,
-            static_cast<double>(large.communication_slowdown_ppm) * 1e-6));
+        table.notes.push_back(
+            fmt::format("beside computing, assumed of large ones: computing at least {:.2f} times "
+                        "as long, more by "
+                        "what it is; a collective {:.2f} times",
+                        static_cast<double>(large.compute_slowdown_ppm) * 1e-6,
+                        static_cast<double>(large.communication_slowdown_ppm) * 1e-6));
     }
     if (!link.simulated.empty()) {
         table.notes.emplace_back("times are simulated message by message and linear between sizes");

@@ -299,6 +299,10 @@ std::string nearest_text(const NcclTestsRun& run, std::int64_t ranks, std::int64
     if (!nearest) {
         return "";
     }
+    if (nearest->inside == 0) {
+        return fmt::format("    nearest preset  none is near; {} is off by {:.0f} % on average\n",
+                           nearest->preset->name, 100 * nearest->mean_error);
+    }
     return fmt::format(
         "    nearest preset  {} ({}): off by {:.0f} % on average, {} of {} sizes within its "
         "range\n",

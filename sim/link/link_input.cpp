@@ -395,7 +395,8 @@ void disown_changed_preset(LinkParameters& link) {
         changed = &preset;
     }
     if (changed != nullptr) {
-        link.provenance.source = fmt::format("made from the preset {}, changed", changed->name);
+        link.provenance.source =
+            fmt::format("made from the preset {}, with other numbers than its own", changed->name);
         if (link.provenance.hardware == changed->what) {
             link.provenance.hardware.clear();
         }

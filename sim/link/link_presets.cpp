@@ -160,7 +160,7 @@ constexpr std::array<LinkPreset, 26> presets{{
      "one node without peer access (L40S, L4, RTX), host memory",
      with_capability(pcie_nodes(GpuGeneration::ampere, {3.5, 5.8, 14}), 89),
      "three published sets of 4 GPUs: 5.4, 5.5 and 7.3 GB/s",
-     {1, 9}},
+     {1, 7.5}},
     {"ib-hdr-200",
      "nodes of 8 A100, 8 HDR InfiniBand NICs each",
      with_nics(on_amd(a100_nodes), {.per_node = 8,
@@ -208,7 +208,7 @@ constexpr std::array<LinkPreset, 26> presets{{
                              .path = NicPath::p2c,
                              .clock = clock_slingshot}),
      "five published logs of 1 to 256 nodes",
-     {5, 12}},
+     {5, 14}},
     {"slingshot-a100",
      "nodes of 4 A100, 2 or 4 Slingshot NICs of 200 Gbit/s",
      with_nics(on_amd(meshed(a100_nodes, 4)), {.per_node = 4,
@@ -217,7 +217,7 @@ constexpr std::array<LinkPreset, 26> presets{{
                                                .path = NicPath::phb,
                                                .clock = clock_slingshot_a100}),
      "typical: one published log of 8 nodes with 2 NICs; fast: 4 NICs",
-     {1, 13}},
+     {1, 17}},
     {"eth-1g", "1 Gbit/s Ethernet, one rank a host, sockets",
      sockets({150, 50, 25}, {0.105, 0.117, 0.1185}),
      "94 % of the line's rate is TCP's payload; steps of 25 to 150 us are kernels'"},
@@ -372,7 +372,7 @@ std::string larger_presets(const LinkPreset& preset) {
             names += (names.empty() ? "" : ", ") + std::string(other.name);
         }
     }
-    return names.empty() ? "none of such GPUs; ib-ndr-400 is of H100" : names;
+    return names.empty() ? "none, of such GPUs" : names;
 }
 
 }  // namespace bucketwise

@@ -13,13 +13,25 @@ namespace {
 
 constexpr Bytes smallest_compared{64 << 10};
 
+// Of one node, where another preset is of such nodes connected.
+bool has_single_node(const PresetNodes& nodes) {
+    return std::ranges::any_of(link_presets(), [&](const LinkPreset& preset) {
+        const auto* one = std::get_if<PresetNodes>(&preset.hardware);
+        return one != nullptr && one->nics.per_node == 0 && one->generation == nodes.generation &&
+               one->gpus == nodes.gpus && one->fabric == nodes.fabric;
+    });
+}
+
 // Presets of one rank a host have a place wherever there are as many hosts.
 bool has_place(const LinkPreset& preset, std::int64_t ranks, std::int64_t nodes) {
     if (const auto most = most_ranks_of(preset)) {
         return nodes == 1 && ranks <= *most;
     }
     const auto* of_nodes = std::get_if<PresetNodes>(&preset.hardware);
-    return of_nodes != nullptr ? divided(ranks, of_nodes->gpus) == nodes : nodes == ranks;
+    if (of_nodes == nullptr) {
+        return nodes == ranks;
+    }
+    return divided(ranks, of_nodes->gpus) == nodes && (nodes > 1 || !has_single_node(*of_nodes));
 }
 
 // Longer names first, which hold shorter ones.

@@ -51,6 +51,10 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
     }
     const JsonPlace link = object.at("link");
     if (const auto fault = prepare_topology(scenario.link, scenario.group.ranks)) {
+        if (!scenario.link.preset.empty()) {
+            object.at("ranks").fail(
+                fmt::format("{} with the preset {}", fault->expected, scenario.link.preset));
+        }
         const bool inlined = link.value->is_object();
         const std::string file =
             inlined ? link.file : path_beside(link.file, link.value->get<std::string>());

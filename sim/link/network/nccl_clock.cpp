@@ -11,7 +11,12 @@
 namespace bucketwise {
 namespace {
 
+constexpr NcclClock as_expected{.ring_ll = 1, .nvls = 1, .network = 1};
 constexpr double least_factor = 0.1;
+constexpr Bytes ring_fills{1 << 24};  // from here on its bytes suffer less
+// Pairs that NCCL expects to take so much longer than its choice are not taken at all.
+constexpr double doubtful = 0.15;
+constexpr double least_us = 1e-6;
 
 // How much of a factor, as a power of it, holds from this size on: linear in the logarithm of the
 // size up to the next.
@@ -77,8 +82,8 @@ constexpr std::array<ShapePoint, 9> ring_shape{{
     {16, 1},
     {24, 1},
     {25, 0.6},
-    {26, -0.1},
-    {28, -0.1},
+    {26, -0.2},
+    {28, -0.2},
     {30, 0},
 }};
 
@@ -102,19 +107,30 @@ double on_nodes(double network, std::int64_t nodes) {
     return 1 + (network - 1) * std::sqrt(std::log2(static_cast<double>(nodes)));
 }
 
-double network_power(NcclAlgorithm algorithm, NicPath path, Bytes bytes) {
-    switch (algorithm) {
-        case NcclAlgorithm::ring:
-            return power_at(ring_shape, bytes);
-        case NcclAlgorithm::nvls_tree:
-            return power_at(nvls_tree_shape, bytes);
-        default:
-            return path == NicPath::pxb ? power_at(near_shape, bytes) : power_at(far_shape, bytes);
-    }
-}
-
 Duration stretched_by(Duration time, double factor) {
     return duration_from_us(std::min(to_us(time) * factor, to_us(longest_duration)));
+}
+
+// A ring's latency stays what it is where its bytes no longer suffer. What NVLSTree suffers beyond
+// the others does not grow with the nodes: one log of two has it.
+Duration between_nodes(const NcclEstimate& expected, Bytes bytes, const ClockPlace& place,
+                       double network) {
+    const double factor = std::max(on_nodes(network, place.nodes), least_factor);
+    if (expected.algorithm == NcclAlgorithm::ring) {
+        const double power = power_at(ring_shape, bytes);
+        const double of_latency = bytes < ring_fills ? power : 1;
+        return stretched_by(expected.latency, std::pow(factor, of_latency)) +
+               stretched_by(expected.time - expected.latency, std::pow(factor, power));
+    }
+    if (expected.algorithm == NcclAlgorithm::nvls_tree) {
+        const double power = power_at(nvls_tree_shape, bytes);
+        return stretched_by(
+            expected.time, std::pow(factor, std::min(power, 1.0)) *
+                               std::pow(std::max(network, least_factor), std::max(power - 1, 0.0)));
+    }
+    const double power =
+        place.path == NicPath::pxb ? power_at(near_shape, bytes) : power_at(far_shape, bytes);
+    return stretched_by(expected.time, std::pow(factor, power));
 }
 
 }  // namespace
@@ -131,9 +147,7 @@ Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockP
         return expected.time;
     }
     if (!one_node) {
-        const double factor = std::max(on_nodes(clock.network, place.nodes), least_factor);
-        return stretched_by(expected.time,
-                            std::pow(factor, network_power(algorithm, place.path, bytes)));
+        return between_nodes(expected, bytes, place, clock.network);
     }
     if (algorithm == NcclAlgorithm::nvls) {
         return stretched_by(expected.time, std::pow(clock.nvls, power_at(nvls_shape, bytes)));
@@ -145,13 +159,26 @@ Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockP
 
 Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                    const RegularTopology& topology, const NcclSettings& settings) {
-    const NcclEstimate choice = nccl_choice(kind, bytes, ranks, topology, settings);
-    if (kind == CollectiveKind::broadcast) {
-        return choice.time;
+    NcclPairs pairs;
+    const std::span<const NcclEstimate> estimates =
+        nccl_estimates(kind, bytes, nccl_machine(ranks, topology, settings), pairs);
+    const Duration least = std::ranges::min(estimates, {}, &NcclEstimate::time).time;
+    if (kind == CollectiveKind::broadcast || settings.clock == as_expected) {
+        return least;
     }
     const ClockPlace place{divided(ranks, topology.node.gpus),
                            topology.nics ? topology.nics->path : NicPath::pxb};
-    return nccl_clock_time(choice, bytes, place, settings.clock);
+    const double doubtful_us = doubtful * std::max(to_us(least), least_us);
+    double weights = 0;
+    double us = 0;
+    for (const NcclEstimate& estimate : estimates) {
+        const double weight = 1 - to_us(estimate.time - least) / doubtful_us;
+        if (weight > 0) {
+            weights += weight;
+            us += weight * to_us(nccl_clock_time(estimate, bytes, place, settings.clock));
+        }
+    }
+    return duration_from_us(std::min(us / weights, to_us(longest_duration)));
 }
 
 }  // namespace bucketwise

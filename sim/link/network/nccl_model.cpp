@@ -552,6 +552,14 @@ std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::
     return estimates;
 }
 
+std::span<const NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes,
+                                             const NcclMachine& machine, NcclPairs& pairs) {
+    std::size_t count = 0;
+    for_each_estimate(kind, bytes, machine,
+                      [&](const NcclEstimate& estimate) { pairs[count++] = estimate; });
+    return {pairs.data(), count};
+}
+
 NcclEstimate nccl_choice(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                          const RegularTopology& topology, const NcclSettings& settings) {
     NcclEstimate least{.time = Duration::max()};

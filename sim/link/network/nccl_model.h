@@ -9,7 +9,9 @@
 // copy engines, MNNVL, mixed GPUs or CPUs, fp8.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -35,7 +37,13 @@ std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::
                                          const RegularTopology& topology,
                                          const NcclSettings& settings);
 
-// The first of them.
+// The same in NCCL's order, into `pairs`, of which they are a part.
+using NcclPairs =
+    std::array<NcclEstimate, every<NcclAlgorithm>.size() * every<NcclProtocol>.size()>;
+std::span<const NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes,
+                                             const NcclMachine& machine, NcclPairs& pairs);
+
+// The first of them, the cheapest first.
 NcclEstimate nccl_choice(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                          const RegularTopology& topology, const NcclSettings& settings);
 

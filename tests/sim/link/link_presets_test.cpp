@@ -78,7 +78,8 @@ TEST_CASE("a scenario names a preset where a file may stand, and the preset wins
     CHECK(changed.link.preset.empty());
     CHECK(changed.link.segments.front().latency == std::chrono::microseconds{1});
     // Whose numbers these are is no longer what the preset says; under another name it still is.
-    CHECK(changed.link.provenance.source == "made from the preset eth-10g, changed");
+    CHECK(changed.link.provenance.source ==
+          "made from the preset eth-10g, with other numbers than its own");
     CHECK(changed.link.provenance.hardware.empty());
     // Words of one's own are no other number, and stay beside one.
     document["cluster"]["link"]["provenance"]["hardware"] = "ours";

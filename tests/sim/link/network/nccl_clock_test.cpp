@@ -68,7 +68,9 @@ TEST_CASE("network is of two nodes, and what it is beyond 1 grows with the doubl
     CHECK(factor(tree, one_mib, 16, clock) == Approx(2.2));
     CHECK(factor(tree, {512}, 16, clock) == 1);
     CHECK(factor(tree, {1LL << 30}, 2, clock) == Approx(std::pow(1.6, 0.25)));
-    CHECK(factor(expected(NcclAlgorithm::ring, NcclProtocol::simple), {1LL << 30}, 2, clock) == 1);
+    // A ring's latency stays longer when its bytes no longer suffer: 30 of 100 us.
+    CHECK(factor(expected(NcclAlgorithm::ring, NcclProtocol::simple), {1LL << 30}, 2, clock) ==
+          Approx(0.3 * 1.6 + 0.7));
     // A tree has its bandwidth earlier where its NICs are no further than PCIe switches.
     const auto at_64_mib = [&](NcclAlgorithm algorithm, NicPath path) {
         return to_us(nccl_clock_time(expected(algorithm, NcclProtocol::simple), {64 << 20},
@@ -79,7 +81,8 @@ TEST_CASE("network is of two nodes, and what it is beyond 1 grows with the doubl
     CHECK(at_64_mib(NcclAlgorithm::tree, NicPath::phb) == Approx(std::pow(1.6, 0.75)));
     CHECK(at_64_mib(NcclAlgorithm::tree, NicPath::p2c) == Approx(std::pow(1.6, 0.75)));
     CHECK(at_64_mib(NcclAlgorithm::nvls_tree, NicPath::pxb) == Approx(std::pow(1.6, 1.25)));
-    CHECK(at_64_mib(NcclAlgorithm::ring, NicPath::phb) == Approx(std::pow(1.6, -0.1)));
+    CHECK(at_64_mib(NcclAlgorithm::ring, NicPath::phb) ==
+          Approx(0.3 * 1.6 + 0.7 * std::pow(1.6, -0.2)));
     // A network that is faster than expected does not turn a time negative.
     clock.network = 0.1;
     CHECK(factor(tree, one_mib, 1LL << 40, clock) == Approx(0.1));
@@ -89,13 +92,63 @@ TEST_CASE("network is of two nodes, and what it is beyond 1 grows with the doubl
     }
 }
 
+TEST_CASE("what NVLSTree suffers beyond the others does not grow with the nodes") {
+    NcclClock clock = as_expected;
+    clock.network = 1.5;
+    const NcclEstimate tree = expected(NcclAlgorithm::nvls_tree, NcclProtocol::simple);
+    CHECK(factor(tree, {32 << 20}, 2, clock) == Approx(std::pow(1.5, 1.4)));
+    CHECK(factor(tree, {32 << 20}, 16, clock) == Approx(2 * std::pow(1.5, 0.4)));
+}
+
+// Four GH200 a node: NCCL changes from trees to rings and back, which the clock sees apart.
+RegularTopology slingshot() {
+    RegularTopology topology;
+    topology.node = {.gpus = 4, .bandwidth = bandwidth_from_gb_per_s(340)};
+    topology.nics = {.per_node = 4,
+                     .latency = duration_from_us(2.4),
+                     .bandwidth = bandwidth_from_gb_per_s(23.5),
+                     .path = NicPath::p2c};
+    return topology;
+}
+
+// By a fifth at most, where NCCL's own correction of trees steps from one power of two to the next.
+TEST_CASE("times do not jump where NCCL's choice changes") {
+    const RegularTopology topology = slingshot();
+    const NcclSettings settings{.channels = 24, .cpu = HostCpu::arm, .clock = {.network = 1.6}};
+    for (const std::int64_t ranks : {8, 64, 128, 1024}) {
+        double before = 0;
+        for (double bytes = 1 << 16; bytes < 8e9; bytes *= 1.01) {
+            const Bytes size{static_cast<std::int64_t>(bytes)};
+            const double us =
+                to_us(nccl_time(CollectiveKind::all_reduce, size, ranks, topology, settings));
+            CAPTURE(ranks, size.count);
+            CHECK(us > 0.8 * before);
+            CHECK((before == 0 || us < 1.25 * before));
+            before = us;
+        }
+    }
+}
+
+TEST_CASE("an all-gather of many nodes takes no less time as it grows") {
+    const RegularTopology topology = slingshot();
+    const NcclSettings settings{.channels = 24, .cpu = HostCpu::arm, .clock = {.network = 1.6}};
+    double before = 0;
+    for (std::int64_t bytes = 1 << 24; bytes <= 1LL << 32; bytes *= 2) {
+        const double us =
+            to_us(nccl_time(CollectiveKind::all_gather, {bytes}, 2048, topology, settings));
+        CAPTURE(bytes);
+        CHECK(us > 0.98 * before);
+        before = us;
+    }
+}
+
 TEST_CASE("the clock never exceeds the longest duration") {
     NcclEstimate tree = expected(NcclAlgorithm::tree, NcclProtocol::simple);
     tree.time = longest_duration;
     CHECK(nccl_clock_time(tree, one_mib, {2}, {.network = 100}) <= longest_duration);
 }
 
-TEST_CASE("the pair that NCCL chooses is timed, and no other") {
+TEST_CASE("the pair that NCCL chooses is timed, and what it hardly tells from it") {
     RegularTopology topology;
     topology.node = {.gpus = 8, .bandwidth = bandwidth_from_gb_per_s(235)};
     topology.nics = {
@@ -107,8 +160,12 @@ TEST_CASE("the pair that NCCL chooses is timed, and no other") {
     CHECK(nccl_time(broadcast, one_mib, 20, topology, settings) ==
           nccl_choice(broadcast, one_mib, 20, topology, settings).time);
     // A node that is not full counts.
-    CHECK(nccl_time(all, one_mib, 20, topology, settings) ==
-          nccl_clock_time(choice, one_mib, {3}, settings.clock));
+    const double one = to_us(nccl_time(all, one_mib, 20, topology, settings));
+    CHECK(one >= to_us(nccl_clock_time(choice, one_mib, {3}, settings.clock)) * 0.9);
+    CHECK(one <= to_us(nccl_clock_time(choice, one_mib, {3}, settings.clock)) * 1.1);
+    NcclSettings literal = settings;
+    literal.clock = as_expected;
+    CHECK(nccl_time(all, one_mib, 20, topology, literal) == choice.time);
 }
 
 }  // namespace
