@@ -91,8 +91,8 @@ std::optional<PresetDistance> nearest_preset(const MeasuredTimes& measured) {
             const double typical = us(PresetEnd::typical, time.bytes);
             distance += log_distance(typical, time.us);
             found.mean_error += std::abs(typical / time.us - 1) / static_cast<double>(found.sizes);
-            const bool inside = us(PresetEnd::fast, time.bytes) <= time.us &&
-                                time.us <= us(PresetEnd::slow, time.bytes);
+            const bool inside = std::min(us(PresetEnd::fast, time.bytes), typical) <= time.us &&
+                                time.us <= std::max(us(PresetEnd::slow, time.bytes), typical);
             found.inside += inside ? 1 : 0;
         }
         if (!nearest || distance < least) {

@@ -160,6 +160,18 @@ TEST_CASE("predict and sweep take a preset where they take a link file") {
     CHECK(misspelt.errors.find("a preset such as eth-10g") != std::string::npos);
 }
 
+TEST_CASE("the ends that link show prints are on either side of what is typical") {
+    for (const char* ranks : {"2", "3", "4"}) {
+        for (const nlohmann::json& row :
+             rows_of({"slingshot-gh200", "--ranks", ranks, "--bytes",
+                      "1B,100kB,1MiB,2.49MB,4.99MB,8MiB,20MiB,64MiB,1GiB"})) {
+            CAPTURE(ranks, row.dump());
+            CHECK(row["fast_us"] <= row["time_us"]);
+            CHECK(row["time_us"] <= row["slow_us"]);
+        }
+    }
+}
+
 TEST_CASE("link show says which NCCL it assumes, and can be asked for another") {
     const Words link{"nvlink-h100-8", "--ranks", "2", "--bytes", "1GiB"};
     CHECK(show(link).output.find("chosen by NCCL 2.28's own cost model") != std::string::npos);
