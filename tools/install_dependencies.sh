@@ -7,7 +7,8 @@
 set -euo pipefail
 
 run_packages=(g++ cmake ninja-build nlohmann-json3-dev libboost-program-options-dev libfmt-dev
-              libeigen3-dev libgloo-dev libhiredis-dev zlib1g-dev iproute2 python3 python3-matplotlib)
+              libeigen3-dev libgloo-dev libhiredis-dev libsimdjson-dev zlib1g-dev iproute2 python3
+              python3-matplotlib)
 
 # clang is pinned: another version formats differently and finds other things. Its headers of the C++
 # library are pinned with it, see tools/clang_flags.sh. Where a package of the runtime libraries of

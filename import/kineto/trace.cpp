@@ -1,7 +1,7 @@
 #include "import/kineto/trace.h"
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <istream>
@@ -10,8 +10,10 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <simdjson.h>
 #include <nlohmann/json.hpp>
 
+#include "import/kineto/event_window.h"
 #include "import/source/guarded_buffer.h"
 #include "sim/base/error.h"
 
@@ -19,6 +21,9 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t deepest = 100;
+// Fewer, as what is deeper is left to the JSON library, together with all that says what is wrong.
+constexpr std::size_t deepest_in_window = 90;
+
 // One event as the file has it.
 struct RawEvent {
     std::string phase;
@@ -36,9 +41,12 @@ struct RawEvent {
     bool has_call = false;
 };
 
+constexpr char lower_letter(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
 std::string lower(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::ranges::transform(text, text.begin(), lower_letter);
     return text;
 }
 
@@ -63,9 +71,78 @@ std::int64_t elements_in_text(std::string_view text) {
     return product;
 }
 
+// What is looked at of an event, and of its args.
+enum class Field : std::uint8_t {
+    none,
+    phase,
+    category,
+    name,
+    process,
+    thread,
+    begin,
+    duration,
+    arguments
+};
+enum class Argument : std::uint8_t {
+    none,
+    correlation,
+    external_id,
+    bytes,
+    stream,
+    input_dims,
+    input_type,
+    collective,
+    dtype,
+    elements,
+    group,
+    group_size
+};
+
+Field field_of(std::string_view key) {
+    constexpr std::array<std::pair<std::string_view, Field>, 8> fields{
+        {{"ph", Field::phase},
+         {"cat", Field::category},
+         {"name", Field::name},
+         {"pid", Field::process},
+         {"tid", Field::thread},
+         {"ts", Field::begin},
+         {"dur", Field::duration},
+         {"args", Field::arguments}}};
+    const auto* const found =
+        std::ranges::find(fields, key, [](const auto& field) { return field.first; });
+    return found == fields.end() ? Field::none : found->second;
+}
+
+Argument argument_of(std::string_view key) {
+    constexpr std::array<std::pair<std::string_view, Argument>, 11> arguments{
+        {{"external id", Argument::external_id},
+         {"correlation", Argument::correlation},
+         {"stream", Argument::stream},
+         {"bytes", Argument::bytes},
+         {"input dims", Argument::input_dims},
+         {"input type", Argument::input_type},
+         {"collective name", Argument::collective},
+         {"dtype", Argument::dtype},
+         {"in msg nelems", Argument::elements},
+         {"process group name", Argument::group},
+         {"group size", Argument::group_size}}};
+    const auto* const found = std::ranges::find_if(arguments, [&](const auto& argument) {
+        return std::ranges::equal(argument.first, key, {}, {}, lower_letter);
+    });
+    return found == arguments.end() ? Argument::none : found->second;
+}
+
+// The JSON library reads the trace a byte at a time. Once it has read an event, whole events are
+// taken from before it, as long as they are such that both would read the same.
 class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   public:
-    explicit TraceHandler(const std::string& file) { trace_.file = file; }
+    TraceHandler(const ByteSource& source, const std::string& file)
+        : buffer_(source, file, EventWindow::padding_bytes),
+          window_(GuardedBuffer::window_bytes, deepest_in_window) {
+        trace_.file = file;
+    }
+
+    GuardedBuffer& buffer() { return buffer_; }
 
     bool null() override { return true; }
     bool boolean(bool /*value*/) override { return true; }
@@ -84,90 +161,43 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         return number(value, whole(value));
     }
     bool string(string_t& value) override {
-        if (in_event()) {
-            event_text(value);
-        } else if (in_argument()) {
-            argument_text(value);
-        } else if (in_events_ && in_args_ && depth_ == event_depth_ + 2 &&
-                   argument_key_ == "input type" && raw_.type.empty()) {
-            raw_.type = value;
-        } else if (depth_ == 2 && top_key_ == "distributedInfo") {
-            if (inner_key_ == "backend") {
-                trace_.backend = value;
-            } else if (inner_key_ == "nccl_version") {
-                trace_.nccl_version = value;
-            }
-        } else if (depth_ == 3 && top_key_ == "deviceProperties" && inner_key_ == "name" &&
-                   trace_.device.empty()) {
-            trace_.device = value;
-        }
+        text(value);
         return true;
     }
     bool binary(binary_t& /*value*/) override { return true; }
 
     bool start_object(std::size_t /*size*/) override {
-        open();
-        if (depth_ == 1) {
-            is_trace_ = true;
-        }
-        if (in_event()) {
-            raw_ = RawEvent{};
-            in_args_ = false;
-        } else if (in_events_ && depth_ == event_depth_ + 1) {
-            in_args_ = event_key_ == "args";
-        }
+        open_object();
         return true;
     }
     bool key(string_t& value) override {
-        if (in_event()) {
-            event_key_ = value;
-        } else if (in_argument()) {
-            argument_key_ = lower(value);
-        } else if (depth_ == 1) {
-            top_key_ = value;
-        } else if (!in_events_) {
-            inner_key_ = value;
-        }
+        name(value);
         return true;
     }
     bool end_object() override {
-        if (in_event()) {
-            finish_event();
-        } else if (in_events_ && depth_ == event_depth_ + 1) {
-            in_args_ = false;
+        close_object();
+        if (in_events_ && depth_ + 1 == event_depth_) {
+            take_whole_events();
         }
-        --depth_;
         return true;
     }
     bool start_array(std::size_t /*size*/) override {
-        open();
-        if (depth_ == 1 || (depth_ == 2 && top_key_ == "traceEvents")) {
-            in_events_ = true;
-            is_trace_ = true;
-            event_depth_ = depth_ + 1;
-        } else if (in_dims()) {
-            shape_ = depth_ >= event_depth_ + 3 && raw_.event.elements < 0 ? 1 : -1;
-        }
+        open_array();
         return true;
     }
     bool end_array() override {
-        if (in_dims() && depth_ == event_depth_ + 3 && shape_ >= 0 && raw_.event.elements < 0) {
-            raw_.event.elements = shape_;
-        }
-        if (in_events_ && depth_ + 1 == event_depth_) {
-            in_events_ = false;
-        }
-        --depth_;
+        close_array();
         return true;
     }
     bool parse_error(std::size_t position, const std::string& /*token*/,
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
+        const std::uint64_t byte = buffer_.skipped_bytes() + position;
         throw InputError(
             trace_.file, "", "a JSON trace",
             what.find("unexpected end of input") != std::string_view::npos
-                ? fmt::format("one that ends within byte {}, as if it was cut off", position)
-                : fmt::format("something else at byte {}", position));
+                ? fmt::format("one that ends within byte {}, as if it was cut off", byte)
+                : fmt::format("something else at byte {}", byte));
     }
 
     KinetoTrace take() {
@@ -192,6 +222,143 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     }
 
   private:
+    // Takes what lies ahead, window by window, until one holds no whole events, or something that
+    // the JSON library has to look at.
+    void take_whole_events() {
+        while (buffer_.position() >= next_window_at_) {
+            const std::optional<WindowEvents> whole = window_.read(buffer_.ahead());
+            if (!whole) {
+                next_window_at_ = buffer_.position() + GuardedBuffer::window_bytes;
+                return;
+            }
+            for (const simdjson::dom::element event : whole->events) {
+                take(event);
+            }
+            buffer_.skip(whole->bytes);
+        }
+    }
+
+    void take(const simdjson::dom::element& value) {
+        using simdjson::dom::element_type;
+        switch (value.type()) {
+            case element_type::OBJECT:
+                open_object();
+                for (const auto& [key, member] : simdjson::dom::object(value)) {
+                    name(key);
+                    take(member);
+                }
+                close_object();
+                break;
+            case element_type::ARRAY:
+                open_array();
+                for (const simdjson::dom::element item : simdjson::dom::array(value)) {
+                    take(item);
+                }
+                close_array();
+                break;
+            case element_type::STRING:
+                text(std::string_view(value));
+                break;
+            case element_type::INT64:
+                take_integer(std::int64_t(value));
+                break;
+            case element_type::UINT64:
+                number_unsigned(std::uint64_t(value));
+                break;
+            case element_type::DOUBLE:
+                number(double(value), whole(double(value)));
+                break;
+            case element_type::BOOL:
+            case element_type::NULL_VALUE:
+                break;
+        }
+    }
+
+    // As the JSON library, which takes all that are not negative for unsigned.
+    void take_integer(std::int64_t value) {
+        if (value < 0) {
+            number_integer(value);
+        } else {
+            number_unsigned(static_cast<std::uint64_t>(value));
+        }
+    }
+
+    void open_object() {
+        open();
+        if (depth_ == 1) {
+            is_trace_ = true;
+        }
+        if (in_event()) {
+            static const RawEvent nothing;
+            raw_ = nothing;  // keeps the room of its texts
+            in_args_ = false;
+        } else if (in_events_ && depth_ == event_depth_ + 1) {
+            in_args_ = field_ == Field::arguments;
+        }
+    }
+
+    void close_object() {
+        if (in_event()) {
+            finish_event();
+        } else if (in_events_ && depth_ == event_depth_ + 1) {
+            in_args_ = false;
+        }
+        --depth_;
+    }
+
+    void open_array() {
+        open();
+        if (depth_ == 1 || (depth_ == 2 && top_key_ == "traceEvents")) {
+            in_events_ = true;
+            is_trace_ = true;
+            event_depth_ = depth_ + 1;
+        } else if (in_dims()) {
+            shape_ = depth_ >= event_depth_ + 3 && raw_.event.elements < 0 ? 1 : -1;
+        }
+    }
+
+    void close_array() {
+        if (in_dims() && depth_ == event_depth_ + 3 && shape_ >= 0 && raw_.event.elements < 0) {
+            raw_.event.elements = shape_;
+        }
+        if (in_events_ && depth_ + 1 == event_depth_) {
+            in_events_ = false;
+        }
+        --depth_;
+    }
+
+    void name(std::string_view key) {
+        if (in_event()) {
+            field_ = field_of(key);
+        } else if (in_argument()) {
+            argument_ = argument_of(key);
+        } else if (depth_ == 1) {
+            top_key_ = key;
+        } else if (!in_events_) {
+            inner_key_ = key;
+        }
+    }
+
+    void text(std::string_view value) {
+        if (in_event()) {
+            event_text(value);
+        } else if (in_argument()) {
+            argument_text(value);
+        } else if (in_events_ && in_args_ && depth_ == event_depth_ + 2 &&
+                   argument_ == Argument::input_type && raw_.type.empty()) {
+            raw_.type = value;
+        } else if (depth_ == 2 && top_key_ == "distributedInfo") {
+            if (inner_key_ == "backend") {
+                trace_.backend = value;
+            } else if (inner_key_ == "nccl_version") {
+                trace_.nccl_version = value;
+            }
+        } else if (depth_ == 3 && top_key_ == "deviceProperties" && inner_key_ == "name" &&
+                   trace_.device.empty()) {
+            trace_.device = value;
+        }
+    }
+
     void open() {
         if (++depth_ > deepest) {
             throw InputError(trace_.file, "", fmt::format("nesting of at most {}", deepest),
@@ -206,7 +373,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     }
     [[nodiscard]] bool in_dims() const {
         return in_events_ && in_args_ && depth_ >= event_depth_ + 2 &&
-               argument_key_ == "input dims";
+               argument_ == Argument::input_dims;
     }
 
     static std::int64_t whole(double value) {
@@ -236,60 +403,79 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     }
 
     void event_number(double value, std::int64_t integer) {
-        if (event_key_ == "ts") {
+        if (field_ == Field::begin) {
             raw_.begin_us = value;
             raw_.has_time = true;
-        } else if (event_key_ == "dur") {
+        } else if (field_ == Field::duration) {
             raw_.duration_us = value;
-        } else if (event_key_ == "pid" || event_key_ == "tid") {
-            event_text(std::to_string(integer));
+        } else if (field_ == Field::process || field_ == Field::thread) {
+            event_text(fmt::format_int(integer).c_str());
         }
     }
 
     void argument_number(std::int64_t integer) {
-        const std::string& key = argument_key_;
-        std::int64_t* const number = key == "correlation"     ? &raw_.event.correlation
-                                     : key == "external id"   ? &raw_.event.external_id
-                                     : key == "bytes"         ? &raw_.event.bytes
-                                     : key == "in msg nelems" ? &raw_.call.elements
-                                     : key == "group size"    ? &raw_.call.group_size
-                                                              : nullptr;
-        if (number != nullptr) {
-            *number = integer;
-            raw_.has_call = raw_.has_call || number == &raw_.call.elements;
-        } else if (key == "stream") {
-            raw_.stream = std::to_string(integer);
+        switch (argument_) {
+            case Argument::correlation:
+                raw_.event.correlation = integer;
+                break;
+            case Argument::external_id:
+                raw_.event.external_id = integer;
+                break;
+            case Argument::bytes:
+                raw_.event.bytes = integer;
+                break;
+            case Argument::elements:
+                raw_.call.elements = integer;
+                raw_.has_call = true;
+                break;
+            case Argument::group_size:
+                raw_.call.group_size = integer;
+                break;
+            case Argument::stream:
+                raw_.stream = fmt::format_int(integer).c_str();
+                break;
+            default:
+                break;
         }
     }
 
-    void event_text(const std::string& value) {
-        const std::string& key = event_key_;
-        std::string* const text = key == "ph"     ? &raw_.phase
-                                  : key == "cat"  ? &raw_.category
-                                  : key == "name" ? &raw_.name
-                                  : key == "pid"  ? &raw_.process
-                                  : key == "tid"  ? &raw_.thread
-                                                  : nullptr;
+    void event_text(std::string_view value) {
+        std::string* const text = field_ == Field::phase      ? &raw_.phase
+                                  : field_ == Field::category ? &raw_.category
+                                  : field_ == Field::name     ? &raw_.name
+                                  : field_ == Field::process  ? &raw_.process
+                                  : field_ == Field::thread   ? &raw_.thread
+                                                              : nullptr;
         if (text != nullptr) {
             *text = value;
         }
     }
 
-    void argument_text(const std::string& value) {
-        const std::string& key = argument_key_;
-        if (key == "collective name") {
-            raw_.call.name = value;
-            raw_.has_call = true;
-        } else if (key == "dtype") {
-            raw_.call.dtype = value;
-        } else if (key == "process group name") {
-            raw_.call.group = value;
-        } else if (key == "input dims") {
-            raw_.event.elements = elements_in_text(value);
-        } else if (key == "external id" || key == "correlation" || key == "stream") {
-            std::int64_t integer = -1;
-            std::from_chars(value.data(), value.data() + value.size(), integer);
-            argument_number(integer);
+    void argument_text(std::string_view value) {
+        switch (argument_) {
+            case Argument::collective:
+                raw_.call.name = value;
+                raw_.has_call = true;
+                break;
+            case Argument::dtype:
+                raw_.call.dtype = value;
+                break;
+            case Argument::group:
+                raw_.call.group = value;
+                break;
+            case Argument::input_dims:
+                raw_.event.elements = elements_in_text(value);
+                break;
+            case Argument::external_id:
+            case Argument::correlation:
+            case Argument::stream: {
+                std::int64_t integer = -1;
+                std::from_chars(value.data(), value.data() + value.size(), integer);
+                argument_number(integer);
+                break;
+            }
+            default:
+                break;
         }
     }
 
@@ -364,6 +550,9 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         return threads_.emplace(std::pair(process, thread), number).first->second;
     }
 
+    GuardedBuffer buffer_;
+    EventWindow window_;
+    std::uint64_t next_window_at_ = 0;  // bytes from the begin
     KinetoTrace trace_;
     std::unordered_map<std::string, std::int32_t> name_numbers_;
     std::map<std::pair<std::string, std::string>, std::int32_t> threads_;
@@ -376,8 +565,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     bool is_trace_ = false;
     std::string top_key_;
     std::string inner_key_;
-    std::string event_key_;
-    std::string argument_key_;
+    Field field_ = Field::none;
+    Argument argument_ = Argument::none;
     RawEvent raw_;
     std::int64_t shape_ = -1;
 };
@@ -385,9 +574,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 KinetoTrace read_kineto_trace(const ByteSource& source, const std::string& file) {
-    GuardedBuffer buffer(source, file);
-    std::istream stream(&buffer);
-    TraceHandler handler(file);
+    TraceHandler handler(source, file);
+    std::istream stream(&handler.buffer());
     nlohmann::json::sax_parse(stream, &handler);
     return handler.take();
 }

@@ -1,12 +1,17 @@
 // Blocks of a ByteSource as a stream, watching that no single token needs unbounded memory, as the
-// JSON library holds a whole one.
+// JSON library holds a whole one. Between two values what lies ahead can be taken out of the
+// stream.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <streambuf>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -17,23 +22,72 @@ namespace bucketwise {
 
 class GuardedBuffer : public std::streambuf {
   public:
-    GuardedBuffer(const ByteSource& source, const std::string& file)
-        : source_(source), file_(file) {}
+    // What ahead() gives at most.
+    static constexpr std::size_t window_bytes = std::size_t{1} << 19;
+
+    // `padding_bytes` can be read beyond what ahead() gives.
+    GuardedBuffer(const ByteSource& source, const std::string& file, std::size_t padding_bytes = 0)
+        : source_(source), file_(file), window_(window_bytes + padding_bytes) {}
+
+    // What follows in the stream: window_bytes of it, fewer only where it ends. Only between
+    // tokens.
+    std::span<char> ahead() {
+        const std::size_t rest = static_cast<std::size_t>(end() - gptr());
+        if (rest > 0) {
+            std::memmove(window_.data(), gptr(), rest);
+        }
+        filled_ = rest;
+        while (filled_ < window_bytes && fill(window_bytes - filled_)) {
+        }
+        give_out(0, 0);
+        run_ = 0;
+        in_string_ = escaped_ = false;
+        return {window_.data(), filled_};
+    }
+
+    // Takes the first `count` bytes of what ahead() gave out of the stream.
+    void skip(std::size_t count) {
+        give_out(count, 0);
+        skipped_bytes_ += count;
+    }
+
+    [[nodiscard]] std::uint64_t skipped_bytes() const { return skipped_bytes_; }
+
+    // Of all that was taken from the source, how much has left the stream.
+    [[nodiscard]] std::uint64_t position() {
+        return read_bytes_ - static_cast<std::uint64_t>(end() - gptr());
+    }
 
   protected:
     int_type underflow() override {
-        const std::size_t count = source_(block_.data(), block_.size());
-        if (count == 0) {
-            return traits_type::eof();
+        auto begin =
+            static_cast<std::size_t>((gptr() == nullptr ? end() : gptr()) - window_.data());
+        if (begin == filled_) {
+            begin = filled_ = 0;
+            if (!fill(block_bytes)) {
+                return traits_type::eof();
+            }
         }
-        for (std::size_t i = 0; i < count; ++i) {
-            watch(block_[i]);
-        }
-        setg(block_.data(), block_.data(), block_.data() + count);
-        return traits_type::to_int_type(block_[0]);
+        give_out(begin, std::min(filled_ - begin, block_bytes));
+        std::for_each(gptr(), egptr(), [this](char c) { watch(c); });
+        return traits_type::to_int_type(*gptr());
     }
 
   private:
+    char* end() { return window_.data() + filled_; }
+
+    bool fill(std::size_t size) {
+        const std::size_t count = source_(end(), size);
+        filled_ += count;
+        read_bytes_ += count;
+        return count > 0;
+    }
+
+    void give_out(std::size_t begin, std::size_t count) {
+        char* const first = window_.data() + begin;
+        setg(first, first, first + count);
+    }
+
     void watch(char c) {
         constexpr std::string_view between = ",:[]{} \t\r\n\v\f";
         const bool quote = c == '"' && !escaped_;
@@ -51,10 +105,15 @@ class GuardedBuffer : public std::streambuf {
     // A name is some hundred bytes long; a list of a collective's sizes may have thousands of
     // numbers.
     static constexpr std::size_t longest_token = std::size_t{4} << 20;
+    // What the stream gets at once.
+    static constexpr std::size_t block_bytes = std::size_t{1} << 12;
 
     const ByteSource& source_;
     const std::string& file_;
-    std::array<char, std::size_t{1} << 16> block_{};
+    std::vector<char> window_;
+    std::size_t filled_ = 0;
+    std::uint64_t read_bytes_ = 0;
+    std::uint64_t skipped_bytes_ = 0;
     std::size_t run_ = 0;  // bytes of the token so far
     bool in_string_ = false;
     bool escaped_ = false;
