@@ -1,5 +1,7 @@
 // bucketwise import kineto TRACE...: a PyTorch profiler's trace as a scenario that replays it.
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "import/kineto/replay.h"
 #include "import/kineto/trace_link.h"
 #include "import/source/inflate.h"
+#include "import/source/read_ahead.h"
 #include "sim/base/json_input.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/models/models.h"
@@ -51,22 +54,33 @@ Workload workload_of(const std::string& model) {
     return step_input(parse_scenario(document, model, read_text_file)).workload;
 }
 
+// What a file's thread has read of it is shown by the one that asks.
+TracedRank read_trace(const std::string& file) {
+    const std::uint64_t size = size_of_file(file);
+    std::atomic<std::uint64_t> read = 0;
+    const ByteSource counted = [&read, blocks = blocks_of_file(file)](char* buffer,
+                                                                      std::size_t room) {
+        const std::size_t count = blocks(buffer, room);
+        read += count;
+        return count;
+    };
+    // Who writes to a pipe may never go on, so a thread could not be told to end.
+    const ByteSource unpacked = inflated(counted, file);
+    const ByteSource ahead = size > 0 ? read_ahead(unpacked) : unpacked;
+    ReadingLine line(file, size);
+    return read_traced_rank(
+        [&](char* buffer, std::size_t room) {
+            line(read);
+            return ahead(buffer, room);
+        },
+        file);
+}
+
 std::vector<TracedRank> read_traces(const std::vector<std::string>& files) {
     std::vector<TracedRank> ranks;
+    ranks.reserve(files.size());
     for (const std::string& file : files) {
-        PercentLine line("reading " + file);
-        const std::uint64_t size = size_of_file(file);
-        std::uint64_t read = 0;
-        const ByteSource blocks = blocks_of_file(file);
-        const ByteSource counted = [&](char* buffer, std::size_t room) {
-            const std::size_t count = blocks(buffer, room);
-            read += count;
-            if (size > 0) {
-                line(std::min(static_cast<double>(read) / static_cast<double>(size), 1.0));
-            }
-            return count;
-        };
-        ranks.push_back(read_traced_rank(inflated(counted, file), file));
+        ranks.push_back(read_trace(file));
     }
     return ranks;
 }

@@ -85,4 +85,26 @@ void PercentLine::operator()(double done) {
     }
 }
 
+void ReadingLine::operator()(std::uint64_t read_bytes) {
+    constexpr std::chrono::milliseconds patience{500};
+    constexpr std::chrono::milliseconds between{100};
+    const auto now = std::chrono::steady_clock::now();
+    if (line_.is_visible() && now - start_ > patience && now - last_ > between) {
+        last_ = now;
+        line_.write("\033[K" + what_ + ": " + reading_text(read_bytes, bytes_, now - start_));
+    }
+}
+
+std::string reading_text(std::uint64_t read_bytes, std::uint64_t bytes,
+                         std::chrono::duration<double> elapsed) {
+    const double read_mb = static_cast<double>(read_bytes) / 1e6;
+    const std::string rate = fmt::format("{:.0f} MB/s", read_mb / std::max(elapsed.count(), 1e-9));
+    if (bytes == 0) {
+        return fmt::format("{:.0f} MB, {}", read_mb, rate);
+    }
+    const double mb = static_cast<double>(bytes) / 1e6;
+    return fmt::format("{:.0f} of {:.0f} MB ({:.0f} %), {}", std::min(read_mb, mb), mb,
+                       std::min(100 * read_mb / mb, 100.0), rate);
+}
+
 }  // namespace bucketwise

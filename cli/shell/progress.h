@@ -48,6 +48,26 @@ class PercentLine {
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// How much of a file is read, and how fast, once there is something to wait for.
+class ReadingLine {
+  public:
+    // 0 bytes: not known.
+    ReadingLine(const std::string& file, std::uint64_t bytes)
+        : what_("reading " + file), bytes_(bytes) {}
+    void operator()(std::uint64_t read_bytes);
+
+  private:
+    std::string what_;
+    std::uint64_t bytes_;
+    TerminalLine line_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point last_ = start_;  // when it was written
+};
+
+// "450 of 1009 MB (45 %), 310 MB/s" of `bytes`, 0 of which: not known.
+std::string reading_text(std::uint64_t read_bytes, std::uint64_t bytes,
+                         std::chrono::duration<double> elapsed);
+
 // The line for `done` of `total` after `elapsed`, at most `columns` wide.
 std::string progress_line(std::int64_t done, std::int64_t total, const std::string& text,
                           std::chrono::duration<double> elapsed, int columns);

@@ -18,6 +18,7 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t block_bytes = std::size_t{1} << 16;
+constexpr std::size_t most_at_once = std::size_t{1} << 18;
 constexpr std::string_view gzip_magic = "\x1f\x8b";
 
 // The most that gzip can do is 1032. A file of some megabytes may be that repetitive, a large one
@@ -112,7 +113,7 @@ class Inflater {
 
     std::size_t inflate_into(char* buffer, std::size_t size) {
         stream_.next_out = reinterpret_cast<Bytef*>(buffer);
-        stream_.avail_out = static_cast<uInt>(std::min(size, block_bytes));
+        stream_.avail_out = static_cast<uInt>(std::min(size, most_at_once));
         const uInt room = stream_.avail_out;
         while (stream_.avail_out == room) {
             if (!fill()) {
