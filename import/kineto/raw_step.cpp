@@ -170,6 +170,11 @@ std::vector<StepRange> ranges_of(const KinetoTrace& trace, TraceEventKind kind) 
     std::vector<StepRange> ranges;
     for (const TraceEvent& event : trace.events) {
         if (event.kind == kind) {
+            if (ranges.size() == most_traced_steps) {
+                throw InputError(trace.file, "/traceEvents",
+                                 fmt::format("at most {} training steps", most_traced_steps),
+                                 "more");
+            }
             ranges.push_back({short_name(trace.name_of(event)), event.begin_ns, event.end_ns,
                               event.duration_ns()});
         }
@@ -217,9 +222,20 @@ std::string what_is_there(const KinetoTrace& trace, std::size_t ranges) {
            "each training step";
 }
 
+// As many marks take as much memory, but at most 200 bytes each.
+std::size_t marks_worth(const TracedStep& step) {
+    constexpr std::size_t mark_bytes = 200;
+    std::size_t bytes = sizeof(TracedStep) + sizeof(TracedCollective) * step.collectives.size();
+    for (const TracedCollective& collective : step.collectives) {
+        bytes += collective.name.size() + collective.dtype.size() + collective.group.size();
+    }
+    return step.forward.size() + step.backward.size() + bytes / mark_bytes;
+}
+
 }  // namespace
 
 std::vector<TracedStep> traced_steps(const KinetoTrace& trace) {
+    std::size_t marks = 0;
     const TraceIndex index(trace);
     const std::vector<StepRange> ranges = step_ranges(trace);
     std::vector<TracedStep> steps;
@@ -241,6 +257,14 @@ std::vector<TracedStep> traced_steps(const KinetoTrace& trace) {
         if (!step.backward.empty()) {
             begin_later(from_ns(begin_ns - ranges[i].begin_ns), step);
             step.length = from_ns(std::max<std::int64_t>(end_ns - begin_ns, 1));
+            marks += marks_worth(step);
+            if (marks > most_marks) {
+                throw InputError(trace.file, "/traceEvents",
+                                 fmt::format("at most {} operations of training steps (profile "
+                                             "fewer steps: schedule(wait=1, warmup=1, active=3))",
+                                             most_marks),
+                                 "more");
+            }
             steps.push_back(std::move(step));
         }
     }

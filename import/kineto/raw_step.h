@@ -2,6 +2,7 @@
 // apart into forward, backward and optimizer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -58,6 +59,12 @@ struct RawStep {
                                     : &step.collectives[static_cast<std::size_t>(timed.collective)];
     }
 };
+
+// More are no step: it would fill memory as the document of a scenario.
+constexpr std::size_t most_step_marks = 250'000;
+// Of all steps: they take some 400 MB, beside their trace.
+constexpr std::size_t most_marks = 2'000'000;
+constexpr std::size_t most_traced_steps = 100'000;
 
 // One pass over the step's events, by rising begin.
 RawStep read_raw_step(const TraceIndex& index, const StepRange& range);

@@ -2,9 +2,13 @@
 #include <cctype>
 #include <map>
 #include <set>
+#include <span>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "import/kineto/raw_step.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 namespace {
@@ -183,6 +187,11 @@ class StepReader {
     }
 
     void add(std::int64_t at_ns, std::int64_t begin_ns, StepMark mark) {
+        if (marks_.size() >= most_step_marks) {
+            throw InputError(trace_.file, "/traceEvents",
+                             fmt::format("at most {} operations in a step", most_step_marks),
+                             "more in " + range_.name);
+        }
         marks_.push_back({at_ns, begin_ns, std::move(mark)});
     }
 
@@ -215,9 +224,9 @@ class StepReader {
     }
 
     void visit_launch(const TraceEvent& event) {
-        const std::vector<std::size_t>& launched = index_.launched_by(event);
+        const std::span<const std::uint32_t> launched = index_.launched_by(event);
         if (event.begin_ns < collective_end_ns_) {
-            for (const std::size_t i : launched) {
+            for (const std::uint32_t i : launched) {
                 if (trace_.events[i].kind == TraceEventKind::collective_kernel) {
                     set_span(step_.collectives.back(), trace_.events[i]);
                 }
@@ -225,7 +234,7 @@ class StepReader {
             return;
         }
         bool first = true;
-        for (const std::size_t i : launched) {
+        for (const std::uint32_t i : launched) {
             const TraceEvent& work = trace_.events[i];
             if (!index_.is_compute(work)) {
                 if (work.kind == TraceEventKind::kernel) {
@@ -259,10 +268,8 @@ class StepReader {
     }
 
     [[nodiscard]] std::string operation_name(const TraceEvent& work) const {
-        const auto found = trace_.operation_names.find(work.external_id);
-        return short_name(work.external_id >= 0 && found != trace_.operation_names.end()
-                              ? trace_.names[static_cast<std::size_t>(found->second)]
-                              : trace_.name_of(work));
+        const std::string* const name = trace_.operation_of(work.external_id);
+        return short_name(name != nullptr ? *name : trace_.name_of(work));
     }
 
     void visit_collective(const TraceEvent& event) {

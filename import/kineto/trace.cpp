@@ -7,6 +7,8 @@
 #include <istream>
 #include <map>
 #include <string_view>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -99,18 +101,15 @@ enum class Argument : std::uint8_t {
 };
 
 Field field_of(std::string_view key) {
-    constexpr std::array<std::pair<std::string_view, Field>, 8> fields{
-        {{"ph", Field::phase},
-         {"cat", Field::category},
-         {"name", Field::name},
-         {"pid", Field::process},
-         {"tid", Field::thread},
-         {"ts", Field::begin},
-         {"dur", Field::duration},
-         {"args", Field::arguments}}};
-    const auto* const found =
-        std::ranges::find(fields, key, [](const auto& field) { return field.first; });
-    return found == fields.end() ? Field::none : found->second;
+    return key == "ph"     ? Field::phase
+           : key == "cat"  ? Field::category
+           : key == "name" ? Field::name
+           : key == "pid"  ? Field::process
+           : key == "tid"  ? Field::thread
+           : key == "ts"   ? Field::begin
+           : key == "dur"  ? Field::duration
+           : key == "args" ? Field::arguments
+                           : Field::none;
 }
 
 Argument argument_of(std::string_view key) {
@@ -205,14 +204,10 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
             throw InputError(trace_.file, "", "a trace: an object with traceEvents, or a list",
                              "another value");
         }
-        if (trace_.has_device) {
-            std::erase_if(trace_.events, [](const TraceEvent& event) {
-                return event.kind == TraceEventKind::operation;
-            });
-        }
-        std::ranges::stable_sort(trace_.events, {}, [](const TraceEvent& event) {
-            return std::pair(event.begin_ns, -event.end_ns);
+        std::ranges::sort(trace_.events, {}, [](const TraceEvent& event) {
+            return std::tuple(event.begin_ns, -event.end_ns, event.order);
         });
+        keep_last_names();
         const std::int64_t first = trace_.events.empty() ? 0 : trace_.events.front().begin_ns;
         for (TraceEvent& event : trace_.events) {
             event.begin_ns -= first;
@@ -493,20 +488,14 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
             return;
         }
         if (category == Category::operation && raw_.event.external_id >= 0) {
-            trace_.operation_names[raw_.event.external_id] = interned(raw_.name);
+            hold(sizeof(OperationName));
+            const auto order = static_cast<std::int32_t>(trace_.operation_names.size());
+            trace_.operation_names.push_back({raw_.event.external_id, interned(raw_.name), order});
         }
         keep(*kind);
     }
 
     void keep(TraceEventKind kind) {
-        if (trace_.events.size() >= most_trace_events ||
-            trace_.operation_names.size() > most_trace_events) {
-            throw InputError(trace_.file, "/traceEvents",
-                             fmt::format("at most {} events of training steps (profile fewer "
-                                         "steps: schedule(wait=1, warmup=1, active=3))",
-                                         most_trace_events),
-                             "more");
-        }
         check_times();
         TraceEvent& event = raw_.event;
         event.kind = kind;
@@ -514,14 +503,49 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         event.begin_ns = std::llround((raw_.begin_us - *origin_us_) * 1e3);
         event.end_ns = event.begin_ns + std::llround(std::max(raw_.duration_us, 0.0) * 1e3);
         event.type = raw_.type.empty() ? -1 : interned(raw_.type);
-        trace_.has_device = trace_.has_device || is_on_device(kind);
         const bool on_stream = is_on_device(kind) && !raw_.stream.empty();
         event.thread = thread_number(raw_.process, on_stream ? raw_.stream : raw_.thread);
+        if (is_on_device(kind) && !trace_.has_device) {
+            trace_.has_device = true;
+            held_bytes_ -= event_bytes * std::erase_if(trace_.events, [](const TraceEvent& other) {
+                               return other.kind == TraceEventKind::operation;
+                           });
+        }
+        if (trace_.has_device && kind == TraceEventKind::operation) {
+            return;
+        }
         if (raw_.has_call) {
             event.call = static_cast<std::int32_t>(trace_.calls.size());
+            hold(sizeof(CollectiveCall) + raw_.call.name.capacity() + raw_.call.dtype.capacity() +
+                 raw_.call.group.capacity());
             trace_.calls.push_back(std::move(raw_.call));
         }
+        hold(event_bytes);
+        event.order = order_++;
         trace_.events.push_back(event);
+    }
+
+    // Counts what is kept in memory.
+    void hold(std::size_t bytes) {
+        held_bytes_ += bytes;
+        if (held_bytes_ > most_trace_bytes) {
+            throw InputError(
+                trace_.file, "/traceEvents",
+                fmt::format("events of training steps that take at most {} MB (profile "
+                            "fewer steps: schedule(wait=1, warmup=1, active=3))",
+                            most_trace_bytes / 1'000'000),
+                "more");
+        }
+    }
+
+    // Of those with the same External id.
+    void keep_last_names() {
+        std::deque<OperationName>& names = trace_.operation_names;
+        std::ranges::sort(names, {}, [](const OperationName& name) {
+            return std::pair(name.external_id, -name.order);
+        });
+        const auto others = std::ranges::unique(names, {}, &OperationName::external_id);
+        names.erase(others.begin(), others.end());
     }
 
     // A run lasts seconds: so little that no sum of picoseconds overflows.
@@ -537,24 +561,36 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     }
 
     std::int32_t interned(const std::string& name) {
-        const auto [found, is_new] =
-            name_numbers_.emplace(name, static_cast<std::int32_t>(trace_.names.size()));
-        if (is_new) {
-            trace_.names.push_back(name);
+        if (const auto found = name_numbers_.find(name); found != name_numbers_.end()) {
+            return found->second;
         }
-        return found->second;
+        const auto number = static_cast<std::int32_t>(trace_.names.size());
+        hold(entry_bytes + name.size());
+        trace_.names.push_back(name);
+        name_numbers_.emplace(trace_.names.back(), number);
+        return number;
     }
 
     std::int32_t thread_number(const std::string& process, const std::string& thread) {
         const auto number = static_cast<std::int32_t>(threads_.size());
-        return threads_.emplace(std::pair(process, thread), number).first->second;
+        const auto [found, is_new] = threads_.emplace(std::pair(process, thread), number);
+        if (is_new) {
+            hold(2 * entry_bytes + process.size() + thread.size());
+        }
+        return found->second;
     }
+
+    // An event, with its places in indices by correlation; an entry of a map by a text, and it.
+    static constexpr std::size_t event_bytes = 100;
+    static constexpr std::size_t entry_bytes = 120;
 
     GuardedBuffer buffer_;
     EventWindow window_;
     std::uint64_t next_window_at_ = 0;  // bytes from the begin
     KinetoTrace trace_;
-    std::unordered_map<std::string, std::int32_t> name_numbers_;
+    std::size_t held_bytes_ = 0;
+    std::int32_t order_ = 0;  // of the next event that is kept
+    std::unordered_map<std::string_view, std::int32_t> name_numbers_;  // of trace_.names
     std::map<std::pair<std::string, std::string>, std::int32_t> threads_;
     std::optional<double> origin_us_;  // the first event's
     double sum_us_ = 0;                // of all durations
@@ -572,6 +608,14 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
 };
 
 }  // namespace
+
+const std::string* KinetoTrace::operation_of(std::int64_t external_id) const {
+    const auto found =
+        std::ranges::lower_bound(operation_names, external_id, {}, &OperationName::external_id);
+    return external_id < 0 || found == operation_names.end() || found->external_id != external_id
+               ? nullptr
+               : &names[static_cast<std::size_t>(found->name)];
+}
 
 KinetoTrace read_kineto_trace(const ByteSource& source, const std::string& file) {
     TraceHandler handler(source, file);

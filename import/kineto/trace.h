@@ -2,12 +2,11 @@
 // Format: Chrome trace events, https://github.com/pytorch/kineto (libkineto/src/output_json.cpp).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "import/kineto/event_kind.h"
 #include "import/source/byte_source.h"
@@ -26,6 +25,7 @@ struct TraceEvent {
     std::int64_t elements = -1;     // of its first input; -1: not said (record_shapes)
     std::int64_t bytes = -1;        // of a copy or fill; -1: not said
     std::int32_t type = -1;         // of its first input, index into KinetoTrace::names; likewise
+    std::int32_t order = 0;         // of those kept, in the file
 
     [[nodiscard]] std::int64_t duration_ns() const { return end_ns - begin_ns; }
 };
@@ -53,24 +53,33 @@ struct TraceHead {
     bool operator==(const TraceHead&) const = default;
 };
 
+struct OperationName {
+    std::int64_t external_id = -1;
+    std::int32_t name = 0;   // index into KinetoTrace::names
+    std::int32_t order = 0;  // in the file
+};
+
+// A deque grows without copying: with a vector, half of a large trace would be in memory twice.
 struct KinetoTrace : TraceHead {
     // By rising begin, of equal ones the longer first; the first at 0.
-    std::vector<TraceEvent> events;
-    std::vector<std::string> names;
-    std::vector<CollectiveCall> calls;
-    // What to call what operations of the host launched, by their External id.
-    std::unordered_map<std::int64_t, std::int32_t> operation_names;
+    std::deque<TraceEvent> events;
+    std::deque<std::string> names;
+    std::deque<CollectiveCall> calls;
+    std::deque<OperationName> operation_names;  // by rising External id, one of each
 
     [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
         return names[static_cast<std::size_t>(event.name)];
     }
+    // What to call what an operation of the host launched; null: no such operation.
+    [[nodiscard]] const std::string* operation_of(std::int64_t external_id) const;
 };
 
-// More are no trace of a few steps: 10 million take some 800 MB.
-constexpr std::size_t most_trace_events = 10'000'000;
+// More is no trace of a few steps: some 5 million events. With the steps that are read from it, all
+// stays below a gigabyte.
+constexpr std::size_t most_trace_bytes = 550'000'000;
 
 // Reads one trace, however long, keeping only what the enumeration above names. Throws InputError
-// for what is no JSON, no trace, nested more than 100 deep, or too long.
+// for what is no JSON, no trace, nested more than 100 deep, or more to keep than most_trace_bytes.
 KinetoTrace read_kineto_trace(const ByteSource& source, const std::string& file);
 
 }  // namespace bucketwise

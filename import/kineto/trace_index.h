@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "import/kineto/trace.h"
@@ -42,7 +43,7 @@ class TraceIndex {
         for (std::size_t i = 0; i < trace.events.size(); ++i) {
             const TraceEvent& event = trace.events[i];
             if (is_on_device(event.kind) && event.correlation >= 0) {
-                launched_[event.correlation].push_back(i);
+                launched_.push_back(static_cast<std::uint32_t>(i));
             }
             if (event.kind == TraceEventKind::accumulate_grad ||
                 event.kind == TraceEventKind::step) {
@@ -53,6 +54,7 @@ class TraceIndex {
                 collective_root_ = std::min(collective_root_, event.kind);
             }
         }
+        std::ranges::stable_sort(launched_, {}, correlation());
         measure_device_times();
         find_busy_times();
     }
@@ -76,14 +78,16 @@ class TraceIndex {
     }
     // How long an event ran on the device, with the gap before it where the device had work queued.
     [[nodiscard]] Duration device_time(std::size_t event) const {
-        const auto found = gaps_ns_.find(event);
-        return from_ns(trace_.events[event].duration_ns() +
-                       (found == gaps_ns_.end() ? 0 : found->second));
+        return from_ns(trace_.events[event].duration_ns() + gaps_ns_[event]);
     }
-    [[nodiscard]] const std::vector<std::size_t>& launched_by(const TraceEvent& launch) const {
-        static const std::vector<std::size_t> nothing;
-        const auto found = launched_.find(launch.correlation);
-        return launch.correlation < 0 || found == launched_.end() ? nothing : found->second;
+    // Indices of events.
+    [[nodiscard]] std::span<const std::uint32_t> launched_by(const TraceEvent& launch) const {
+        if (launch.correlation < 0) {
+            return {};
+        }
+        const auto found =
+            std::ranges::equal_range(launched_, launch.correlation, {}, correlation());
+        return {found.begin(), found.end()};
     }
     // The outermost of what a trace has of a collective.
     [[nodiscard]] bool is_collective_root(TraceEventKind kind) const {
@@ -113,6 +117,14 @@ class TraceIndex {
         }
     }
 
+    struct CorrelationOf {
+        const KinetoTrace& trace;
+        std::int64_t operator()(std::uint32_t event) const {
+            return trace.events[event].correlation;
+        }
+    };
+    [[nodiscard]] CorrelationOf correlation() const { return {trace_}; }
+
     void choose_compute_stream() {
         std::map<std::int32_t, std::int64_t> busy_ns;
         for (const TraceEvent& event : trace_.events) {
@@ -126,12 +138,15 @@ class TraceIndex {
     }
 
     void measure_device_times() {
-        std::unordered_map<std::int64_t, std::int64_t> launch_end_ns;
-        for (const TraceEvent& event : trace_.events) {
+        gaps_ns_.resize(trace_.events.size());
+        std::vector<std::uint32_t> launches;
+        for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+            const TraceEvent& event = trace_.events[i];
             if (event.kind == TraceEventKind::launch && event.correlation >= 0) {
-                launch_end_ns[event.correlation] = event.end_ns;
+                launches.push_back(static_cast<std::uint32_t>(i));
             }
         }
+        std::ranges::stable_sort(launches, {}, correlation());
         std::int64_t last_end = 0;
         bool any = false;
         for (std::size_t i = 0; i < trace_.events.size(); ++i) {
@@ -139,11 +154,15 @@ class TraceIndex {
             if (!is_on_device(event.kind) || !is_compute(event)) {
                 continue;
             }
-            const auto launch = launch_end_ns.find(event.correlation);
+            // The last one of this correlation.
+            const auto after =
+                std::ranges::upper_bound(launches, event.correlation, {}, correlation());
+            const TraceEvent* const launch =
+                after == launches.begin() ? nullptr : &trace_.events[*std::prev(after)];
             const std::int64_t gap = event.begin_ns - last_end;
-            if (any && launch != launch_end_ns.end() && launch->second <= last_end && gap > 0 &&
-                gap <= longest_gap_ns) {
-                gaps_ns_[i] = gap;
+            if (any && launch != nullptr && launch->correlation == event.correlation &&
+                launch->end_ns <= last_end && gap > 0 && gap <= longest_gap_ns) {
+                gaps_ns_[i] = static_cast<std::uint16_t>(gap);
             }
             last_end = any ? std::max(last_end, event.end_ns) : event.end_ns;
             any = true;
@@ -152,8 +171,8 @@ class TraceIndex {
 
     const KinetoTrace& trace_;
     std::int32_t compute_stream_ = -1;
-    std::unordered_map<std::int64_t, std::vector<std::size_t>> launched_;  // by correlation
-    std::unordered_map<std::size_t, std::int64_t> gaps_ns_;                // by event
+    std::vector<std::uint32_t> launched_;  // indices of events, by correlation
+    std::vector<std::uint16_t> gaps_ns_;   // before each event; up to longest_gap_ns
     std::set<std::int32_t> threads_;
     std::vector<Span> busy_;
     TraceEventKind collective_root_ = TraceEventKind::annotation;
