@@ -544,8 +544,11 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         std::ranges::sort(names, {}, [](const OperationName& name) {
             return std::pair(name.external_id, -name.order);
         });
-        const auto others = std::ranges::unique(names, {}, &OperationName::external_id);
-        names.erase(others.begin(), others.end());
+        names.erase(std::unique(names.begin(), names.end(),
+                                [](const OperationName& one, const OperationName& other) {
+                                    return one.external_id == other.external_id;
+                                }),
+                    names.end());
     }
 
     // A run lasts seconds: so little that no sum of picoseconds overflows.

@@ -85,9 +85,8 @@ class TraceIndex {
         if (launch.correlation < 0) {
             return {};
         }
-        const auto found =
-            std::ranges::equal_range(launched_, launch.correlation, {}, correlation());
-        return {found.begin(), found.end()};
+        return {std::ranges::lower_bound(launched_, launch.correlation, {}, correlation()),
+                std::ranges::upper_bound(launched_, launch.correlation, {}, correlation())};
     }
     // The outermost of what a trace has of a collective.
     [[nodiscard]] bool is_collective_root(TraceEventKind kind) const {
