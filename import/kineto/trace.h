@@ -74,8 +74,8 @@ struct KinetoTrace : TraceHead {
     [[nodiscard]] const std::string* operation_of(std::int64_t external_id) const;
 };
 
-// More is no trace of a few steps: some 5 million events. With the steps that are read from it, all
-// stays below a gigabyte.
+// More is no trace of a few steps: some 5 million events, by estimates of what each takes. With the
+// steps that are read from it, all is to stay below a gigabyte.
 constexpr std::size_t most_trace_bytes = 550'000'000;
 
 // Reads one trace, however long, keeping only what the enumeration above names. Throws InputError
