@@ -40,21 +40,47 @@ bool same_steps(const TracedRun& run) {
     });
 }
 
-// The k-th all-reduce of the s-th step.
-std::optional<Duration> shortest(const TracedRun& run, std::size_t k, std::size_t s,
-                                 bool all_ranks) {
-    std::optional<Duration> least;
+// What the k-th all-reduce of the s-th step took each rank, or the one rank whose steps stand for
+// all.
+std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks) {
+    std::vector<Duration> times;
     for (const Steps& steps : run.steps) {
         if (&steps != &run.alike() && !all_ranks) {
             continue;
         }
         const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
         if (k < found.size() && found[k]->begin) {
-            const Duration time = *found[k]->end - *found[k]->begin;
-            least = std::min(least.value_or(time), time);
+            times.push_back(*found[k]->end - *found[k]->begin);
         }
     }
-    return least;
+    return times;
+}
+
+// By what an all-reduce takes the first rank beyond what it takes the last, which needs no common
+// clock.
+void report_arrival(const TracedRun& run, std::size_t all_reduces, Findings& findings) {
+    if (run.ranks.size() < 2 || !same_steps(run)) {
+        return;
+    }
+    std::vector<double> waits_ms;
+    for (std::size_t k = 0; k < all_reduces; ++k) {
+        for (std::size_t s = 0; s < run.alike().size(); ++s) {
+            const std::vector<Duration> times = times_of(run, k, s, true);
+            if (!times.empty()) {
+                const auto [least, most] = std::ranges::minmax(times);
+                waits_ms.push_back(to_ms(most - least));
+            }
+        }
+    }
+    if (waits_ms.empty()) {
+        return;
+    }
+    const double mean = std::accumulate(waits_ms.begin(), waits_ms.end(), 0.0) /
+                        static_cast<double>(waits_ms.size());
+    findings.found("arrival",
+                   "the first of {} ranks waits {:.3f} ms for the last before an all-reduce, on "
+                   "average, {:.3f} ms at most",
+                   run.ranks.size(), mean, std::ranges::max(waits_ms));
 }
 
 // --- gradients ---
@@ -299,45 +325,6 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
     return *ranks;
 }
 
-namespace {
-
-// By what an all-reduce takes the first rank beyond what it takes the last, which needs no common
-// clock.
-void report_arrival(const TracedRun& run, std::size_t all_reduces, Findings& findings) {
-    if (run.ranks.size() < 2 || !same_steps(run)) {
-        return;
-    }
-    std::vector<double> waits_ms;
-    for (std::size_t k = 0; k < all_reduces; ++k) {
-        for (std::size_t s = 0; s < run.alike().size(); ++s) {
-            std::optional<Duration> least;
-            Duration most{0};
-            for (const Steps& steps : run.steps) {
-                const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
-                if (k < found.size() && found[k]->begin) {
-                    const Duration time = *found[k]->end - *found[k]->begin;
-                    least = std::min(least.value_or(time), time);
-                    most = std::max(most, time);
-                }
-            }
-            if (least) {
-                waits_ms.push_back(to_ms(most - *least));
-            }
-        }
-    }
-    if (waits_ms.empty()) {
-        return;
-    }
-    const double mean = std::accumulate(waits_ms.begin(), waits_ms.end(), 0.0) /
-                        static_cast<double>(waits_ms.size());
-    findings.found("arrival",
-                   "the first of {} ranks waits {:.3f} ms for the last before an all-reduce, on "
-                   "average, {:.3f} ms at most",
-                   run.ranks.size(), mean, std::ranges::max(waits_ms));
-}
-
-}  // namespace
-
 // Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of the
 // ranks' times, and where not all ranks were traced, of all steps.
 void find_wire_times(const TracedRun& run, std::int64_t ranks,
@@ -346,8 +333,9 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
     for (std::size_t k = 0; k < all_reduces.size(); ++k) {
         std::vector<double>& by_step = all_reduces[k].wire_us;
         for (std::size_t s = 0; s < run.alike().size(); ++s) {
-            if (const auto time = shortest(run, k, s, all_ranks)) {
-                by_step.push_back(to_us(*time));
+            const std::vector<Duration> times = times_of(run, k, s, all_ranks);
+            if (!times.empty()) {
+                by_step.push_back(to_us(std::ranges::min(times)));
             }
         }
         if (!by_step.empty() && !all_ranks) {

@@ -280,21 +280,7 @@ std::string gpus_of(const NcclTestsRun& run) {
     return fmt::format("{}", fmt::join(names, " and "));
 }
 
-// The better of the times in place and out of place.
-std::string nearest_text(const NcclTestsRun& run, std::int64_t ranks, std::int64_t nodes) {
-    MeasuredTimes measured{.ranks = ranks, .nodes = nodes, .gpu = gpus_of(run)};
-    for (const NcclTestsRow& row : run.rows) {
-        std::optional<double> least;
-        for (const NcclTestsHalf& half : row.halves) {
-            if (const auto us = run.columns.cpu_time ? whole_time_us(half, row.bytes)
-                                                     : std::optional(half.time_us.value)) {
-                least = std::min(least.value_or(*us), *us);
-            }
-        }
-        if (least) {
-            measured.times.push_back({{row.bytes}, *least});
-        }
-    }
+std::string nearest_text(const MeasuredTimes& measured) {
     const auto nearest = nearest_preset(measured);
     if (!nearest) {
         return "";
@@ -391,14 +377,17 @@ class Import {
         const Told nodes = nodes_of(log, run, options_);
         nodes_.insert(nodes.number);
         add_environment(result_.environment, log, run, nodes);
+        MeasuredTimes measured{.ranks = ranks.number, .nodes = nodes.number, .gpu = gpus_of(run)};
         for (const NcclTestsRow& row : run.rows) {
             AllReduceRecord record = record_of(run, row, result_.environment.transport, dtype_);
             record.round = rounds_[{run.ranks, row.bytes}]++;
+            // The better of the times in place and out of place.
+            measured.times.push_back({record.size, std::ranges::min(record.samples_us)});
             result_.all_reduces.push_back(std::move(record));
         }
         result_.report += run_text(
             run, fmt::format("{}, {}", name_of(dtype_), run.rows.front().redop), ranks, nodes);
-        result_.report += nearest_text(run, ranks.number, nodes.number);
+        result_.report += nearest_text(measured);
     }
 
     const NcclTestsOptions& options_;

@@ -375,15 +375,16 @@ class LinkReader {
 // A preset's words say where its numbers are from. They go where a number is another's; words that
 // are not the preset's stay.
 void disown_changed_preset(LinkParameters& link) {
-    if (!link.preset.empty() || link.provenance.source.empty()) {
+    const std::string_view source = link.provenance.source;
+    if (!link.preset.empty() || !source.starts_with(prior_source)) {
         return;
     }
     const LinkPreset* changed = nullptr;
     for (const LinkPreset& preset : link_presets()) {
-        LinkParameters original = preset_link(preset, PresetEnd::typical);
-        if (link.provenance.source != original.provenance.source) {
+        if (source.substr(prior_source.size()) != preset.source) {
             continue;
         }
+        LinkParameters original = preset_link(preset, PresetEnd::typical);
         original.name = link.name;
         original.preset.clear();
         const std::string backend = original.provenance.backend;  // by which costs are assumed

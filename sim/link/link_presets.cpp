@@ -316,7 +316,7 @@ LinkParameters preset_link(const LinkPreset& preset, PresetEnd end) {
     LinkParameters link;
     link.name =
         end == PresetEnd::typical ? name : fmt::format("{}, {} end", preset.name, name_of(end));
-    link.provenance.source = fmt::format("prior, not measured here: {}", preset.source);
+    link.provenance.source = fmt::format("{}{}", prior_source, preset.source);
     link.provenance.hardware = preset.what;
     link.preset = name;
     if (const auto* nodes = std::get_if<PresetNodes>(&preset.hardware)) {

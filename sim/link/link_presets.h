@@ -77,6 +77,9 @@ struct LinkPreset {
     PresetLogs logs = {};
 };
 
+// What the source of a preset's link begins with, before the preset's own.
+constexpr std::string_view prior_source = "prior, not measured here: ";
+
 std::span<const LinkPreset> link_presets();
 
 // Whether a link named like this can only be a preset or a file of that very name.

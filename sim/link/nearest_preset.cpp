@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "sim/base/transformed.h"
 #include "sim/link/collective.h"
 
 namespace bucketwise {
@@ -78,12 +79,11 @@ std::optional<PresetDistance> nearest_preset(const MeasuredTimes& measured) {
         if (!has_place(preset, measured.ranks, measured.nodes) || !is_of(preset, measured.gpu)) {
             continue;
         }
-        const auto us = [&, slow = preset_link(preset, PresetEnd::slow),
-                         typical = preset_link(preset, PresetEnd::typical),
-                         fast = preset_link(preset, PresetEnd::fast)](PresetEnd end, Bytes bytes) {
-            const LinkParameters& link =
-                end == PresetEnd::slow ? slow : (end == PresetEnd::fast ? fast : typical);
-            return to_us(collective_time(CollectiveKind::all_reduce, bytes, group, link));
+        const std::vector<LinkParameters> ends =
+            transformed(every<PresetEnd>, [&](PresetEnd end) { return preset_link(preset, end); });
+        const auto us = [&](PresetEnd end, Bytes bytes) {
+            return to_us(collective_time(CollectiveKind::all_reduce, bytes, group,
+                                         ends[static_cast<std::size_t>(end)]));
         };
         PresetDistance found{.preset = &preset, .sizes = std::ssize(compared)};
         double distance = 0;

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <span>
 
-#include "sim/base/invariant.h"
-
 namespace bucketwise {
 namespace {
 
@@ -113,9 +111,9 @@ Duration stretched_by(Duration time, double factor) {
 
 // A ring's latency stays what it is where its bytes no longer suffer. What NVLSTree suffers beyond
 // the others does not grow with the nodes: one log of two has it.
-Duration between_nodes(const NcclEstimate& expected, Bytes bytes, const ClockPlace& place,
-                       double network) {
-    const double factor = std::max(on_nodes(network, place.nodes), least_factor);
+Duration between_nodes(const NcclEstimate& expected, Bytes bytes, const NcclMachine& machine) {
+    const double network = machine.settings.clock.network;
+    const double factor = std::max(on_nodes(network, machine.nodes), least_factor);
     if (expected.algorithm == NcclAlgorithm::ring) {
         const double power = power_at(ring_shape, bytes);
         const double of_latency = bytes < ring_fills ? power : 1;
@@ -129,17 +127,16 @@ Duration between_nodes(const NcclEstimate& expected, Bytes bytes, const ClockPla
                                std::pow(std::max(network, least_factor), std::max(power - 1, 0.0)));
     }
     const double power =
-        place.path == NicPath::pxb ? power_at(near_shape, bytes) : power_at(far_shape, bytes);
+        machine.nic_path == NicPath::pxb ? power_at(near_shape, bytes) : power_at(far_shape, bytes);
     return stretched_by(expected.time, std::pow(factor, power));
 }
 
 }  // namespace
 
-Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockPlace& place,
-                         const NcclClock& clock) {
-    invariant(place.nodes >= 1, "a collective runs somewhere");
+Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const NcclMachine& machine) {
+    const NcclClock& clock = machine.settings.clock;
     const NcclAlgorithm algorithm = expected.algorithm;
-    const bool one_node = place.nodes == 1;
+    const bool one_node = machine.nodes == 1;
     const bool by_collnet = algorithm == NcclAlgorithm::collnet_direct ||
                             algorithm == NcclAlgorithm::collnet_chain ||
                             (algorithm == NcclAlgorithm::nvls && !one_node);
@@ -147,7 +144,7 @@ Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockP
         return expected.time;
     }
     if (!one_node) {
-        return between_nodes(expected, bytes, place, clock.network);
+        return between_nodes(expected, bytes, machine);
     }
     if (algorithm == NcclAlgorithm::nvls) {
         return stretched_by(expected.time, std::pow(clock.nvls, power_at(nvls_shape, bytes)));
@@ -160,14 +157,12 @@ Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockP
 Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                    const RegularTopology& topology, const NcclSettings& settings) {
     NcclPairs pairs;
-    const std::span<const NcclEstimate> estimates =
-        nccl_estimates(kind, bytes, nccl_machine(ranks, topology, settings), pairs);
+    const NcclMachine machine = nccl_machine(ranks, topology, settings);
+    const std::span<const NcclEstimate> estimates = nccl_estimates(kind, bytes, machine, pairs);
     const Duration least = std::ranges::min(estimates, {}, &NcclEstimate::time).time;
     if (kind == CollectiveKind::broadcast || settings.clock == as_expected) {
         return least;
     }
-    const ClockPlace place{divided(ranks, topology.node.gpus),
-                           topology.nics ? topology.nics->path : NicPath::pxb};
     const double doubtful_us = doubtful * std::max(to_us(least), least_us);
     double weights = 0;
     double us = 0;
@@ -175,7 +170,7 @@ Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
         const double weight = 1 - to_us(estimate.time - least) / doubtful_us;
         if (weight > 0) {
             weights += weight;
-            us += weight * to_us(nccl_clock_time(estimate, bytes, place, settings.clock));
+            us += weight * to_us(nccl_clock_time(estimate, bytes, machine));
         }
     }
     return duration_from_us(std::min(us / weights, to_us(longest_duration)));

@@ -13,21 +13,15 @@
 
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
+#include "sim/link/network/nccl_machine.h"
 #include "sim/link/network/nccl_model.h"
 #include "sim/link/network/topology.h"
 
 namespace bucketwise {
 
-// Where a collective runs.
-struct ClockPlace {
-    std::int64_t nodes = 1;
-    NicPath path = NicPath::pxb;
-};
-
-// How long what NCCL expects of a collective takes. CollNet's pairs are left as they are, for want
-// of measurements.
-Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const ClockPlace& place,
-                         const NcclClock& clock);
+// How long what NCCL expects of a collective takes, by the machine's clock. CollNet's pairs are
+// left as they are, for want of measurements.
+Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const NcclMachine& machine);
 
 // What a collective takes: of the pairs that NCCL expects to be the fastest or within 15 % of that,
 // the mean, by how near they are, as what it knows of a machine is not known that well. So that a

@@ -406,19 +406,6 @@ class NcclModel {
     double nodes_;
 };
 
-template <typename Take>
-void for_each_estimate(CollectiveKind kind, Bytes bytes, const NcclMachine& machine,
-                       const Take& take) {
-    const NcclModel model(kind, machine);
-    for (const NcclAlgorithm algorithm : every<NcclAlgorithm>) {
-        for (const NcclProtocol protocol : every<NcclProtocol>) {
-            if (const auto estimate = model.estimate(algorithm, protocol, bytes)) {
-                take(*estimate);
-            }
-        }
-    }
-}
-
 // --- thread blocks ---
 
 struct BlockLimits {
@@ -541,35 +528,36 @@ std::int64_t dealt_out(CollectiveKind kind, Bytes bytes, const NcclEstimate& cho
 
 }  // namespace
 
+std::span<const NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes,
+                                             const NcclMachine& machine, NcclPairs& pairs) {
+    const NcclModel model(kind, machine);
+    std::size_t count = 0;
+    for (const NcclAlgorithm algorithm : every<NcclAlgorithm>) {
+        for (const NcclProtocol protocol : every<NcclProtocol>) {
+            if (const auto estimate = model.estimate(algorithm, protocol, bytes)) {
+                pairs[count++] = *estimate;
+            }
+        }
+    }
+    return {pairs.data(), count};
+}
+
 std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                                          const RegularTopology& topology,
                                          const NcclSettings& settings) {
-    std::vector<NcclEstimate> estimates;
-    for_each_estimate(kind, bytes, nccl_machine(ranks, topology, settings),
-                      [&](const NcclEstimate& estimate) { estimates.push_back(estimate); });
-    std::stable_sort(estimates.begin(), estimates.end(),
-                     [](const auto& a, const auto& b) { return a.time < b.time; });
+    NcclPairs pairs;
+    const auto found = nccl_estimates(kind, bytes, nccl_machine(ranks, topology, settings), pairs);
+    std::vector<NcclEstimate> estimates(found.begin(), found.end());
+    std::ranges::stable_sort(estimates, {}, &NcclEstimate::time);
     return estimates;
-}
-
-std::span<const NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes,
-                                             const NcclMachine& machine, NcclPairs& pairs) {
-    std::size_t count = 0;
-    for_each_estimate(kind, bytes, machine,
-                      [&](const NcclEstimate& estimate) { pairs[count++] = estimate; });
-    return {pairs.data(), count};
 }
 
 NcclEstimate nccl_choice(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                          const RegularTopology& topology, const NcclSettings& settings) {
-    NcclEstimate least{.time = Duration::max()};
-    for_each_estimate(kind, bytes, nccl_machine(ranks, topology, settings),
-                      [&](const NcclEstimate& estimate) {
-                          if (estimate.time < least.time) {
-                              least = estimate;
-                          }
-                      });
-    return least;
+    NcclPairs pairs;
+    return std::ranges::min(
+        nccl_estimates(kind, bytes, nccl_machine(ranks, topology, settings), pairs), {},
+        &NcclEstimate::time);
 }
 
 NcclBlocks nccl_blocks(CollectiveKind kind, Bytes bytes, const NcclEstimate& chosen,

@@ -15,9 +15,17 @@ NcclEstimate expected(NcclAlgorithm algorithm, NcclProtocol protocol) {
     return {algorithm, protocol, duration_from_us(100), duration_from_us(30)};
 }
 
+NcclMachine machine_on(std::int64_t nodes, const NcclClock& clock, NicPath path = NicPath::pxb) {
+    NcclMachine machine;
+    machine.settings.clock = clock;
+    machine.nodes = nodes;
+    machine.nic_path = path;
+    return machine;
+}
+
 double factor(const NcclEstimate& estimate, Bytes bytes, std::int64_t nodes,
               const NcclClock& clock) {
-    return to_us(nccl_clock_time(estimate, bytes, {nodes}, clock)) / to_us(estimate.time);
+    return to_us(nccl_clock_time(estimate, bytes, machine_on(nodes, clock))) / to_us(estimate.time);
 }
 
 TEST_CASE("with all factors 1 the clock says what NCCL expects") {
@@ -26,7 +34,7 @@ TEST_CASE("with all factors 1 the clock says what NCCL expects") {
             for (const std::int64_t nodes : {1, 2, 1000}) {
                 for (const std::int64_t bytes : {1LL, 1LL << 20, 1LL << 40}) {
                     const NcclEstimate estimate = expected(algorithm, protocol);
-                    CHECK(nccl_clock_time(estimate, {bytes}, {nodes}, as_expected) ==
+                    CHECK(nccl_clock_time(estimate, {bytes}, machine_on(nodes, as_expected)) ==
                           estimate.time);
                 }
             }
@@ -74,7 +82,7 @@ TEST_CASE("network is of two nodes, and what it is beyond 1 grows with the doubl
     // A tree has its bandwidth earlier where its NICs are no further than PCIe switches.
     const auto at_64_mib = [&](NcclAlgorithm algorithm, NicPath path) {
         return to_us(nccl_clock_time(expected(algorithm, NcclProtocol::simple), {64 << 20},
-                                     {2, path}, clock)) /
+                                     machine_on(2, clock, path))) /
                100;
     };
     CHECK(at_64_mib(NcclAlgorithm::tree, NicPath::pxb) == Approx(std::pow(1.6, 0.5)));
@@ -145,7 +153,7 @@ TEST_CASE("an all-gather of many nodes takes no less time as it grows") {
 TEST_CASE("the clock never exceeds the longest duration") {
     NcclEstimate tree = expected(NcclAlgorithm::tree, NcclProtocol::simple);
     tree.time = longest_duration;
-    CHECK(nccl_clock_time(tree, one_mib, {2}, {.network = 100}) <= longest_duration);
+    CHECK(nccl_clock_time(tree, one_mib, machine_on(2, {.network = 100})) <= longest_duration);
 }
 
 TEST_CASE("the pair that NCCL chooses is timed, and what it hardly tells from it") {
@@ -161,8 +169,8 @@ TEST_CASE("the pair that NCCL chooses is timed, and what it hardly tells from it
           nccl_choice(broadcast, one_mib, 20, topology, settings).time);
     // A node that is not full counts.
     const double one = to_us(nccl_time(all, one_mib, 20, topology, settings));
-    CHECK(one >= to_us(nccl_clock_time(choice, one_mib, {3}, settings.clock)) * 0.9);
-    CHECK(one <= to_us(nccl_clock_time(choice, one_mib, {3}, settings.clock)) * 1.1);
+    CHECK(one >= to_us(nccl_clock_time(choice, one_mib, machine_on(3, settings.clock))) * 0.9);
+    CHECK(one <= to_us(nccl_clock_time(choice, one_mib, machine_on(3, settings.clock))) * 1.1);
     NcclSettings literal = settings;
     literal.clock = as_expected;
     CHECK(nccl_time(all, one_mib, 20, topology, literal) == choice.time);

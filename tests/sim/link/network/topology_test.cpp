@@ -348,7 +348,9 @@ TEST_CASE("NCCL's estimates are what its constants give") {
     CHECK(std::is_sorted(all.begin(), all.end(),
                          [](const auto& a, const auto& b) { return a.time < b.time; }));
     CHECK(collective_time(CollectiveKind::all_reduce, mb, {16, 16}, link) ==
-          duration_from_us(3) + nccl_clock_time(all.front(), mb, {2}, link.topology->nccl->clock));
+          duration_from_us(3) +
+              nccl_clock_time(all.front(), mb,
+                              nccl_machine(16, *link.topology->regular, *link.topology->nccl)));
     LinkParameters literal = link;
     literal.topology->nccl->clock = {.ring_ll = 1, .nvls = 1, .network = 1};
     CHECK(collective_time(CollectiveKind::all_reduce, mb, {16, 16}, literal) ==
