@@ -16,9 +16,10 @@
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/progress.h"
-#include "import/kineto/kineto_import.h"
-#include "import/kineto/replay.h"
-#include "import/kineto/trace_link.h"
+#include "import/kineto/kineto_trace.h"
+#include "import/replay/replay.h"
+#include "import/replay/trace_import.h"
+#include "import/replay/trace_link.h"
 #include "import/source/inflate.h"
 #include "import/source/read_ahead.h"
 #include "sim/base/json_input.h"
@@ -68,12 +69,12 @@ TracedRank read_trace(const std::string& file) {
     const ByteSource unpacked = inflated(counted, file);
     const ByteSource ahead = size > 0 ? read_ahead(unpacked) : unpacked;
     ReadingLine line(file, size);
-    return read_traced_rank(
+    return traced_rank(read_kineto_trace(
         [&](char* buffer, std::size_t room) {
             line(read);
             return ahead(buffer, room);
         },
-        file);
+        file));
 }
 
 std::vector<TracedRank> read_traces(const std::vector<std::string>& files) {
@@ -110,13 +111,13 @@ int run_import_kineto(const CommandLine& line) {
     const po::variables_map& values = line.values;
     check_files(values, {{"link"}, {"model"}, {"traces", "trace"}}, {{"output"}, {"trace"}});
     check_one_printed(values, "import kineto", "output", "trace");
-    KinetoImportRequest request;
+    TraceImportRequest request;
     if (values.count("model") != 0) {
         request.model = workload_of(text_value(values, "model"));
     }
     request.ranks = optional_number(values, "ranks", {1, most_imported_ranks});
     const std::vector<TracedRank> ranks = read_traces(texts_value(values, "traces"));
-    KinetoImport imported = import_kineto(ranks, request);
+    TraceImport imported = import_trace(ranks, request);
     const auto link =
         values.count("link") != 0 ? std::optional(text_value(values, "link")) : std::nullopt;
     const Scenario scenario = connect(imported, ranks.front(), link, read_text_file);

@@ -11,7 +11,7 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
-#include "import/kineto/trace.h"
+#include "import/kineto/kineto_trace.h"
 #include "import/source/inflate.h"
 #include "import/source/read_ahead.h"
 #include "sim/base/invariant.h"

@@ -9,8 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/kineto_import.h"
-#include "import/kineto/replay.h"
+#include "import/kineto/kineto_trace.h"
+#include "import/replay/replay.h"
+#include "import/replay/trace_import.h"
 #include "import/source/inflate.h"
 #include "sim/base/error.h"
 #include "sim/scenario/scenario.h"
@@ -34,7 +35,7 @@ ByteSource source_of(std::string_view text, std::size_t block) {
     };
 }
 
-void check(const KinetoImport& imported) {
+void check(const TraceImport& imported) {
     require(imported.ranks >= 1 && imported.step > Duration{0});
     for (const TracedAllReduce& all_reduce : imported.all_reduces) {
         for (const double us : all_reduce.wire_us) {
@@ -54,15 +55,16 @@ void check(const KinetoImport& imported) {
 
 void import_trace(std::string_view text) {
     try {
-        const TracedRank rank =
-            read_traced_rank(inflated(source_of(text, text.size()), "trace"), "trace");
+        const TracedRank rank = traced_rank(
+            read_kineto_trace(inflated(source_of(text, text.size()), "trace"), "trace"));
         // Where blocks end says nothing.
-        require(read_traced_rank(inflated(source_of(text, 5), "trace"), "trace") == rank);
-        KinetoImportRequest request;
+        require(traced_rank(read_kineto_trace(inflated(source_of(text, 5), "trace"), "trace")) ==
+                rank);
+        TraceImportRequest request;
         if (!rank.world_size) {
             request.ranks = 2;
         }
-        check(import_kineto({rank}, request));
+        check(import_trace({rank}, request));
     } catch (const InputError&) {
         return;
     }

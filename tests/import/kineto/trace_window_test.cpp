@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "import/kineto/trace.h"
+#include "import/kineto/kineto_trace.h"
 #include "import/source/guarded_buffer.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
@@ -29,7 +29,7 @@ std::string trace_of(const std::string& events, const std::string& before = "",
     return "{" + before + "\"traceEvents\": [\n" + events + "\n]" + after + "}";
 }
 
-KinetoTrace read(const std::string& text, std::size_t block = 65'536) {
+ProfilerTrace read(const std::string& text, std::size_t block = 65'536) {
     return read_kineto_trace(text_source(text, block), "t.json");
 }
 
@@ -53,7 +53,7 @@ std::string many(std::size_t bytes, Name name, const std::string& args = "") {
 }
 
 // All of the list is there, in order, with its numbers.
-void check_events(const KinetoTrace& trace) {
+void check_events(const ProfilerTrace& trace) {
     REQUIRE(trace.events.size() > 1);
     CHECK(trace.events_read == static_cast<std::int64_t>(trace.events.size()));
     std::int64_t wrong = 0;
@@ -89,7 +89,7 @@ TEST_CASE("what looks like the end of an event in a name or in args is none", "[
         return R"(a }, {\"b\\)" + std::string(static_cast<std::size_t>(i % 40), '\\') +
                std::string(static_cast<std::size_t>(i % 40), '\\') + R"(\")";
     });
-    const KinetoTrace trace = read(trace_of(names));
+    const ProfilerTrace trace = read(trace_of(names));
     check_events(trace);
     CHECK(trace.names[0] == R"(a }, {"b\")");
     CHECK(trace.names[1] == R"(a }, {"b\\")");
@@ -155,7 +155,7 @@ TEST_CASE("the last of equal keys counts, also within a window", "[kineto]") {
     const std::string twice = many(
         2 * window, [](std::int64_t) { return std::string("first\", \"name\": \"last"); },
         R"(, "bytes": 3, "Bytes": 12)");
-    const KinetoTrace trace = read(trace_of(twice));
+    const ProfilerTrace trace = read(trace_of(twice));
     check_events(trace);
     CHECK(trace.name_of(trace.events.back()) == "last");
 }

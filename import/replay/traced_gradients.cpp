@@ -1,4 +1,4 @@
-#include "import/kineto/traced_gradients.h"
+#include "import/replay/traced_gradients.h"
 
 #include <algorithm>
 #include <array>

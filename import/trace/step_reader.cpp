@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "import/kineto/raw_step.h"
+#include "import/trace/raw_step.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -431,7 +431,7 @@ class StepReader {
     }
 
     const TraceIndex& index_;
-    const KinetoTrace& trace_;
+    const ProfilerTrace& trace_;
     RawStep raw_;
     const StepRange& range_ = raw_.range;
     StepPhases& phases_ = raw_.phases;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "import/kineto/trace.h"
+#include "import/trace/trace.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -38,7 +38,7 @@ inline std::string short_name(const std::string& name) {
 
 class TraceIndex {
   public:
-    explicit TraceIndex(const KinetoTrace& trace) : trace_(trace) {
+    explicit TraceIndex(const ProfilerTrace& trace) : trace_(trace) {
         choose_compute_stream();
         for (std::size_t i = 0; i < trace.events.size(); ++i) {
             const TraceEvent& event = trace.events[i];
@@ -69,7 +69,7 @@ class TraceIndex {
         return idle;
     }
 
-    [[nodiscard]] const KinetoTrace& trace() const { return trace_; }
+    [[nodiscard]] const ProfilerTrace& trace() const { return trace_; }
     [[nodiscard]] bool is_training_thread(std::int32_t thread) const {
         return threads_.count(thread) != 0;
     }
@@ -117,7 +117,7 @@ class TraceIndex {
     }
 
     struct CorrelationOf {
-        const KinetoTrace& trace;
+        const ProfilerTrace& trace;
         std::int64_t operator()(std::uint32_t event) const {
             return trace.events[event].correlation;
         }
@@ -168,7 +168,7 @@ class TraceIndex {
         }
     }
 
-    const KinetoTrace& trace_;
+    const ProfilerTrace& trace_;
     std::int32_t compute_stream_ = -1;
     std::vector<std::uint32_t> launched_;  // indices of events, by correlation
     std::vector<std::uint16_t> gaps_ns_;   // before each event; up to longest_gap_ns

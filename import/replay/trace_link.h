@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "import/kineto/kineto_import.h"
+#include "import/replay/trace_import.h"
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
 
@@ -13,7 +13,7 @@ namespace bucketwise {
 // Puts a link into the imported document, and reads the scenario that it then is: `link`, a file or
 // a preset, or, where there is none, one through the wire times of the all-reduces of `rank`'s run.
 // Throws InputError where neither is there.
-Scenario connect(KinetoImport& imported, const TracedRank& rank,
+Scenario connect(TraceImport& imported, const TracedRank& rank,
                  const std::optional<std::string>& link, const FileReader& read_file);
 
 }  // namespace bucketwise

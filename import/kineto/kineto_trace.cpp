@@ -1,14 +1,11 @@
-#include "import/kineto/trace.h"
+#include "import/kineto/kineto_trace.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <istream>
-#include <map>
 #include <string_view>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +14,7 @@
 
 #include "import/kineto/event_window.h"
 #include "import/source/guarded_buffer.h"
+#include "import/trace/trace_builder.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -27,20 +25,10 @@ constexpr std::size_t deepest = 100;
 constexpr std::size_t deepest_in_window = 90;
 
 // One event as the file has it.
-struct RawEvent {
+struct KinetoEvent : RawEvent {
     std::string phase;
     std::string category;
-    std::string name;
-    std::string process;
-    std::string thread;
-    double begin_us = 0;
-    double duration_us = 0;
     bool has_time = false;
-    TraceEvent event;  // what it has of its own numbers
-    std::string stream;
-    std::string type;
-    CollectiveCall call;
-    bool has_call = false;
 };
 
 constexpr char lower_letter(char c) {
@@ -137,9 +125,9 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   public:
     TraceHandler(const ByteSource& source, const std::string& file)
         : buffer_(source, file, EventWindow::padding_bytes),
-          window_(GuardedBuffer::window_bytes, deepest_in_window) {
-        trace_.file = file;
-    }
+          window_(GuardedBuffer::window_bytes, deepest_in_window),
+          builder_(file),
+          trace_(builder_.head()) {}
 
     GuardedBuffer& buffer() { return buffer_; }
 
@@ -199,21 +187,12 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                 : fmt::format("something else at byte {}", byte));
     }
 
-    KinetoTrace take() {
+    ProfilerTrace take() {
         if (!is_trace_) {
             throw InputError(trace_.file, "", "a trace: an object with traceEvents, or a list",
                              "another value");
         }
-        std::ranges::sort(trace_.events, {}, [](const TraceEvent& event) {
-            return std::tuple(event.begin_ns, -event.end_ns, event.order);
-        });
-        keep_last_names();
-        const std::int64_t first = trace_.events.empty() ? 0 : trace_.events.front().begin_ns;
-        for (TraceEvent& event : trace_.events) {
-            event.begin_ns -= first;
-            event.end_ns -= first;
-        }
-        return std::move(trace_);
+        return builder_.take();
     }
 
   private:
@@ -284,7 +263,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
             is_trace_ = true;
         }
         if (in_event()) {
-            static const RawEvent nothing;
+            static const KinetoEvent nothing;
             raw_ = nothing;  // keeps the room of its texts
             in_args_ = false;
         } else if (in_events_ && depth_ == event_depth_ + 1) {
@@ -475,128 +454,22 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     }
 
     void finish_event() {
-        ++trace_.events_read;
-        if (raw_.phase != "X") {
+        const std::int64_t place = trace_.events_read++;
+        if (raw_.phase != "X" || !raw_.has_time) {
             return;
         }
         // Without Kineto, PyTorch writes its profile with no categories.
-        const Category category = raw_.category.empty() && raw_.process == "CPU functions"
-                                      ? Category::operation
-                                      : category_of(lower(raw_.category));
-        const std::optional<TraceEventKind> kind = kind_of(category, raw_.name);
-        if (!kind || !raw_.has_time) {
-            return;
-        }
-        if (category == Category::operation && raw_.event.external_id >= 0) {
-            hold(sizeof(OperationName));
-            const auto order = static_cast<std::int32_t>(trace_.operation_names.size());
-            trace_.operation_names.push_back({raw_.event.external_id, interned(raw_.name), order});
-        }
-        keep(*kind);
+        builder_.add(raw_.category.empty() && raw_.process == "CPU functions"
+                         ? Category::operation
+                         : category_of(lower(raw_.category)),
+                     raw_, place);
     }
-
-    void keep(TraceEventKind kind) {
-        check_times();
-        TraceEvent& event = raw_.event;
-        event.kind = kind;
-        event.name = interned(raw_.name);
-        event.begin_ns = std::llround((raw_.begin_us - *origin_us_) * 1e3);
-        event.end_ns = event.begin_ns + std::llround(std::max(raw_.duration_us, 0.0) * 1e3);
-        event.type = raw_.type.empty() ? -1 : interned(raw_.type);
-        const bool on_stream = is_on_device(kind) && !raw_.stream.empty();
-        event.thread = thread_number(raw_.process, on_stream ? raw_.stream : raw_.thread);
-        if (is_on_device(kind) && !trace_.has_device) {
-            trace_.has_device = true;
-            held_bytes_ -= event_bytes * std::erase_if(trace_.events, [](const TraceEvent& other) {
-                               return other.kind == TraceEventKind::operation;
-                           });
-        }
-        if (trace_.has_device && kind == TraceEventKind::operation) {
-            return;
-        }
-        if (raw_.has_call) {
-            event.call = static_cast<std::int32_t>(trace_.calls.size());
-            hold(sizeof(CollectiveCall) + raw_.call.name.capacity() + raw_.call.dtype.capacity() +
-                 raw_.call.group.capacity());
-            trace_.calls.push_back(std::move(raw_.call));
-        }
-        hold(event_bytes);
-        event.order = order_++;
-        trace_.events.push_back(event);
-    }
-
-    // Counts what is kept in memory.
-    void hold(std::size_t bytes) {
-        held_bytes_ += bytes;
-        if (held_bytes_ > most_trace_bytes) {
-            throw InputError(
-                trace_.file, "/traceEvents",
-                fmt::format("events of training steps that take at most {} MB (profile "
-                            "fewer steps: schedule(wait=1, warmup=1, active=3))",
-                            most_trace_bytes / 1'000'000),
-                "more");
-        }
-    }
-
-    // Of those with the same External id.
-    void keep_last_names() {
-        std::deque<OperationName>& names = trace_.operation_names;
-        std::ranges::sort(names, {}, [](const OperationName& name) {
-            return std::pair(name.external_id, -name.order);
-        });
-        names.erase(std::unique(names.begin(), names.end(),
-                                [](const OperationName& one, const OperationName& other) {
-                                    return one.external_id == other.external_id;
-                                }),
-                    names.end());
-    }
-
-    // A run lasts seconds: so little that no sum of picoseconds overflows.
-    void check_times() {
-        constexpr double most_us = 1e12;
-        const double origin_us = origin_us_.value_or(raw_.begin_us);
-        sum_us_ += std::max(raw_.duration_us, 0.0);
-        if (!(std::abs(raw_.begin_us - origin_us) <= most_us) || !(sum_us_ <= most_us)) {
-            throw InputError(trace_.file, fmt::format("/traceEvents/{}", trace_.events_read - 1),
-                             "times of one run, in microseconds", "one of weeks");
-        }
-        origin_us_ = origin_us;
-    }
-
-    std::int32_t interned(const std::string& name) {
-        if (const auto found = name_numbers_.find(name); found != name_numbers_.end()) {
-            return found->second;
-        }
-        const auto number = static_cast<std::int32_t>(trace_.names.size());
-        hold(entry_bytes + name.size());
-        trace_.names.push_back(name);
-        name_numbers_.emplace(trace_.names.back(), number);
-        return number;
-    }
-
-    std::int32_t thread_number(const std::string& process, const std::string& thread) {
-        const auto number = static_cast<std::int32_t>(threads_.size());
-        const auto [found, is_new] = threads_.emplace(std::pair(process, thread), number);
-        if (is_new) {
-            hold(2 * entry_bytes + process.size() + thread.size());
-        }
-        return found->second;
-    }
-
-    // An event, with its places in indices by correlation; an entry of a map by a text, and it.
-    static constexpr std::size_t event_bytes = 100;
-    static constexpr std::size_t entry_bytes = 120;
 
     GuardedBuffer buffer_;
     EventWindow window_;
     std::uint64_t next_window_at_ = 0;  // bytes from the begin
-    KinetoTrace trace_;
-    std::size_t held_bytes_ = 0;
-    std::int32_t order_ = 0;  // of the next event that is kept
-    std::unordered_map<std::string_view, std::int32_t> name_numbers_;  // of trace_.names
-    std::map<std::pair<std::string, std::string>, std::int32_t> threads_;
-    std::optional<double> origin_us_;  // the first event's
-    double sum_us_ = 0;                // of all durations
+    TraceBuilder builder_;
+    TraceHead& trace_;
     std::size_t depth_ = 0;
     std::size_t event_depth_ = 0;
     bool in_events_ = false;
@@ -606,21 +479,13 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     std::string inner_key_;
     Field field_ = Field::none;
     Argument argument_ = Argument::none;
-    RawEvent raw_;
+    KinetoEvent raw_;
     std::int64_t shape_ = -1;
 };
 
 }  // namespace
 
-const std::string* KinetoTrace::operation_of(std::int64_t external_id) const {
-    const auto found =
-        std::ranges::lower_bound(operation_names, external_id, {}, &OperationName::external_id);
-    return external_id < 0 || found == operation_names.end() || found->external_id != external_id
-               ? nullptr
-               : &names[static_cast<std::size_t>(found->name)];
-}
-
-KinetoTrace read_kineto_trace(const ByteSource& source, const std::string& file) {
+ProfilerTrace read_kineto_trace(const ByteSource& source, const std::string& file) {
     TraceHandler handler(source, file);
     std::istream stream(&handler.buffer());
     nlohmann::json::sax_parse(stream, &handler);

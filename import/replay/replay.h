@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "import/kineto/kineto_import.h"
+#include "import/replay/trace_import.h"
 #include "sim/base/units.h"
 #include "sim/report/perfetto.h"
 #include "sim/scenario/scenario.h"
@@ -35,7 +35,7 @@ struct Replay {
 };
 
 // `scenario` is the imported one, complete with its link, simulated at its own caps.
-Replay replay(const KinetoImport& imported, const Scenario& scenario);
+Replay replay(const TraceImport& imported, const Scenario& scenario);
 
 std::string text_of(const Replay& replay);
 

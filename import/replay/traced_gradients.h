@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "import/kineto/traced_run.h"
+#include "import/replay/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/workload/workload.h"
 

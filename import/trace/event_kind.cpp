@@ -1,4 +1,4 @@
-#include "import/kineto/event_kind.h"
+#include "import/trace/event_kind.h"
 
 #include <algorithm>
 #include <array>

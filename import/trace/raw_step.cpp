@@ -1,4 +1,4 @@
-#include "import/kineto/raw_step.h"
+#include "import/trace/raw_step.h"
 
 #include <algorithm>
 
@@ -166,7 +166,7 @@ void begin_later(Duration later, TracedStep& step) {
     }
 }
 
-std::vector<StepRange> ranges_of(const KinetoTrace& trace, TraceEventKind kind) {
+std::vector<StepRange> ranges_of(const ProfilerTrace& trace, TraceEventKind kind) {
     std::vector<StepRange> ranges;
     for (const TraceEvent& event : trace.events) {
         if (event.kind == kind) {
@@ -193,7 +193,7 @@ void make_contiguous(std::vector<StepRange>& ranges) {
     }
 }
 
-std::vector<StepRange> step_ranges(const KinetoTrace& trace) {
+std::vector<StepRange> step_ranges(const ProfilerTrace& trace) {
     std::vector<StepRange> ranges = ranges_of(trace, TraceEventKind::step);
     if (ranges.empty()) {
         // From the end of one optimizer step to that of the next.
@@ -208,7 +208,7 @@ std::vector<StepRange> step_ranges(const KinetoTrace& trace) {
     return ranges;
 }
 
-std::string what_is_there(const KinetoTrace& trace, std::size_t ranges) {
+std::string what_is_there(const ProfilerTrace& trace, std::size_t ranges) {
     if (trace.events.empty()) {
         return fmt::format("{} events, none of them of PyTorch's profiler", trace.events_read);
     }
@@ -234,7 +234,7 @@ std::size_t marks_worth(const TracedStep& step) {
 
 }  // namespace
 
-std::vector<TracedStep> traced_steps(const KinetoTrace& trace) {
+std::vector<TracedStep> traced_steps(const ProfilerTrace& trace) {
     std::size_t marks = 0;
     const TraceIndex index(trace);
     const std::vector<StepRange> ranges = step_ranges(trace);

@@ -8,22 +8,22 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/traced_gradients.h"
-#include "import/kineto/traced_run.h"
+#include "import/replay/traced_gradients.h"
+#include "import/replay/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
 
-struct KinetoImportRequest {
+struct TraceImportRequest {
     Workload model = {};  // that has the gradients, to name them; its times are not looked at
     std::optional<std::int64_t> ranks = {};  // where no trace tells
 };
 
 // The scenario is a document, as that is what is written, read and changed by people; what connects
 // it (trace_link.h) reads it as it stands.
-struct KinetoImport {
+struct TraceImport {
     Json scenario;  // but for /cluster/link
     std::int64_t ranks = 1;
     Duration step{0};                          // median
@@ -36,7 +36,6 @@ struct KinetoImport {
 
 // `ranks` are traces of one run. Throws InputError for traces that do not belong together, for
 // gradients whose sizes nothing tells, and for what is no data-parallel training with all-reduces.
-KinetoImport import_kineto(const std::vector<TracedRank>& ranks,
-                           const KinetoImportRequest& request);
+TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImportRequest& request);
 
 }  // namespace bucketwise

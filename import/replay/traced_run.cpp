@@ -1,11 +1,11 @@
-#include "import/kineto/traced_run.h"
+#include "import/replay/traced_run.h"
 
 #include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "import/kineto/raw_step.h"
+#include "import/trace/raw_step.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 
@@ -125,8 +125,7 @@ void check_same_run(const TracedRank& rank, const TracedRank& first) {
 
 }  // namespace
 
-TracedRank read_traced_rank(const ByteSource& source, const std::string& file) {
-    const KinetoTrace trace = read_kineto_trace(source, file);
+TracedRank traced_rank(const ProfilerTrace& trace) {
     return {trace, traced_steps(trace)};
 }
 

@@ -1,4 +1,4 @@
-#include "import/kineto/kineto_import.h"
+#include "import/replay/trace_import.h"
 
 #include <algorithm>
 #include <map>
@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
-#include "import/kineto/scenario_document.h"
+#include "import/replay/scenario_document.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
 
 void find_all_reduces(const TracedRun& run, const std::vector<Gradient>& gradients,
-                      const KinetoImportRequest& request, KinetoImport& result) {
+                      const TraceImportRequest& request, TraceImport& result) {
     result.all_reduces = all_reduces_of(run);
     result.ranks = number_of_ranks(run, request.ranks);
     if (result.all_reduces.empty()) {
@@ -39,7 +39,7 @@ const TracedStep& step_of_about(Duration length, const Steps& steps) {
 }
 
 // What the host and the device do of which the scenario has nothing.
-void report_device(const TracedRun& run, const KinetoImport& result, Findings& findings) {
+void report_device(const TracedRun& run, const TraceImport& result, Findings& findings) {
     constexpr double launch_bound_share = 0.5;
     const TracedStep& step = run.first();
     if (!run.rank().has_device) {
@@ -117,10 +117,9 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
 
 }  // namespace
 
-KinetoImport import_kineto(const std::vector<TracedRank>& ranks,
-                           const KinetoImportRequest& request) {
+TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImportRequest& request) {
     check_ranks(ranks);
-    KinetoImport result;
+    TraceImport result;
     Findings& findings = result.findings;
     TracedRun run{ranks};
     choose_steps(run, findings);

@@ -1,4 +1,4 @@
-#include "import/kineto/replay.h"
+#include "import/replay/replay.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ Duration Replay::largest_difference() const {
     return largest;
 }
 
-Replay replay(const KinetoImport& imported, const Scenario& scenario) {
+Replay replay(const TraceImport& imported, const Scenario& scenario) {
     const StepInput input = step_input(scenario);
     // A list of caps is the request's own, whatever the cap.
     const Evaluator evaluator(input, scenario.sync);

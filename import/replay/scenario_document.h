@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "import/kineto/traced_gradients.h"
-#include "import/kineto/traced_run.h"
+#include "import/replay/traced_gradients.h"
+#include "import/replay/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 

@@ -1,5 +1,4 @@
-// A PyTorch profiler (Kineto) trace of one rank, reduced to what tells about its training steps.
-// Format: Chrome trace events, https://github.com/pytorch/kineto (libkineto/src/output_json.cpp).
+// What a profiler saw of one rank, reduced to what tells about its training steps.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +7,22 @@
 #include <optional>
 #include <string>
 
-#include "import/kineto/event_kind.h"
-#include "import/source/byte_source.h"
+#include "import/trace/event_kind.h"
 
 namespace bucketwise {
 
 struct TraceEvent {
     TraceEventKind kind = TraceEventKind::operation;
-    std::int32_t name = 0;      // index into KinetoTrace::names
+    std::int32_t name = 0;      // index into ProfilerTrace::names
     std::int32_t thread = 0;    // of the host, or stream of the device: a number for (pid, tid)
-    std::int32_t call = -1;     // index into KinetoTrace::calls; -1: says nothing of a collective
+    std::int32_t call = -1;     // index into ProfilerTrace::calls; -1: says nothing of a collective
     std::int64_t begin_ns = 0;  // since the first event that is kept
     std::int64_t end_ns = 0;
     std::int64_t correlation = -1;  // the same of a launch and what it launched; -1: not said
     std::int64_t external_id = -1;  // the same of an operation and what it launched; -1: not said
     std::int64_t elements = -1;     // of its first input; -1: not said (record_shapes)
     std::int64_t bytes = -1;        // of a copy or fill; -1: not said
-    std::int32_t type = -1;         // of its first input, index into KinetoTrace::names; likewise
+    std::int32_t type = -1;         // of its first input, index into ProfilerTrace::names; likewise
     std::int32_t order = 0;         // of those kept, in the file
 
     [[nodiscard]] std::int64_t duration_ns() const { return end_ns - begin_ns; }
@@ -55,12 +53,12 @@ struct TraceHead {
 
 struct OperationName {
     std::int64_t external_id = -1;
-    std::int32_t name = 0;   // index into KinetoTrace::names
+    std::int32_t name = 0;   // index into ProfilerTrace::names
     std::int32_t order = 0;  // in the file
 };
 
 // A deque grows without copying: with a vector, half of a large trace would be in memory twice.
-struct KinetoTrace : TraceHead {
+struct ProfilerTrace : TraceHead {
     // By rising begin, of equal ones the longer first; the first at 0.
     std::deque<TraceEvent> events;
     std::deque<std::string> names;
@@ -77,9 +75,5 @@ struct KinetoTrace : TraceHead {
 // More is no trace of a few steps: some 5 million events, by estimates of what each takes. With the
 // steps that are read from it, all is to stay below a gigabyte.
 constexpr std::size_t most_trace_bytes = 550'000'000;
-
-// Reads one trace, however long, keeping only what the enumeration above names. Throws InputError
-// for what is no JSON, no trace, nested more than 100 deep, or more to keep than most_trace_bytes.
-KinetoTrace read_kineto_trace(const ByteSource& source, const std::string& file);
 
 }  // namespace bucketwise

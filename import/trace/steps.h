@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "import/kineto/trace.h"
+#include "import/trace/trace.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {

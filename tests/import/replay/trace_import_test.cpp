@@ -8,8 +8,9 @@
 #include <zlib.h>
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/kineto_import.h"
-#include "import/kineto/replay.h"
+#include "import/kineto/kineto_trace.h"
+#include "import/replay/replay.h"
+#include "import/replay/trace_import.h"
 #include "import/source/inflate.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
@@ -18,7 +19,7 @@
 #include "sim/report/perfetto.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
-#include "tests/import/kineto/kineto_trace.h"
+#include "tests/import/replay/written_trace.h"
 #include "tests/import/source/text_source.h"
 #include "tests/trace_rules.h"
 
@@ -26,7 +27,7 @@ namespace bucketwise {
 namespace {
 
 TracedRank read_text(const std::string& text, const std::string& file = "trace.json") {
-    return read_traced_rank(text_source(text, 4096), file);
+    return traced_rank(read_kineto_trace(text_source(text, 4096), file));
 }
 
 TracedRank traced(TraceShape shape, const std::string& file = "trace.json") {
@@ -35,7 +36,7 @@ TracedRank traced(TraceShape shape, const std::string& file = "trace.json") {
 
 std::string refusal_of(const std::string& text) {
     try {
-        import_kineto({read_text(text)}, {});
+        import_trace({read_text(text)}, {});
     } catch (const InputError& error) {
         return error.what();
     }
@@ -43,16 +44,16 @@ std::string refusal_of(const std::string& text) {
 }
 
 std::string refusal_of(const std::vector<TracedRank>& ranks,
-                       const KinetoImportRequest& request = {}) {
+                       const TraceImportRequest& request = {}) {
     try {
-        import_kineto(ranks, request);
+        import_trace(ranks, request);
     } catch (const InputError& error) {
         return error.what();
     }
     return "nothing refused";
 }
 
-std::string text_of(const KinetoImport& imported, FindingKind kind, const std::string& item) {
+std::string text_of(const TraceImport& imported, FindingKind kind, const std::string& item) {
     std::string text;
     for (const Finding& finding : imported.findings.all) {
         text += finding.kind == kind && finding.item == item ? finding.text + "\n" : "";
@@ -61,7 +62,7 @@ std::string text_of(const KinetoImport& imported, FindingKind kind, const std::s
 }
 
 // With a link on which an all-reduce of any size takes what the trace says.
-Scenario scenario_of(const KinetoImport& imported, double wire_us) {
+Scenario scenario_of(const TraceImport& imported, double wire_us) {
     Json document = imported.scenario;
     document["cluster"]["link"] = {
         {"name", "constant"},
@@ -70,7 +71,7 @@ Scenario scenario_of(const KinetoImport& imported, double wire_us) {
     return parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
 }
 
-std::vector<std::int64_t> bytes_of(const KinetoImport& imported) {
+std::vector<std::int64_t> bytes_of(const TraceImport& imported) {
     std::vector<std::int64_t> bytes;
     for (const TracedAllReduce& all_reduce : imported.all_reduces) {
         bytes.push_back(all_reduce.bytes.count);
@@ -88,7 +89,7 @@ TEST_CASE("a traced step becomes a scenario that takes as long and communicates 
     shape.kernel_us = launch_bound ? 10 : 400;
     shape.buffers = 3;
     SyntheticTrace trace(shape);
-    const KinetoImport imported = import_kineto({read_text(trace.document().dump())}, {});
+    const TraceImport imported = import_trace({read_text(trace.document().dump())}, {});
     CHECK(imported.ranks == 2);
     CHECK(imported.scenario["workload"]["gradients"].size() == 4);
     // By readiness 1000, 300000, 200000, 500: parameters are numbered against it.
@@ -110,8 +111,8 @@ TEST_CASE("a traced step becomes a scenario that takes as long and communicates 
     if (launch_bound) {
         CHECK(to_us(replayed.traced_step) == Approx(trace.step_us()).margin(20));
     } else {
-        // 4 + 4 + 1 kernels of 400 us, 4 + 4 copies of 4 us, 3 of 2 us; the device also waits for
-        // the last all-reduce.
+        // 4 + 4 + 1 kernels of 400 us, 4 + 4 copies of 4 us, 3 of 2 us; the device also waits
+        // for the last all-reduce.
         CHECK(to_us(imported.device_busy) == Approx(9 * 400 + 8 * 4 + 3 * 2));
         CHECK(to_us(replayed.traced_step) == Approx(9 * 400 + 8 * 4 + 3 * 2 + 100).margin(20));
     }
@@ -120,7 +121,7 @@ TEST_CASE("a traced step becomes a scenario that takes as long and communicates 
 TEST_CASE("the replayed and the traced step share one trace", "[kineto]") {
     TraceShape shape;
     shape.device = GENERATE(true, false);
-    const KinetoImport imported = import_kineto({traced(shape)}, {});
+    const TraceImport imported = import_trace({traced(shape)}, {});
     const Scenario scenario = scenario_of(imported, 100);
     const StepInput input = step_input(scenario);
     const Program program = Evaluator(input, scenario.sync).program(std::nullopt);
@@ -134,14 +135,14 @@ TEST_CASE("the replayed and the traced step share one trace", "[kineto]") {
 }
 
 TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]") {
-    const KinetoImport usual = import_kineto({traced({})}, {});
+    const TraceImport usual = import_trace({traced({})}, {});
     TraceShape shape;
     std::string text;
     SECTION("a bare list of events") {
         text = SyntheticTrace(shape).events().dump();
-        KinetoImportRequest request;
+        TraceImportRequest request;
         request.ranks = 2;
-        CHECK(import_kineto({read_text(text)}, request).scenario["workload"] ==
+        CHECK(import_trace({read_text(text)}, request).scenario["workload"] ==
               usual.scenario["workload"]);
         return;
     }
@@ -176,7 +177,7 @@ TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]"
     }
     SECTION("several process groups") {
         shape.other_group = true;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(bytes_of(imported) == bytes_of(usual));
         CHECK(text_of(imported, FindingKind::found, "process groups").find("2 groups") !=
               std::string::npos);
@@ -210,11 +211,12 @@ TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]"
                           {"args", {{"Python id", 1}}}});
         events.push_back(
             {{"ph", "C"}, {"name", "[memory]"}, {"ts", 1}, {"pid", 0}, {"args", {{"Bytes", 12}}}});
-        // As Kineto does, which writes one thread after the other: the first is not the earliest.
+        // As Kineto does, which writes one thread after the other: the first is not the
+        // earliest.
         std::reverse(events.begin(), events.end());
         text = document.dump();
     }
-    const KinetoImport imported = import_kineto({read_text(text)}, {});
+    const TraceImport imported = import_trace({read_text(text)}, {});
     CHECK(bytes_of(imported) == bytes_of(usual));
     CHECK(imported.scenario["workload"]["gradients"] == usual.scenario["workload"]["gradients"]);
     CHECK(std::abs(to_us(imported.step) - to_us(usual.step)) < 1);
@@ -226,14 +228,14 @@ TEST_CASE("gradients that are views, cast by a hook or accumulated are found to 
     TraceShape shape;
     SECTION("views") {
         shape.copies_back = false;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(imported.scenario["sync"]["views"] == true);
         CHECK(imported.scenario["workload"]["gradients"][0]["numel"] == 500);
     }
     SECTION("a hook") {
         shape.hook = true;
         shape.dtype = "BFloat16";
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(imported.scenario["sync"]["comm_hook"] == "bf16");
         CHECK(imported.scenario["workload"]["gradients"][0]["dtype"] == "float32");
         // Half of the gradients' 4 bytes each.
@@ -241,16 +243,16 @@ TEST_CASE("gradients that are views, cast by a hook or accumulated are found to 
     }
     SECTION("a model in half precision") {
         shape.dtype = "Half";
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK_FALSE(imported.scenario["sync"].contains("comm_hook"));
         CHECK(imported.scenario["workload"]["gradients"][0]["dtype"] == "float16");
     }
     SECTION("accumulation") {
         shape.backwards = 3;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(imported.scenario["step"]["accumulation"] == 3);
         CHECK(imported.scenario["workload"]["backward_operations"].size() ==
-              import_kineto({traced({})}, {}).scenario["workload"]["backward_operations"].size());
+              import_trace({traced({})}, {}).scenario["workload"]["backward_operations"].size());
         const Replay replayed = replay(imported, scenario_of(imported, 100));
         CHECK(replayed.error() == Approx(0).margin(0.03));
     }
@@ -263,7 +265,7 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
         shape.shapes = false;
         shape.copies_back = false;
         shape.accumulated_shapes = true;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(imported.scenario["workload"]["gradients"][0]["numel"] == 500);
         CHECK(text_of(imported, FindingKind::found, "gradients").find("AccumulateGrad took") !=
               std::string::npos);
@@ -271,7 +273,7 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
     SECTION("sizes shared by the gradients of an all-reduce, where nothing else tells") {
         shape.shapes = false;
         shape.copies_back = false;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         const Json& gradients = imported.scenario["workload"]["gradients"];
         // 200500 and 301000 elements, by readiness the latter first.
         CHECK(gradients[0]["numel"] == 100'250);
@@ -284,7 +286,7 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
     SECTION("copies by a reducer that does not name them") {
         shape.unnamed_reducer = true;
         shape.copies_back = false;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(imported.scenario["workload"]["gradients"][0]["numel"] == 500);
         CHECK(imported.scenario["sync"]["views"] == true);
         CHECK(bytes_of(imported) == buckets);
@@ -292,30 +294,30 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
     SECTION("a list of tensors has no shape: the annotation tells it") {
         shape.collective_args = false;
         shape.list_shapes = true;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(bytes_of(imported) == buckets);
         CHECK(text_of(imported, FindingKind::assumed, "all-reduces").empty());
     }
     SECTION("a wrapped module within another is no accumulation") {
         shape.inner_module = true;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK_FALSE(imported.scenario["step"].contains("accumulation"));
         CHECK(bytes_of(imported) == buckets);
     }
     SECTION("a gradient that is copied into no bucket is none of DDP's") {
         shape.stray_gradient = true;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(imported.scenario["workload"]["gradients"].size() == 4);
         CHECK(text_of(imported, FindingKind::missing, "unreduced gradients").find("1 became") == 0);
         CHECK(bytes_of(imported) == buckets);
     }
     SECTION("several tensors at once, as Megatron reduces them") {
         shape.coalesced = true;
-        CHECK(bytes_of(import_kineto({traced(shape)}, {})) == buckets);
+        CHECK(bytes_of(import_trace({traced(shape)}, {})) == buckets);
     }
     SECTION("the group that reduces where gradients become ready, though another moves more") {
         shape.tensor_parallel = true;
-        const KinetoImport imported = import_kineto({traced(shape)}, {});
+        const TraceImport imported = import_trace({traced(shape)}, {});
         CHECK(bytes_of(imported) == buckets);
         CHECK(text_of(imported, FindingKind::found, "process groups").find("2 groups") !=
               std::string::npos);
@@ -323,7 +325,7 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
     SECTION("a wait for what is not simulated is kept in place") {
         shape.others_us = 5000;
         SyntheticTrace trace(shape);
-        const KinetoImport imported = import_kineto({read_text(trace.document().dump())}, {});
+        const TraceImport imported = import_trace({read_text(trace.document().dump())}, {});
         CHECK(text_of(imported, FindingKind::assumed, "waits in place").find("for 5.0") == 0);
         const Replay replayed = replay(imported, scenario_of(imported, 100));
         CHECK(to_us(replayed.traced_step) == Approx(trace.step_us()).margin(20));
@@ -338,26 +340,26 @@ TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]")
     shape.gradients = even;
     SECTION("the default: 1 MiB closes at one, 25 MiB holds the rest") {
         shape.bucket_ends = {1, 6};
-        CHECK(import_kineto({traced(shape)}, {}).scenario["sync"] ==
+        CHECK(import_trace({traced(shape)}, {}).scenario["sync"] ==
               Json({{"strategy", "ddp"}, {"broadcast_buffers", false}}));
     }
     SECTION("one cap") {
         shape.bucket_ends = {2, 4, 6};
         // Above 4,000,000 bytes, at most 8,000,000: 3.9 to 7.6 MiB.
-        CHECK(import_kineto({traced(shape)}, {}).scenario["sync"]["bucket_cap_mib"] == 5);
+        CHECK(import_trace({traced(shape)}, {}).scenario["sync"]["bucket_cap_mib"] == 5);
     }
     SECTION("a first bucket of 1 MiB and a cap") {
         shape.bucket_ends = {1, 3, 5, 6};
-        const Json sync = import_kineto({traced(shape)}, {}).scenario["sync"];
+        const Json sync = import_trace({traced(shape)}, {}).scenario["sync"];
         CHECK(sync["bucket_cap_mib"] == 5);
         CHECK(sync["pytorch_version"] == "1.13");
     }
     SECTION("a list") {
         shape.bucket_ends = {3, 4, 6};
-        CHECK(import_kineto({traced(shape)}, {}).scenario["sync"]["bucket_cap_mib_list"].size() ==
+        CHECK(import_trace({traced(shape)}, {}).scenario["sync"]["bucket_cap_mib_list"].size() ==
               3);
     }
-    const KinetoImport imported = import_kineto({traced(shape)}, {});
+    const TraceImport imported = import_trace({traced(shape)}, {});
     const Replay replayed = replay(imported, scenario_of(imported, 100));
     CHECK(replayed.same_buckets);
 }
@@ -369,7 +371,7 @@ TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
     late.arrives_us = 60;
     late.clock_us = 12345;
     const std::vector<TracedRank> ranks{traced(early, "0.json"), traced(late, "1.json")};
-    const KinetoImport imported = import_kineto(ranks, {});
+    const TraceImport imported = import_trace(ranks, {});
     for (const TracedAllReduce& all_reduce : imported.all_reduces) {
         // 100 us on the rank that waits, 40 us on the one that comes 60 us later, in 3 steps.
         REQUIRE(all_reduce.wire_us.size() == 3);
@@ -397,7 +399,7 @@ TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
 TEST_CASE("where only a host computes, its times are the operations'", "[kineto]") {
     TraceShape shape;
     shape.device = false;
-    const KinetoImport imported = import_kineto({traced(shape)}, {});
+    const TraceImport imported = import_trace({traced(shape)}, {});
     CHECK(imported.scenario["workload"]["host_is_device"] == true);
     CHECK(bytes_of(imported) == std::vector<std::int64_t>{1'204'000, 802'000});
     double backward_us = 0;
@@ -405,18 +407,19 @@ TEST_CASE("where only a host computes, its times are the operations'", "[kineto]
         CHECK(operation["host_us"] == 0);
         backward_us += operation["device_us"].get<double>();
     }
-    // Four times: 50 us until the node, and 5 us until AccumulateGrad ends; but for the first, from
-    // the end of the copy or all-reduce before on.
+    // Four times: 50 us until the node, and 5 us until AccumulateGrad ends; but for the first,
+    // from the end of the copy or all-reduce before on.
     CHECK(backward_us == Approx(4 * 55).margin(25));
     CHECK(imported.all_reduces[0].wire_us == std::vector<double>{100});
 }
 
 TEST_CASE("what is no step of data-parallel training is refused by name", "[kineto]") {
-    CHECK(
-        refusal_of("") ==
-        "trace.json: expected a JSON trace, got one that ends within byte 1, as if it was cut off");
+    CHECK(refusal_of("") ==
+          "trace.json: expected a JSON trace, got one that ends within byte 1, as if it was "
+          "cut off");
     CHECK(refusal_of("7") ==
-          "trace.json: expected a trace: an object with traceEvents, or a list, got another value");
+          "trace.json: expected a trace: an object with traceEvents, or a list, got another "
+          "value");
     CHECK(refusal_of("{}") ==
           "trace.json: /traceEvents: expected a training step, got 0 events, "
           "none of them of PyTorch's profiler");
@@ -451,21 +454,22 @@ TEST_CASE("what is no step of data-parallel training is refused by name", "[kine
               std::string::npos);
     }
     SECTION("another number of ranks") {
-        KinetoImportRequest request;
+        TraceImportRequest request;
         request.ranks = 3;
         CHECK(refusal_of({traced(shape)}, request).find("--ranks: expected 2, as the trace says") !=
               std::string::npos);
     }
     SECTION("another model") {
-        KinetoImportRequest request;
+        TraceImportRequest request;
         request.model.gradients = {{"a", 500}, {"b", 200'000}, {"c", 300'001}, {"d", 1000}};
         request.model.readiness = {3, 2, 1, 0};
         CHECK(refusal_of({traced(shape)}, request) ==
-              "trace.json: /traceEvents: expected 300001 elements of c as gradient 2 by readiness, "
+              "trace.json: /traceEvents: expected 300001 elements of c as gradient 2 by "
+              "readiness, "
               "got 300000");
         request.model.gradients[2].numel = 300'000;
         const Json gradients =
-            import_kineto({traced(shape)}, request).scenario["workload"]["gradients"];
+            import_trace({traced(shape)}, request).scenario["workload"]["gradients"];
         CHECK(gradients[2]["name"] == "c");
         request.model.readiness.pop_back();
         request.model.gradients.pop_back();
@@ -576,10 +580,10 @@ TEST_CASE("a real trace of ResNet-50 on two A100s is replayed within 2 %", "[kin
     }
     std::ifstream stream(file, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
-    const TracedRank rank =
-        read_traced_rank(inflated(text_source(bytes, 1 << 16), "resnet50"), "resnet50");
-    KinetoImportRequest request;
-    const KinetoImport imported = import_kineto({rank}, request);
+    const TracedRank rank = traced_rank(
+        read_kineto_trace(inflated(text_source(bytes, 1 << 16), "resnet50"), "resnet50"));
+    TraceImportRequest request;
+    const TraceImport imported = import_trace({rank}, request);
     REQUIRE(rank.steps.size() == 3);
     CHECK(imported.scenario["workload"]["gradients"].size() == 161);
     CHECK(bytes_of(imported) ==

@@ -1,4 +1,4 @@
-#include "import/kineto/trace_link.h"
+#include "import/replay/trace_link.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace bucketwise {
 namespace {
 
 // One number per size; without all ranks' traces it is as uncertain as waiting for them is.
-std::vector<LinkPoint> link_points(const KinetoImport& imported) {
+std::vector<LinkPoint> link_points(const TraceImport& imported) {
     constexpr double uncertain = 0.1;
     std::map<Bytes, std::vector<double>> by_size;
     for (const TracedAllReduce& all_reduce : imported.all_reduces) {
@@ -52,7 +52,7 @@ Segment segment_through(const LinkPoint& point) {
 
 // Through the wire times by size, in terms of a ring: what NCCL and Gloo mostly run, and as good as
 // any other for the traced number of ranks.
-LinkParameters fitted_link(const KinetoImport& imported, const TracedRank& rank) {
+LinkParameters fitted_link(const TraceImport& imported, const TracedRank& rank) {
     const std::vector<LinkPoint> points = link_points(imported);
     if (points.empty()) {
         throw InputError(rank.file, "/traceEvents",
@@ -82,7 +82,7 @@ LinkParameters fitted_link(const KinetoImport& imported, const TracedRank& rank)
 
 }  // namespace
 
-Scenario connect(KinetoImport& imported, const TracedRank& rank,
+Scenario connect(TraceImport& imported, const TracedRank& rank,
                  const std::optional<std::string>& link, const FileReader& read_file) {
     Json& cluster_link = imported.scenario["cluster"]["link"];
     if (link) {

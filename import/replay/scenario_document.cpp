@@ -1,4 +1,4 @@
-#include "import/kineto/scenario_document.h"
+#include "import/replay/scenario_document.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/bucket_caps.h"
+#include "import/replay/bucket_caps.h"
 #include "import/source/plain_text.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"

@@ -1,4 +1,4 @@
-#include "import/kineto/bucket_caps.h"
+#include "import/replay/bucket_caps.h"
 
 #include <algorithm>
 #include <numeric>

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "import/kineto/steps.h"
-#include "import/kineto/trace_index.h"
+#include "import/trace/steps.h"
+#include "import/trace/trace_index.h"
 
 namespace bucketwise {
 
@@ -72,6 +72,6 @@ RawStep read_raw_step(const TraceIndex& index, const StepRange& range);
 // Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
 // gradient became ready are left out. Throws InputError where there are none, saying what was found
 // instead.
-std::vector<TracedStep> traced_steps(const KinetoTrace& trace);
+std::vector<TracedStep> traced_steps(const ProfilerTrace& trace);
 
 }  // namespace bucketwise

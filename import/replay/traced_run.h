@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "import/kineto/steps.h"
-#include "import/source/byte_source.h"
 #include "import/source/findings.h"
+#include "import/trace/steps.h"
 #include "sim/base/statistics.h"
 #include "sim/base/units.h"
 
@@ -21,8 +20,8 @@ struct TracedRank : TraceHead {
     bool operator==(const TracedRank&) const = default;
 };
 
-// Throws InputError as read_kineto_trace() and traced_steps() do.
-TracedRank read_traced_rank(const ByteSource& source, const std::string& file);
+// Throws InputError as traced_steps() does.
+TracedRank traced_rank(const ProfilerTrace& trace);
 
 using Steps = std::vector<const TracedStep*>;
 
