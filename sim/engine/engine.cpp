@@ -216,6 +216,9 @@ class Engine {
             state.accounted = now_;
         }
         state.queue.push(now_);
+        if (instruction.host_waits) {
+            state.host = std::max(state.host, now_);
+        }
         ++state.next;
         state.issued = false;
     }

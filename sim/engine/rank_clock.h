@@ -28,6 +28,9 @@ class RankClock {
     // What was issued last has ended.
     void finish(const Instruction& instruction, Duration end) {
         now_.queue.push(end);
+        if (instruction.host_waits) {
+            now_.host = std::max(now_.host, end);
+        }
         // A launch takes no time on the compute stream.
         if (instruction.kind == InstructionKind::launch && !host_is_device_) {
             return;

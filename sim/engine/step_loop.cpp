@@ -66,7 +66,8 @@ StepToClose::StepToClose(const StepBeforeClosing& before)
     if (keeps) {
         start.queue.ends.assign(static_cast<std::size_t>(instructions), far_ahead);
     }
-    progress_ = before.simulate(start);
+    progress_ =
+        is_coupled() ? before.changed(without_host_waits).simulate(start) : before.simulate(start);
     if (keeps) {
         for (const Duration end : std::exchange(progress_.front().queue, {}).ends) {
             issued_.push_back({.end = end});
@@ -135,6 +136,14 @@ bool StepToClose::stays_ahead(const Device& device) {
     return true;
 }
 
+bool StepToClose::is_coupled() const {
+    return before_.loop().host_waits && !before_.loop().starts_idle;
+}
+
+bool StepToClose::host_may_wait(const Program& closing) const {
+    return before_.loop().host_waits || queue_may_fill(closing);
+}
+
 bool StepToClose::queue_may_fill(const Program& closing) const {
     const StepLoop& loop = before_.loop();
     return !loop.starts_idle &&
@@ -173,7 +182,7 @@ Duration StepToClose::step_closed_by(const Program& closing) const {
 }
 
 bool StepToClose::is_paced_by_one(const Program& closing) const {
-    return !must_be_run(closing, device(closing));
+    return !is_coupled() && !must_be_run(closing, device(closing));
 }
 
 Duration StepToClose::paced_step(const Program& closing) const {
@@ -190,6 +199,9 @@ StepTimes StepToClose::settled(const Program& closing) const {
 }
 
 StepTimes StepToClose::settled(const Program& closing, Wanted wanted) const {
+    if (is_coupled()) {
+        return settle(closing, true).times;
+    }
     const Device device = this->device(closing);
     if (before_.loop().starts_idle) {
         return device.times;
@@ -228,6 +240,9 @@ std::vector<RankProgress> StepToClose::start_of(const Program& closing) const {
     const StepLoop& loop = before_.loop();
     if (loop.starts_idle) {
         return std::vector<RankProgress>(progress_.size());
+    }
+    if (is_coupled()) {
+        return settle(closing, true).start;
     }
     const Device device = this->device(closing);
     if (device.waits_for_host() || queue_may_fill(closing)) {

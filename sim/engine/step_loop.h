@@ -5,7 +5,8 @@
 // is slower sets the pace: the period is what the host takes to issue a step, or what the device
 // takes to run it when all of it has been issued, whichever is longer. Parts of a step say when
 // within it time passes; those, and longer steps, are found by running one step after another until
-// two are alike. Where the host waits for the device in every step, each starts from idle.
+// two are alike. Where the host waits for the device at the end of every step, each starts from
+// idle; where it waits within the step, steps are run until two are alike.
 #pragma once
 
 #include <cstdint>
@@ -45,11 +46,12 @@ class StepToClose {
     // last device is done with the one before at 0.
     [[nodiscard]] std::vector<RankProgress> start_of(const Program& closing) const;
 
-    // Whether the host may have to wait for the device within a step that does not start from idle.
-    [[nodiscard]] bool queue_may_fill(const Program& closing) const;
+    // Whether the host may have to wait for the device within a step: by an instruction, or, where
+    // steps do not start from idle, as its launch queue is full.
+    [[nodiscard]] bool host_may_wait(const Program& closing) const;
 
     // Where each class stands when the closing part begins: from idle, or else with hosts that are
-    // far ahead.
+    // far ahead, and never wait.
     [[nodiscard]] const std::vector<RankProgress>& progress() const { return progress_; }
 
   private:
@@ -66,7 +68,10 @@ class StepToClose {
         std::vector<Issued> step = {};  // each instruction, if kept and a launch queue may fill
         [[nodiscard]] bool waits_for_host() const { return issuing > times.step(); }
     };
+    [[nodiscard]] bool queue_may_fill(const Program& closing) const;
     [[nodiscard]] std::int64_t queue_length(const Program& closing) const;
+    // Steps that follow one another, of which one tells nothing of the next without being run.
+    [[nodiscard]] bool is_coupled() const;
     [[nodiscard]] Device device(const Program& closing) const;
     [[nodiscard]] static bool stays_ahead(const Device& device);
     [[nodiscard]] bool must_be_run(const Program& closing, const Device& device) const;

@@ -5,6 +5,7 @@
 // clang-format off
 //   host    h(i) = max(h(i-1), d(i-queue)) + host(i)   where the host is the device: begins no
 //                                                      earlier than the device is idle
+//                                                      a host that waits for i: then h(i) = d(i)
 //   device  d(i) = max(d(i-1), h(i)) + device(i)     a wait: max(d(i-1), h(i), end of its collective)
 //   stream  end(b) = max(last arrival(b), end(b-1)) + time(b)
 // clang-format on

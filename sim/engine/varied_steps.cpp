@@ -82,6 +82,9 @@ void scale_computing(StepInput& input, double factor) {
         }
     }
     input.step.optimizer = scaled(input.step.optimizer, factor);
+    for (TimedOperation& operation : input.step.optimizer_operations) {
+        operation.device = scaled(operation.device, factor);
+    }
 }
 
 void vary_operations(StepInput& input, const Variation& variation, Normal& normal) {

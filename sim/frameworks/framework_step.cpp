@@ -89,6 +89,7 @@ void FrameworkStep::find_moments() {
             issued.emplace_back();
         }
         host += instruction.host;
+        host = instruction.host_waits ? std::max(host, computed[i].end) : host;
         if (instruction.phase == Phase::backward) {
             issued.back() = host;
         }
@@ -177,8 +178,11 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
     for (const auto& [ready, taking] : sent) {
         network = std::min(std::max(network, ready) + taking, longest_duration);
     }
-    end = std::max(end, network);
-    return end + input_.step.optimizer;
+    end = std::max(end, network) + input_.step.optimizer;
+    for (const TimedOperation& operation : input_.step.optimizer_operations) {
+        end += operation.device;
+    }
+    return end;
 }
 
 SyncSettings FrameworkStep::in_order_settings() const {

@@ -246,7 +246,7 @@ class Planning {
 
     // Whether the planner's steps are the engine's.
     [[nodiscard]] bool reckons_exactly() const {
-        return !interferes(input_.link) && line_.always_keeps_order() && !steps_.queue_may_fill();
+        return !interferes(input_.link) && line_.always_keeps_order() && !steps_.host_may_wait();
     }
 
     [[nodiscard]] Duration bound_by_work() {

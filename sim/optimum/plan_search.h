@@ -35,7 +35,7 @@ class SimulatedCuts {
     // Where the closing part begins.
     [[nodiscard]] const RankProgress& start() const { return step_.progress().front(); }
     // Whether the host may wait for the device, with one bucket for each gradient.
-    [[nodiscard]] bool queue_may_fill() const;
+    [[nodiscard]] bool host_may_wait() const;
     [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
   private:

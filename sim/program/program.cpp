@@ -15,9 +15,21 @@ bool is_copy(InstructionKind kind) {
 }
 
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
+    const auto waits = [](const std::vector<TimedOperation>& operations) {
+        return std::ranges::any_of(operations, &TimedOperation::host_waits);
+    };
     return {input.workload.host_is_device || input.step.sync_each_step ||
                 sync.policy.launch == LaunchRule::cycle,
-            input.step.launch_queue, input.step.graph_launch.has_value()};
+            input.step.launch_queue, input.step.graph_launch.has_value(),
+            waits(input.workload.forward) || waits(input.workload.backward) ||
+                waits(input.step.optimizer_operations)};
+}
+
+Program without_host_waits(Program program) {
+    for (Instruction& instruction : program.instructions) {
+        instruction.host_waits = false;
+    }
+    return program;
 }
 
 Program with_free_communication(Program program) {

@@ -52,6 +52,7 @@ struct Instruction {
     // Part of the call that finishes synchronisation, after backward and its hooks: DDP's finalize,
     // CS336's finish_gradient_synchronization.
     bool finishing = false;
+    bool host_waits = false;  // the host issues the next one when this one has run
     bool operator==(const Instruction&) const = default;
 };
 
@@ -86,6 +87,7 @@ struct StepSettings {
     Duration optimizer{0};
     // Host time to launch the optimizer, evenly over its updates, one per gradient.
     Duration optimizer_launch{0};
+    std::vector<TimedOperation> optimizer_operations = {};  // instead of both, if there are any
     // Host time to launch the whole step as one CUDA graph: the first instruction's, and all others
     // are issued for free. None: each instruction is issued on its own.
     std::optional<Duration> graph_launch = {};
@@ -121,6 +123,7 @@ struct StepLoop {
     bool starts_idle = true;  // host and device have nothing left to do when a step begins
     std::int64_t launch_queue = 1024;
     bool one_launch = false;  // the step is, as a CUDA graph
+    bool host_waits = false;  // for the device, somewhere within the step
     bool operator==(const StepLoop&) const = default;
 };
 
@@ -149,6 +152,9 @@ void set_collective_costs(Program& program, const RankGroup& group, const LinkPa
 
 // The same step if the host issued everything in no time.
 Program with_free_launches(Program program);
+
+// The same step if the host did not wait for the device where instructions say so.
+Program without_host_waits(Program program);
 
 // No execution of the program can take longer, in seconds: everything one after another, slowed
 // down.

@@ -66,8 +66,7 @@ class ProgramBuilder {
     void forward() {
         for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
             const TimedOperation& operation = workload_.forward[i];
-            add(InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i),
-                operation.host, operation.device);
+            add(InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i), operation);
             exchange_statistics(operation, Phase::forward, i);
         }
     }
@@ -101,8 +100,7 @@ class ProgramBuilder {
 
     void backward_operation(std::size_t i) {
         const TimedOperation& operation = workload_.backward[i];
-        add(InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i),
-            operation.host, operation.device);
+        add(InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i), operation);
         exchange_statistics(operation, Phase::backward, i);
     }
 
@@ -168,10 +166,22 @@ class ProgramBuilder {
         }
     }
 
+    void optimizer() {
+        const std::vector<TimedOperation>& operations = input_.step.optimizer_operations;
+        for (std::size_t i = 0; i < operations.size(); ++i) {
+            add(InstructionKind::optimizer, Phase::optimizer, static_cast<std::int32_t>(i),
+                operations[i]);
+        }
+        if (operations.empty()) {
+            updates();
+        }
+    }
+
+  private:
     // n updates of equal host and device time, each no earlier than it is launched, end as these
     // two do: when the device has run all n since it was free, or the last one since it was
     // launched.
-    void optimizer() {
+    void updates() {
         const Duration device = input_.step.optimizer;
         const Duration host = input_.step.optimizer_launch;
         if (device <= Duration{0} && host <= Duration{0}) {
@@ -187,7 +197,12 @@ class ProgramBuilder {
             device / updates);
     }
 
-  private:
+    void add(InstructionKind kind, Phase phase, std::int32_t subject,
+             const TimedOperation& operation) {
+        add(kind, phase, subject, operation.host, operation.device);
+        program_.instructions.back().host_waits = operation.host_waits;
+    }
+
     // Field by field, in place: whole ones put together elsewhere take a sweep a sixth longer.
     void add(InstructionKind kind, Phase phase, std::int32_t subject, Duration host,
              Duration device) {

@@ -42,7 +42,8 @@ struct ModelWorkload {
 struct ListedOperations {
     std::vector<TimedOperation> forward;
     std::vector<TimedOperation> backward;
-    std::vector<std::int32_t> readiness;  // gradient indices in the order backward finishes them
+    std::vector<TimedOperation> optimizer;  // empty: step.optimizer says what it takes
+    std::vector<std::int32_t> readiness;    // gradient indices in the order backward finishes them
     bool operator==(const ListedOperations&) const = default;
 };
 

@@ -161,11 +161,36 @@ SyncRequest read_sync(const JsonPlace& place) {
     return sync;
 }
 
+// Where operations are listed, they say what the optimizer takes and where the host waits.
+void refuse_beside_operations(const JsonObject& object, const Scenario& scenario) {
+    const auto* workload = std::get_if<GradientWorkload>(&scenario.workload);
+    if (workload == nullptr || !workload->operations) {
+        return;
+    }
+    const ListedOperations& operations = *workload->operations;
+    const bool lists_optimizer = !operations.optimizer.empty();
+    for (const char* key :
+         {"optimizer_ms", "optimizer", "optimizer_kernels", "optimizer_launch_ms"}) {
+        if (const auto optimizer = object.find(key); optimizer && lists_optimizer) {
+            optimizer->fail("either this or workload/optimizer_operations", "both");
+        }
+    }
+    const auto waits = [](const std::vector<TimedOperation>& pass) {
+        return std::ranges::any_of(pass, &TimedOperation::host_waits);
+    };
+    const auto graph = object.find("cuda_graph");
+    if (graph && read_boolean(*graph) &&
+        (waits(operations.forward) || waits(operations.backward) || waits(operations.optimizer))) {
+        graph->fail("no CUDA graph of operations that the host waits for (host_waits)", "true");
+    }
+}
+
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     const JsonObject object(
         place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_kernels",
                 "optimizer_launch_ms", "cuda_graph", "sync_each_step", "launch_queue"});
     object.exclusive("optimizer_ms", "optimizer");
+    refuse_beside_operations(object, scenario);
     StepRequest step;
     object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
     object.read_optional("optimizer_ms", step.optimizer, read_duration_ms);

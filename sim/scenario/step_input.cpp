@@ -266,6 +266,10 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     const OptimizerTimes optimizer = optimizer_times(scenario, input.workload);
     input.step.optimizer = optimizer.device;
     input.step.optimizer_launch = optimizer.host;
+    if (const auto* listed = std::get_if<GradientWorkload>(&scenario.workload);
+        listed != nullptr && listed->operations) {
+        input.step.optimizer_operations = listed->operations->optimizer;
+    }
     if (scenario.step.cuda_graph) {
         input.step.graph_launch = device != nullptr ? device->graph_launch : Duration{0};
     }

@@ -302,9 +302,17 @@ IndexByName index_by_name(const JsonPlace& place, const std::vector<GradientRead
 }
 
 TimedOperation read_operation(const JsonObject& object) {
-    return {.name = read_string(object.at("name")),
-            .device = read_operation_time(object.at("device_us")),
-            .host = read_operation_time(object.at("host_us"))};
+    TimedOperation operation{.name = read_string(object.at("name")),
+                             .device = read_operation_time(object.at("device_us")),
+                             .host = read_operation_time(object.at("host_us"))};
+    object.read_optional("host_waits", operation.host_waits, read_boolean);
+    return operation;
+}
+
+std::vector<TimedOperation> read_pass(const JsonPlace& place) {
+    return transformed(read_array(place, most_operations), [](const JsonPlace& element) {
+        return read_operation({element, {"name", "host_us", "device_us", "host_waits"}});
+    });
 }
 
 // `indices` are of the gradients that are not ready yet.
@@ -325,12 +333,11 @@ std::int32_t read_ready(const JsonPlace& place, IndexByName& indices,
 
 ListedOperations read_operations(const JsonObject& object, IndexByName indices) {
     ListedOperations operations;
-    for (const JsonPlace& element : read_array(object.at("forward_operations"), most_operations)) {
-        operations.forward.push_back(read_operation({element, {"name", "host_us", "device_us"}}));
-    }
+    operations.forward = read_pass(object.at("forward_operations"));
+    object.read_optional("optimizer_operations", operations.optimizer, read_pass);
     const JsonPlace backward = object.at("backward_operations");
     for (const JsonPlace& element : read_array(backward, most_operations)) {
-        const JsonObject listed(element, {"name", "host_us", "device_us", "ready"});
+        const JsonObject listed(element, {"name", "host_us", "device_us", "host_waits", "ready"});
         operations.backward.push_back(read_operation(listed));
         if (const auto ready = listed.find("ready")) {
             operations.backward.back().ready_count =
@@ -363,6 +370,20 @@ void read_rest(const JsonObject& object, GradientWorkload& workload) {
     object.read_optional("device", workload.device, read_device);
 }
 
+// A host that is the device goes on when an operation has run, whichever it is.
+void refuse_host_waits(const JsonObject& object) {
+    for (const char* pass : {"forward_operations", "backward_operations", "optimizer_operations"}) {
+        if (const auto list = object.find(pass)) {
+            for (const JsonPlace& element : read_array(*list, most_operations)) {
+                if (element.value->contains("host_waits")) {
+                    element.fail("no host_waits where the host is the device (host_is_device)",
+                                 "host_waits");
+                }
+            }
+        }
+    }
+}
+
 GradientWorkload read_gradient_workload(const JsonPlace& place) {
     const JsonObject object(place,
                             {"gradients", "forward_ms", "backward_ms", "buffers", "copy_launch_us",
@@ -380,9 +401,10 @@ GradientWorkload read_gradient_workload(const JsonPlace& place) {
 }
 
 GradientWorkload read_operation_workload(const JsonPlace& place) {
-    const JsonObject object(place, {"gradients", "forward_operations", "backward_operations",
-                                    "buffers", "copy_launch_us", "collective_issue_us",
-                                    "copy_gb_per_s", "host_is_device", "device"});
+    const JsonObject object(
+        place, {"gradients", "forward_operations", "backward_operations", "optimizer_operations",
+                "buffers", "copy_launch_us", "collective_issue_us", "copy_gb_per_s",
+                "host_is_device", "device"});
     GradientWorkload workload;
     const JsonPlace gradients = object.at("gradients");
     for (const JsonPlace& element : read_array(gradients, most_gradients)) {
@@ -391,6 +413,9 @@ GradientWorkload read_operation_workload(const JsonPlace& place) {
     }
     workload.operations = read_operations(object, index_by_name(gradients, workload.gradients));
     read_rest(object, workload);
+    if (workload.host_is_device.value_or(workload.device && workload.device->host_is_device)) {
+        refuse_host_waits(object);
+    }
     return workload;
 }
 

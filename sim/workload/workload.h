@@ -42,6 +42,7 @@ struct TimedOperation {
     std::int32_t ready_count = 0;
     std::optional<OperationPass> source = {};  // none: its time was given, not its work
     std::optional<Exchange> exchange = {};     // all ranks wait for it before what follows
+    bool host_waits = false;                   // the host goes on when it has run
     bool operator==(const TimedOperation&) const = default;
 };
 

@@ -35,6 +35,7 @@ inline Program random_outline(std::mt19937& random) {
         } else {
             instruction.kind =
                 between(0, 1) == 0 ? InstructionKind::backward : InstructionKind::copy_back;
+            instruction.host_waits = !program.host_is_device && between(0, 9) == 0;
         }
         program.instructions.push_back(instruction);
     }

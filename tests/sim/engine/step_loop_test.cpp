@@ -264,6 +264,62 @@ TEST_CASE("likewise where the launch queue is shorter than the step, on 1,000 ra
     CHECK(settled > 950);
 }
 
+// Some operations are such that the host waits for them; maybe none.
+void let_host_wait(std::mt19937& random, StepInput& input) {
+    std::bernoulli_distribution waits(0.1);
+    for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
+        for (TimedOperation& one : *pass) {
+            one.host_waits = waits(random);
+        }
+    }
+    for (int i = 0; waits(random) || i < 3; ++i) {
+        input.step.optimizer_operations.push_back(
+            {.name = "update", .device = micros(10 * i), .host = micros(7)});
+        input.step.optimizer_operations.back().host_waits = waits(random);
+    }
+}
+
+TEST_CASE("likewise where the host waits for operations, on 1,000 random programs", "[loop]") {
+    std::mt19937 random(23);
+    int settled = 0;
+    int coupled = 0;
+    for (int round = 0; round < 1000; ++round) {
+        RandomStep step = random_gpu_step(random);
+        step.input.step.graph_launch.reset();
+        let_host_wait(random, step.input);
+        step.input.step.sync_each_step = round % 7 == 0;
+        step.input.step.launch_queue = round % 3 == 0 ? 1 + round % 20 : 1024;
+        if (round % 2 == 0) {
+            step.input.link.interference = constant_interference({1'150'000, 1'300'000});
+        }
+        coupled += loop_of(step.input, step.sync).host_waits ? 1 : 0;
+        if (!step.input.step.sync_each_step) {
+            settled += equals_direct_run(step) ? 1 : 0;
+        }
+    }
+    CHECK(settled > 820);  // of 857
+    CHECK(coupled > 500);
+    CHECK(coupled < 1000);
+}
+
+TEST_CASE("a host that waits within a step has launched nothing ahead there", "[loop]") {
+    // Ten operations, 1 us to launch and 9 us to run: the device sets the pace, 90 us.
+    std::vector<Instruction> operations(10, issued(1, 9));
+    const StepLoop loop{.starts_idle = false};
+    CHECK(step_of(of_operations(operations), loop) == micros(90));
+    // The host waits for the fourth and issues the fifth 1 us later, which the device waits for.
+    operations[3].host_waits = true;
+    CHECK(step_of(of_operations(operations), {.starts_idle = false, .host_waits = true}) ==
+          micros(91));
+    // The fifth takes 40 us to launch: the device, idle for as long, sees the step grow by them.
+    operations[4].host = micros(40);
+    CHECK(step_of(of_operations(operations), {.starts_idle = false, .host_waits = true}) ==
+          micros(130));
+    // From idle the first operation is waited for, too.
+    CHECK(step_of(of_operations(operations), {.starts_idle = true, .host_waits = true}) ==
+          micros(131));
+}
+
 TEST_CASE("executions that repeat are counted, not run, and end where all of them would",
           "[loop]") {
     std::mt19937 random(22);

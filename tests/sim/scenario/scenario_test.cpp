@@ -128,6 +128,30 @@ TEST_CASE("operations one by one take what a hand computes, on a host and a devi
         input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy)));
     // f runs from 100 to 1,100, b until 2,100; a is launched at 5,200 and ends at 7,200.
     CHECK(times.step() == duration_from_us(7200));
+
+    // The host waits for b until 2,100 and launches a at 7,100, which ends at 9,100; the optimizer
+    // is launched at 7,400 and runs for 50.
+    Json waiting = document;
+    waiting["workload"]["backward_operations"][0]["host_waits"] = true;
+    waiting["workload"]["optimizer_operations"] = {
+        {{"name", "update"}, {"host_us", 300}, {"device_us", 50}}};
+    const StepInput waits = step_input(parse(waiting));
+    CHECK(simulate_times(build_program(waits, sync,
+                                       make_plan(waits.workload.gradients, waits.workload.readiness,
+                                                 sync.policy)))
+              .step() == duration_from_us(9150));
+    waiting["step"]["optimizer_ms"] = 1;
+    CHECK(refusal(waiting).find("/step/optimizer_ms: expected either this or "
+                                "workload/optimizer_operations, got both") != std::string::npos);
+    waiting["step"] = {{"cuda_graph", true}};
+    CHECK(refusal(waiting).find("/step/cuda_graph: expected no CUDA graph of operations that the "
+                                "host waits for (host_waits), got true") != std::string::npos);
+    waiting.erase("step");
+    waiting["workload"]["host_is_device"] = true;
+    CHECK(refusal(waiting).find("/workload/backward_operations/0: expected no host_waits where the "
+                                "host is the device (host_is_device), got host_waits") !=
+          std::string::npos);
+
     workload["backward_operations"][1]["ready"] = {"b"};
     CHECK(refusal(document).find(
               "/workload/backward_operations/1/ready/0: expected the name of a gradient that "
