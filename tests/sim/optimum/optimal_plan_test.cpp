@@ -268,6 +268,23 @@ TEST_CASE("with interference and few gradients it is, on 2,000 random steps", "[
     }
 }
 
+TEST_CASE("where the host waits for operations it is, on 2,000 random steps", "[optimal]") {
+    RandomPlanning random(1914);
+    for (int i = 0; i < 2000 / BUCKETWISE_TEST_SHARE; ++i) {
+        StepInput input = random.input(random.number(1, 7), random.once_in(3), random.once_in(5));
+        if (input.workload.host_is_device || input.step.graph_launch) {
+            continue;
+        }
+        for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
+            for (TimedOperation& operation : *pass) {
+                operation.host_waits = random.once_in(3);
+            }
+        }
+        CAPTURE(i);
+        check_against_all(input, random.request(false));
+    }
+}
+
 TEST_CASE("where buckets may fill in another order it is, on 2,000 random steps", "[optimal]") {
     RandomPlanning random(1911);
     for (int i = 0; i < 2000 / BUCKETWISE_TEST_SHARE; ++i) {
