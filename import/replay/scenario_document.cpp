@@ -21,6 +21,7 @@ namespace {
 struct TypicalStep {
     std::vector<StepMark> forward = {};
     std::vector<StepMark> backward = {};
+    std::vector<StepMark> optimizer = {};      // if all steps do the same in it
     Duration copy_launch{0};                   // host time to launch one
     std::optional<Duration> host_issue = {};   // of a collective; none: nothing tells
     std::optional<double> copy_gb_per_s = {};  // of gradients into and out of buckets
@@ -56,7 +57,19 @@ std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> Tr
     };
     settle(&StepMark::host);
     settle(&StepMark::device);
+    settle(&StepMark::stall);
+    settle(&StepMark::until_wait);
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+        marks[i].host_waits =
+            2 * std::ranges::count_if(
+                    steps, [&](const TracedStep* step) { return (step->*pass)[i].host_waits; }) >
+            std::ssize(steps);
+    }
     return marks;
+}
+
+bool same_kinds(const std::vector<StepMark>& marks, const std::vector<StepMark>& others) {
+    return std::ranges::equal(marks, others, {}, &StepMark::kind, &StepMark::kind);
 }
 
 void find_copy_rate(const TracedRun& run, const std::vector<Gradient>& gradients,
@@ -88,17 +101,31 @@ void find_copy_rate(const TracedRun& run, const std::vector<Gradient>& gradients
     }
 }
 
+// Of marks of the first step: a collective that the scenario has, too.
+bool is_simulated(const TracedRun& run, const StepMark& mark) {
+    const TracedCollective* const collective = run.first().collective_of(mark);
+    return collective != nullptr &&
+           (collective->sends_buffers() ? collective->bytes.count > 0
+                                        : is_reduction(run, run.first(), *collective) ||
+                                              is_unused_map(run.first(), *collective));
+}
+
 TypicalStep typical_step(const TracedRun& run, const std::vector<Gradient>& gradients,
                          Findings& findings) {
     TypicalStep typical{.forward = typical_marks(run.alike(), &TracedStep::forward),
                         .backward = typical_marks(run.alike(), &TracedStep::backward)};
+    if (std::ranges::all_of(run.alike(), [&](const TracedStep* step) {
+            return same_kinds(step->optimizer, run.first().optimizer);
+        })) {
+        typical.optimizer = typical_marks(run.alike(), &TracedStep::optimizer);
+    }
     std::vector<Duration> copies;
     std::vector<Duration> issues;
     for (const std::vector<StepMark>* pass : {&typical.forward, &typical.backward}) {
         for (const StepMark& mark : *pass) {
             if (mark.is_copy()) {
                 copies.push_back(mark.host);
-            } else if (mark.kind == MarkKind::collective) {
+            } else if (is_simulated(run, mark)) {
                 issues.push_back(run.rank().has_device ? mark.host : mark.device);
             }
         }
@@ -146,14 +173,12 @@ class ScenarioDocument {
         add_optional(workload, "collective_issue_us", typical_.host_issue, rounded_us);
         add_optional(workload, "copy_gb_per_s", typical_.copy_gb_per_s,
                      [](double rate) { return std::clamp(rate, 1e-6, 1e6); });
-        Json step{{"optimizer_ms", rounded_ms(run_.typical(&TracedStep::optimizer_device))}};
         if (run_.rank().has_device) {
             workload["copy_launch_us"] = rounded_us(typical_.copy_launch);
-            const Duration host = run_.typical(&TracedStep::optimizer_host);
-            step["optimizer_launch_ms"] = rounded_ms(std::max(host + carry_, Duration{0}));
         } else {
             workload["host_is_device"] = true;
         }
+        Json step = step_json(workload);
         add_if(run_.first().micro_steps > 1, step, "accumulation", run_.first().micro_steps);
         return {{"name", scenario_name(run_.rank().file)},
                 {"workload", std::move(workload)},
@@ -163,6 +188,29 @@ class ScenarioDocument {
     }
 
   private:
+    // The optimizer: what it takes, or, where the host or the device waits in it, all it does.
+    Json step_json(Json& workload) {
+        const Duration host = run_.typical(&TracedStep::optimizer_host);
+        const auto waits = [](const StepMark& mark) {
+            return mark.host_waits || mark.stall > Duration{0};
+        };
+        if (std::ranges::any_of(typical_.optimizer, waits)) {
+            Duration listed{0};
+            for (const StepMark& mark : typical_.optimizer) {
+                listed += mark.host + mark.until_wait;
+            }
+            Json operations = operations_json(typical_.optimizer, false);
+            operations.push_back(operation_json("until the next step", carried(host - listed)));
+            workload["optimizer_operations"] = std::move(operations);
+            return Json::object();
+        }
+        Json step{{"optimizer_ms", rounded_ms(run_.typical(&TracedStep::optimizer_device))}};
+        if (run_.rank().has_device) {
+            step["optimizer_launch_ms"] = rounded_ms(carried(host));
+        }
+        return step;
+    }
+
     [[nodiscard]] Json gradients_json() const {
         std::vector<std::size_t> order(gradients_.size());  // by parameter
         if (model_.readiness.empty()) {
@@ -217,26 +265,46 @@ class ScenarioDocument {
         Json list = Json::array();
         std::size_t ready = 0;
         for (const StepMark& mark : marks) {
-            if (mark.is_copy() || mark.kind == MarkKind::collective) {
-                const Duration simulated = mark.is_copy()
-                                               ? typical_.copy_launch
-                                               : typical_.host_issue.value_or(Duration{0});
-                carry_ += run_.rank().has_device ? mark.host - simulated : Duration{0};
-                continue;
+            const bool collective = mark.kind == MarkKind::collective;
+            const bool stalls = mark.stall > Duration{0};
+            if (stalls) {
+                list.push_back(operation_json("waiting for other streams",
+                                              mark.is_copy() ? Duration{0} : carried(mark.host),
+                                              mark.stall));
             }
-            const Duration host = std::max(mark.host + carry_, Duration{0});
-            carry_ += mark.host - host;
-            Json operation{{"name", mark.name},
-                           {"host_us", rounded_us(host)},
-                           {"device_us", rounded_us(mark.device)}};
+            if (mark.is_copy() || collective) {
+                const Duration simulated = mark.is_copy() ? typical_.copy_launch
+                                           : is_simulated(run_, mark)
+                                               ? typical_.host_issue.value_or(Duration{0})
+                                               : Duration{0};
+                carry_ += run_.rank().has_device ? mark.host - simulated : Duration{0};
+            } else if (!mark.is_nothing()) {
+                list.push_back(operation_json(mark.name, stalls ? Duration{0} : carried(mark.host),
+                                              mark.device));
+            }
             if (mark.kind == MarkKind::ready && backward) {
                 const std::string& gradient = gradients_[ready++].name;
-                operation["name"] = gradient + " is ready";
-                operation["ready"] = {gradient};
+                list.back()["name"] = gradient + " is ready";
+                list.back()["ready"] = {gradient};
             }
-            list.push_back(std::move(operation));
+            if (mark.host_waits) {
+                list.push_back(operation_json("the host waits", carried(mark.until_wait)));
+                list.back()["host_waits"] = true;
+            }
         }
         return list;
+    }
+
+    // The host's time, with what is carried to it.
+    Duration carried(Duration host) {
+        const Duration with_carry = std::max(host + carry_, Duration{0});
+        carry_ += host - with_carry;
+        return with_carry;
+    }
+
+    static Json operation_json(const std::string& name, Duration host,
+                               Duration device = Duration{0}) {
+        return {{"name", name}, {"host_us", rounded_us(host)}, {"device_us", rounded_us(device)}};
     }
 
     [[nodiscard]] Json sync_json(bool without_buffers) const {

@@ -265,12 +265,17 @@ bool is_unused_map(const TracedStep& step, const TracedCollective& collective) {
            (collective.dtype.empty() || collective.dtype == "Int");
 }
 
+bool is_reduction(const TracedRun& run, const TracedStep& step,
+                  const TracedCollective& collective) {
+    return collective.reduces_gradients() && collective.group == run.group &&
+           collective.elements != 0 && !is_unused_map(step, collective) &&
+           travelling_dtype(collective);
+}
+
 std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step) {
     std::vector<const TracedCollective*> found;
     for (const TracedCollective& collective : step.collectives) {
-        if (collective.reduces_gradients() && collective.group == run.group &&
-            collective.elements != 0 && !is_unused_map(step, collective) &&
-            travelling_dtype(collective)) {
+        if (is_reduction(run, step, collective)) {
             found.push_back(&collective);
         }
     }

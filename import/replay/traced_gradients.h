@@ -31,7 +31,10 @@ void find_group(TracedRun& run, Findings& findings);
 // GPU from the host's memory.
 bool is_unused_map(const TracedStep& step, const TracedCollective& collective);
 
-// The step's all-reduces of gradients: in backward, of the run's group.
+// An all-reduce of gradients: in backward, of the run's group.
+bool is_reduction(const TracedRun& run, const TracedStep& step, const TracedCollective& collective);
+
+// The step's, as issued.
 std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step);
 
 // In the order they were issued, without wire times. Throws InputError where steps differ and where

@@ -125,17 +125,23 @@ void fill_device_passes(RawStep& raw) {
         if (timed.at_ns <= phases.forward_begin_ns) {
             continue;
         }
-        if (timed.begin_ns > phases.backward_end_ns) {
-            if (timed.mark.kind != MarkKind::collective) {
-                step.optimizer_device += timed.mark.device;
-            }
-            continue;
-        }
+        const bool in_optimizer = timed.begin_ns > phases.backward_end_ns;
         timed.mark.host = host_until(timed.at_ns);
-        (timed.begin_ns >= phases.backward_begin_ns ? step.backward : step.forward)
+        if (timed.mark.host_waits) {
+            timed.mark.until_wait = host_until(timed.at_ns + timed.mark.until_wait.count() / 1000);
+        }
+        if (in_optimizer) {
+            step.optimizer_host += timed.mark.host + timed.mark.until_wait;
+            step.optimizer_device += timed.mark.kind != MarkKind::collective
+                                         ? timed.mark.device + timed.mark.stall
+                                         : Duration{0};
+        }
+        (in_optimizer                                 ? step.optimizer
+         : timed.begin_ns >= phases.backward_begin_ns ? step.backward
+                                                      : step.forward)
             .push_back(std::move(timed.mark));
     }
-    step.optimizer_host = host_until(raw.range.begin_ns + raw.range.length_ns);
+    step.optimizer_host += host_until(raw.range.begin_ns + raw.range.length_ns);
     for (const auto& [begin, end] : raw.waits) {
         step.waited += from_ns(end - begin);
         step.waits += end - begin >= noticeable_wait_ns ? 1 : 0;
@@ -151,7 +157,7 @@ constexpr double contiguous = 0.05;
 void begin_later(Duration later, TracedStep& step) {
     step.backward_begin -= later;
     step.backward_end -= later;
-    for (std::vector<StepMark>* pass : {&step.forward, &step.backward}) {
+    for (std::vector<StepMark>* pass : {&step.forward, &step.backward, &step.optimizer}) {
         for (StepMark& mark : *pass) {
             mark.at -= later;
             mark.device_begin -= later;
@@ -229,7 +235,7 @@ std::size_t marks_worth(const TracedStep& step) {
     for (const TracedCollective& collective : step.collectives) {
         bytes += collective.name.size() + collective.dtype.size() + collective.group.size();
     }
-    return step.forward.size() + step.backward.size() + bytes / mark_bytes;
+    return step.forward.size() + step.backward.size() + step.optimizer.size() + bytes / mark_bytes;
 }
 
 }  // namespace
@@ -241,7 +247,7 @@ std::vector<TracedStep> traced_steps(const ProfilerTrace& trace) {
     std::vector<TracedStep> steps;
     std::int64_t last_end_ns = -1;  // of the device with the step before
     for (std::size_t i = 0; i < ranges.size(); ++i) {
-        RawStep raw = read_raw_step(index, ranges[i]);
+        RawStep raw = read_raw_step(index, ranges[i], last_end_ns);
         const bool follows =
             i > 0 && ranges[i - 1].begin_ns + ranges[i - 1].length_ns == ranges[i].begin_ns;
         const std::int64_t begin_ns =

@@ -39,8 +39,7 @@ struct TimedMark {
     std::int64_t at_ns = 0;
     std::int64_t begin_ns = 0;
     StepMark mark;
-    std::int32_t collective = -1;  // index into TracedStep::collectives
-    bool copies_memory = false;    // device to device, by a copy engine's call
+    bool copies_memory = false;  // device to device, by a copy engine's call
 };
 
 struct RawStep {
@@ -55,8 +54,7 @@ struct RawStep {
 
     // What a mark has to do with; none: nothing.
     [[nodiscard]] const TracedCollective* collective_of(const TimedMark& timed) const {
-        return timed.collective < 0 ? nullptr
-                                    : &step.collectives[static_cast<std::size_t>(timed.collective)];
+        return step.collective_of(timed.mark);
     }
 };
 
@@ -66,8 +64,9 @@ constexpr std::size_t most_step_marks = 250'000;
 constexpr std::size_t most_marks = 2'000'000;
 constexpr std::size_t most_traced_steps = 100'000;
 
-// One pass over the step's events, by rising begin.
-RawStep read_raw_step(const TraceIndex& index, const StepRange& range);
+// One pass over the step's events, by rising begin. The compute stream is done with the step before
+// at `free_ns`; -1: not told.
+RawStep read_raw_step(const TraceIndex& index, const StepRange& range, std::int64_t free_ns);
 
 // Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
 // gradient became ready are left out. Throws InputError where there are none, saying what was found

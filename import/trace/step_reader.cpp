@@ -56,8 +56,8 @@ bool moves_data(const std::string& name) {
 
 class StepReader {
   public:
-    StepReader(const TraceIndex& index, const StepRange& range)
-        : index_(index), trace_(index.trace()), raw_{range} {}
+    StepReader(const TraceIndex& index, const StepRange& range, std::int64_t free_ns)
+        : index_(index), trace_(index.trace()), raw_{range}, free_ns_(free_ns) {}
 
     RawStep read() {
         find_phases();
@@ -67,7 +67,13 @@ class StepReader {
         step_.name = range_.name;
         step_.backward_begin = from_ns(phases_.backward_begin_ns - range_.begin_ns);
         step_.backward_end = from_ns(phases_.backward_end_ns - range_.begin_ns);
+        if (trace_.has_device) {
+            // What the host waits for before it launches anything follows it.
+            const std::int64_t begin_ns = phases_.forward_begin_ns + 1;
+            add(begin_ns, begin_ns, {MarkKind::begin, "the step begins"});
+        }
         for_each_event([&](const TraceEvent& event) { visit(event); });
+        find_stalls();
         for (TimedMark& timed : marks_) {
             timed.mark.at = from_ns(timed.at_ns - range_.begin_ns);
         }
@@ -146,6 +152,11 @@ class StepReader {
         if (!index_.is_training_thread(event.thread)) {
             return;
         }
+        if (trace_.has_device && !in_optimizer_ && event.begin_ns > phases_.backward_end_ns) {
+            in_optimizer_ = true;
+            const std::int64_t begin_ns = phases_.backward_end_ns + 1;
+            add(begin_ns, begin_ns, {MarkKind::begin, "the optimizer begins"});
+        }
         switch (event.kind) {
             case TraceEventKind::backward_node:
                 if (trace_.name_of(event).find("AccumulateGrad") != std::string::npos) {
@@ -217,10 +228,28 @@ class StepReader {
     // For the compute stream or for all-reduces, or for what the scenario has none of: other
     // streams, other collectives and so other ranks. That time is kept, as the host's own.
     void visit_wait(const TraceEvent& event) {
-        const std::int64_t others = index_.idle_ns(event.begin_ns, event.end_ns);
+        constexpr std::int64_t clocks_differ_ns = 2'000;
+        const bool device_is_idle = free_ns_ >= 0 && free_ns_ <= event.end_ns + clocks_differ_ns;
+        const std::int64_t from =
+            device_is_idle ? std::clamp(free_ns_, event.begin_ns, event.end_ns) : event.begin_ns;
+        const std::int64_t others = index_.idle_ns(from, event.end_ns);
         const bool noticeable = others >= noticeable_wait_ns;
-        raw_.waits.emplace_back(event.begin_ns, event.end_ns - (noticeable ? others : 0));
+        raw_.waits.emplace_back(event.begin_ns,
+                                event.end_ns - (noticeable || device_is_idle ? others : 0));
         step_.waited_for_others += from_ns(noticeable ? others : 0);
+        if (device_is_idle && event.begin_ns >= phases_.forward_begin_ns) {
+            let_host_wait(event);
+        }
+    }
+
+    // By the time the call returns, all has run that was launched before.
+    void let_host_wait(const TraceEvent& event) {
+        StepMark& last = marks_.back().mark;
+        if (!last.host_waits) {
+            last.host_waits = true;
+            last.until_wait =
+                from_ns(std::max<std::int64_t>(event.begin_ns - marks_.back().at_ns, 0));
+        }
     }
 
     void visit_launch(const TraceEvent& event) {
@@ -243,6 +272,7 @@ class StepReader {
                 continue;
             }
             step_.device_busy += index_.device_time(i);
+            note_gap(event, work);
             note_device(event, work);
             StepMark mark{MarkKind::operation, operation_name(work)};
             mark.device = index_.device_time(i);
@@ -256,6 +286,59 @@ class StepReader {
             marks_.back().copies_memory = work.kind == TraceEventKind::copy &&
                                           trace_.name_of(work).find("DtoD") != std::string::npos;
             first = false;
+        }
+    }
+
+    // What was launched runs once the compute stream is free, unless something else comes first.
+    void note_gap(const TraceEvent& launch, const TraceEvent& work) {
+        if (free_ns_ >= 0) {
+            const std::int64_t launched_ns = std::min(work.begin_ns, launch.end_ns);
+            step_.device_late += from_ns(std::max<std::int64_t>(launched_ns - free_ns_, 0));
+            const std::int64_t from = std::max(free_ns_, launch.end_ns);
+            if (work.begin_ns - from > longest_gap_ns) {
+                gaps_.push_back({marks_.size(), from, work.begin_ns});
+            }
+        }
+        free_ns_ = std::max(free_ns_, work.end_ns);
+    }
+
+    // What of a collective lies between two moments.
+    [[nodiscard]] std::int64_t overlap_ns(const TracedCollective& collective, std::int64_t begin_ns,
+                                          std::int64_t end_ns) const {
+        if (!collective.begin) {
+            return 0;
+        }
+        const std::int64_t from = range_.begin_ns + collective.begin->count() / 1000;
+        const std::int64_t to = range_.begin_ns + collective.end->count() / 1000;
+        return std::max<std::int64_t>(std::min(to, end_ns) - std::max(from, begin_ns), 0);
+    }
+
+    // Of such gaps, what is not waiting that is simulated: for broadcasts of buffers, and once all
+    // gradients are ready for their all-reduces.
+    void find_stalls() {
+        std::int64_t last_ready_ns = phases_.backward_begin_ns;
+        for (const TimedMark& timed : marks_) {
+            if (is_ready(timed)) {
+                last_ready_ns = std::max(last_ready_ns, timed.begin_ns);
+            }
+        }
+        for (const Gap& gap : gaps_) {
+            TimedMark& timed = marks_[gap.mark];
+            std::int64_t simulated = 0;
+            for (const TracedCollective& collective : step_.collectives) {
+                if (timed.begin_ns >= last_ready_ns ? collective.reduces_gradients()
+                                                    : collective.sends_buffers()) {
+                    simulated += overlap_ns(collective, gap.begin_ns, gap.end_ns);
+                }
+            }
+            step_.device_communicating += from_ns(simulated);
+            const std::int64_t stall = gap.end_ns - gap.begin_ns - simulated;
+            if (stall > longest_gap_ns) {
+                timed.mark.stall = from_ns(stall);
+                const std::string* const awaited = index_.awaited(gap.begin_ns, gap.end_ns);
+                step_.device_stalled[awaited == nullptr ? "what the trace does not show"
+                                                        : short_name(*awaited)] += timed.mark.stall;
+            }
         }
     }
 
@@ -314,7 +397,7 @@ class StepReader {
         collective.issued = from_ns(event.end_ns - range_.begin_ns);
         step_.collectives.push_back(std::move(collective));
         add(event.end_ns, event.begin_ns, {MarkKind::collective, step_.collectives.back().name});
-        marks_.back().collective = static_cast<std::int32_t>(step_.collectives.size() - 1);
+        marks_.back().mark.collective = static_cast<std::int32_t>(step_.collectives.size() - 1);
     }
 
     static void take_call(const CollectiveCall& call, TracedCollective& collective) {
@@ -394,8 +477,9 @@ class StepReader {
         for (const TimedMark& timed : marks_) {
             if (is_ready(timed)) {
                 ++ready;
-            } else if (timed.collective >= 0) {
-                step_.collectives[static_cast<std::size_t>(timed.collective)].ready_before = ready;
+            } else if (timed.mark.collective >= 0) {
+                step_.collectives[static_cast<std::size_t>(timed.mark.collective)].ready_before =
+                    ready;
             }
         }
     }
@@ -438,6 +522,15 @@ class StepReader {
     TracedStep& step_ = raw_.step;
     std::vector<TimedMark>& marks_ = raw_.marks;
     std::vector<const TraceEvent*> annotations_;
+    // The compute stream had to wait, before a mark.
+    struct Gap {
+        std::size_t mark = 0;
+        std::int64_t begin_ns = 0;
+        std::int64_t end_ns = 0;
+    };
+    std::vector<Gap> gaps_;
+    bool in_optimizer_ = false;
+    std::int64_t free_ns_;  // when the compute stream is done with what was launched so far
     std::int64_t hook_end_ns_ = 0;
     std::int64_t copy_end_ns_ = 0;
     MarkKind copy_kind_ = MarkKind::copy_in;
@@ -447,8 +540,8 @@ class StepReader {
 
 }  // namespace
 
-RawStep read_raw_step(const TraceIndex& index, const StepRange& range) {
-    return StepReader(index, range).read();
+RawStep read_raw_step(const TraceIndex& index, const StepRange& range, std::int64_t free_ns) {
+    return StepReader(index, range, free_ns).read();
 }
 
 }  // namespace bucketwise

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 namespace bucketwise {
 
 enum class MarkKind : std::uint8_t {
+    begin,        // of the step, or of the optimizer
     operation,    // something launched on the compute stream
     ready,        // AccumulateGrad: the next gradient in the order of readiness
     copy_in,      // of a gradient into its bucket, with DDP's division
@@ -27,6 +29,13 @@ struct StepMark {
     std::string name;
     Duration host{0};    // from the mark before, without waiting for the device
     Duration device{0};  // on the compute stream
+    // Before it, the compute stream was free and it was launched, but something that is not
+    // simulated had to come first: another stream's work, another rank.
+    Duration stall{0};
+    // After it, the host waits until it has run, from so long after it was launched.
+    bool host_waits = false;
+    std::int32_t collective = -1;  // index into TracedStep::collectives
+    Duration until_wait{0};
     // From the start of the step: when the host was done with it, and when it began on the compute
     // stream.
     Duration at{0};
@@ -35,6 +44,10 @@ struct StepMark {
     std::int64_t bytes = -1;     // likewise
     bool operator==(const StepMark&) const = default;
 
+    // Where a pass begins, and the host does not wait there.
+    [[nodiscard]] bool is_nothing() const {
+        return kind == MarkKind::begin && host == Duration{0} && device == Duration{0};
+    }
     [[nodiscard]] bool is_copy() const {
         return kind == MarkKind::copy_in || kind == MarkKind::copy_back ||
                kind == MarkKind::copy_buffer;
@@ -65,10 +78,16 @@ struct TracedStep {
     std::int64_t micro_steps = 1;
     std::vector<StepMark> forward;   // of the last micro-step
     std::vector<StepMark> backward;  // likewise
-    Duration optimizer_host{0};
+    std::vector<StepMark> optimizer;
+    Duration optimizer_host{0};  // until the next step begins
     Duration optimizer_device{0};
     std::vector<TracedCollective> collectives;  // as issued
     Duration device_busy{0};                    // the compute stream, with this step's work
+    // What the compute stream was free for: until what follows was launched; until collectives had
+    // ended that are simulated; and until others had, or other streams' work, by its name.
+    Duration device_late{0};
+    Duration device_communicating{0};
+    std::map<std::string, Duration> device_stalled = {};
     // The host, in calls that wait for the device, or where it computes itself, for collectives.
     Duration waited{0};
     std::int64_t waits = 0;         // such calls of 10 us or more
@@ -78,6 +97,12 @@ struct TracedStep {
     bool hook_casts = false;        // gradients are cast into their buckets: a comm hook
     bool is_ddp = false;            // DDP's reducer was at work
     bool operator==(const TracedStep&) const = default;
+
+    // What a mark has to do with; null: nothing.
+    [[nodiscard]] const TracedCollective* collective_of(const StepMark& mark) const {
+        return mark.collective < 0 ? nullptr
+                                   : &collectives[static_cast<std::size_t>(mark.collective)];
+    }
 };
 
 }  // namespace bucketwise

@@ -57,6 +57,7 @@ class TraceIndex {
         std::ranges::stable_sort(launched_, {}, correlation());
         measure_device_times();
         find_busy_times();
+        find_other_streams();
     }
 
     // What of the time between two moments the compute stream and all-reduces leave idle.
@@ -67,6 +68,17 @@ class TraceIndex {
             idle -= std::min(busy->end_ns, end_ns) - std::max(busy->begin_ns, begin_ns);
         }
         return idle;
+    }
+
+    // What the compute stream waited for between two moments: which of what other streams ran ended
+    // last by then. Null: nothing did.
+    [[nodiscard]] const std::string* awaited(std::int64_t begin_ns, std::int64_t end_ns) const {
+        constexpr std::int64_t clocks_differ_ns = 2'000;
+        const auto after =
+            std::ranges::upper_bound(others_, end_ns + clocks_differ_ns, {}, &Ending::end_ns);
+        return after == others_.begin() || std::prev(after)->end_ns <= begin_ns
+                   ? nullptr
+                   : &trace_.name_of(trace_.events[std::prev(after)->event]);
     }
 
     [[nodiscard]] const ProfilerTrace& trace() const { return trace_; }
@@ -98,6 +110,21 @@ class TraceIndex {
         std::int64_t begin_ns = 0;
         std::int64_t end_ns = 0;
     };
+
+    struct Ending {
+        std::int64_t end_ns = 0;
+        std::uint32_t event = 0;
+    };
+
+    void find_other_streams() {
+        for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+            const TraceEvent& event = trace_.events[i];
+            if (is_on_device(event.kind) && !is_compute(event)) {
+                others_.push_back({event.end_ns, static_cast<std::uint32_t>(i)});
+            }
+        }
+        std::ranges::stable_sort(others_, {}, &Ending::end_ns);
+    }
 
     // Apart from one another, by time.
     void find_busy_times() {
@@ -174,6 +201,7 @@ class TraceIndex {
     std::vector<std::uint16_t> gaps_ns_;   // before each event; up to longest_gap_ns
     std::set<std::int32_t> threads_;
     std::vector<Span> busy_;
+    std::vector<Ending> others_;  // of what other streams ran, by rising end
     TraceEventKind collective_root_ = TraceEventKind::annotation;
 };
 
