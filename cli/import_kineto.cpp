@@ -18,6 +18,7 @@
 #include "cli/shell/progress.h"
 #include "import/kineto/kineto_trace.h"
 #include "import/replay/replay.h"
+#include "import/replay/trace_advice.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
 #include "import/source/inflate.h"
@@ -128,7 +129,8 @@ int run_import_kineto(const CommandLine& line) {
         outputs.push_back({trace, step_trace_beside(scenario, step_input(scenario),
                                                     scenario.sync.bucket_cap, traced)});
     }
-    write_outputs(outputs, imported.scenario["name"].get<std::string>() + "\n" +
+    write_outputs(outputs, imported.scenario["name"].get<std::string>() + "\n\n" +
+                               text_of(advise(imported, scenario, replayed)) +
                                text_of(imported.findings) + text_of(replayed));
     return exit_done;
 }

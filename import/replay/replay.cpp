@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -27,6 +29,10 @@ Replay replay(const TraceImport& imported, const Scenario& scenario) {
     const Program program = evaluator.program(scenario.sync.bucket_cap);
     const Simulation simulation = evaluator.simulation(program);
     Replay result{.traced_step = imported.step, .step = simulation.ranks.front().step()};
+    result.traced_account = imported.account;
+    result.shortest_step = imported.shortest;
+    result.longest_step = imported.longest;
+    result.simulated = simulated_account(program, simulation, input);
     std::vector<const Span*> spans;
     for (const Span& span : simulation.timeline.spans) {
         if (span.track == Track::communication &&
@@ -47,18 +53,54 @@ Replay replay(const TraceImport& imported, const Scenario& scenario) {
     return result;
 }
 
+namespace {
+
+// Which parts of the step are off, the largest first.
+std::string difference_text(const Replay& replay) {
+    const auto over = [&](Duration StepAccount::*part) {
+        return replay.simulated.account.*part - replay.traced_account.*part;
+    };
+    std::vector<std::pair<const char*, Duration>> parts{
+        {"computing", over(&StepAccount::computing)},
+        {"waiting for launches", over(&StepAccount::launching)},
+        {"waiting for all-reduces and the ranks that are late for them",
+         over(&StepAccount::communicating)},
+        {"waiting for other streams", over(&StepAccount::others)}};
+    const auto size = [](const auto& part) { return std::max(part.second, -part.second); };
+    std::ranges::stable_sort(parts, std::ranges::greater{}, size);
+    std::vector<std::string> texts;
+    for (const auto& part : parts) {
+        constexpr double worth_saying = 0.005;
+        const double of_step = to_ms(size(part)) / to_ms(replay.traced_step);
+        if (of_step >= worth_saying) {
+            texts.push_back(fmt::format("{:+.3f} ms in {}", to_ms(part.second), part.first));
+        }
+    }
+    std::string text;
+    if (!texts.empty()) {
+        text += fmt::format("  It differs by {}.\n", fmt::join(texts, ", "));
+    }
+    if (replay.longest_step - replay.shortest_step >
+        std::max(replay.step - replay.traced_step, replay.traced_step - replay.step)) {
+        text += fmt::format("  The traced steps differ more than that: {:.3f} to {:.3f} ms.\n",
+                            to_ms(replay.shortest_step), to_ms(replay.longest_step));
+    }
+    return text;
+}
+
+}  // namespace
+
 std::string text_of(const Replay& replay) {
     std::string text =
         fmt::format("\n  Replayed: {:.3f} ms per step, traced {:.3f} ms ({:+.2f} %).\n",
                     to_ms(replay.step), to_ms(replay.traced_step), 100 * replay.error());
+    constexpr double noticeable = 0.02;
     constexpr double poor = 0.05;
+    if (std::abs(replay.error()) > noticeable) {
+        text += difference_text(replay);
+    }
     if (std::abs(replay.error()) > poor) {
-        text +=
-            "  That is too far off to decide by: the step waits for something that is not "
-            "simulated "
-            "(other ranks, the host\n  for the device, other streams), or steps differ too much "
-            "from "
-            "one another.\n";
+        text += "  That is too far off to decide by.\n";
     }
     if (replay.all_reduces.empty()) {
         return text;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "import/replay/step_account.h"
 #include "import/replay/trace_import.h"
 #include "sim/base/units.h"
 #include "sim/report/perfetto.h"
@@ -24,6 +25,10 @@ struct Replay {
     Duration step{0};
     std::vector<ReplayedAllReduce> all_reduces = {};  // as many as both have
     bool same_buckets = false;
+    Duration shortest_step{0};  // of the traced ones
+    Duration longest_step{0};
+    StepAccount traced_account = {};
+    SimulatedAccount simulated = {};
 
     // How far the step is off, as a share of the traced one.
     [[nodiscard]] double error() const {

@@ -268,9 +268,8 @@ class ScenarioDocument {
             const bool collective = mark.kind == MarkKind::collective;
             const bool stalls = mark.stall > Duration{0};
             if (stalls) {
-                list.push_back(operation_json("waiting for other streams",
-                                              mark.is_copy() ? Duration{0} : carried(mark.host),
-                                              mark.stall));
+                list.push_back(operation_json(
+                    stall_name, mark.is_copy() ? Duration{0} : carried(mark.host), mark.stall));
             }
             if (mark.is_copy() || collective) {
                 const Duration simulated = mark.is_copy() ? typical_.copy_launch

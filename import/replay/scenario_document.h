@@ -11,6 +11,9 @@
 
 namespace bucketwise {
 
+// The name of operations in which the compute stream waits for what is not simulated.
+constexpr const char* stall_name = "waiting for other streams";
+
 // All but its link. `gradients` are by readiness; `model` has them as the user knows them.
 Json scenario_document(const TracedRun& run, std::int64_t ranks,
                        const std::vector<Gradient>& gradients, const Workload& model,

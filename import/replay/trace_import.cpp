@@ -38,6 +38,29 @@ const TracedStep& step_of_about(Duration length, const Steps& steps) {
     return **std::ranges::min_element(steps, {}, off);
 }
 
+// By what ended last before the compute stream went on.
+void report_stalls(const TracedStep& step, Findings& findings) {
+    using Named = std::pair<std::string, Duration>;
+    std::vector<Named> stalls(step.device_stalled.begin(), step.device_stalled.end());
+    std::ranges::stable_sort(stalls, std::ranges::greater{}, &Named::second);
+    constexpr std::size_t most_listed = 4;
+    Duration sum{0};
+    std::vector<std::string> texts;
+    for (const Named& stall : stalls) {
+        sum += stall.second;
+        if (texts.size() < most_listed) {
+            texts.push_back(fmt::format("{} ({:.3f} ms)", stall.first, to_ms(stall.second)));
+        }
+    }
+    if (sum > Duration{0}) {
+        findings.assumed("stalls",
+                         "the compute stream waits for other streams or ranks for {:.3f} ms a "
+                         "step, for {}{}: kept in place, as long as they were",
+                         to_ms(sum), fmt::join(texts, ", "),
+                         stalls.size() > most_listed ? " and others" : "");
+    }
+}
+
 // What the host and the device do of which the scenario has nothing.
 void report_device(const TracedRun& run, const TraceImport& result, Findings& findings) {
     constexpr double launch_bound_share = 0.5;
@@ -59,10 +82,10 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
         share < launch_bound_share ? ": the device waits for the host, the step is launch-bound"
                                    : "");
     if (step.waits > 0) {
-        findings.assumed("waiting",
-                         "the host waits for the device {} times a step, {:.3f} ms in all; the "
-                         "scenario lets it run on",
-                         step.waits, to_ms(step.waited));
+        findings.found("waiting",
+                       "the host waits for the device {} times a step, {:.3f} ms in all (.item(), "
+                       "a copy to the host, a synchronisation)",
+                       step.waits, to_ms(step.waited));
     }
     if (step.waited_for_others > Duration{0}) {
         findings.assumed("waits in place",
@@ -77,10 +100,11 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
                          "DistributedDataParallel does not wrap; they are left out",
                          step.unreduced);
     }
+    report_stalls(step, findings);
     if (step.other_streams > Duration{0}) {
         findings.missing("streams",
                          "{:.3f} ms a step of kernels on other streams than the busiest are left "
-                         "out",
+                         "out, but for what it waits for",
                          to_ms(step.other_streams));
     }
 }
@@ -111,7 +135,8 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
         texts.resize(most_listed);
     }
     findings.missing("other collectives",
-                     "{}{}: the scenario leaves them out (SyncBatchNorm, metrics)",
+                     "{}{}: left out, but for what computing waits for them (SyncBatchNorm, "
+                     "metrics, other kinds of parallelism)",
                      fmt::join(texts, "; "), more);
 }
 
@@ -126,6 +151,11 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     result.file = run.rank().file;
     result.step = run.typical(&TracedStep::length);
     result.device_busy = run.typical(&TracedStep::device_busy);
+    const auto [shortest, longest] =
+        std::ranges::minmax_element(run.alike(), {}, &TracedStep::length);
+    result.shortest = (*shortest)->length;
+    result.longest = (*longest)->length;
+    result.account = traced_account(run);
     result.typical = step_of_about(result.step, run.alike());
     find_group(run, findings);
     std::vector<Gradient> gradients = traced_gradients(run, request.model, findings);

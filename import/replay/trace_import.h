@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "import/replay/step_account.h"
 #include "import/replay/traced_gradients.h"
 #include "import/replay/traced_run.h"
 #include "import/source/findings.h"
@@ -26,8 +27,11 @@ struct TraceImportRequest {
 struct TraceImport {
     Json scenario;  // but for /cluster/link
     std::int64_t ranks = 1;
-    Duration step{0};                          // median
-    Duration device_busy{0};                   // likewise
+    Duration step{0};         // median
+    Duration device_busy{0};  // likewise
+    Duration shortest{0};     // of the steps
+    Duration longest{0};
+    StepAccount account;
     std::vector<TracedAllReduce> all_reduces;  // in the order they were issued
     TracedStep typical;                        // the step of about median length
     std::string file;                          // that it is of

@@ -292,8 +292,6 @@ class StepReader {
     // What was launched runs once the compute stream is free, unless something else comes first.
     void note_gap(const TraceEvent& launch, const TraceEvent& work) {
         if (free_ns_ >= 0) {
-            const std::int64_t launched_ns = std::min(work.begin_ns, launch.end_ns);
-            step_.device_late += from_ns(std::max<std::int64_t>(launched_ns - free_ns_, 0));
             const std::int64_t from = std::max(free_ns_, launch.end_ns);
             if (work.begin_ns - from > longest_gap_ns) {
                 gaps_.push_back({marks_.size(), from, work.begin_ns});

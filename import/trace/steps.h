@@ -83,9 +83,8 @@ struct TracedStep {
     Duration optimizer_device{0};
     std::vector<TracedCollective> collectives;  // as issued
     Duration device_busy{0};                    // the compute stream, with this step's work
-    // What the compute stream was free for: until what follows was launched; until collectives had
-    // ended that are simulated; and until others had, or other streams' work, by its name.
-    Duration device_late{0};
+    // The compute stream was free, and what follows launched, until collectives had ended that are
+    // simulated; and until others had, or other streams' work, by its name.
     Duration device_communicating{0};
     std::map<std::string, Duration> device_stalled = {};
     // The host, in calls that wait for the device, or where it computes itself, for collectives.

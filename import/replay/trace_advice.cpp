@@ -1,0 +1,232 @@
+#include "import/replay/trace_advice.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "import/replay/scenario_document.h"
+#include "sim/plan/strategy.h"
+#include "sim/predict/prediction.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr double worth_saying = 0.005;  // of a step
+
+double share(Duration part, Duration whole) {
+    return whole > Duration{0}
+               ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
+               : 0.0;
+}
+
+std::string ms_and_share(Duration part, Duration whole) {
+    return fmt::format("{:.4g} ms ({:.1f} %)", to_ms(part), 100 * share(part, whole));
+}
+
+// --- what binds ---
+
+std::string binds_text(const StepAccount& account, bool has_device) {
+    const Duration most =
+        std::max({account.computing, account.launching, account.communicating, account.others});
+    if (!has_device) {
+        return fmt::format(
+            "{}: of {:.4g} ms the host computes for {:.4g} and waits for others for "
+            "{:.4g}",
+            most == account.computing ? "computing" : "communication", to_ms(account.step()),
+            to_ms(account.computing), to_ms(account.communicating));
+    }
+    const char* const what = most == account.computing       ? "computing"
+                             : most == account.launching     ? "launching"
+                             : most == account.communicating ? "communication"
+                                                             : "other streams or ranks";
+    std::string text = fmt::format(
+        "{}: of {:.4g} ms the device computes for {:.4g} and waits for launches for {:.4g}, for "
+        "all-reduces for {:.4g}",
+        what, to_ms(account.step()), to_ms(account.computing), to_ms(account.launching),
+        to_ms(account.communicating));
+    if (account.others > Duration{0}) {
+        text += fmt::format(", for others for {:.4g}", to_ms(account.others));
+    }
+    return text;
+}
+
+// --- communication ---
+
+std::string why(const BucketWait& wait, const SimulatedAccount& simulated) {
+    const Duration ahead = simulated.last_ready - wait.issued;
+    std::string text = fmt::format("bucket {} of {} ", wait.bucket + 1, simulated.buckets.size());
+    text += ahead > Duration{0}
+                ? fmt::format("goes out {:.3g} ms before backward ends", to_ms(ahead))
+                : "goes out when backward ends";
+    if (wait.begin > wait.issued) {
+        text += fmt::format(", stands in line for {:.3g} ms", to_ms(wait.begin - wait.issued));
+    }
+    return text + fmt::format(" and takes {:.3g} ms", to_ms(wait.end - wait.begin));
+}
+
+std::string communication_text(const TraceImport& imported, const Replay& replay,
+                               Duration exposed) {
+    const SimulatedAccount& simulated = replay.simulated;
+    if (simulated.buckets.empty()) {
+        return "none: no all-reduces";
+    }
+    Duration wire{0};
+    for (const BucketWait& bucket : simulated.buckets) {
+        wire += bucket.end - bucket.begin;
+    }
+    const auto longest = std::ranges::max_element(simulated.buckets, {}, &BucketWait::waited);
+    std::string text =
+        share(exposed, replay.step) < worth_saying
+            ? fmt::format("of {:.4g} ms nothing is exposed", to_ms(wire))
+            : fmt::format("of {:.4g} ms {} are exposed: {}", to_ms(wire),
+                          ms_and_share(exposed, replay.step), why(*longest, simulated));
+    const Duration beyond = imported.account.communicating - simulated.account.communicating;
+    if (share(beyond, replay.step) >= worth_saying) {
+        text += fmt::format("; the trace waits {:.3g} ms longer, for other ranks", to_ms(beyond));
+    }
+    return text;
+}
+
+// --- what to change ---
+
+class Changes {
+  public:
+    Changes(const Scenario& scenario, const StepInput& input, Duration step)
+        : sync_(scenario.sync), input_(input), step_(step) {}
+
+    std::vector<Saving> savings() {
+        if (!input_.workload.host_is_device) {
+            launch_less();
+            not_waiting();
+        }
+        others_gone();
+        if (input_.group.ranks > 1 && is_ddp(sync_.strategy)) {
+            settings();
+            faster_link();
+        }
+        std::erase_if(savings_, [&](const Saving& saving) {
+            return share(saving.saves, step_) < worth_saying;
+        });
+        std::ranges::stable_sort(savings_, std::ranges::greater{}, &Saving::saves);
+        return std::move(savings_);
+    }
+
+  private:
+    static Duration step_of(const StepInput& input, const SyncRequest& sync) {
+        return Evaluator(input, sync).step(sync.bucket_cap);
+    }
+
+    void add(std::string change, Duration step, bool at_most) {
+        savings_.push_back({std::move(change), step_ - step, at_most});
+    }
+
+    template <typename Change>
+    [[nodiscard]] StepInput with_operations(const Change& change) const {
+        StepInput input = input_;
+        for (auto* pass : {&input.workload.forward, &input.workload.backward,
+                           &input.step.optimizer_operations}) {
+            std::ranges::for_each(*pass, change);
+        }
+        return input;
+    }
+
+    void launch_less() {
+        StepInput input =
+            with_operations([](TimedOperation& operation) { operation.host = Duration{0}; });
+        input.workload.copy_launch = Duration{0};
+        input.link.host_issue = Duration{0};
+        input.link.host_wait = Duration{0};
+        input.step.optimizer_launch = Duration{0};
+        add("launch less (torch.compile, CUDA graphs, a fused optimizer, larger batches)",
+            step_of(input, sync_), true);
+    }
+
+    void not_waiting() {
+        const StepInput input =
+            with_operations([](TimedOperation& operation) { operation.host_waits = false; });
+        add("let the host run on (.item(), synchronisations)", step_of(input, sync_), true);
+    }
+
+    void others_gone() {
+        const StepInput input = with_operations([](TimedOperation& operation) {
+            if (operation.name == stall_name) {
+                operation.device = Duration{0};
+            }
+        });
+        add("what other streams or ranks hold up (see stalls)", step_of(input, sync_), true);
+    }
+
+    void settings() {
+        SyncRequest sync = sync_;
+        if (!sync.views) {
+            sync.views = true;
+            add("gradient_as_bucket_view=True", step_of(input_, sync), false);
+        }
+        sync = sync_;
+        if (sync.comm_hook == CommHook::none) {
+            sync.comm_hook = CommHook::bf16;
+            add("bf16_compress_hook", step_of(input_, sync), false);
+        }
+        // All plans, or, where that takes long, caps that double.
+        constexpr std::size_t most_work = 20'000'000;
+        constexpr int most_doubled = 10;
+        std::vector<Bytes> caps;
+        const std::size_t work = input_.workload.gradients.size() *
+                                 (input_.workload.forward.size() + input_.workload.backward.size());
+        for (int i = 0; work > most_work && i <= most_doubled; ++i) {
+            caps.push_back(Bytes{bytes_per_mib << i});
+        }
+        sync = sync_;
+        sync.bucket_cap_list.clear();
+        const Prediction prediction = predict(input_, sync, caps, [](double) {});
+        const Evaluation& advised = prediction.advised();
+        add(prediction.keep_default
+                ? std::string("DistributedDataParallel's default buckets")
+                : fmt::format("bucket_cap_mb={}", typed_mib(advised.cap.named().value_or(Bytes{}))),
+            advised.step(), false);
+    }
+
+    void faster_link() {
+        StepInput input = input_;
+        input.link.launch = Duration{0};
+        for (Segment& segment : input.link.segments) {
+            segment.latency = Duration{0};
+            segment.bandwidth = {segment.bandwidth.count * 2};
+        }
+        add("a link of twice the bandwidth", step_of(input, sync_), false);
+    }
+
+    SyncRequest sync_;
+    const StepInput& input_;
+    Duration step_;
+    std::vector<Saving> savings_;
+};
+
+}  // namespace
+
+TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay) {
+    const StepInput input = step_input(scenario);
+    Evaluator evaluator(input, scenario.sync);
+    const Duration exposed = evaluator.evaluate(scenario.sync.bucket_cap).exposed;
+    return {.binds = binds_text(imported.account, !input.workload.host_is_device),
+            .communication = communication_text(imported, replay, exposed),
+            .savings = Changes(scenario, input, replay.step).savings(),
+            .step = replay.step};
+}
+
+std::string text_of(const TraceAdvice& advice) {
+    std::string change =
+        advice.savings.empty() ? "nothing that is known here saves half a percent\n" : "";
+    constexpr std::size_t most_listed = 3;
+    for (std::size_t i = 0; i < std::min(advice.savings.size(), most_listed); ++i) {
+        const Saving& saving = advice.savings[i];
+        change +=
+            fmt::format("{}{}: saves {}{}\n", i == 0 ? "" : "                 ", saving.change,
+                        saving.at_most ? "up to " : "", ms_and_share(saving.saves, advice.step));
+    }
+    return fmt::format("  Bound by       {}\n  Communication  {}\n  Change first   {}",
+                       advice.binds, advice.communication, change);
+}
+
+}  // namespace bucketwise
