@@ -189,12 +189,12 @@ class Changes {
 
     void faster_link() {
         StepInput input = input_;
-        input.link.launch = Duration{0};
+        input.link.launch /= 2;
         for (Segment& segment : input.link.segments) {
-            segment.latency = Duration{0};
+            segment.latency /= 2;
             segment.bandwidth = {segment.bandwidth.count * 2};
         }
-        add("a link of twice the bandwidth", step_of(input, sync_), false);
+        add("a link twice as fast", step_of(input, sync_), false);
     }
 
     SyncRequest sync_;

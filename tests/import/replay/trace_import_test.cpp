@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <zlib.h>
 #include <nlohmann/json.hpp>
 
@@ -333,6 +334,75 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
     }
 }
 
+namespace {
+
+struct Imported {
+    TraceImport import;
+    Replay replay;
+};
+
+Imported imported_from(TraceShape shape) {
+    const double wire_us = shape.wire_us;
+    Imported imported{import_trace({traced(std::move(shape))}, {}), {}};
+    imported.replay = replay(imported.import, scenario_of(imported.import, wire_us));
+    return imported;
+}
+
+}  // namespace
+
+// With and without what the device or the host waits for, on a device that is busy and on one that
+// is not. The traced step is the device's, the last of three.
+TEST_CASE("what is waited for in a step is waited for in its place", "[kineto]") {
+    const auto replayed = [](TraceShape shape) {
+        shape.steps = 6;
+        SyntheticTrace trace(shape);
+        trace.document();
+        Imported imported = imported_from(shape);
+        INFO(text_of(imported.import.findings));
+        INFO(text_of(imported.replay));
+        CHECK(to_us(imported.replay.step) == Approx(trace.device_step_us()).epsilon(0.01));
+        CHECK(to_us(imported.import.step) == Approx(trace.device_step_us()).epsilon(0.01));
+        return imported;
+    };
+    const auto waits = [](const Imported& imported, const char* pass) {
+        std::size_t count = 0;
+        const Json& workload = imported.import.scenario["workload"];
+        for (const Json& operation : workload.value(pass, Json::array())) {
+            count += operation.contains("host_waits") ? 1U : 0U;
+        }
+        return count;
+    };
+    for (const double kernel_us : {10.0, 400.0}) {
+        CAPTURE(kernel_us);
+        TraceShape shape;
+        shape.kernel_us = kernel_us;
+        shape.host_us = 30;
+        const double plain_us = to_us(replayed(shape).replay.step);
+
+        TraceShape stalls = shape;
+        stalls.stall_us = 700;
+        const Imported stalled = replayed(stalls);
+        CHECK(text_of(stalled.import.findings).find("ncclDevKernel_AllGather_RING_LL") !=
+              std::string::npos);
+        // The host is far ahead, so that the kernel after it waits for all of it.
+        CHECK(to_us(stalled.import.account.others) == Approx(700).margin(1));
+
+        TraceShape loss = shape;
+        loss.reads_loss = true;
+        const Imported read = replayed(loss);
+        CHECK(waits(read, "forward_operations") == 1);
+        CHECK(waits(read, "backward_operations") == 0);
+        CHECK_FALSE(read.import.scenario["workload"].contains("optimizer_operations"));
+
+        TraceShape norm = shape;
+        norm.reads_norm = true;
+        const Imported clipped = replayed(norm);
+        CHECK(waits(clipped, "optimizer_operations") == 1);
+        CHECK_FALSE(clipped.import.scenario["step"].contains("optimizer_ms"));
+        CHECK(to_us(clipped.replay.step) > plain_us);
+    }
+}
+
 TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]") {
     // 4 MB each: one cap for all.
     const std::vector<std::int64_t> even(6, 1'000'000);
@@ -567,19 +637,56 @@ TEST_CASE("a decompression bomb is refused before it goes off", "[inflate]") {
     CHECK(unfolded < std::uint64_t{80} << 20);
 }
 
-TEST_CASE("a real trace of ResNet-50 on two A100s is replayed within 2 %", "[kineto][shared]") {
+namespace {
+
+// What lies beside a checkout, unless it is said where; nothing where it is not there.
+std::string shared_bytes(const std::string& name) {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing else runs.
     const char* const folder = std::getenv("BUCKETWISE_SHARED_DIR");
     const std::filesystem::path file =
         (folder != nullptr ? std::filesystem::path(folder)
                            : std::filesystem::path(BUCKETWISE_SCENARIO_DIR) / "../../shared") /
-        "traces/resnet50-2xa100.json.gz";
+        name;
     if (!std::filesystem::exists(file)) {
         WARN("skipped: there is no " << file);
-        return;
+        return {};
     }
     std::ifstream stream(file, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::string unpacked(const std::string& bytes) {
+    const ByteSource source = inflated(text_source(bytes, 1 << 16), "test data");
+    std::string text(1 << 16, '\0');
+    std::string all;
+    while (const std::size_t count = source(text.data(), text.size())) {
+        all.append(text, 0, count);
+    }
+    return all;
+}
+
+// The regular files of a tar archive (POSIX ustar: a header of 512 bytes before each file, its size
+// in octal digits from byte 124 on, its type at 156).
+std::vector<std::string> files_of_tar(const std::string& tar) {
+    constexpr std::size_t block = 512;
+    std::vector<std::string> files;
+    for (std::size_t at = 0; at + block <= tar.size() && tar[at] != '\0';) {
+        const std::size_t size = std::stoul(tar.substr(at + 124, 11), nullptr, 8);
+        if (tar[at + 156] == '0' || tar[at + 156] == '\0') {
+            files.push_back(tar.substr(at + block, size));
+        }
+        at += block + (size + block - 1) / block * block;
+    }
+    return files;
+}
+
+}  // namespace
+
+TEST_CASE("a real trace of ResNet-50 on two A100s is replayed within 2 %", "[kineto][shared]") {
+    const std::string bytes = shared_bytes("traces/resnet50-2xa100.json.gz");
+    if (bytes.empty()) {
+        return;
+    }
     const TracedRank rank = traced_rank(
         read_kineto_trace(inflated(text_source(bytes, 1 << 16), "resnet50"), "resnet50"));
     TraceImportRequest request;
@@ -607,6 +714,40 @@ TEST_CASE("a real trace of ResNet-50 on two A100s is replayed within 2 %", "[kin
     CHECK(replayed.same_buckets);
     CHECK(std::abs(replayed.error()) < 0.02);
     CHECK(to_ms(replayed.largest_difference()) < 3);
+}
+
+TEST_CASE("a real trace of a host that runs a whole step ahead is replayed within 2 %",
+          "[kineto][shared]") {
+    const std::string bytes =
+        shared_bytes("gpu/traces/v100x1_ddp_world1_hta_ns_resolution.pt.trace.json.gz");
+    if (bytes.empty()) {
+        return;
+    }
+    const TraceImport imported = import_trace({read_text(unpacked(bytes))}, {.ranks = 1});
+    const Replay replayed = replay(imported, scenario_of(imported, 1));
+    CHECK(std::abs(replayed.error()) < 0.02);
+    CHECK(imported.account.launching < imported.step / 100);
+}
+
+// Most of such a step is waiting for all-to-alls, on the host and on the device.
+TEST_CASE("real traces of eight ranks of DLRM are replayed within 2 %", "[kineto][shared]") {
+    const std::string bytes =
+        shared_bytes("gpu/traces/v100x8_dlrm_8ranks_param_dlrm_kineto.tar.gz");
+    if (bytes.empty()) {
+        return;
+    }
+    std::vector<TracedRank> ranks;
+    for (const std::string& file : files_of_tar(unpacked(bytes))) {
+        ranks.push_back(read_text(file, fmt::format("rank {}", ranks.size())));
+        const TraceImport one = import_trace({ranks.back()}, {});
+        CHECK(std::abs(replay(one, scenario_of(one, 50)).error()) < 0.02);
+    }
+    REQUIRE(ranks.size() == 8);
+    const TraceImport imported = import_trace(ranks, {});
+    CHECK(bytes_of(imported) == std::vector<std::int64_t>{1'576'964, 448, 907'840});
+    CHECK(text_of(imported, FindingKind::found, "arrival").find("the first of 8 ranks") == 0);
+    CHECK(text_of(imported, FindingKind::assumed, "stalls").find("SendRecv") != std::string::npos);
+    CHECK(std::abs(replay(imported, scenario_of(imported, 50)).error()) < 0.02);
 }
 
 }  // namespace bucketwise

@@ -49,6 +49,9 @@ struct TraceShape {
     bool tensor_parallel = false;  // large all-reduces of another group within layers
     bool coalesced = false;        // gradients' all-reduces are of several tensors at once
     double others_us = 0;          // in forward the host waits for an all-to-all
+    double stall_us = 0;           // in forward the device does, for one that takes so long
+    bool reads_loss = false;       // after forward, by the host
+    bool reads_norm = false;       // in the optimizer, likewise
 };
 
 class SyntheticTrace {
@@ -82,6 +85,8 @@ class SyntheticTrace {
 
     // The time of a step, from its begin to the next one's.
     [[nodiscard]] double step_us() const { return step_us_; }
+    // The same on the device, from the end of its work to the end of the next one's.
+    [[nodiscard]] double device_step_us() const { return compute_free_ - device_before_; }
     // When the all-reduces of the last step begin on the device.
     [[nodiscard]] const std::vector<double>& starts_us() const { return starts_us_; }
 
@@ -144,6 +149,7 @@ class SyntheticTrace {
 
     void write_step(std::int64_t step) {
         const double begin = host_;
+        device_before_ = compute_free_;
         thread_ = main_thread;
         starts_us_.clear();
         for (std::int64_t pass = 0; pass < shape_.backwards; ++pass) {
@@ -156,6 +162,10 @@ class SyntheticTrace {
                 launch("forward_kernel", shape_.kernel_us);
             }
             wait_for_others();
+            stall();
+            if (shape_.reads_loss) {
+                read_back();
+            }
             add("user_annotation", "DistributedDataParallel.forward", 1, main_thread, forward,
                 host_ - forward);
             if (shape_.inner_module) {
@@ -167,6 +177,10 @@ class SyntheticTrace {
         }
         thread_ = main_thread;
         const double optimizer = host_;
+        if (shape_.reads_norm) {
+            launch("norm_kernel", shape_.kernel_us);
+            read_back();
+        }
         launch("sgd_kernel", shape_.kernel_us);
         if (shape_.optimizer_annotations) {
             add("user_annotation", "Optimizer.step#SGD.step", 1, main_thread, optimizer,
@@ -188,6 +202,25 @@ class SyntheticTrace {
                all_to_all);
         const double begin = host_;
         host_ = last_begin_ + shape_.others_us;
+        add("cuda_runtime", "cudaStreamSynchronize", 1, thread_, begin, host_ - begin);
+    }
+
+    // The compute stream goes on when another stream's kernel has ended.
+    void stall() {
+        if (shape_.stall_us == 0) {
+            return;
+        }
+        communication_free_ = std::max(communication_free_, compute_free_);
+        launch("ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", shape_.stall_us, all_to_all);
+        compute_free_ = communication_free_;
+        launch("after_kernel", shape_.kernel_us);
+    }
+
+    // As .item() does.
+    void read_back() {
+        launch("Memcpy DtoH (Device -> Pageable)", 1, compute, {{"bytes", 4}});
+        const double begin = host_;
+        host_ = std::max(host_, compute_free_) + 4;
         add("cuda_runtime", "cudaStreamSynchronize", 1, thread_, begin, host_ - begin);
     }
 
@@ -312,6 +345,7 @@ class SyntheticTrace {
     double communication_free_ = 0;
     double last_begin_ = 0;
     double step_us_ = 0;
+    double device_before_ = 0;
     std::vector<double> starts_us_;
     int thread_ = main_thread;
     std::int64_t correlation_ = 0;

@@ -1,0 +1,105 @@
+#include "import/replay/trace_advice.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "import/kineto/kineto_trace.h"
+#include "import/replay/trace_link.h"
+#include "tests/catch.h"
+#include "tests/contains.h"
+#include "tests/import/replay/written_trace.h"
+#include "tests/import/source/text_source.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::contains;
+
+struct Advised {
+    TraceAdvice advice;
+    Replay replay;
+};
+
+Advised advised(TraceShape shape) {
+    const TracedRank rank = traced_rank(read_kineto_trace(
+        text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096), "trace.json"));
+    TraceImport imported = import_trace({rank}, {});
+    const Scenario scenario =
+        connect(imported, rank, {}, [](const std::string&) { return std::string(); });
+    const Replay replayed = replay(imported, scenario);
+    return {advise(imported, scenario, replayed), replayed};
+}
+
+Duration saving_of(const TraceAdvice& advice, const std::string& begin) {
+    const auto found = std::ranges::find_if(
+        advice.savings, [&](const Saving& saving) { return saving.change.starts_with(begin); });
+    return found == advice.savings.end() ? Duration{0} : found->saves;
+}
+
+TEST_CASE("a step that waits for launches is bound by them, and says what fewer would save",
+          "[advice]") {
+    TraceShape shape;  // 50 us of host to 10 us of device
+    const Advised advice = advised(shape);
+    CHECK(advice.advice.binds.starts_with("launching: of "));
+    CHECK(advice.advice.savings.front().change.starts_with("launch less"));
+    CHECK(advice.advice.savings.front().at_most);
+    // What is left is the device's: 4 + 4 + 1 kernels of 10 us, 4 + 4 copies of 4 us, and of two
+    // all-reduces of 100 us what their computing does not hide.
+    const Duration left = advice.replay.step - advice.advice.savings.front().saves;
+    CHECK(to_us(left) > 9 * 10 + 8 * 4);
+    CHECK(to_us(left) < 9 * 10 + 8 * 4 + 200);
+}
+
+TEST_CASE("a step whose all-reduces stick out is bound by them, and says which bucket",
+          "[advice]") {
+    TraceShape shape;
+    shape.host_us = 6;
+    shape.wire_us = 5000;
+    shape.bucket_ends = {4};  // one all-reduce, so that its time is taken for bandwidth
+    const Advised advice = advised(shape);
+    const StepAccount& account = advice.replay.traced_account;
+    CHECK(account.communicating > account.computing);
+    CHECK(advice.advice.binds.starts_with("communication: of "));
+    CHECK(contains(advice.advice.communication, "are exposed: bucket"));
+    // A cast halves what travels, and takes some passes over it.
+    CHECK(to_us(saving_of(advice.advice, "bf16_compress_hook")) == Approx(2500).margin(50));
+    CHECK(to_us(saving_of(advice.advice, "a link twice as fast")) == Approx(2500).margin(1));
+}
+
+TEST_CASE("a step that waits for its host or for others says what that costs", "[advice]") {
+    TraceShape shape;
+    shape.steps = 6;
+    shape.host_us = 30;
+    shape.kernel_us = 200;
+    TraceShape reads = shape;
+    reads.reads_loss = true;
+    CHECK(saving_of(advised(reads).advice, "let the host run on") > Duration{0});
+    CHECK(saving_of(advised(shape).advice, "let the host run on") == Duration{0});
+    TraceShape stalls = shape;
+    stalls.stall_us = 3000;
+    const Advised advice = advised(stalls);
+    CHECK(contains(advice.advice.binds, "other streams or ranks: of "));
+    CHECK(to_us(saving_of(advice.advice, "what other streams or ranks")) ==
+          Approx(3000).epsilon(0.02));
+}
+
+TEST_CASE("what the account has of a step is all of it, traced and replayed", "[advice]") {
+    for (const double host_us : {6.0, 50.0}) {
+        for (const double stall_us : {0.0, 400.0}) {
+            TraceShape shape;
+            shape.steps = 6;
+            shape.host_us = host_us;
+            shape.stall_us = stall_us;
+            shape.kernel_us = 40;
+            shape.buffers = 2;
+            const Advised advice = advised(shape);
+            CHECK(advice.replay.simulated.account.step() == advice.replay.step);
+            CHECK(to_us(advice.replay.traced_account.step()) ==
+                  Approx(to_us(advice.replay.traced_step)).epsilon(0.01));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace bucketwise
