@@ -306,7 +306,7 @@ def sound_tree():
         "calibrate/fit/fit.cpp": '#include "hw/record/measurement.h"\n#include "sim/engine/engine.h"\n',
         "calibrate/link/fit.h": HEADER,
         "import/nccl_tests/log.cpp": '#include "hw/record/measurement.h"\n',
-        "import/kineto/log.cpp": '#include "calibrate/link/fit.h"\n',
+        "import/replay/log.cpp": '#include "calibrate/link/fit.h"\n',
         "cli/shell/command.h": HEADER,
         "bench/all_reduce/table.cpp": '#include "hw/rank/rank.h"\n#include "cli/shell/command.h"\n',
         "cli/main.cpp": '#include "hw/rank/rank.h"\n#include "sim/engine/engine.h"\n',
