@@ -87,6 +87,14 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
                        "a copy to the host, a synchronisation)",
                        step.waits, to_ms(step.waited));
     }
+    if (const Duration queue = run.typical(&TracedStep::waited_for_queue);
+        100 * queue > result.step) {
+        findings.found(
+            "launch queue",
+            "the host is so far ahead that it waits for room for {:.3f} ms a step: taken "
+            "for idle, not for launching",
+            to_ms(queue));
+    }
     if (step.waited_for_others > Duration{0}) {
         findings.assumed("waits in place",
                          "for {:.3f} ms a step the host waits for what is not simulated, other "

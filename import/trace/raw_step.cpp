@@ -1,6 +1,7 @@
 #include "import/trace/raw_step.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -15,14 +16,41 @@ Duration time_between(std::int64_t from_time_ns, std::int64_t to_time_ns) {
     return from_ns(std::max<std::int64_t>(to_time_ns - from_time_ns, 0));
 }
 
-// What the host spent waiting for the device between two times.
-std::int64_t waited_ns(const RawStep& raw, std::int64_t from, std::int64_t to) {
-    std::int64_t sum = 0;
-    for (const auto& [begin, end] : raw.waits) {
-        sum += std::max<std::int64_t>(std::min(end, to) - std::max(begin, from), 0);
+// When the host waited for the device, for whatever reason, each moment once.
+class Waiting {
+  public:
+    explicit Waiting(const RawStep& raw) : waits_(raw.waits) {
+        waits_.insert(waits_.end(), raw.full.begin(), raw.full.end());
+        std::ranges::sort(waits_, {}, &HostWait::begin_ns);
+        std::int64_t sum = 0;
+        std::int64_t end_ns = std::numeric_limits<std::int64_t>::min();
+        for (HostWait& wait : waits_) {
+            wait.begin_ns = std::max(wait.begin_ns, end_ns);
+            wait.end_ns = std::max(wait.end_ns, wait.begin_ns);
+            end_ns = wait.end_ns;
+            before_.push_back(sum);
+            sum += wait.end_ns - wait.begin_ns;
+        }
     }
-    return sum;
-}
+
+    // How long between two times.
+    [[nodiscard]] std::int64_t between(std::int64_t from, std::int64_t to) const {
+        return to > from ? until(to) - until(from) : 0;
+    }
+
+  private:
+    [[nodiscard]] std::int64_t until(std::int64_t time) const {
+        const auto after = std::ranges::upper_bound(waits_, time, {}, &HostWait::begin_ns);
+        if (after == waits_.begin()) {
+            return 0;
+        }
+        const auto last = static_cast<std::size_t>(after - waits_.begin()) - 1;
+        return before_[last] + std::min(time, waits_[last].end_ns) - waits_[last].begin_ns;
+    }
+
+    std::vector<HostWait> waits_;
+    std::vector<std::int64_t> before_;  // what the host had waited when each began
+};
 
 // A broadcast of buffers is waited for.
 std::int64_t blocking_end_ns(const RawStep& raw, const TimedMark& timed) {
@@ -115,9 +143,10 @@ void fill_device_passes(RawStep& raw) {
     const StepPhases& phases = raw.phases;
     TracedStep& step = raw.step;
     std::int64_t now = phases.forward_begin_ns;
+    const Waiting waiting(raw);
     const auto host_until = [&](std::int64_t at) {
         at = std::max(at, now);
-        const std::int64_t host = at - now - waited_ns(raw, now, at);
+        const std::int64_t host = at - now - waiting.between(now, at);
         now = at;
         return from_ns(std::max<std::int64_t>(host, 0));
     };
@@ -142,9 +171,12 @@ void fill_device_passes(RawStep& raw) {
             .push_back(std::move(timed.mark));
     }
     step.optimizer_host += host_until(raw.range.begin_ns + raw.range.length_ns);
-    for (const auto& [begin, end] : raw.waits) {
-        step.waited += from_ns(end - begin);
-        step.waits += end - begin >= noticeable_wait_ns ? 1 : 0;
+    for (const HostWait& wait : raw.waits) {
+        step.waited += from_ns(wait.end_ns - wait.begin_ns);
+        step.waits += wait.end_ns - wait.begin_ns >= noticeable_wait_ns ? 1 : 0;
+    }
+    for (const HostWait& wait : raw.full) {
+        step.waited_for_queue += from_ns(wait.end_ns - wait.begin_ns);
     }
 }
 

@@ -42,12 +42,18 @@ struct TimedMark {
     bool copies_memory = false;  // device to device, by a copy engine's call
 };
 
+struct HostWait {
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+};
+
 struct RawStep {
     StepRange range;
     StepPhases phases = {};
-    TracedStep step = {};                                           // but for passes and length
-    std::vector<TimedMark> marks = {};                              // by time
-    std::vector<std::pair<std::int64_t, std::int64_t>> waits = {};  // of the host for the device
+    TracedStep step = {};               // but for passes and length
+    std::vector<TimedMark> marks = {};  // by time
+    std::vector<HostWait> waits = {};   // for the device, in calls that wait for it
+    std::vector<HostWait> full = {};    // for room in its launch queue, in launches
     // When the device is free of what came before, and of this step's work; -1: not told.
     std::int64_t busy_until_ns = -1;
     std::int64_t last_device_end_ns = -1;

@@ -234,8 +234,8 @@ class StepReader {
             device_is_idle ? std::clamp(free_ns_, event.begin_ns, event.end_ns) : event.begin_ns;
         const std::int64_t others = index_.idle_ns(from, event.end_ns);
         const bool noticeable = others >= noticeable_wait_ns;
-        raw_.waits.emplace_back(event.begin_ns,
-                                event.end_ns - (noticeable || device_is_idle ? others : 0));
+        raw_.waits.push_back(
+            {event.begin_ns, event.end_ns - (noticeable || device_is_idle ? others : 0)});
         step_.waited_for_others += from_ns(noticeable ? others : 0);
         if (device_is_idle && event.begin_ns >= phases_.forward_begin_ns) {
             let_host_wait(event);
@@ -262,6 +262,7 @@ class StepReader {
             }
             return;
         }
+        note_full_queue(event);
         bool first = true;
         for (const std::uint32_t i : launched) {
             const TraceEvent& work = trace_.events[i];
@@ -286,6 +287,17 @@ class StepReader {
             marks_.back().copies_memory = work.kind == TraceEventKind::copy &&
                                           trace_.name_of(work).find("DtoD") != std::string::npos;
             first = false;
+        }
+    }
+
+    // A launch lasts as long as others, unless the device has so much to do that the host has to
+    // wait until some of it has run: about a thousand launches, which is milliseconds.
+    void note_full_queue(const TraceEvent& launch) {
+        constexpr std::int64_t least_ahead_ns = 1'000'000;
+        const std::int64_t typical_ns = index_.typical_launch_ns();
+        if (launch.duration_ns() > 2 * typical_ns + noticeable_wait_ns &&
+            free_ns_ - launch.begin_ns > least_ahead_ns && free_ns_ > launch.end_ns) {
+            raw_.full.push_back({launch.begin_ns + typical_ns, launch.end_ns});
         }
     }
 

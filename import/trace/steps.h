@@ -90,6 +90,7 @@ struct TracedStep {
     // The host, in calls that wait for the device, or where it computes itself, for collectives.
     Duration waited{0};
     std::int64_t waits = 0;         // such calls of 10 us or more
+    Duration waited_for_queue{0};   // the host, for room in the device's launch queue
     Duration waited_for_others{0};  // in such calls, while what is simulated was idle
     Duration other_streams{0};      // work besides the compute and the communication stream
     std::int64_t unreduced = 0;     // gradients that became ready and are of no bucket

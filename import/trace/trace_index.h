@@ -9,9 +9,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "import/trace/trace.h"
+#include "sim/base/statistics.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -58,6 +60,7 @@ class TraceIndex {
         measure_device_times();
         find_busy_times();
         find_other_streams();
+        find_typical_launch();
     }
 
     // What of the time between two moments the compute stream and all-reduces leave idle.
@@ -69,6 +72,9 @@ class TraceIndex {
         }
         return idle;
     }
+
+    // How long a launch takes the host, its median.
+    [[nodiscard]] std::int64_t typical_launch_ns() const { return typical_launch_ns_; }
 
     // What the compute stream waited for between two moments: which of what other streams ran ended
     // last by then. Null: nothing did.
@@ -115,6 +121,16 @@ class TraceIndex {
         std::int64_t end_ns = 0;
         std::uint32_t event = 0;
     };
+
+    void find_typical_launch() {
+        std::vector<std::int64_t> durations;
+        for (const TraceEvent& event : trace_.events) {
+            if (event.kind == TraceEventKind::launch) {
+                durations.push_back(event.duration_ns());
+            }
+        }
+        typical_launch_ns_ = durations.empty() ? 0 : upper_median(std::move(durations));
+    }
 
     void find_other_streams() {
         for (std::size_t i = 0; i < trace_.events.size(); ++i) {
@@ -201,6 +217,7 @@ class TraceIndex {
     std::vector<std::uint16_t> gaps_ns_;   // before each event; up to longest_gap_ns
     std::set<std::int32_t> threads_;
     std::vector<Span> busy_;
+    std::int64_t typical_launch_ns_ = 0;
     std::vector<Ending> others_;  // of what other streams ran, by rising end
     TraceEventKind collective_root_ = TraceEventKind::annotation;
 };
