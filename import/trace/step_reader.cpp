@@ -273,8 +273,11 @@ class StepReader {
                 continue;
             }
             step_.device_busy += index_.device_time(i);
-            note_gap(event, work);
-            note_device(event, work);
+            const bool waits = waits_for_copy(event, work);
+            const std::int64_t launched_ns =
+                waits ? event.begin_ns + index_.typical_launch_ns() : event.end_ns;
+            note_gap(launched_ns, work);
+            note_device(launched_ns, work);
             StepMark mark{MarkKind::operation, operation_name(work)};
             mark.device = index_.device_time(i);
             mark.bytes = work.bytes;
@@ -283,11 +286,24 @@ class StepReader {
                 mark.kind = copy_kind_;
                 mark.elements = copy_elements_;
             }
-            add(event.end_ns, event.begin_ns, std::move(mark));
+            if (waits) {
+                mark.host_waits = true;
+                raw_.waits.push_back({launched_ns, std::min(work.end_ns, event.end_ns)});
+            }
+            add(launched_ns, event.begin_ns, std::move(mark));
             marks_.back().copies_memory = work.kind == TraceEventKind::copy &&
                                           trace_.name_of(work).find("DtoD") != std::string::npos;
             first = false;
         }
+    }
+
+    // A copy from or to memory of the host that is not pinned: the call returns once it is done, or
+    // at least all that was launched before. It shows where that took a while.
+    [[nodiscard]] bool waits_for_copy(const TraceEvent& call, const TraceEvent& work) const {
+        constexpr std::int64_t clocks_differ_ns = 2'000;
+        const std::int64_t launched_ns = call.begin_ns + index_.typical_launch_ns();
+        return work.kind == TraceEventKind::copy && free_ns_ >= launched_ns + noticeable_wait_ns &&
+               call.end_ns + clocks_differ_ns >= free_ns_;
     }
 
     // A launch lasts as long as others, unless the device has so much to do that the host has to
@@ -302,9 +318,9 @@ class StepReader {
     }
 
     // What was launched runs once the compute stream is free, unless something else comes first.
-    void note_gap(const TraceEvent& launch, const TraceEvent& work) {
+    void note_gap(std::int64_t launched_ns, const TraceEvent& work) {
         if (free_ns_ >= 0) {
-            const std::int64_t from = std::max(free_ns_, launch.end_ns);
+            const std::int64_t from = std::max(free_ns_, launched_ns);
             if (work.begin_ns - from > longest_gap_ns) {
                 gaps_.push_back({marks_.size(), from, work.begin_ns});
             }
@@ -353,8 +369,8 @@ class StepReader {
     }
 
     // A first kernel that waits though it was launched has other work before it.
-    void note_device(const TraceEvent& launch, const TraceEvent& work) {
-        if (raw_.last_device_end_ns < 0 && work.begin_ns > launch.end_ns + longest_gap_ns) {
+    void note_device(std::int64_t launched_ns, const TraceEvent& work) {
+        if (raw_.last_device_end_ns < 0 && work.begin_ns > launched_ns + longest_gap_ns) {
             raw_.busy_until_ns = work.begin_ns;
         }
         raw_.last_device_end_ns = std::max(raw_.last_device_end_ns, work.end_ns);

@@ -52,6 +52,7 @@ struct TraceShape {
     double stall_us = 0;           // in forward the device does, for one that takes so long
     bool reads_loss = false;       // after forward, by the host
     bool reads_norm = false;       // in the optimizer, likewise
+    bool copies_wait = false;      // calls that copy to the host, without a synchronisation
 };
 
 class SyntheticTrace {
@@ -218,10 +219,29 @@ class SyntheticTrace {
 
     // As .item() does.
     void read_back() {
+        if (shape_.copies_wait) {
+            return copy_that_waits();
+        }
         launch("Memcpy DtoH (Device -> Pageable)", 1, compute, {{"bytes", 4}});
         const double begin = host_;
         host_ = std::max(host_, compute_free_) + 4;
         add("cuda_runtime", "cudaStreamSynchronize", 1, thread_, begin, host_ - begin);
+    }
+
+    // The call of the copy itself waits.
+    void copy_that_waits() {
+        host_ += shape_.host_us;
+        const double begin = host_ - call_us;
+        const double copied = std::max(host_, compute_free_);
+        compute_free_ = copied + 1;
+        host_ = compute_free_ + 4;
+        ++correlation_;
+        const Json args{{"correlation", correlation_}, {"External id", external_}};
+        add("cuda_runtime", "cudaMemcpyAsync", 1, thread_, begin, host_ - begin, args);
+        Json copy = args;
+        copy["stream"] = compute;
+        copy["bytes"] = 4;
+        add("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 0, compute, copied, 1, copy);
     }
 
     void broadcast_buffers() {
