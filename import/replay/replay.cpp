@@ -29,6 +29,7 @@ Replay replay(const TraceImport& imported, const Scenario& scenario) {
     const Program program = evaluator.program(scenario.sync.bucket_cap);
     const Simulation simulation = evaluator.simulation(program);
     Replay result{.traced_step = imported.step, .step = simulation.ranks.front().step()};
+    result.ranks = imported.ranks;
     result.traced_account = imported.account;
     result.shortest_step = imported.shortest;
     result.longest_step = imported.longest;
@@ -102,7 +103,7 @@ std::string text_of(const Replay& replay) {
     if (std::abs(replay.error()) > poor) {
         text += "  That is too far off to decide by.\n";
     }
-    if (replay.all_reduces.empty()) {
+    if (replay.all_reduces.empty() || replay.ranks == 1) {
         return text;
     }
     const auto before_step = [](const ReplayedAllReduce& one) {

@@ -25,6 +25,7 @@ struct Replay {
     Duration step{0};
     std::vector<ReplayedAllReduce> all_reduces = {};  // as many as both have
     bool same_buckets = false;
+    std::int64_t ranks = 1;
     Duration shortest_step{0};  // of the traced ones
     Duration longest_step{0};
     StepAccount traced_account = {};

@@ -348,7 +348,11 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
         }
     }
     report_arrival(run, all_reduces.size(), findings);
-    if (all_reduces.front().wire_us.empty()) {
+    if (ranks == 1) {
+        findings.assumed("link",
+                         "a run of one rank, whose all-reduces move nothing (of several: predict "
+                         "--set /cluster/ranks=8 --link PRESET)");
+    } else if (all_reduces.front().wire_us.empty()) {
         findings.missing("link", "no event tells when an all-reduce ran; give a link with --link");
     } else if (all_ranks) {
         findings.assumed("link", "an all-reduce takes what it takes the rank that comes last");

@@ -256,7 +256,8 @@ class StepReader {
         const std::span<const std::uint32_t> launched = index_.launched_by(event);
         if (event.begin_ns < collective_end_ns_) {
             for (const std::uint32_t i : launched) {
-                if (trace_.events[i].kind == TraceEventKind::collective_kernel) {
+                // Of a group of one rank it is a copy.
+                if (!index_.is_compute(trace_.events[i])) {
                     set_span(step_.collectives.back(), trace_.events[i]);
                 }
             }

@@ -142,13 +142,18 @@ class TraceIndex {
         std::ranges::stable_sort(others_, {}, &Ending::end_ns);
     }
 
+    // Whether it is, or may be, a collective that is simulated. RCCL's kernels are all of one name.
+    [[nodiscard]] bool may_reduce(const TraceEvent& event) const {
+        const std::string& name = trace_.name_of(event);
+        const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+        return event.kind == TraceEventKind::collective_kernel &&
+               (has("AllReduce") || has("Broadcast") || has("Generic"));
+    }
+
     // Apart from one another, by time.
     void find_busy_times() {
         for (const TraceEvent& event : trace_.events) {
-            const bool reduces = event.kind == TraceEventKind::collective_kernel &&
-                                 (trace_.name_of(event).find("AllReduce") != std::string::npos ||
-                                  trace_.name_of(event).find("Broadcast") != std::string::npos);
-            if (!is_on_device(event.kind) || !(is_compute(event) || reduces)) {
+            if (!is_on_device(event.kind) || !(is_compute(event) || may_reduce(event))) {
                 continue;
             }
             if (busy_.empty() || event.begin_ns > busy_.back().end_ns) {

@@ -171,6 +171,18 @@ TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]"
         shape.collective_ops = false;
         text = SyntheticTrace(shape).document().dump();
     }
+    SECTION("RCCL, whose kernels are all of one name, with waits for all-to-alls") {
+        for (const double others_us : {0.0, 700.0}) {
+            shape.others_us = others_us;
+            shape.reads_loss = true;
+            shape.kernel_us = 100;
+            TraceShape generic = shape;
+            generic.generic_kernels = true;
+            const Json nccl = import_trace({traced(shape)}, {}).scenario;
+            CHECK(import_trace({traced(generic)}, {}).scenario["workload"] == nccl["workload"]);
+        }
+        text = SyntheticTrace({}).document().dump();
+    }
     SECTION("no ProfilerStep, but optimizer steps") {
         shape.profiler_steps = false;
         shape.steps = 4;

@@ -52,6 +52,7 @@ struct TraceShape {
     double stall_us = 0;           // in forward the device does, for one that takes so long
     bool reads_loss = false;       // after forward, by the host
     bool reads_norm = false;       // in the optimizer, likewise
+    bool generic_kernels = false;  // RCCL's
     bool copies_wait = false;      // calls that copy to the host, without a synchronisation
 };
 
@@ -266,8 +267,9 @@ class SyntheticTrace {
         if (shape_.collective_args) {
             call.update(said);
         }
-        launch("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", wire_us, communication,
-               shape_.kernel_collective_args ? said : Json{});
+        launch(shape_.generic_kernels ? "ncclDevKernel_Generic(ncclDevComm*)"
+                                      : "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)",
+               wire_us, communication, shape_.kernel_collective_args ? said : Json{});
         if (!shape_.device) {
             add("user_annotation", "gloo:" + annotation.substr(annotation.find(':') + 1), 1, 300,
                 host_, wire_us);
