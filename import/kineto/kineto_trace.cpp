@@ -29,6 +29,7 @@ struct KinetoEvent : RawEvent {
     std::string phase;
     std::string category;
     bool has_time = false;
+    std::int64_t elements_out = -1;  // of a collective; -1: not said
 };
 
 constexpr char lower_letter(char c) {
@@ -84,6 +85,7 @@ enum class Argument : std::uint8_t {
     collective,
     dtype,
     elements,
+    elements_out,
     group,
     group_size
 };
@@ -101,7 +103,7 @@ Field field_of(std::string_view key) {
 }
 
 Argument argument_of(std::string_view key) {
-    constexpr std::array<std::pair<std::string_view, Argument>, 11> arguments{
+    constexpr std::array<std::pair<std::string_view, Argument>, 12> arguments{
         {{"external id", Argument::external_id},
          {"correlation", Argument::correlation},
          {"stream", Argument::stream},
@@ -111,6 +113,7 @@ Argument argument_of(std::string_view key) {
          {"collective name", Argument::collective},
          {"dtype", Argument::dtype},
          {"in msg nelems", Argument::elements},
+         {"out msg nelems", Argument::elements_out},
          {"process group name", Argument::group},
          {"group size", Argument::group_size}}};
     const auto* const found = std::ranges::find_if(arguments, [&](const auto& argument) {
@@ -265,6 +268,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         if (in_event()) {
             static const KinetoEvent nothing;
             raw_ = nothing;  // keeps the room of its texts
+            list_elements_ = -1;
             in_args_ = false;
         } else if (in_events_ && depth_ == event_depth_ + 1) {
             in_args_ = field_ == Field::arguments;
@@ -292,13 +296,23 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     }
 
     void close_array() {
-        if (in_dims() && depth_ == event_depth_ + 3 && shape_ >= 0 && raw_.event.elements < 0) {
-            raw_.event.elements = shape_;
+        if (in_dims() && raw_.event.elements < 0) {
+            close_shape();
         }
         if (in_events_ && depth_ + 1 == event_depth_) {
             in_events_ = false;
         }
         --depth_;
+    }
+
+    // Of a list of tensors it is one of several, which count together.
+    void close_shape() {
+        constexpr std::int64_t most = std::int64_t{1} << 40;
+        if (depth_ == event_depth_ + 4 && shape_ >= 0) {
+            list_elements_ = std::min(std::max<std::int64_t>(list_elements_, 0) + shape_, most);
+        } else if (depth_ == event_depth_ + 3) {
+            raw_.event.elements = list_elements_ >= 0 ? list_elements_ : shape_;
+        }
     }
 
     void name(std::string_view key) {
@@ -402,6 +416,9 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                 raw_.call.elements = integer;
                 raw_.has_call = true;
                 break;
+            case Argument::elements_out:
+                raw_.elements_out = integer;
+                break;
             case Argument::group_size:
                 raw_.call.group_size = integer;
                 break;
@@ -458,6 +475,14 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         if (raw_.phase != "X" || !raw_.has_time) {
             return;
         }
+        // A list without shapes, as Kineto writes long ones, is no tensor of one element.
+        if (raw_.type == "TensorList" && list_elements_ < 0) {
+            raw_.event.elements = -1;
+        }
+        if (raw_.call.elements < 0 && raw_.elements_out >= 0) {
+            raw_.call.elements = raw_.elements_out;
+            raw_.has_call = true;
+        }
         // Without Kineto, PyTorch writes its profile with no categories.
         builder_.add(raw_.category.empty() && raw_.process == "CPU functions"
                          ? Category::operation
@@ -481,6 +506,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     Argument argument_ = Argument::none;
     KinetoEvent raw_;
     std::int64_t shape_ = -1;
+    std::int64_t list_elements_ = -1;  // of the shapes of a list, so far; -1: there was none
 };
 
 }  // namespace

@@ -72,6 +72,14 @@ bool same_kinds(const std::vector<StepMark>& marks, const std::vector<StepMark>&
     return std::ranges::equal(marks, others, {}, &StepMark::kind, &StepMark::kind);
 }
 
+Bytes whole_size(const std::vector<Gradient>& gradients) {
+    Bytes whole;
+    for (const Gradient& gradient : gradients) {
+        whole += gradient.size();
+    }
+    return whole;
+}
+
 void find_copy_rate(const TracedRun& run, const std::vector<Gradient>& gradients,
                     TypicalStep& typical, Findings& findings) {
     Duration time{0};
@@ -87,6 +95,11 @@ void find_copy_rate(const TracedRun& run, const std::vector<Gradient>& gradients
             time += mark.device;
         }
     }
+    if (run.first().batched_copies) {
+        bytes = ((in > 0 ? 1 : 0) + (back > 0 ? 1 : 0)) * whole_size(gradients);
+        findings.found("batched copies",
+                       "a bucket's gradients are copied at once: batched_grad_copy");
+    }
     if (time > Duration{0} && bytes.count > 0) {
         typical.copy_gb_per_s = static_cast<double>(bytes.count) / to_us(time) / 1e3;
         findings.found("copies", "{} into buckets, {} out of them; {:.1f} GB/s{}", in, back,
@@ -95,8 +108,9 @@ void find_copy_rate(const TracedRun& run, const std::vector<Gradient>& gradients
                            ? fmt::format(", {:.1f} us of the host each", to_us(typical.copy_launch))
                            : "");
     }
-    typical.views = run.first().is_ddp && back == 0;
-    if (typical.views) {
+    // What loops of one's own divide in place is not copied, either.
+    typical.views = back == 0 && (run.first().is_ddp || in > 0);
+    if (typical.views && run.first().is_ddp) {
         findings.found("views", "nothing is copied out of buckets: gradient_as_bucket_view");
     }
 }
@@ -308,10 +322,20 @@ class ScenarioDocument {
 
     [[nodiscard]] Json sync_json(bool without_buffers) const {
         const TracedStep& step = run_.first();
+        const std::vector<const TracedCollective*> found = reductions(run_, step);
+        if (const std::optional<Strategy> strategy = strategy_of(found)) {
+            findings_.found("strategy",
+                            "an all-reduce {}, by no DistributedDataParallel; --set "
+                            "/sync/strategy=ddp or bucketed tells what buckets would do",
+                            *strategy == Strategy::overlap ? "for each gradient as it becomes ready"
+                            : *strategy == Strategy::naive ? "for each gradient after backward"
+                                                           : "of everything after backward");
+            return {{"strategy", name_of(*strategy)}};
+        }
         Json sync{{"strategy", "ddp"}};
         add_if(typical_.views, sync, "views", true);
+        add_if(step.batched_copies, sync, "fused_copies", true);
         add_if(without_buffers, sync, "broadcast_buffers", false);
-        const std::vector<const TracedCollective*> found = reductions(run_, step);
         if (found.empty()) {
             findings_.assumed("buckets", "DistributedDataParallel's default caps");
             return sync;
@@ -321,13 +345,34 @@ class ScenarioDocument {
             sync["comm_hook"] = element == DType::float16 ? "fp16" : "bf16";
             findings_.found("comm hook", "gradients travel as {}", name_of(element));
         }
-        if (!step.is_ddp) {
+        if (!step.is_ddp && step.sharding.empty()) {
             findings_.assumed("strategy",
                               "no reducer of DistributedDataParallel was seen at work; the "
                               "all-reduces are taken for its");
         }
         add_caps(found, sync);
         return sync;
+    }
+
+    // Of loops that reduce gradients one by one, or all when backward is done.
+    [[nodiscard]] std::optional<Strategy> strategy_of(
+        const std::vector<const TracedCollective*>& found) const {
+        const TracedStep& step = run_.first();
+        if (step.is_ddp || !step.sharding.empty() || found.empty()) {
+            return std::nullopt;
+        }
+        const std::size_t count = gradients_.size();
+        const bool after = std::ranges::all_of(found, [&](const TracedCollective* reduction) {
+            return reduction->ready_before == count && !reduction->in_hook;
+        });
+        if (after) {
+            return found.size() == 1       ? std::optional(Strategy::flat)
+                   : found.size() == count ? std::optional(Strategy::naive)
+                                           : std::nullopt;
+        }
+        const bool as_ready = std::ranges::equal(found, gradients_, {}, &TracedCollective::elements,
+                                                 &Gradient::numel);
+        return as_ready && count > 1 ? std::optional(Strategy::overlap) : std::nullopt;
     }
 
     // The caps, and what of them PyTorch's version and the search for unused parameters decide.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "import/replay/scenario_document.h"
+#include "import/replay/training_form.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
@@ -126,7 +127,9 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
         const bool is_map = run.unused_map && is_unused_map(step, collective);
         if (!reduced.contains(&collective) && !collective.sends_buffers() && !is_map) {
             ++others[fmt::format("{} in {} of {} bytes", collective.name,
-                                 collective.in_backward ? "backward" : "forward",
+                                 collective.in_backward    ? "backward"
+                                 : collective.in_optimizer ? "the optimizer"
+                                                           : "forward",
                                  collective.bytes.count)];
         }
     }
@@ -142,10 +145,11 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
         more = fmt::format(" and {} more kinds", texts.size() - most_listed);
         texts.resize(most_listed);
     }
-    findings.missing("other collectives",
-                     "{}{}: left out, but for what computing waits for them (SyncBatchNorm, "
-                     "metrics, other kinds of parallelism)",
-                     fmt::join(texts, "; "), more);
+    const bool kept = !run.rank().has_device;  // as operations of the host
+    findings.missing("other collectives", "{}{}: {} (SyncBatchNorm, metrics, other parallelism)",
+                     fmt::join(texts, "; "), more,
+                     kept ? "the scenario has them as computing"
+                          : "left out, but for what computing waits for them");
 }
 
 }  // namespace
@@ -165,12 +169,16 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     result.longest = (*longest)->length;
     result.account = traced_account(run);
     result.typical = step_of_about(result.step, run.alike());
+    refuse_sharded(run);
     find_group(run, findings);
     std::vector<Gradient> gradients = traced_gradients(run, request.model, findings);
     complete_sizes(run, gradients, findings);
+    refuse_compressed(run, gradients);
+    add_unused(run, gradients, findings);
     find_all_reduces(run, gradients, request, result);
     result.scenario = scenario_document(run, result.ranks, gradients, request.model, findings);
     report_device(run, result, findings);
+    report_form(run, findings);
     report_other_collectives(run, findings);
     findings.assumed("profiler",
                      "what tracing itself costs the host is in the times of operations");

@@ -6,38 +6,33 @@
 #include <map>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
 
 // --- all-reduces ---
 
-void refuse_sharded(const TracedRun& run) {
-    std::map<std::string, std::size_t> counts;
-    for (const TracedCollective& collective : run.first().collectives) {
-        ++counts[collective.name];
-    }
-    for (const auto& [name, count] : counts) {
-        if (name.find("reducescatter") != std::string::npos) {
-            throw InputError(
-                run.rank().file, "/traceEvents",
-                "all-reduces of gradients (DistributedDataParallel)",
-                fmt::format("{} reduce-scatters a step: FSDP or ZeRO, which shard what "
-                            "this tool takes as whole",
-                            count));
-        }
-    }
-}
-
 // Whether the ranks' traces are of the same steps.
 bool same_steps(const TracedRun& run) {
     return std::ranges::all_of(run.steps, [&](const Steps& steps) {
         return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
     });
+}
+
+// What the k-th of these took, once those before it were done: Gloo runs some side by side, each of
+// which takes longer for it, and the simulator one after the other.
+Duration time_alone(const std::vector<const TracedCollective*>& found, std::size_t k) {
+    Duration begin = *found[k]->begin;
+    for (std::size_t i = 0; i < k; ++i) {
+        begin = std::max(begin, found[i]->end.value_or(begin));
+    }
+    return std::max(*found[k]->end - begin, Duration{0});
 }
 
 // What the k-th all-reduce of the s-th step took each rank, or the one rank whose steps stand for
@@ -50,7 +45,7 @@ std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t 
         }
         const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
         if (k < found.size() && found[k]->begin) {
-            times.push_back(*found[k]->end - *found[k]->begin);
+            times.push_back(time_alone(found, k));
         }
     }
     return times;
@@ -115,6 +110,9 @@ TracedSizes traced_sizes(const TracedRun& run) {
     std::vector<std::int64_t> accumulated;
     std::vector<std::int64_t> back_bytes;
     for (const StepMark& mark : run.first().backward) {
+        if (run.first().batched_copies && mark.is_copy()) {
+            continue;  // of a whole bucket
+        }
         if (mark.kind == MarkKind::copy_in) {
             in.push_back(mark.elements);
         } else if (mark.kind == MarkKind::ready) {
@@ -129,7 +127,8 @@ TracedSizes traced_sizes(const TracedRun& run) {
                std::ranges::all_of(sizes, [](auto size) { return size > 0; });
     };
     if (all_known(in)) {
-        return {in, "sizes from the shapes of DDP's copies"};
+        return {in, run.first().is_ddp ? "sizes from the shapes of DDP's copies"
+                                       : "sizes from the shapes that hooks divide"};
     }
     if (all_known(accumulated)) {
         return {accumulated, "sizes from the shapes that AccumulateGrad took"};
@@ -143,6 +142,29 @@ TracedSizes traced_sizes(const TracedRun& run) {
     return {back_bytes,
             "sizes from the bytes that DDP copies out of its buckets, which it does in the order "
             "of readiness"};
+}
+
+// One all-reduce for each gradient: as each becomes ready, or after backward in the order of
+// parameters, which is taken to be the reverse of readiness. Empty: they are not.
+TracedSizes separate_sizes(const TracedRun& run) {
+    const std::vector<const TracedCollective*> found = reductions(run, run.first());
+    const std::size_t count = gradients_of(run.first());
+    if (found.size() != count) {
+        return {};
+    }
+    TracedSizes sizes{{}, "sizes from the all-reduces, one for each"};
+    bool as_ready = true;
+    bool after = true;
+    for (const TracedCollective* reduction : found) {
+        sizes.elements.push_back(reduction->elements);
+        as_ready = as_ready && reduction->ready_before == sizes.elements.size();
+        after = after && reduction->ready_before == count;
+    }
+    if (after) {
+        std::ranges::reverse(sizes.elements);
+    }
+    const bool known = std::ranges::all_of(sizes.elements, [](auto size) { return size > 0; });
+    return known && (as_ready || after) ? sizes : TracedSizes{};
 }
 
 // Where only all-reduces tell anything: the gradients that became ready since the one before share
@@ -233,7 +255,7 @@ void find_group(TracedRun& run, Findings& findings) {
     using Rank = std::pair<bool, std::int64_t>;
     std::map<std::string, Rank> bytes;
     for (const TracedCollective& collective : step.collectives) {
-        if (collective.reduces_gradients()) {
+        if (collective.reduces_gradients() || collective.of_layers) {
             Rank& of_group = bytes[collective.group];
             of_group.first = of_group.first || collective.in_hook;
             of_group.second += collective.bytes.count;
@@ -259,10 +281,12 @@ void find_group(TracedRun& run, Findings& findings) {
 }
 
 bool is_unused_map(const TracedStep& step, const TracedCollective& collective) {
-    const std::size_t gradients = gradients_of(step);
-    return collective.ready_before == gradients && &collective != &step.collectives.front() &&
-           collective.elements == static_cast<std::int64_t>(gradients) &&
-           (collective.dtype.empty() || collective.dtype == "Int");
+    // Parameters that are unused have no gradient, but a place in the map.
+    const auto gradients = static_cast<std::int64_t>(gradients_of(step));
+    return std::cmp_equal(collective.ready_before, gradients) &&
+           &collective != &step.collectives.front() &&
+           ((collective.dtype.empty() && collective.elements == gradients) ||
+            (collective.dtype == "Int" && collective.elements >= gradients));
 }
 
 bool is_reduction(const TracedRun& run, const TracedStep& step,
@@ -284,9 +308,6 @@ std::vector<const TracedCollective*> reductions(const TracedRun& run, const Trac
 
 std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run) {
     const std::vector<const TracedCollective*> first = reductions(run, run.first());
-    if (first.empty()) {
-        refuse_sharded(run);
-    }
     std::vector<TracedAllReduce> all_reduces;
     for (std::size_t k = 0; k < first.size(); ++k) {
         const auto start = [&](const TracedStep* step) {
@@ -312,6 +333,15 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
         ranks = run.rank().world_size;
     } else if (run.ranks.size() > 1) {
         ranks = std::ssize(run.ranks);
+    }
+    // Where layers or stages have groups of their own, fewer ranks share the gradients.
+    const bool of_group = !reduced.empty() && reduced.front()->group_size > 0;
+    const bool other_groups = std::ranges::any_of(run.first().collectives, [](const auto& other) {
+        return other.of_layers || other.name.starts_with("send") || other.name.starts_with("recv");
+    });
+    if (ranks && requested && !of_group && other_groups && *requested > 0 &&
+        *ranks % *requested == 0) {
+        ranks = requested;
     }
     if (ranks && requested && *ranks != *requested) {
         throw InputError("--ranks", "",
@@ -369,6 +399,9 @@ std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& mod
                                        Findings& findings) {
     TracedSizes sizes = traced_sizes(run);
     const bool without_names = model.readiness.empty();
+    if (sizes.elements.empty()) {
+        sizes = separate_sizes(run);
+    }
     if (sizes.elements.empty() && without_names) {
         sizes = shared_sizes(run);
         if (!sizes.elements.empty()) {
@@ -417,6 +450,38 @@ void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& 
     }
     for (Gradient& gradient : gradients) {
         gradient.dtype = gradient_dtype(run);
+    }
+}
+
+void add_unused(const TracedRun& run, std::vector<Gradient>& gradients, Findings& findings) {
+    const std::vector<const TracedCollective*> found = reductions(run, run.first());
+    const auto elements = transformed(found, &TracedCollective::elements);
+    const std::int64_t unused =
+        std::accumulate(elements.begin(), elements.end(), -elements_of(gradients));
+    if (!run.unused_map || unused <= 0) {
+        return;
+    }
+    std::vector<Gradient> filled = gradients;
+    std::size_t next = 0;
+    for (const TracedCollective* reduction : found) {
+        // A bucket goes out when its last gradient is ready, or later.
+        const std::size_t until = std::min(reduction->ready_before, gradients.size());
+        std::int64_t left = reduction->elements;
+        const std::size_t from = next;
+        while (next < until && gradients[next].numel <= left) {
+            left -= gradients[next++].numel;
+        }
+        if (next == from) {
+            return;  // of unused parameters only: which gradients are beside them is not told
+        }
+        filled[next - 1].numel += left;
+    }
+    if (next == gradients.size()) {
+        gradients = std::move(filled);
+        findings.assumed("unused parameters",
+                         "{} elements of the buckets are of parameters without a gradient: counted "
+                         "to the gradients beside them",
+                         unused);
     }
 }
 

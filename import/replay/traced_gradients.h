@@ -37,8 +37,7 @@ bool is_reduction(const TracedRun& run, const TracedStep& step, const TracedColl
 // The step's, as issued.
 std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step);
 
-// In the order they were issued, without wire times. Throws InputError where steps differ and where
-// gradients are sharded.
+// In the order they were issued, without wire times. Throws InputError where steps differ.
 std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run);
 
 // Throws InputError where neither a trace nor `requested` tells, or both and differently.
@@ -56,6 +55,10 @@ std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& mod
 // Where no event has an all-reduce's size: DDP launches a bucket as its last gradient is ready.
 // With the sizes it is told which all-reduces are the gradients', and so their dtype.
 void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& findings);
+
+// With find_unused_parameters buckets also hold what has no gradient in the step: what the
+// all-reduces move beyond the gradients is counted to the last gradient of each.
+void add_unused(const TracedRun& run, std::vector<Gradient>& gradients, Findings& findings);
 
 // Says whether the all-reduces hold these gradients, in the order of readiness.
 void check_sums(const TracedRun& run, const std::vector<Gradient>& gradients, Findings& findings);

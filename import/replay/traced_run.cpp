@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -126,7 +127,12 @@ void check_same_run(const TracedRank& rank, const TracedRank& first) {
 }  // namespace
 
 TracedRank traced_rank(const ProfilerTrace& trace) {
-    return {trace, traced_steps(trace)};
+    const bool uses_fp8 = std::ranges::any_of(trace.names, [](std::string_view name) {
+        return name.find("_scaled_mm") != std::string_view::npos ||
+               name.find("fp8") != std::string_view::npos ||
+               name.find("e4m3") != std::string_view::npos;
+    });
+    return {trace, traced_steps(trace), uses_fp8};
 }
 
 std::size_t gradients_of(const TracedStep& step) {

@@ -17,6 +17,7 @@ namespace bucketwise {
 // A trace without its events.
 struct TracedRank : TraceHead {
     std::vector<TracedStep> steps;
+    bool uses_fp8 = false;  // scaled matrix products, by their names
     bool operator==(const TracedRank&) const = default;
 };
 

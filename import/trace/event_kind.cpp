@@ -17,7 +17,7 @@ struct NameRule {
 };
 
 // The first that fits counts.
-constexpr std::array<NameRule, 15> on_host{
+constexpr std::array<NameRule, 21> on_host{
     {{Match::begins, "ProfilerStep", TraceEventKind::step},
      {Match::begins, "autograd::engine::evaluate_function", TraceEventKind::backward_node},
      {Match::begins, "torch::autograd::AccumulateGrad", TraceEventKind::accumulate_grad},
@@ -31,6 +31,12 @@ constexpr std::array<NameRule, 15> on_host{
      {Match::begins, "ucc:", TraceEventKind::annotation},
      {Match::is, "aten::div_", TraceEventKind::division},
      {Match::is, "aten::mul", TraceEventKind::division},
+     {Match::is, "aten::_foreach_copy_", TraceEventKind::batched_copy},
+     {Match::begins, "FSDP::", TraceEventKind::sharding},
+     {Match::begins, "FullyShardedDataParallel.", TraceEventKind::sharding},
+     {Match::begins, "CompiledFunction", TraceEventKind::compiled},
+     {Match::begins, "Torch-Compiled Region", TraceEventKind::compiled},
+     {Match::begins, "## Call CompiledFxGraph", TraceEventKind::compiled},
      {Match::begins, "Optimizer.step", TraceEventKind::optimizer},
      {Match::begins, "DistributedDataParallel.forward", TraceEventKind::ddp_forward}}};
 constexpr std::array<NameRule, 6> runtime_calls{

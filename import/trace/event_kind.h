@@ -17,7 +17,10 @@ enum class TraceEventKind : std::uint8_t {
     reducer_copy,     // DDP's copy or division of a gradient into its bucket, in a hook
     division,        // if in a hook, DDP's: in place of a gradient that is a view of its bucket, or
                      // into the bucket, by a reducer that does not name its copies
-    bucket_to_grad,  // DDP's copy of a gradient out of its bucket
+    bucket_to_grad,  // DDP's copy of a gradient out of its bucket, or of all of a bucket's
+    batched_copy,    // if in a hook, DDP's copy of all gradients of a bucket into it at once
+    sharding,        // what FSDP says of itself
+    compiled,        // a region that torch.compile made, or its backward
     collective_op,   // c10d::allreduce_ and its like; outside of the two that follow
     collective_call,  // record_param_comms, in such an operation: it carries sizes
     annotation,       // nccl:all_reduce, gloo:all_reduce and their like

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -55,7 +56,7 @@ class Waiting {
 // A broadcast of buffers is waited for.
 std::int64_t blocking_end_ns(const RawStep& raw, const TimedMark& timed) {
     const TracedCollective* const collective = raw.collective_of(timed);
-    return collective != nullptr && !collective->in_backward && collective->end
+    return collective != nullptr && collective->sends_buffers() && collective->end
                ? std::max(timed.at_ns, raw.range.begin_ns + collective->end->count() / 1000)
                : timed.at_ns;
 }
@@ -69,7 +70,8 @@ std::int64_t last_ready_ns(const RawStep& raw) {
 }
 
 // Where computing is the host's own, what lies between two marks is one operation. After the last
-// gradient the host waits for communication, but for what it copies.
+// gradient the host waits for communication, but for what it copies. Collectives that are neither
+// gradients' nor buffers' are operations like others: nothing else stands for them.
 class HostPasses {
   public:
     explicit HostPasses(RawStep& raw)
@@ -115,6 +117,13 @@ class HostPasses {
     }
 
     void add(TimedMark& timed) {
+        if (const TracedCollective* const collective = raw_.collective_of(timed);
+            collective != nullptr && timed.begin_ns <= last_ready_ns_ &&
+            !collective->reduces_gradients() && !collective->sends_buffers()) {
+            add_operation(collective->name.c_str(), time_between(now_, timed.at_ns));
+            now_ = std::max(now_, timed.at_ns);
+            return;
+        }
         const bool copies =
             timed.mark.kind == MarkKind::copy_in || timed.mark.kind == MarkKind::copy_back;
         const bool alone =
@@ -246,11 +255,33 @@ std::vector<StepRange> step_ranges(const ProfilerTrace& trace) {
     return ranges;
 }
 
+// What may have reduced gradients without AccumulateGrad; empty: nothing known.
+std::string_view what_hides_gradients(const ProfilerTrace& trace) {
+    std::string_view found;
+    for (const TraceEvent& event : trace.events) {
+        if (event.kind == TraceEventKind::launch &&
+            trace.name_of(event).find("GraphLaunch") != std::string::npos) {
+            return "CUDA graphs hold it (cudaGraphLaunch), within which the host does nothing; "
+                   "trace "
+                   "the same loop without them";
+        }
+        if (event.kind == TraceEventKind::compiled) {
+            found =
+                "torch.compile holds all of it (compiled autograd, or DDP's Python reducer); "
+                "trace the same loop with DDPOptimizer, or uncompiled";
+        }
+    }
+    return found;
+}
+
 std::string what_is_there(const ProfilerTrace& trace, std::size_t ranges) {
     if (trace.events.empty()) {
         return fmt::format("{} events, none of them of PyTorch's profiler", trace.events_read);
     }
     if (ranges > 0) {
+        if (const std::string_view instead = what_hides_gradients(trace); !instead.empty()) {
+            return fmt::format("{} steps in which no gradient became ready: {}", ranges, instead);
+        }
         return fmt::format(
             "{} steps in which no gradient became ready (no AccumulateGrad: "
             "inference, or a profile of the device only)",

@@ -86,6 +86,7 @@ class StepReader {
         find_buffer_copies();
         drop_unreduced();
         count_ready();
+        find_collectives_of_layers();
         return std::move(raw_);
     }
 
@@ -142,7 +143,32 @@ class StepReader {
             phases_.backward_begin_ns = -1;
             return;
         }
+        extend_by_reductions(optimizer_ns);
         phases_.optimizer_begin_ns = std::max(optimizer_ns, phases_.backward_end_ns);
+    }
+
+    // Loops without DDP may reduce gradients when backward is done; and what computes on the host
+    // waits there for all-reduces. Backward lasts until then.
+    void extend_by_reductions(std::int64_t optimizer_ns) {
+        const std::int64_t ready_ns = phases_.backward_end_ns;
+        std::int64_t issued_ns = ready_ns;
+        std::int64_t reduced_ns = ready_ns;
+        bool by_ddp = false;
+        for_each_event([&](const TraceEvent& event) {
+            by_ddp |= event.kind == TraceEventKind::ddp_forward ||
+                      event.kind == TraceEventKind::bucket_to_grad ||
+                      event.kind == TraceEventKind::reducer_copy;
+            const bool runs = event.kind == TraceEventKind::annotation;
+            if ((!runs && !index_.is_collective_root(event.kind)) ||
+                event.begin_ns < phases_.backward_begin_ns || event.end_ns > optimizer_ns ||
+                !plain_name(trace_.name_of(event)).starts_with("allreduce")) {
+                return;
+            }
+            std::int64_t& end_ns = runs ? reduced_ns : issued_ns;
+            end_ns = std::max(end_ns, event.end_ns);
+        });
+        phases_.backward_end_ns =
+            std::max(by_ddp ? ready_ns : issued_ns, trace_.has_device ? ready_ns : reduced_ns);
     }
 
     void visit(const TraceEvent& event) {
@@ -159,9 +185,7 @@ class StepReader {
         }
         switch (event.kind) {
             case TraceEventKind::backward_node:
-                if (trace_.name_of(event).find("AccumulateGrad") != std::string::npos) {
-                    hook_end_ns_ = event.end_ns;
-                }
+                visit_node(event);
                 break;
             case TraceEventKind::accumulate_grad:
                 add_ready(event);
@@ -172,9 +196,12 @@ class StepReader {
                 step_.hook_casts |= trace_.name_of(event).find("copy_") != std::string::npos;
                 open_copy(event, MarkKind::copy_in);
                 break;
+            case TraceEventKind::batched_copy:
+                step_.batched_copies |= is_in_hook(event);
+                [[fallthrough]];
             case TraceEventKind::division:
-                if (event.begin_ns < hook_end_ns_ && phases_.in_backward(event.begin_ns) &&
-                    event.begin_ns >= copy_end_ns_) {
+                if (is_in_hook(event) && event.begin_ns >= copy_end_ns_) {
+                    end_accumulation(event);
                     open_copy(event, MarkKind::copy_in);
                 }
                 break;
@@ -185,6 +212,11 @@ class StepReader {
             case TraceEventKind::ddp_forward:
                 step_.is_ddp = true;
                 break;
+            case TraceEventKind::sharding:
+                if (step_.sharding.empty()) {
+                    step_.sharding = trace_.name_of(event).starts_with("FSDP::") ? "FSDP2" : "FSDP";
+                }
+                break;
             case TraceEventKind::launch:
                 visit_launch(event);
                 break;
@@ -194,6 +226,28 @@ class StepReader {
             default:
                 visit_collective(event);
                 break;
+        }
+    }
+
+    void visit_node(const TraceEvent& event) {
+        const std::string& name = trace_.name_of(event);
+        if (name.find("AccumulateGrad") != std::string::npos) {
+            hook_end_ns_ = event.end_ns;
+        } else if (phases_.in_backward(event.begin_ns) &&
+                   name.find("CompiledFunctionBackward") != std::string::npos) {
+            ++step_.compiled_pieces;
+        }
+    }
+
+    [[nodiscard]] bool is_in_hook(const TraceEvent& event) const {
+        return event.begin_ns < hook_end_ns_ && phases_.in_backward(event.begin_ns);
+    }
+
+    // Hooks of accumulated gradients run within AccumulateGrad: what they do follows it.
+    void end_accumulation(const TraceEvent& hook) {
+        if (last_ready_ < marks_.size()) {
+            TimedMark& ready = marks_[last_ready_];
+            ready.at_ns = std::min(ready.at_ns, std::max(ready.begin_ns, hook.begin_ns));
         }
     }
 
@@ -210,6 +264,7 @@ class StepReader {
     void add_ready(const TraceEvent& event) {
         StepMark mark{MarkKind::ready, "AccumulateGrad"};
         mark.elements = event.elements;
+        last_ready_ = marks_.size();
         add(event.end_ns, event.begin_ns, std::move(mark));
     }
 
@@ -264,6 +319,10 @@ class StepReader {
             return;
         }
         note_full_queue(event);
+        if (launched.size() > 1 && trace_.name_of(event).find("Graph") != std::string::npos) {
+            ++step_.graph_launches;
+            step_.graph_kernels += static_cast<std::int64_t>(launched.size());
+        }
         bool first = true;
         for (const std::uint32_t i : launched) {
             const TraceEvent& work = trace_.events[i];
@@ -393,10 +452,9 @@ class StepReader {
         if (event.call >= 0) {
             take_call(trace_.calls[static_cast<std::size_t>(event.call)], collective);
         }
-        // A list of tensors has no shape of its own.
         const std::string type =
             event.type < 0 ? "" : trace_.names[static_cast<std::size_t>(event.type)];
-        if (collective.elements < 0 && event.elements >= 0 && type != "TensorList") {
+        if (collective.elements < 0 && event.elements >= 0) {
             collective.elements = event.elements;
             if (collective.dtype.empty()) {
                 collective.dtype = dtype_of_type(type);
@@ -417,7 +475,9 @@ class StepReader {
         if (collective.name == coalesced) {
             collective.name = "allreduce";
         }
+        end_accumulation(event);
         collective_end_ns_ = event.end_ns;
+        collective.in_optimizer = event.begin_ns > phases_.optimizer_begin_ns;
         collective.in_backward = event.begin_ns >= phases_.backward_begin_ns &&
                                  event.begin_ns <= phases_.optimizer_begin_ns;
         collective.in_hook = event.begin_ns < hook_end_ns_;
@@ -470,9 +530,29 @@ class StepReader {
         return timed.mark.kind == MarkKind::ready && phases_.in_backward(timed.begin_ns);
     }
 
+    // Hooks reduce gradients, so what is reduced between them without one is another tensor. DDP
+    // has none outside of hooks; others may reduce what is left when all gradients are ready.
+    void find_collectives_of_layers() {
+        const auto by_hook = [](const TracedCollective& collective) {
+            return collective.reduces_gradients() && collective.in_hook;
+        };
+        if (std::ranges::none_of(step_.collectives, by_hook)) {
+            return;
+        }
+        const auto gradients = static_cast<std::size_t>(
+            std::ranges::count_if(marks_, [&](const TimedMark& timed) { return is_ready(timed); }));
+        for (TracedCollective& collective : step_.collectives) {
+            collective.of_layers = collective.reduces_gradients() && !collective.in_hook &&
+                                   (step_.is_ddp || collective.ready_before < gradients);
+        }
+    }
+
     // Where DDP copies gradients into buckets, one that it does not copy is none of its own: a
     // parameter of what it does not wrap.
     void drop_unreduced() {
+        if (step_.batched_copies) {
+            return;  // a copy is of many
+        }
         std::vector<TimedMark*> without_copy;
         bool any_copy = false;
         TimedMark* open = nullptr;
@@ -558,6 +638,7 @@ class StepReader {
     std::vector<Gap> gaps_;
     bool in_optimizer_ = false;
     std::int64_t free_ns_;  // when the compute stream is done with what was launched so far
+    std::size_t last_ready_ = most_step_marks;  // index into marks_; beyond: none yet
     std::int64_t hook_end_ns_ = 0;
     std::int64_t copy_end_ns_ = 0;
     MarkKind copy_kind_ = MarkKind::copy_in;

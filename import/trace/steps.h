@@ -58,7 +58,11 @@ struct StepMark {
 struct TracedCollective : CollectiveCall {
     Bytes bytes;
     bool in_backward = false;
-    bool in_hook = false;          // issued while a gradient became ready: by a hook of its
+    bool in_hook = false;  // issued while a gradient became ready: by a hook of its
+    bool in_optimizer = false;
+    // An all-reduce in backward that no hook issued, while hooks issue others: of activations, as
+    // in tensor parallel layers.
+    bool of_layers = false;
     std::size_t ready_before = 0;  // gradients that were ready before it was issued
     Duration issued{0};            // on the host; before the step where that runs ahead
     // On the communication stream; none: no event tells.
@@ -66,8 +70,12 @@ struct TracedCollective : CollectiveCall {
     std::optional<Duration> end = {};
     bool operator==(const TracedCollective&) const = default;
 
-    [[nodiscard]] bool reduces_gradients() const { return in_backward && name == "allreduce"; }
-    [[nodiscard]] bool sends_buffers() const { return !in_backward && name == "broadcast"; }
+    [[nodiscard]] bool reduces_gradients() const {
+        return in_backward && name == "allreduce" && !of_layers;
+    }
+    [[nodiscard]] bool sends_buffers() const {
+        return !in_backward && !in_optimizer && name == "broadcast";
+    }
 };
 
 struct TracedStep {
@@ -89,13 +97,18 @@ struct TracedStep {
     std::map<std::string, Duration> device_stalled = {};
     // The host, in calls that wait for the device, or where it computes itself, for collectives.
     Duration waited{0};
-    std::int64_t waits = 0;         // such calls of 10 us or more
-    Duration waited_for_queue{0};   // the host, for room in the device's launch queue
-    Duration waited_for_others{0};  // in such calls, while what is simulated was idle
-    Duration other_streams{0};      // work besides the compute and the communication stream
-    std::int64_t unreduced = 0;     // gradients that became ready and are of no bucket
-    bool hook_casts = false;        // gradients are cast into their buckets: a comm hook
-    bool is_ddp = false;            // DDP's reducer was at work
+    std::int64_t waits = 0;            // such calls of 10 us or more
+    Duration waited_for_queue{0};      // the host, for room in the device's launch queue
+    Duration waited_for_others{0};     // in such calls, while what is simulated was idle
+    Duration other_streams{0};         // work besides the compute and the communication stream
+    std::int64_t unreduced = 0;        // gradients that became ready and are of no bucket
+    bool hook_casts = false;           // gradients are cast into their buckets: a comm hook
+    bool is_ddp = false;               // DDP's reducer was at work
+    bool batched_copies = false;       // it copies a bucket's gradients at once (batched_grad_copy)
+    std::string sharding = {};         // FSDP's kind, by its own name; empty: none was seen
+    std::int64_t compiled_pieces = 0;  // of the last backward: each makes several gradients ready
+    std::int64_t graph_launches = 0;   // each of many kernels
+    std::int64_t graph_kernels = 0;    // launched so
     bool operator==(const TracedStep&) const = default;
 
     // What a mark has to do with; null: nothing.
