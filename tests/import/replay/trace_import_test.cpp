@@ -419,6 +419,62 @@ TEST_CASE("what is waited for in a step is waited for in its place", "[kineto]")
     }
 }
 
+TEST_CASE("other collectives of parallel training are told from the gradients'", "[kineto]") {
+    TraceShape shape;
+    const std::vector<std::int64_t> buckets{1'204'000, 802'000};
+    SECTION("all-reduces of tensor parallel layers, on a stream of their own") {
+        shape.tensor_parallel = true;
+        shape.layer_us = 30;
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK(bytes_of(imported) == buckets);
+        // One for each of 4 gradients, of 5 million floats; in forward one for each of 4 kernels.
+        CHECK(text_of(imported, FindingKind::found, "parallel layers")
+                  .find("4 all-reduces a step of 80000000 bytes in all over 2 ranks in backward") ==
+              0);
+        CHECK(text_of(imported, FindingKind::missing, "other collectives")
+                  .find("4 x allreduce in forward of 20000000 bytes") != std::string::npos);
+    }
+    SECTION("reduce-scatters of sequence parallel layers are no sharded gradients") {
+        shape.tensor_parallel = true;
+        shape.layer_collective = "_reduce_scatter_base";
+        CHECK(bytes_of(import_trace({traced(shape)}, {})) == buckets);
+    }
+    SECTION("stages of a pipeline send and receive") {
+        shape.transfer_us = 200;
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK(bytes_of(imported) == buckets);
+        // Before and after each pass: 4 of 100,000 floats.
+        CHECK(text_of(imported, FindingKind::found, "pipeline")
+                  .find("4 transfers a step of 1600000 bytes in all over 2 ranks (send, recv)") ==
+              0);
+    }
+}
+
+TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]") {
+    TraceShape shape;
+    shape.scatters = true;
+    const std::string expected =
+        "trace.json: /traceEvents: expected all-reduces of whole gradients "
+        "(DistributedDataParallel), got ";
+    // 4 · (1000 + 300000 + 200000 + 500), of which every rank of two is left half.
+    const std::string scatters = "2 reduce-scatters a step of 2006000 bytes in all over 2 ranks";
+    const std::string reduces = ", and 2 all-reduces a step of 1003000 bytes in all over 2 ranks";
+    const std::string end = "; sharded gradients are not simulated";
+    CHECK(refusal_of({traced(shape)}) ==
+          expected + "FSDP, ZeRO or a distributed optimizer: " + scatters + end);
+    shape.sharding = "FSDP::pre_forward (layers.0)";
+    CHECK(refusal_of({traced(shape)}) == expected + "FSDP2: " + scatters + end);
+    shape.replicas = true;
+    CHECK(refusal_of({traced(shape)}) ==
+          expected + "HSDP (FSDP2 with a hybrid mesh): " + scatters + reduces + " of shards" + end);
+    shape.sharding = "FullyShardedDataParallel.forward";
+    CHECK(refusal_of({traced(shape)}) ==
+          expected + "HSDP (FSDP with a hybrid mesh): " + scatters + reduces + " of shards" + end);
+    shape.sharding.clear();
+    CHECK(refusal_of({traced(shape)}) ==
+          expected + "HSDP, or ZeRO in groups: " + scatters + reduces + " of shards" + end);
+}
+
 TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]") {
     // 4 MB each: one cap for all.
     const std::vector<std::int64_t> even(6, 1'000'000);

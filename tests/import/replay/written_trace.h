@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,13 +48,26 @@ struct TraceShape {
     bool inner_module = false;     // wrapped, too: its forward is within the other's
     bool stray_gradient = false;   // of a parameter that is not wrapped, before the others
     bool tensor_parallel = false;  // large all-reduces of another group within layers
-    bool coalesced = false;        // gradients' all-reduces are of several tensors at once
-    double others_us = 0;          // in forward the host waits for an all-to-all
-    double stall_us = 0;           // in forward the device does, for one that takes so long
-    bool reads_loss = false;       // after forward, by the host
-    bool reads_norm = false;       // in the optimizer, likewise
-    bool generic_kernels = false;  // RCCL's
-    bool copies_wait = false;      // calls that copy to the host, without a synchronisation
+    std::string layer_collective = "allreduce";  // what tensor parallel layers do
+    // How long such collectives, also in forward, run on a stream of their own, for which the
+    // compute stream waits; 0: 1 us among the gradients', for which nothing waits.
+    double layer_us = 0;
+    double transfer_us = 0;  // a stage of a pipeline: receives before each pass, sends after it
+    bool scatters = false;   // buckets are reduce-scattered in the group "shard"
+    bool replicas = false;   // and then what is left all-reduced in the group "replica"
+    std::string sharding;    // an annotation around forward: "FSDP::pre_forward"
+    std::int64_t compiled_pieces = 0;  // CompiledFunctionBackward, each of as many gradients
+    std::int64_t graph_kernels = 0;    // in forward, launched by one cudaGraphLaunch
+    bool accumulates = true;           // no: AccumulateGrad is not seen
+    bool fp8 = false;                  // forward is of scaled matrix products
+    bool batched_copies = false;       // a bucket is copied and divided at once, and copied back
+    bool coalesced = false;            // gradients' all-reduces are of several tensors at once
+    double others_us = 0;              // in forward the host waits for an all-to-all
+    double stall_us = 0;               // in forward the device does, for one that takes so long
+    bool reads_loss = false;           // after forward, by the host
+    bool reads_norm = false;           // in the optimizer, likewise
+    bool generic_kernels = false;      // RCCL's
+    bool copies_wait = false;          // calls that copy to the host, without a synchronisation
 };
 
 class SyntheticTrace {
@@ -98,6 +112,8 @@ class SyntheticTrace {
     static constexpr int compute = 7;
     static constexpr int communication = 20;
     static constexpr int all_to_all = 21;
+    static constexpr int layers = 22;
+    static constexpr int transfers = 23;
     static constexpr double call_us = 5;  // a launch
 
     [[nodiscard]] std::string category(const std::string& name) const {
@@ -133,9 +149,9 @@ class SyntheticTrace {
         ++correlation_;
         add("cuda_runtime", copies ? "cudaMemcpyAsync" : "cudaLaunchKernel", 1, thread_,
             host_ - call_us, call_us, {{"correlation", correlation_}, {"External id", external_}});
-        double& free = stream == compute ? compute_free_ : communication_free_;
+        double& free = stream == compute ? compute_free_ : free_[stream];
         double begin = std::max(host_, free);
-        if (stream == communication) {
+        if (stream != compute) {
             begin = std::max(begin, compute_free_);
         }
         free = begin + duration;
@@ -160,13 +176,23 @@ class SyntheticTrace {
             if (pass == 0) {
                 broadcast_buffers();
             }
+            transfer("recv");
             for (std::int64_t i = 0; i < shape_.forward_kernels; ++i) {
-                launch("forward_kernel", shape_.kernel_us);
+                launch(shape_.fp8 ? "sm90_xmma_gemm_e4m3e4m3_kernel" : "forward_kernel",
+                       shape_.kernel_us);
+                if (shape_.tensor_parallel && shape_.layer_us > 0) {
+                    reduce_layer();
+                }
             }
+            launch_graph();
+            transfer("send");
             wait_for_others();
             stall();
             if (shape_.reads_loss) {
                 read_back();
+            }
+            if (!shape_.sharding.empty()) {
+                add("user_annotation", shape_.sharding, 1, main_thread, forward, host_ - forward);
             }
             add("user_annotation", "DistributedDataParallel.forward", 1, main_thread, forward,
                 host_ - forward);
@@ -212,9 +238,9 @@ class SyntheticTrace {
         if (shape_.stall_us == 0) {
             return;
         }
-        communication_free_ = std::max(communication_free_, compute_free_);
+        free_[all_to_all] = std::max(free_[all_to_all], compute_free_);
         launch("ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", shape_.stall_us, all_to_all);
-        compute_free_ = communication_free_;
+        compute_free_ = free_[all_to_all];
         launch("after_kernel", shape_.kernel_us);
     }
 
@@ -245,6 +271,49 @@ class SyntheticTrace {
         add("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 0, compute, copied, 1, copy);
     }
 
+    // What was launched last, on a stream of its own, and the compute stream waits for it.
+    void compute_waits(double duration) {
+        compute_free_ = std::max(compute_free_, last_begin_ + duration);
+    }
+
+    void reduce_layer() {
+        if (shape_.layer_us == 0) {
+            collective(shape_.layer_collective, "nccl:" + shape_.layer_collective, 5'000'000,
+                       "Float", 1, "tensor");
+            return;
+        }
+        collective(shape_.layer_collective, "nccl:" + shape_.layer_collective, 5'000'000, "Float",
+                   shape_.layer_us, "tensor", layers);
+        compute_waits(shape_.layer_us);
+    }
+
+    void transfer(const std::string& name) {
+        if (shape_.transfer_us > 0) {
+            collective(name, "nccl:" + name, 100'000, "Float", shape_.transfer_us, "pipeline",
+                       transfers);
+            if (name == "recv") {
+                compute_waits(shape_.transfer_us);
+            }
+        }
+    }
+
+    // All kernels have the launch's correlation.
+    void launch_graph() {
+        if (shape_.graph_kernels == 0) {
+            return;
+        }
+        host_ += shape_.host_us;
+        ++correlation_;
+        add("cuda_runtime", "cudaGraphLaunch", 1, thread_, host_ - call_us, call_us,
+            {{"correlation", correlation_}, {"External id", external_}});
+        compute_free_ = std::max(compute_free_, host_);
+        for (std::int64_t i = 0; i < shape_.graph_kernels; ++i) {
+            add("kernel", "graph_kernel", 0, compute, compute_free_, shape_.kernel_us,
+                {{"correlation", correlation_}, {"External id", 0}, {"stream", compute}});
+            compute_free_ += shape_.kernel_us;
+        }
+    }
+
     void broadcast_buffers() {
         if (shape_.buffers == 0) {
             return;
@@ -256,7 +325,8 @@ class SyntheticTrace {
     }
 
     void collective(const std::string& name, const std::string& annotation, std::int64_t elements,
-                    const std::string& dtype, double wire_us, const std::string& group = "0") {
+                    const std::string& dtype, double wire_us, const std::string& group = "0",
+                    int stream = communication) {
         const double begin = host_;
         ++external_;
         Json call{{"External id", external_}};
@@ -267,9 +337,10 @@ class SyntheticTrace {
         if (shape_.collective_args) {
             call.update(said);
         }
-        launch(shape_.generic_kernels ? "ncclDevKernel_Generic(ncclDevComm*)"
-                                      : "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)",
-               wire_us, communication, shape_.kernel_collective_args ? said : Json{});
+        launch(stream == transfers      ? "ncclDevKernel_SendRecv(ncclDevComm*)"
+               : shape_.generic_kernels ? "ncclDevKernel_Generic(ncclDevComm*)"
+                                        : "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)",
+               wire_us, stream, shape_.kernel_collective_args ? said : Json{});
         if (!shape_.device) {
             add("user_annotation", "gloo:" + annotation.substr(annotation.find(':') + 1), 1, 300,
                 host_, wire_us);
@@ -300,12 +371,13 @@ class SyntheticTrace {
             add("cpu_op", "torch::autograd::AccumulateGrad", 1, main_thread, host_ + 2, 4);
             host_ += 10;
         }
+        transfer("recv");
         std::size_t bucket = 0;
         std::int64_t in_bucket = 0;
         for (std::size_t i = 0; i < shape_.gradients.size(); ++i) {
-            launch("backward_kernel", shape_.kernel_us);
+            launch_backward(i);
             if (shape_.tensor_parallel) {
-                collective("allreduce", "nccl:all_reduce", 5'000'000, "Float", 1, "tensor");
+                reduce_layer();
             }
             const double node = host_;
             host_ += 6;
@@ -313,28 +385,42 @@ class SyntheticTrace {
             if (shape_.accumulated_shapes) {
                 taken["Input Dims"] = Json::array({Json::array({shape_.gradients[i]})});
             }
-            add("cpu_op", "torch::autograd::AccumulateGrad", 1, thread_, node + 1, 4, taken);
+            if (shape_.accumulates) {
+                add("cpu_op", "torch::autograd::AccumulateGrad", 1, thread_, node + 1, 4, taken);
+            }
             if (synchronises) {
-                copy_in(shape_.gradients[i]);
+                if (!shape_.batched_copies) {
+                    copy_in(shape_.gradients[i]);
+                }
                 in_bucket += shape_.gradients[i];
                 if (bucket < shape_.bucket_ends.size() && i + 1 == shape_.bucket_ends[bucket]) {
                     if (shape_.other_group) {
                         collective("allreduce", "nccl:all_reduce", 7, "Float", 1, "metrics");
                     }
                     host_ += shape_.arrives_us;
-                    collective(shape_.coalesced ? "allreduce_coalesced" : "allreduce",
-                               "nccl:all_reduce", in_bucket, shape_.dtype,
-                               shape_.wire_us - shape_.arrives_us);
+                    reduce(in_bucket);
                     starts_us_.push_back(last_begin_ - step_begin);
                     in_bucket = 0;
                     ++bucket;
                 }
             }
-            add("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 1,
-                thread_, node, host_ - node);
+            if (shape_.accumulates) {
+                add("cpu_op",
+                    "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 1,
+                    thread_, node, host_ - node);
+            }
         }
-        if (synchronises && shape_.copies_back) {
-            compute_free_ = std::max(compute_free_, communication_free_);
+        transfer("send");
+        if (synchronises && shape_.batched_copies) {
+            compute_free_ = std::max(compute_free_, free_[communication]);
+            for (std::size_t i = 0; i < shape_.bucket_ends.size(); ++i) {
+                const double begin = host_;
+                launch("multi_tensor_apply_kernel", shape_.copy_us);
+                add("cpu_op", "torch.distributed.ddp.reducer::copy_bucket_to_grad_batched", 1,
+                    thread_, begin, host_ - begin);
+            }
+        } else if (synchronises && shape_.copies_back) {
+            compute_free_ = std::max(compute_free_, free_[communication]);
             for (const std::int64_t elements : shape_.gradients) {
                 const double begin = host_;
                 launch("Memcpy DtoD (Device -> Device)", shape_.copy_us, compute,
@@ -343,6 +429,53 @@ class SyntheticTrace {
                     begin, host_ - begin);
             }
         }
+    }
+
+    // Of gradient i; or, where it is the first of a compiled piece, of all of the piece.
+    void launch_backward(std::size_t i) {
+        if (shape_.compiled_pieces == 0) {
+            launch("backward_kernel", shape_.kernel_us);
+            return;
+        }
+        const auto gradients = static_cast<std::int64_t>(shape_.gradients.size());
+        const std::int64_t in_piece = gradients / shape_.compiled_pieces;
+        if (static_cast<std::int64_t>(i) % in_piece != 0) {
+            return;
+        }
+        const double begin = host_;
+        for (std::int64_t k = 0; k < in_piece; ++k) {
+            launch("triton_kernel", shape_.kernel_us);
+        }
+        add("cpu_op", "autograd::engine::evaluate_function: CompiledFunctionBackward", 1, thread_,
+            begin, host_ - begin);
+    }
+
+    void reduce(std::int64_t elements) {
+        const double wire_us = shape_.wire_us - shape_.arrives_us;
+        if (shape_.batched_copies) {
+            copy_at_once(elements);
+        }
+        if (!shape_.scatters) {
+            collective(shape_.coalesced ? "allreduce_coalesced" : "allreduce", "nccl:all_reduce",
+                       elements, shape_.dtype, wire_us);
+            return;
+        }
+        collective("_reduce_scatter_base", "nccl:_reduce_scatter_base", elements, shape_.dtype,
+                   wire_us, "shard");
+        if (shape_.replicas) {
+            collective("allreduce", "nccl:all_reduce", elements / shape_.ranks, shape_.dtype,
+                       wire_us, "replica");
+        }
+    }
+
+    void copy_at_once(std::int64_t elements) {
+        double begin = host_;
+        launch("multi_tensor_apply_kernel", shape_.copy_us);
+        add("cpu_op", "aten::_foreach_copy_", 1, thread_, begin, host_ - begin);
+        begin = host_;
+        launch("div_kernel", shape_.copy_us);
+        add("cpu_op", "aten::div_", 1, thread_, begin, host_ - begin,
+            {{"Input Dims", Json::array({Json::array({elements}), Json::array()})}});
     }
 
     void copy_in(std::int64_t elements) {
@@ -364,7 +497,7 @@ class SyntheticTrace {
     Json events_ = Json::array();
     double host_ = 1000;
     double compute_free_ = 0;
-    double communication_free_ = 0;
+    std::map<int, double> free_;  // by stream, but for the compute stream
     double last_begin_ = 0;
     double step_us_ = 0;
     double device_before_ = 0;
