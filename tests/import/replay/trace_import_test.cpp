@@ -450,6 +450,24 @@ TEST_CASE("other collectives of parallel training are told from the gradients'",
     }
 }
 
+// Of what runs on other streams the compute stream waits for, as their events order them.
+TEST_CASE("computing that waits for other collectives replays", "[kineto][!mayfail]") {
+    TraceShape shape;
+    shape.host_us = 6;
+    shape.kernel_us = 400;
+    SECTION("of tensor parallel layers") {
+        shape.tensor_parallel = true;
+        shape.layer_us = 300;
+    }
+    SECTION("of a pipeline") {
+        shape.transfer_us = 1000;
+    }
+    const TraceImport imported = import_trace({traced(shape)}, {});
+    const Replay replayed = replay(imported, scenario_of(imported, 100));
+    CHECK(replayed.same_buckets);
+    CHECK(replayed.error() == Approx(0).margin(0.02));
+}
+
 TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]") {
     TraceShape shape;
     shape.scatters = true;
