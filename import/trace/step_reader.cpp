@@ -108,8 +108,11 @@ class StepReader {
         bool in_forward =
             false;  // several modules may be wrapped, one within another or side by side
         std::int64_t optimizer_ns = range_.end_ns;
+        std::int64_t node_end_ns = range_.begin_ns;  // in which checkpointing runs forward again
         for_each_event([&](const TraceEvent& event) {
-            if (event.kind == TraceEventKind::ddp_forward) {
+            if (event.kind == TraceEventKind::backward_node) {
+                node_end_ns = std::max(node_end_ns, event.end_ns);
+            } else if (event.kind == TraceEventKind::ddp_forward && event.begin_ns >= node_end_ns) {
                 last_forward_ns = event.begin_ns;
                 forwards += in_forward ? 0 : 1;
                 in_forward = true;
@@ -197,10 +200,14 @@ class StepReader {
                 open_copy(event, MarkKind::copy_in);
                 break;
             case TraceEventKind::batched_copy:
-                step_.batched_copies |= is_in_hook(event);
-                [[fallthrough]];
+                if (is_in_hook(event)) {
+                    step_.batched_copies = true;
+                    open_copy(event, MarkKind::copy_in);
+                }
+                break;
             case TraceEventKind::division:
-                if (is_in_hook(event) && event.begin_ns >= copy_end_ns_) {
+                // A whole bucket's is an operation beside its copy, which is one launch.
+                if (is_in_hook(event) && event.begin_ns >= copy_end_ns_ && !step_.batched_copies) {
                     end_accumulation(event);
                     open_copy(event, MarkKind::copy_in);
                 }

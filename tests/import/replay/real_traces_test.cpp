@@ -25,12 +25,33 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-TracedRank real_rank(const std::string& name) {
+ByteSource real_trace(const std::string& name) {
     const std::string file = BUCKETWISE_TEST_DATA_DIR "/traces/" + name + ".json.gz";
     std::ifstream stream(file, std::ios::binary);
     REQUIRE(stream);
     const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
-    return traced_rank(read_kineto_trace(inflated(text_source(bytes, 1 << 16), name), name));
+    return inflated(text_source(bytes, 1 << 16), name);
+}
+
+TracedRank real_rank(const std::string& name) {
+    return traced_rank(read_kineto_trace(real_trace(name), name));
+}
+
+Numbers gradients_of(const TraceImport& imported) {
+    Numbers gradients;
+    for (const Json& gradient : imported.scenario["workload"]["gradients"]) {
+        gradients.push_back(gradient["numel"].get<std::int64_t>());
+    }
+    std::reverse(gradients.begin(), gradients.end());
+    return gradients;
+}
+
+Numbers buckets_of(const TraceImport& imported) {
+    Numbers buckets;
+    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+        buckets.push_back(all_reduce.bytes.count);
+    }
+    return buckets;
 }
 
 // As many as share the gradients: of four ranks pairs do, which a trace over Gloo does not say. And
@@ -262,17 +283,8 @@ TEST_CASE("every form of data-parallel training that reduces whole gradients is 
             const TracedRank rank = real_rank(expected.name);
             REQUIRE(rank.steps.size() == 3);
             const TraceImport imported = import_trace({rank}, request_for(rank));
-            Numbers gradients;
-            for (const Json& gradient : imported.scenario["workload"]["gradients"]) {
-                gradients.push_back(gradient["numel"].get<std::int64_t>());
-            }
-            std::reverse(gradients.begin(), gradients.end());
-            CHECK(gradients == expected.gradients);
-            Numbers buckets;
-            for (const TracedAllReduce& all_reduce : imported.all_reduces) {
-                buckets.push_back(all_reduce.bytes.count);
-            }
-            CHECK(buckets == expected.buckets);
+            CHECK(gradients_of(imported) == expected.gradients);
+            CHECK(buckets_of(imported) == expected.buckets);
             Json sync = imported.scenario["sync"];
             sync.erase("broadcast_buffers");
             CHECK(sync.dump() == Json::parse(expected.sync).dump());
@@ -355,11 +367,28 @@ TEST_CASE("a model tells the sizes that a trace without shapes does not have", "
     request.model.readiness = {5, 4, 3, 2, 1, 0};
     const TraceImport imported = import_trace({rank}, request);
     CHECK(imported.scenario["workload"]["gradients"][0]["name"] == "0.weight");
-    Numbers buckets;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
-        buckets.push_back(all_reduce.bytes.count);
+    CHECK(buckets_of(imported) == default_buckets);
+}
+
+TEST_CASE("all-reduces of single gradients tell their sizes", "[kineto]") {
+    const std::string name = GENERATE("naive_after_backward", "per_parameter_hooks");
+    std::string text;
+    std::string block(1 << 16, '\0');
+    const ByteSource source = real_trace(name);
+    while (const std::size_t count = source(block.data(), block.size())) {
+        text.append(block, 0, count);
     }
-    CHECK(buckets == default_buckets);
+    Json document = Json::parse(text);
+    for (Json& event : document["traceEvents"]) {
+        const std::string operation = event["name"].get<std::string>();
+        if (operation.find("reduce") == std::string::npos) {
+            event.erase("args");
+        }
+    }
+    const TraceImport imported =
+        import_trace({traced_rank(read_kineto_trace(text_source(document.dump()), name))}, {});
+    CHECK(gradients_of(imported) == three_small);
+    CHECK_THAT(findings_of(imported), Catch::Contains("sizes from the all-reduces, one for each"));
 }
 
 }  // namespace bucketwise

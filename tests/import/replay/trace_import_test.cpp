@@ -317,6 +317,30 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
         CHECK_FALSE(imported.scenario["step"].contains("accumulation"));
         CHECK(bytes_of(imported) == buckets);
     }
+    SECTION("forward that checkpointing runs again in backward is no accumulation") {
+        shape.checkpointing = true;
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK_FALSE(imported.scenario["step"].contains("accumulation"));
+        CHECK(bytes_of(imported) == buckets);
+        CHECK(replay(imported, scenario_of(imported, 100)).error() == Approx(0).margin(0.02));
+    }
+    SECTION("an all-reduce for each gradient tells its size") {
+        shape.shapes = shape.copies_back = false;
+        shape.bucket_ends = {1, 2, 3, 4};
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK(imported.scenario["workload"]["gradients"][3]["numel"] == 1000);
+        CHECK(text_of(imported, FindingKind::found, "gradients")
+                  .find("sizes from the all-reduces, one for each") != std::string::npos);
+        CHECK(text_of(imported, FindingKind::assumed, "sizes").empty());
+    }
+    SECTION("what comes out of an all-reduce has gone into it") {
+        shape.shapes = shape.copies_back = false;
+        Json document = SyntheticTrace(shape).document();
+        for (Json& event : document["traceEvents"]) {
+            event["args"].erase("In msg nelems");
+        }
+        CHECK(bytes_of(import_trace({read_text(document.dump())}, {})) == buckets);
+    }
     SECTION("a gradient that is copied into no bucket is none of DDP's") {
         shape.stray_gradient = true;
         const TraceImport imported = import_trace({traced(shape)}, {});
@@ -447,6 +471,75 @@ TEST_CASE("other collectives of parallel training are told from the gradients'",
         CHECK(text_of(imported, FindingKind::found, "pipeline")
                   .find("4 transfers a step of 1600000 bytes in all over 2 ranks (send, recv)") ==
               0);
+    }
+}
+
+TEST_CASE("what compiling, CUDA graphs and batched copies hide of single gradients is said",
+          "[kineto]") {
+    TraceShape shape;
+    const std::vector<std::int64_t> buckets{1'204'000, 802'000};
+    SECTION("compiled pieces: all gradients of one become ready at its end") {
+        shape.compiled_pieces = 2;
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK(bytes_of(imported) == buckets);
+        CHECK(text_of(imported, FindingKind::found, "compiled")
+                  .find("backward is 2 compiled pieces") != std::string::npos);
+        CHECK(text_of(imported, FindingKind::assumed, "compiled").find("DDPOptimizer") !=
+              std::string::npos);
+        // Two kernels of a piece before the first gradient, and none before the second.
+        std::size_t kernels = 0;
+        std::vector<std::size_t> before;
+        for (const Json& operation : imported.scenario["workload"]["backward_operations"]) {
+            if (operation.contains("ready")) {
+                before.push_back(kernels);
+            }
+            kernels += operation["device_us"] == shape.kernel_us ? 1U : 0U;
+        }
+        CHECK(before == std::vector<std::size_t>{2, 2, 4, 4});
+        CHECK(replay(imported, scenario_of(imported, 100)).error() == Approx(0).margin(0.02));
+    }
+    SECTION("a CUDA graph: one launch of many kernels") {
+        shape.graph_kernels = 50;
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK(text_of(imported, FindingKind::found, "CUDA graph")
+                  .find("50 kernels of 1 graph launch a step") == 0);
+        // All but the first are launched together with it.
+        std::size_t without_host = 0;
+        for (const Json& operation : imported.scenario["workload"]["forward_operations"]) {
+            without_host += operation["host_us"] == 0 ? 1U : 0U;
+        }
+        CHECK(without_host == 49);
+        CHECK(replay(imported, scenario_of(imported, 100)).error() == Approx(0).margin(0.02));
+    }
+    SECTION("a step in a CUDA graph") {
+        shape.graph_kernels = 50;
+        shape.accumulates = false;
+        CHECK(refusal_of(SyntheticTrace(shape).document().dump()) ==
+              "trace.json: /traceEvents: expected a training step, got 3 steps in which no "
+              "gradient became ready: CUDA graphs hold it (cudaGraphLaunch), within which the host "
+              "does nothing; trace the same loop without them");
+    }
+    SECTION("matrix products in FP8, whose scales another group reduces") {
+        shape.fp8 = true;
+        shape.other_group = true;
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK(bytes_of(imported) == buckets);
+        CHECK(text_of(imported, FindingKind::found, "FP8").find("amax") != std::string::npos);
+    }
+    SECTION("batched copies, of all gradients of a bucket") {
+        shape.batched_copies = true;
+        shape.accumulated_shapes = true;
+        const TraceImport imported = import_trace({traced(shape)}, {});
+        CHECK(imported.scenario["workload"]["gradients"].size() == 4);
+        CHECK(bytes_of(imported) == buckets);
+        CHECK(imported.scenario["sync"]["fused_copies"] == true);
+        CHECK_FALSE(imported.scenario["sync"].contains("views"));
+        // 2 buckets: a copy of 4 us in and one back, for all 501,500 floats in and out.
+        CHECK(imported.scenario["workload"]["copy_gb_per_s"].get<double>() ==
+              Approx(2 * 4 * 501'500 / (2 * 2 * 4.0) / 1e3).epsilon(0.01));
+        const Replay replayed = replay(imported, scenario_of(imported, 100));
+        CHECK(replayed.same_buckets);
+        CHECK(replayed.error() == Approx(0).margin(0.02));
     }
 }
 

@@ -60,6 +60,7 @@ struct TraceShape {
     std::int64_t graph_kernels = 0;    // in forward, launched by one cudaGraphLaunch
     bool accumulates = true;           // no: AccumulateGrad is not seen
     bool fp8 = false;                  // forward is of scaled matrix products
+    bool checkpointing = false;        // a wrapped module runs forward again in backward
     bool batched_copies = false;       // a bucket is copied and divided at once, and copied back
     bool coalesced = false;            // gradients' all-reduces are of several tensors at once
     double others_us = 0;              // in forward the host waits for an all-to-all
@@ -433,6 +434,14 @@ class SyntheticTrace {
 
     // Of gradient i; or, where it is the first of a compiled piece, of all of the piece.
     void launch_backward(std::size_t i) {
+        if (shape_.checkpointing) {
+            const double begin = host_;
+            launch("forward_kernel", shape_.kernel_us);
+            add("user_annotation", "DistributedDataParallel.forward", 1, thread_, begin + 1,
+                host_ - begin - 1);
+            add("cpu_op", "autograd::engine::evaluate_function: CheckpointFunctionBackward", 1,
+                thread_, begin, host_ - begin);
+        }
         if (shape_.compiled_pieces == 0) {
             launch("backward_kernel", shape_.kernel_us);
             return;
