@@ -415,11 +415,22 @@ class StepReader {
                 last_ready_ns = std::max(last_ready_ns, timed.begin_ns);
             }
         }
+        // Groups that reduce gradients: those that hooks issue to, if any.
+        std::set<std::string> groups;
+        for (const TracedCollective& collective : step_.collectives) {
+            if (collective.reduces_gradients() && collective.in_hook) {
+                groups.insert(collective.group);
+            }
+        }
+        const auto is_awaited = [&](const TracedCollective& collective) {
+            return collective.reduces_gradients() &&
+                   (groups.empty() || groups.count(collective.group) != 0);
+        };
         for (const Gap& gap : gaps_) {
             TimedMark& timed = marks_[gap.mark];
             std::int64_t simulated = 0;
             for (const TracedCollective& collective : step_.collectives) {
-                if (timed.begin_ns >= last_ready_ns ? collective.reduces_gradients()
+                if (timed.begin_ns >= last_ready_ns ? is_awaited(collective)
                                                     : collective.sends_buffers()) {
                     simulated += overlap_ns(collective, gap.begin_ns, gap.end_ns);
                 }

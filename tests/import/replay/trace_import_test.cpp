@@ -544,7 +544,7 @@ TEST_CASE("what compiling, CUDA graphs and batched copies hide of single gradien
 }
 
 // Of what runs on other streams the compute stream waits for, as their events order them.
-TEST_CASE("computing that waits for other collectives replays", "[kineto][!mayfail]") {
+TEST_CASE("computing that waits for other collectives replays", "[kineto]") {
     TraceShape shape;
     shape.host_us = 6;
     shape.kernel_us = 400;
