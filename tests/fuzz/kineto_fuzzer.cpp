@@ -11,6 +11,7 @@
 
 #include "import/kineto/kineto_trace.h"
 #include "import/replay/replay.h"
+#include "import/replay/trace_advice.h"
 #include "import/replay/trace_import.h"
 #include "import/source/inflate.h"
 #include "sim/base/error.h"
@@ -51,9 +52,10 @@ void check(const TraceImport& imported) {
         parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
     const Replay replayed = replay(imported, scenario);
     require(replayed.step >= Duration{0} && !text_of(replayed).empty());
+    require(!text_of(advise(imported, scenario, replayed)).empty());
 }
 
-void import_trace(std::string_view text) {
+void import_any(std::string_view text) {
     try {
         const TracedRank rank = traced_rank(
             read_kineto_trace(inflated(source_of(text, text.size()), "trace"), "trace"));
@@ -77,6 +79,6 @@ void import_trace(std::string_view text) {
 // NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     // libFuzzer speaks of bytes, the importer of characters.
-    bucketwise::import_trace({reinterpret_cast<const char*>(data), size});
+    bucketwise::import_any({reinterpret_cast<const char*>(data), size});
     return 0;
 }

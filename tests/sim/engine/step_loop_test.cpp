@@ -272,7 +272,7 @@ void let_host_wait(std::mt19937& random, StepInput& input) {
             one.host_waits = waits(random);
         }
     }
-    for (int i = 0; waits(random) || i < 3; ++i) {
+    for (std::int64_t i = 0; waits(random) || i < 3; ++i) {
         input.step.optimizer_operations.push_back(
             {.name = "update", .device = micros(10 * i), .host = micros(7)});
         input.step.optimizer_operations.back().host_waits = waits(random);
