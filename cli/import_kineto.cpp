@@ -99,6 +99,9 @@ CommandHelp import_kineto_help() {
               "whose gradients these are, to name them: a model that ships, or a scenario file"},
              {"link",
               "link file or preset to use instead of one fitted to the trace's all-reduces"},
+             {"undisturbed",
+              "trace of the same steps without communication (no_sync, or one rank), which tells "
+              "how much kernels are slowed beside all-reduces"},
              {"ranks", "of the run, where no trace tells"},
              {"trace", "write the replayed step beside the traced one, for ui.perfetto.dev"}}),
         .text = import_kineto_examples,
@@ -110,18 +113,22 @@ CommandHelp import_kineto_help() {
 
 int run_import_kineto(const CommandLine& line) {
     const po::variables_map& values = line.values;
-    check_files(values, {{"link"}, {"model"}, {"traces", "trace"}}, {{"output"}, {"trace"}});
+    check_files(values, {{"link"}, {"model"}, {"undisturbed", "trace"}, {"traces", "trace"}},
+                {{"output"}, {"trace"}});
     check_one_printed(values, "import kineto", "output", "trace");
     TraceImportRequest request;
     if (values.count("model") != 0) {
         request.model = workload_of(text_value(values, "model"));
     }
     request.ranks = optional_number(values, "ranks", {1, most_imported_ranks});
+    if (values.count("undisturbed") != 0) {
+        request.undisturbed = read_trace(text_value(values, "undisturbed"));
+    }
     const std::vector<TracedRank> ranks = read_traces(texts_value(values, "traces"));
     TraceImport imported = import_trace(ranks, request);
     const auto link =
         values.count("link") != 0 ? std::optional(text_value(values, "link")) : std::nullopt;
-    const Scenario scenario = connect(imported, ranks.front(), link, read_text_file);
+    const Scenario scenario = connect(imported, link, read_text_file);
     std::vector<OutputText> outputs{{text_value(values, "output"), json_text(imported.scenario)}};
     const Replay replayed = replay(imported, scenario);
     if (const std::string trace = text_or_empty(values, "trace"); !trace.empty()) {

@@ -87,7 +87,8 @@ enum class Argument : std::uint8_t {
     elements,
     elements_out,
     group,
-    group_size
+    group_size,
+    grid
 };
 
 Field field_of(std::string_view key) {
@@ -103,7 +104,7 @@ Field field_of(std::string_view key) {
 }
 
 Argument argument_of(std::string_view key) {
-    constexpr std::array<std::pair<std::string_view, Argument>, 12> arguments{
+    constexpr std::array<std::pair<std::string_view, Argument>, 13> arguments{
         {{"external id", Argument::external_id},
          {"correlation", Argument::correlation},
          {"stream", Argument::stream},
@@ -115,7 +116,8 @@ Argument argument_of(std::string_view key) {
          {"in msg nelems", Argument::elements},
          {"out msg nelems", Argument::elements_out},
          {"process group name", Argument::group},
-         {"group size", Argument::group_size}}};
+         {"group size", Argument::group_size},
+         {"grid", Argument::grid}}};
     const auto* const found = std::ranges::find_if(arguments, [&](const auto& argument) {
         return std::ranges::equal(argument.first, key, {}, {}, lower_letter);
     });
@@ -182,12 +184,17 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     bool parse_error(std::size_t position, const std::string& /*token*/,
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
+        const auto says = [&](const char* part) {
+            return what.find(part) != std::string_view::npos;
+        };
+        // Within a text, a number or a word it says that these are wrong.
+        const bool torn = says("unexpected end of input") ||
+                          (says("invalid ") && buffer_.sgetc() == std::char_traits<char>::eof());
         const std::uint64_t byte = buffer_.skipped_bytes() + position;
         throw InputError(
             trace_.file, "", "a JSON trace",
-            what.find("unexpected end of input") != std::string_view::npos
-                ? fmt::format("one that ends within byte {}, as if it was cut off", byte)
-                : fmt::format("something else at byte {}", byte));
+            torn ? fmt::format("one that ends within byte {}, as if it was cut off", byte)
+                 : fmt::format("something else at byte {}", byte));
     }
 
     ProfilerTrace take() {
@@ -364,6 +371,18 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
                argument_ == Argument::input_dims;
     }
 
+    [[nodiscard]] bool in_grid() const {
+        return in_events_ && in_args_ && depth_ == event_depth_ + 2 && argument_ == Argument::grid;
+    }
+    // The blocks of a grid, dimension by dimension; a product of more than a grid has is none.
+    static std::int32_t blocks_with(std::int32_t blocks, std::int64_t dimension) {
+        constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+        const std::int64_t so_far = std::max<std::int64_t>(blocks, 1);
+        return dimension >= 1 && dimension <= most / so_far
+                   ? static_cast<std::int32_t>(so_far * dimension)
+                   : std::int32_t{-1};
+    }
+
     static std::int64_t whole(double value) {
         constexpr double most = 4e18;
         return std::abs(value) < most ? static_cast<std::int64_t>(value) : -1;
@@ -380,6 +399,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
             const bool fits = shape_ >= 0 && shape_ <= most && integer >= 0 && integer <= most;
             shape_ =
                 fits && shape_ <= most / std::max<std::int64_t>(integer, 1) ? shape_ * integer : -1;
+        } else if (in_grid()) {
+            raw_.event.blocks = blocks_with(raw_.event.blocks, integer);
         } else if (depth_ == 2 && top_key_ == "distributedInfo") {
             if (inner_key_ == "rank") {
                 trace_.rank = integer;

@@ -158,7 +158,8 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     check_ranks(ranks);
     TraceImport result;
     Findings& findings = result.findings;
-    TracedRun run{ranks};
+    result.run = std::make_unique<TracedRun>(TracedRun{ranks});
+    TracedRun& run = *result.run;
     choose_steps(run, findings);
     result.file = run.rank().file;
     result.step = run.typical(&TracedStep::length);
@@ -171,11 +172,15 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     result.typical = step_of_about(result.step, run.alike());
     refuse_sharded(run);
     find_group(run, findings);
-    std::vector<Gradient> gradients = traced_gradients(run, request.model, findings);
+    result.model = request.model;
+    std::vector<Gradient>& gradients = result.gradients;
+    gradients = traced_gradients(run, request.model, findings);
     complete_sizes(run, gradients, findings);
     refuse_compressed(run, gradients);
     add_unused(run, gradients, findings);
     find_all_reduces(run, gradients, request, result);
+    find_overlap(run, result.all_reduces);
+    result.slowdowns = take_plain_times(run, result.all_reduces, request.undisturbed, findings);
     result.scenario = scenario_document(run, result.ranks, gradients, request.model, findings);
     report_device(run, result, findings);
     report_form(run, findings);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "import/replay/step_account.h"
 #include "import/replay/traced_gradients.h"
 #include "import/replay/traced_run.h"
+#include "import/replay/undisturbed.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
@@ -20,6 +22,8 @@ namespace bucketwise {
 struct TraceImportRequest {
     Workload model = {};  // that has the gradients, to name them; its times are not looked at
     std::optional<std::int64_t> ranks = {};  // where no trace tells
+    // A rank of the same program without communication: what its kernels take alone.
+    std::optional<TracedRank> undisturbed = {};
 };
 
 // The scenario is a document, as that is what is written, read and changed by people; what connects
@@ -36,6 +40,11 @@ struct TraceImport {
     TracedStep typical;                        // the step of about median length
     std::string file;                          // that it is of
     Findings findings;
+    // What the scenario was made of, as it is made again once its link is known.
+    std::unique_ptr<TracedRun> run;
+    std::vector<Gradient> gradients;           // by readiness
+    Workload model;                            // of the request
+    std::optional<KernelSlowdowns> slowdowns;  // beside all-reduces, where a trace tells
 };
 
 // `ranks` are traces of one run. Throws InputError for traces that do not belong together, for

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/link/link_fit.h"
+#include "import/replay/scenario_document.h"
+#include "import/replay/undisturbed.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/link/collective.h"
@@ -50,9 +54,20 @@ Segment segment_through(const LinkPoint& point) {
     return segment;
 }
 
+// Of the largest all-reduce, as far as links have them.
+std::optional<std::int64_t> thread_blocks(const TraceImport& imported) {
+    const auto largest =
+        std::ranges::max_element(imported.all_reduces, {}, &TracedAllReduce::bytes);
+    return largest->blocks >= 1 && largest->blocks <= most_thread_blocks
+               ? std::optional<std::int64_t>(largest->blocks)
+               : std::nullopt;
+}
+
 // Through the wire times by size, in terms of a ring: what NCCL and Gloo mostly run, and as good as
 // any other for the traced number of ranks.
-LinkParameters fitted_link(const TraceImport& imported, const TracedRank& rank) {
+LinkParameters fitted_link(const TraceImport& imported,
+                           std::vector<InterferenceSegment> interference) {
+    const TracedRank& rank = imported.run->rank();
     const std::vector<LinkPoint> points = link_points(imported);
     if (points.empty()) {
         throw InputError(rank.file, "/traceEvents",
@@ -66,10 +81,9 @@ LinkParameters fitted_link(const TraceImport& imported, const TracedRank& rank) 
     for (Segment& segment : link.segments) {
         segment.errors.reset();
     }
-    // Kernels and all-reduces were traced side by side: what they cost each other is in their
-    // times.
-    link.interference = constant_interference({});
-    link.provenance.backend = rank.backend;
+    link.interference = std::move(interference);
+    link.ctas = thread_blocks(imported);
+    link.provenance.backend = rank.backend.empty() && rank.has_device ? "nccl" : rank.backend;
     link.provenance.ranks = imported.ranks;
     link.provenance.smallest_message = points.front().size;
     link.provenance.largest_message = points.back().size;
@@ -80,10 +94,9 @@ LinkParameters fitted_link(const TraceImport& imported, const TracedRank& rank) 
     return link;
 }
 
-}  // namespace
-
-Scenario connect(TraceImport& imported, const TracedRank& rank,
-                 const std::optional<std::string>& link, const FileReader& read_file) {
+Scenario with_link(TraceImport& imported, const std::optional<std::string>& link,
+                   const std::vector<InterferenceSegment>& interference,
+                   const FileReader& read_file) {
     Json& cluster_link = imported.scenario["cluster"]["link"];
     if (link) {
         cluster_link = *link;
@@ -94,9 +107,80 @@ Scenario connect(TraceImport& imported, const TracedRank& rank,
         none.segments = {{.bandwidth = {1'000'000'000}}};
         cluster_link = link_json(none);
     } else {
-        cluster_link = link_json(fitted_link(imported, rank));
+        cluster_link = link_json(fitted_link(imported, interference));
     }
-    return parse_scenario(imported.scenario, rank.file + " as a scenario", read_file);
+    return parse_scenario(imported.scenario, imported.run->ranks.front().file + " as a scenario",
+                          read_file);
+}
+
+std::int64_t to_ppm(double factor) {
+    return std::llround(factor * static_cast<double>(undisturbed_ppm));
+}
+
+// Computing's is measured. What it costs all-reduces no trace tells: that stays as `assumed` has
+// it.
+InterferenceSegment measured_interference(const KernelSlowdowns& slowdowns,
+                                          const LinkParameters& assumed) {
+    InterferenceSegment segment;
+    if (!assumed.interference.empty()) {
+        segment = assumed.interference.back();
+    }
+    segment.up_to.reset();
+    segment.ctas.reset();
+    segment.slowdown.compute_slowdown_ppm = to_ppm(slowdowns.all.factor);
+    segment.computing = {to_ppm(slowdowns.products.factor), to_ppm(slowdowns.rest.factor)};
+    segment.errors = segment.errors.value_or(InterferenceErrors{});
+    segment.errors->compute_slowdown = std::max(slowdowns.products.error, slowdowns.rest.error);
+    return segment;
+}
+
+// Of all-reduces only where the link is made of them.
+void take_out_interference(const LinkParameters& link, bool of_wires, TraceImport& imported) {
+    TracedRun& run = *imported.run;
+    const std::vector<TracedAllReduce> traced = imported.all_reduces;
+    if (of_wires) {
+        take_out_of_wires(link, imported.all_reduces);
+    }
+    if (!imported.slowdowns) {
+        const Overlap overlap = overlap_of(run, traced);
+        take_out_of_computing(run, traced, link);
+        const Duration alone = overlap_of(run, traced).computing;
+        imported.findings.assumed(
+            "undisturbed",
+            "{:.3f} of {:.3f} ms of computing ran beside all-reduces; {}, by {}, is taken out and "
+            "put back where they overlap; --undisturbed, a trace of the same steps without "
+            "communication, measures it",
+            to_ms(overlap.beside), to_ms(overlap.computing),
+            fmt::format("what that costs, {:.3f} ms", to_ms(overlap.computing - alone)),
+            link.assumes_interference ? "what is assumed of GPUs" : "the link's interference");
+    }
+    Findings nothing;  // new
+    const Json cluster = imported.scenario["cluster"];
+    imported.scenario =
+        scenario_document(run, imported.ranks, imported.gradients, imported.model, nothing);
+    imported.scenario["cluster"] = cluster;
+}
+
+}  // namespace
+
+Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
+                 const FileReader& read_file) {
+    const bool on_host = !imported.run->rank().has_device;
+    std::vector<InterferenceSegment> interference;  // empty: what is assumed on GPUs
+    if (on_host) {
+        // What computing and all-reduces cost each other is in their times.
+        interference = constant_interference({});
+    }
+    const Scenario scenario = with_link(imported, link, interference, read_file);
+    if (on_host || imported.ranks == 1 || imported.all_reduces.empty()) {
+        return scenario;
+    }
+    const LinkParameters disturbing = step_input(scenario).link;
+    take_out_interference(disturbing, !link, imported);
+    if (imported.slowdowns) {
+        interference = {measured_interference(*imported.slowdowns, disturbing)};
+    }
+    return with_link(imported, link, interference, read_file);
 }
 
 }  // namespace bucketwise

@@ -11,9 +11,10 @@
 namespace bucketwise {
 
 // Puts a link into the imported document, and reads the scenario that it then is: `link`, a file or
-// a preset, or, where there is none, one through the wire times of the all-reduces of `rank`'s run.
-// Throws InputError where neither is there.
-Scenario connect(TraceImport& imported, const TracedRank& rank,
-                 const std::optional<std::string>& link, const FileReader& read_file);
+// a preset, or, where there is none, one through the wire times of the run's all-reduces. What
+// computing and all-reduces cost each other on that link is taken out of the traced times, unless
+// these are known without it: the simulator puts it back. Throws InputError where there is no link.
+Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
+                 const FileReader& read_file);
 
 }  // namespace bucketwise

@@ -319,7 +319,9 @@ std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run) {
             }
             return found[k]->begin.value_or(found[k]->issued);
         };
-        all_reduces.push_back({first[k]->bytes, median_of(run.alike(), start)});
+        all_reduces.push_back({.bytes = first[k]->bytes,
+                               .start = median_of(run.alike(), start),
+                               .blocks = first[k]->blocks});
     }
     return all_reduces;
 }

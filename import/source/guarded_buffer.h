@@ -64,6 +64,7 @@ class GuardedBuffer : public std::streambuf {
             static_cast<std::size_t>((gptr() == nullptr ? end() : gptr()) - window_.data());
         if (begin == filled_) {
             begin = filled_ = 0;
+            give_out(0, 0);  // where it ends, whoever asks again finds it ended, too
             if (!fill(block_bytes)) {
                 return traits_type::eof();
             }

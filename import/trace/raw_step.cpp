@@ -147,6 +147,26 @@ class HostPasses {
     bool in_forward_ = true;
 };
 
+// What it computes, unless it communicates.
+void keep_micro_step_before(RawStep& raw) {
+    std::vector<PlainOperation>& before = raw.step.before;
+    for (const TimedMark& timed : raw.marks) {
+        if (timed.at_ns > raw.phases.forward_begin_ns) {
+            return;
+        }
+        if (raw.phases.micro_step_before_ns < 0 || timed.at_ns <= raw.phases.micro_step_before_ns) {
+            continue;
+        }
+        if (timed.mark.kind == MarkKind::collective) {
+            before.clear();
+            return;
+        }
+        if (timed.mark.kind == MarkKind::operation && timed.mark.device > Duration{0}) {
+            before.push_back({timed.mark.name, timed.mark.device});
+        }
+    }
+}
+
 // Where kernels ran on a device.
 void fill_device_passes(RawStep& raw) {
     const StepPhases& phases = raw.phases;
@@ -159,6 +179,7 @@ void fill_device_passes(RawStep& raw) {
         now = at;
         return from_ns(std::max<std::int64_t>(host, 0));
     };
+    keep_micro_step_before(raw);
     for (TimedMark& timed : raw.marks) {
         if (timed.at_ns <= phases.forward_begin_ns) {
             continue;
@@ -298,7 +319,8 @@ std::size_t marks_worth(const TracedStep& step) {
     for (const TracedCollective& collective : step.collectives) {
         bytes += collective.name.size() + collective.dtype.size() + collective.group.size();
     }
-    return step.forward.size() + step.backward.size() + step.optimizer.size() + bytes / mark_bytes;
+    return step.before.size() + step.forward.size() + step.backward.size() + step.optimizer.size() +
+           bytes / mark_bytes;
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct StepRange {
 
 // On the host. Of several backwards (accumulation) the last, and the forward before it.
 struct StepPhases {
+    std::int64_t micro_step_before_ns = -1;  // where it begins; -1: there is none
     std::int64_t forward_begin_ns = 0;
     std::int64_t backward_begin_ns = -1;  // -1: no gradient became ready
     std::int64_t backward_end_ns = -1;

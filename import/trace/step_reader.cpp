@@ -104,6 +104,8 @@ class StepReader {
     // Where backward begins and ends on the host. Of several backwards (accumulation) the last.
     void find_phases() {
         std::int64_t last_forward_ns = range_.begin_ns;
+        std::int64_t forward_before_ns = range_.begin_ns;  // of the micro-step before
+        std::int64_t micro_step_ns = range_.begin_ns;
         std::int64_t forwards = 0;
         bool in_forward =
             false;  // several modules may be wrapped, one within another or side by side
@@ -114,7 +116,10 @@ class StepReader {
                 node_end_ns = std::max(node_end_ns, event.end_ns);
             } else if (event.kind == TraceEventKind::ddp_forward && event.begin_ns >= node_end_ns) {
                 last_forward_ns = event.begin_ns;
-                forwards += in_forward ? 0 : 1;
+                if (!in_forward) {
+                    forward_before_ns = std::exchange(micro_step_ns, event.begin_ns);
+                    ++forwards;
+                }
                 in_forward = true;
             } else if (event.kind == TraceEventKind::accumulate_grad) {
                 in_forward = false;
@@ -124,12 +129,16 @@ class StepReader {
         });
         step_.micro_steps = std::max<std::int64_t>(forwards, 1);
         phases_.forward_begin_ns = range_.begin_ns;
+        phases_.micro_step_before_ns = forwards > 1 ? range_.begin_ns : -1;
         bool any_ready = false;
         for_each_event([&](const TraceEvent& event) {
             if (event.kind == TraceEventKind::backward_node ||
                 event.kind == TraceEventKind::accumulate_grad) {
                 if (event.begin_ns < last_forward_ns) {
                     phases_.forward_begin_ns = std::max(phases_.forward_begin_ns, event.end_ns);
+                    if (event.begin_ns < forward_before_ns) {
+                        phases_.micro_step_before_ns = phases_.forward_begin_ns;
+                    }
                     return;
                 }
                 any_ready |= event.kind == TraceEventKind::accumulate_grad;
@@ -519,6 +528,7 @@ class StepReader {
         const Duration end = from_ns(work.end_ns - range_.begin_ns);
         collective.begin = std::min(collective.begin.value_or(begin), begin);
         collective.end = std::max(collective.end.value_or(end), end);
+        collective.blocks = std::max(collective.blocks, work.blocks);
         if (collective.elements < 0 && work.call >= 0) {
             take_call(trace_.calls[static_cast<std::size_t>(work.call)], collective);
         }

@@ -54,6 +54,13 @@ struct StepMark {
     }
 };
 
+// A kernel of a micro-step that does not communicate.
+struct PlainOperation {
+    std::string name;
+    Duration device{0};
+    bool operator==(const PlainOperation&) const = default;
+};
+
 // Its name is in lower case, without underscores: "allreduce", "broadcast", "allgather", ...
 struct TracedCollective : CollectiveCall {
     Bytes bytes;
@@ -68,6 +75,7 @@ struct TracedCollective : CollectiveCall {
     // On the communication stream; none: no event tells.
     std::optional<Duration> begin = {};
     std::optional<Duration> end = {};
+    std::int32_t blocks = -1;  // of threads, of its largest kernel; -1: not said
     bool operator==(const TracedCollective&) const = default;
 
     [[nodiscard]] bool reduces_gradients() const {
@@ -84,6 +92,8 @@ struct TracedStep {
     Duration backward_begin{0};
     Duration backward_end{0};  // on the host; the optimizer follows
     std::int64_t micro_steps = 1;
+    // Of the micro-step before the last, if it does not communicate.
+    std::vector<PlainOperation> before = {};
     std::vector<StepMark> forward;   // of the last micro-step
     std::vector<StepMark> backward;  // likewise
     std::vector<StepMark> optimizer;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/link/assumed_interference.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/product_time.h"
 
@@ -13,8 +14,8 @@ void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
     for (const LinkParameters& tier : link.tiers) {
         note_ctas(tier, notes);
     }
-    if (!link.ctas) {
-        return;
+    if (!link.ctas || lacks_interference(link)) {
+        return;  // what is then assumed is of so many
     }
     if (!has_cta_groups(link)) {
         notes.push_back(fmt::format(

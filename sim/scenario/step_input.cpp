@@ -13,6 +13,7 @@
 #include "sim/link/assumed_interference.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
+#include "sim/workload/operation_names.h"
 
 namespace bucketwise {
 namespace {
@@ -117,37 +118,6 @@ Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm)
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
-// In lower case: "aten", "conv", "d" and "backward" of "aten::conv2d_Backward0".
-std::vector<std::string> words_of(std::string_view name) {
-    std::vector<std::string> words;
-    char last = ' ';
-    for (const char c : name) {
-        const bool is_upper = 'A' <= c && c <= 'Z';
-        const bool is_lower = 'a' <= c && c <= 'z';
-        const bool goes_on =
-            ('A' <= last && last <= 'Z') || ('a' <= last && last <= 'z' && !is_upper);
-        if ((is_upper || is_lower) && !goes_on) {
-            words.emplace_back();
-        }
-        if (is_upper || is_lower) {
-            words.back() += is_upper ? static_cast<char>(c - 'A' + 'a') : c;
-        }
-        last = c;
-    }
-    return words;
-}
-
-// By what PyTorch calls its operations.
-bool is_matrix_product(const TimedOperation& operation) {
-    constexpr std::array<std::string_view, 4> products{"linear", "conv", "convolution", "matmul"};
-    const std::vector<std::string> words = words_of(operation.name);
-    return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-        // mm, addmm, bmm, sgemm
-        return (word.ends_with("mm") && word != "comm") || word.ends_with("attention") ||
-               std::find(products.begin(), products.end(), word) != products.end();
-    });
-}
-
 Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_norm*/) {
     Workload result =
         workload_from_readiness(workload.gradients, workload.forward, workload.backward);
@@ -155,7 +125,9 @@ Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_
         result.forward = workload.operations->forward;
         result.backward = workload.operations->backward;
         result.readiness = workload.operations->readiness;
-        result.mix = backward_mix(result.backward, is_matrix_product);
+        result.mix = backward_mix(result.backward, [](const TimedOperation& operation) {
+            return names_matrix_product(operation.name);
+        });
         if (result.mix.product == Duration{0}) {
             result.mix.product_share.reset();  // these names do not tell
         }

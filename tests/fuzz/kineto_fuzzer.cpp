@@ -13,6 +13,7 @@
 #include "import/replay/replay.h"
 #include "import/replay/trace_advice.h"
 #include "import/replay/trace_import.h"
+#include "import/replay/trace_link.h"
 #include "import/source/inflate.h"
 #include "sim/base/error.h"
 #include "sim/scenario/scenario.h"
@@ -36,7 +37,13 @@ ByteSource source_of(std::string_view text, std::size_t block) {
     };
 }
 
-void check(const TraceImport& imported) {
+void check_replay(const TraceImport& imported, const Scenario& scenario) {
+    const Replay replayed = replay(imported, scenario);
+    require(replayed.step >= Duration{0} && !text_of(replayed).empty());
+    require(!text_of(advise(imported, scenario, replayed)).empty());
+}
+
+void check(TraceImport imported) {
     require(imported.ranks >= 1 && imported.step > Duration{0});
     for (const TracedAllReduce& all_reduce : imported.all_reduces) {
         for (const double us : all_reduce.wire_us) {
@@ -50,9 +57,9 @@ void check(const TraceImport& imported) {
         {"segments", {{{"latency_us", 10}, {"bandwidth_gb_per_s", 10}}}}};
     const Scenario scenario =
         parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
-    const Replay replayed = replay(imported, scenario);
-    require(replayed.step >= Duration{0} && !text_of(replayed).empty());
-    require(!text_of(advise(imported, scenario, replayed)).empty());
+    check_replay(imported, scenario);
+    // And on the link that the trace has, if it has one.
+    check_replay(imported, connect(imported, {}, [](const std::string&) { return std::string(); }));
 }
 
 void import_any(std::string_view text) {

@@ -18,6 +18,7 @@
 #include "sim/base/statistics.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/import/replay/findings_text.h"
 #include "tests/import/source/text_source.h"
 
 namespace bucketwise {
@@ -62,14 +63,6 @@ TraceImportRequest request_for(const TracedRank& rank) {
         request.ranks = 2;
     }
     return request;
-}
-
-std::string findings_of(const TraceImport& imported) {
-    std::string text;
-    for (const Finding& finding : imported.findings.all) {
-        text += finding.item + ": " + finding.text + "\n";
-    }
-    return text;
 }
 
 // On which an all-reduce takes what it took in the trace, on average by size: over two ranks a ring

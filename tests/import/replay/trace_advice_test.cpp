@@ -26,7 +26,7 @@ Advised advised(TraceShape shape) {
         text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096), "trace.json"));
     TraceImport imported = import_trace({rank}, {});
     const Scenario scenario =
-        connect(imported, rank, {}, [](const std::string&) { return std::string(); });
+        connect(imported, {}, [](const std::string&) { return std::string(); });
     const Replay replayed = replay(imported, scenario);
     return {advise(imported, scenario, replayed), replayed};
 }

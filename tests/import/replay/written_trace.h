@@ -68,7 +68,13 @@ struct TraceShape {
     bool reads_loss = false;           // after forward, by the host
     bool reads_norm = false;           // in the optimizer, likewise
     bool generic_kernels = false;      // RCCL's
-    bool copies_wait = false;          // calls that copy to the host, without a synchronisation
+    bool no_sync = false;              // gradients are neither copied nor reduced
+    // How many times as long kernels take while all-reduces run: those of odd gradients, and of
+    // even ones, which then are matrix products.
+    double slowdown = 1;
+    double product_slowdown = 1;
+    std::int64_t blocks = 0;   // of NCCL's kernels; 0: not said
+    bool copies_wait = false;  // calls that copy to the host, without a synchronisation
 };
 
 class SyntheticTrace {
@@ -148,22 +154,32 @@ class SyntheticTrace {
             return;
         }
         ++correlation_;
+        const std::int64_t external = stream == compute ? 0 : external_;  // 0: no operation's
         add("cuda_runtime", copies ? "cudaMemcpyAsync" : "cudaLaunchKernel", 1, thread_,
-            host_ - call_us, call_us, {{"correlation", correlation_}, {"External id", external_}});
+            host_ - call_us, call_us, {{"correlation", correlation_}, {"External id", external}});
         double& free = stream == compute ? compute_free_ : free_[stream];
         double begin = std::max(host_, free);
         if (stream != compute) {
             begin = std::max(begin, compute_free_);
+        } else if (name.starts_with("backward")) {
+            duration = beside_all_reduces(begin, duration, name == "backward_gemm");
         }
         free = begin + duration;
         if (args.is_null()) {
             args = Json::object();
         }
         args["correlation"] = correlation_;
-        args["External id"] = external_;
+        args["External id"] = external;
         args["stream"] = stream;
         add(copies ? "gpu_memcpy" : "kernel", name, 0, stream, begin, duration, std::move(args));
         last_begin_ = begin;
+    }
+
+    // Once they are done the rest of it goes on as fast as alone.
+    double beside_all_reduces(double begin, double work, bool is_product) {
+        const double slowdown = is_product ? shape_.product_slowdown : shape_.slowdown;
+        const double both = std::max(free_[communication] - begin, 0.0);
+        return work * slowdown <= both ? work * slowdown : both + work - both / slowdown;
     }
 
     void write_step(std::int64_t step) {
@@ -202,7 +218,7 @@ class SyntheticTrace {
                     forward + 1, 10);
             }
             thread_ = autograd_thread;
-            backward(begin, pass + 1 == shape_.backwards);
+            backward(begin, pass + 1 == shape_.backwards && !shape_.no_sync);
         }
         thread_ = main_thread;
         const double optimizer = host_;
@@ -325,6 +341,14 @@ class SyntheticTrace {
         }
     }
 
+    [[nodiscard]] Json kernel_args(const Json& said) const {
+        Json args = shape_.kernel_collective_args ? said : Json::object();
+        if (shape_.blocks > 0) {
+            args["grid"] = Json::array({shape_.blocks, 1, 1});
+        }
+        return args;
+    }
+
     void collective(const std::string& name, const std::string& annotation, std::int64_t elements,
                     const std::string& dtype, double wire_us, const std::string& group = "0",
                     int stream = communication) {
@@ -341,7 +365,7 @@ class SyntheticTrace {
         launch(stream == transfers      ? "ncclDevKernel_SendRecv(ncclDevComm*)"
                : shape_.generic_kernels ? "ncclDevKernel_Generic(ncclDevComm*)"
                                         : "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)",
-               wire_us, stream, shape_.kernel_collective_args ? said : Json{});
+               wire_us, stream, kernel_args(said));
         if (!shape_.device) {
             add("user_annotation", "gloo:" + annotation.substr(annotation.find(':') + 1), 1, 300,
                 host_, wire_us);
@@ -443,7 +467,8 @@ class SyntheticTrace {
                 thread_, begin, host_ - begin);
         }
         if (shape_.compiled_pieces == 0) {
-            launch("backward_kernel", shape_.kernel_us);
+            const bool product = shape_.product_slowdown != 1 && i % 2 == 0;
+            launch(product ? "backward_gemm" : "backward_kernel", shape_.kernel_us);
             return;
         }
         const auto gradients = static_cast<std::int64_t>(shape_.gradients.size());

@@ -1,0 +1,62 @@
+// What overlapping cost in the traced steps: kernels that ran beside all-reduces were slowed, and
+// all-reduces by them. A scenario has what both take alone, as the simulator slows them itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "import/replay/traced_gradients.h"
+#include "import/replay/traced_run.h"
+#include "import/source/findings.h"
+#include "sim/link/link.h"
+
+namespace bucketwise {
+
+// How many times as long kernels took beside all-reduces.
+struct KernelSlowdown {
+    double factor = 1;
+    double error = 0;  // standard error
+    double lowest = 1;
+    double highest = 1;        // of single kernels that ran mostly beside
+    std::int64_t kernels = 0;  // such; 0: none, and the factor is that of all
+    bool operator==(const KernelSlowdown&) const = default;
+};
+
+struct KernelSlowdowns {
+    KernelSlowdown products;
+    KernelSlowdown rest;
+    KernelSlowdown all;
+    bool operator==(const KernelSlowdowns&) const = default;
+};
+
+// Gives the kernels of the run's steps that ran beside all-reduces the times that they take alone:
+// those of `plain`, a rank of the same program traced without communication, or, where there is
+// none, of the micro-step before, which does not communicate. None, and nothing is changed, where
+// neither has these kernels, or next to none ran beside. Throws InputError where `plain` is of
+// another program, or communicates in backward.
+std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
+                                                const std::vector<TracedAllReduce>& all_reduces,
+                                                const std::optional<TracedRank>& plain,
+                                                Findings& findings);
+
+// Likewise by the slowdowns that the link has, measured or assumed.
+void take_out_of_computing(TracedRun& run, const std::vector<TracedAllReduce>& all_reduces,
+                           const LinkParameters& link);
+
+// Sets the share of each all-reduce in which the device computed.
+void find_overlap(const TracedRun& run, std::vector<TracedAllReduce>& all_reduces);
+
+// The same of what all-reduces took beside computing.
+void take_out_of_wires(const LinkParameters& link, std::vector<TracedAllReduce>& all_reduces);
+
+// How long a step computes, and how long of it beside all-reduces, medians.
+struct Overlap {
+    Duration computing{0};
+    Duration beside{0};
+    bool operator==(const Overlap&) const = default;
+};
+Overlap overlap_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces);
+
+}  // namespace bucketwise

@@ -1,0 +1,18 @@
+// What an import has to say, a line for each finding.
+#pragma once
+
+#include <string>
+
+#include "import/replay/trace_import.h"
+
+namespace bucketwise {
+
+inline std::string findings_of(const TraceImport& imported) {
+    std::string text;
+    for (const Finding& finding : imported.findings.all) {
+        text += finding.item + ": " + finding.text + "\n";
+    }
+    return text;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,190 @@
+// What overlapping cost in a trace: measured by a second one or by micro-steps, or assumed.
+#include "import/replay/undisturbed.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "import/kineto/kineto_trace.h"
+#include "import/replay/replay.h"
+#include "import/replay/trace_import.h"
+#include "import/replay/trace_link.h"
+#include "sim/base/error.h"
+#include "tests/catch.h"
+#include "tests/contains.h"
+#include "tests/import/replay/findings_text.h"
+#include "tests/import/replay/written_trace.h"
+#include "tests/import/source/text_source.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::contains;
+
+TracedRank rank_of(TraceShape shape, const std::string& file = "trace.json") {
+    return traced_rank(read_kineto_trace(
+        text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096), file));
+}
+
+// The device is always busy: launches take 6 us, kernels 100. Of twelve gradients every third ends
+// a bucket, so that nine kernels of backward come after an all-reduce was issued. Each all-reduce
+// takes 250 us.
+TraceShape busy_shape() {
+    TraceShape shape;
+    shape.host_us = 6;
+    shape.kernel_us = 100;
+    shape.wire_us = 250;
+    shape.gradients = std::vector<std::int64_t>(12, 400'000);
+    shape.bucket_ends = {3, 6, 9, 12};
+    return shape;
+}
+
+TraceShape disturbed_shape() {
+    TraceShape shape = busy_shape();
+    shape.product_slowdown = 1.25;
+    shape.slowdown = 1.5;
+    return shape;
+}
+
+struct Connected {
+    TraceImport imported;
+    Scenario scenario;
+    [[nodiscard]] Json link() const { return imported.scenario["cluster"]["link"]; }
+    // Of the kernels of backward that take any time.
+    [[nodiscard]] std::vector<double> kernels_us() const {
+        std::vector<double> times;
+        for (const Json& operation : imported.scenario["workload"]["backward_operations"]) {
+            if (operation["name"].get<std::string>().starts_with("backward")) {
+                times.push_back(operation["device_us"].get<double>());
+            }
+        }
+        return times;
+    }
+};
+
+Connected connected(const TracedRank& rank, TraceImportRequest request = {},
+                    const std::optional<std::string>& link = {}, const std::string& file = {}) {
+    TraceImport imported = import_trace({rank}, request);
+    Scenario scenario = connect(imported, link, [&](const std::string&) { return file; });
+    return {std::move(imported), std::move(scenario)};
+}
+
+void check_alone(const Connected& run) {
+    const std::vector<double> times = run.kernels_us();
+    REQUIRE(times.size() == 12);
+    for (const double time : times) {
+        CHECK(time == Approx(100).epsilon(0.002));
+    }
+}
+
+void check_measured(const Connected& run) {
+    check_alone(run);
+    const Json interference = run.link()["interference"];
+    CHECK(interference["product_slowdown"].get<double>() == Approx(1.25).epsilon(0.01));
+    CHECK(interference["rest_slowdown"].get<double>() == Approx(1.5).epsilon(0.01));
+    // The simulator slows both kinds by their mixture, here as many of each; and all-reduces as is
+    // assumed, while these were not.
+    CHECK(std::abs(replay(run.imported, run.scenario).error()) < 0.04);
+}
+
+TEST_CASE("kernels that were slowed beside all-reduces get the times of a trace without these",
+          "[undisturbed]") {
+    TraceShape alone = disturbed_shape();
+    alone.no_sync = true;
+    const Connected run =
+        connected(rank_of(disturbed_shape()), {.undisturbed = rank_of(alone, "no_sync.json")});
+    check_measured(run);
+    CHECK(contains(findings_of(run.imported),
+                   "undisturbed: beside all-reduces matrix products take 1.25 times as long"));
+    CHECK(contains(findings_of(run.imported), "by no_sync.json"));
+}
+
+TEST_CASE("so they do where the micro-step before does not communicate", "[undisturbed]") {
+    TraceShape shape = disturbed_shape();
+    shape.backwards = 3;
+    const Connected run = connected(rank_of(shape));
+    check_measured(run);
+    CHECK(contains(findings_of(run.imported), "by the micro-steps without all-reduces"));
+}
+
+TEST_CASE("a clock that ran differently in the other trace slows nothing", "[undisturbed]") {
+    TraceShape alone = disturbed_shape();
+    alone.no_sync = true;
+    alone.kernel_us = 80;
+    const Connected run =
+        connected(rank_of(disturbed_shape()), {.undisturbed = rank_of(alone, "no_sync.json")});
+    check_measured(run);
+    CHECK(contains(findings_of(run.imported), "took 1.250 times as long as in no_sync.json"));
+}
+
+TEST_CASE("one trace alone has taken out what is assumed, and it is put back", "[undisturbed]") {
+    TraceShape shape = busy_shape();
+    shape.blocks = 24;
+    const Connected run = connected(rank_of(shape));
+    CHECK_FALSE(run.link().contains("interference"));  // assumed again when it is predicted
+    CHECK(run.link()["ctas"] == 24);
+    const LinkParameters link = step_input(run.scenario).link;
+    CHECK(link.assumes_interference);
+    // 24 of 108 multiprocessors are not there for what runs wholly beside an all-reduce.
+    const std::vector<double> times = run.kernels_us();
+    CHECK(times.front() == Approx(100));
+    CHECK(std::ranges::min(times) == Approx(100.0 * (108 - 24) / 108).epsilon(0.001));
+    CHECK(std::abs(replay(run.imported, run.scenario).error()) < 0.04);
+    CHECK(contains(findings_of(run.imported), "by what is assumed of GPUs, is taken out"));
+}
+
+TEST_CASE("a link's own interference is not counted twice", "[undisturbed]") {
+    const Json link{{"name", "measured"},
+                    {"algorithm", "ring"},
+                    {"segments", {{{"latency_us", 125}, {"bandwidth_gb_per_s", 1e6}}}},
+                    {"interference", {{"compute_slowdown", 1.5}, {"communication_slowdown", 1}}}};
+    TraceShape shape = busy_shape();
+    shape.slowdown = 1.5;  // of all, as none is a matrix product
+    const Connected run = connected(rank_of(shape), {}, "link.json", link.dump());
+    check_alone(run);
+    // As far off as where nothing is slowed, as in the written trace nothing is copied back before
+    // the last all-reduce is done.
+    const Json free{{"name", "measured"}, {"algorithm", "ring"}, {"segments", link["segments"]}};
+    const Connected calm = connected(rank_of(busy_shape()), {}, "link.json", free.dump());
+    CHECK(replay(run.imported, run.scenario).error() ==
+          Approx(replay(calm.imported, calm.scenario).error()).margin(0.003));
+    CHECK(contains(findings_of(run.imported), "by the link's interference, is taken out"));
+}
+
+TEST_CASE("a trace to compare with is of the same program, and does not communicate",
+          "[undisturbed]") {
+    const auto error_of = [](const TraceShape& alone) {
+        try {
+            import_trace({rank_of(busy_shape())}, {.undisturbed = rank_of(alone, "plain.json")});
+        } catch (const InputError& error) {
+            return std::string(error.what());
+        }
+        return std::string("none");
+    };
+    CHECK(contains(error_of(busy_shape()),
+                   "plain.json: /traceEvents: expected steps without all-reduces"));
+    TraceShape other = busy_shape();
+    other.no_sync = true;
+    other.gradients.pop_back();
+    CHECK(contains(error_of(other), "expected the 12 gradients of trace.json, got 11"));
+}
+
+TEST_CASE("where no kernel of the other trace has run beside an all-reduce, that is said",
+          "[undisturbed]") {
+    TraceShape shape = busy_shape();
+    shape.bucket_ends = {12};  // one all-reduce, after backward
+    TraceShape alone = shape;
+    alone.no_sync = true;
+    const Connected run = connected(rank_of(shape), {.undisturbed = rank_of(alone, "plain.json")});
+    CHECK(contains(findings_of(run.imported),
+                   "undisturbed: no kernel that ran mostly beside an all-reduce is also in"));
+    check_alone(run);
+}
+
+}  // namespace
+}  // namespace bucketwise
