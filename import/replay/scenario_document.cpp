@@ -194,11 +194,15 @@ class ScenarioDocument {
         }
         Json step = step_json(workload);
         add_if(run_.first().micro_steps > 1, step, "accumulation", run_.first().micro_steps);
-        return {{"name", scenario_name(run_.rank().file)},
-                {"workload", std::move(workload)},
-                {"cluster", {{"ranks", ranks}}},
-                {"sync", sync_json(groups.empty())},
-                {"step", std::move(step)}};
+        Json document{{"name", scenario_name(run_.rank().file)},
+                      {"workload", std::move(workload)},
+                      {"cluster", {{"ranks", ranks}}},
+                      {"sync", sync_json(groups.empty())},
+                      {"step", std::move(step)}};
+        if (run_.rank_spread) {
+            document["variation"] = {{"rank_spread", *run_.rank_spread}};
+        }
+        return document;
     }
 
   private:

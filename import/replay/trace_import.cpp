@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "import/replay/arrival.h"
 #include "import/replay/scenario_document.h"
 #include "import/replay/training_form.h"
 #include "sim/base/transformed.h"
@@ -13,7 +14,7 @@
 namespace bucketwise {
 namespace {
 
-void find_all_reduces(const TracedRun& run, const std::vector<Gradient>& gradients,
+void find_all_reduces(TracedRun& run, const std::vector<Gradient>& gradients,
                       const TraceImportRequest& request, TraceImport& result) {
     result.all_reduces = all_reduces_of(run);
     result.ranks = number_of_ranks(run, request.ranks);
@@ -29,6 +30,7 @@ void find_all_reduces(const TracedRun& run, const std::vector<Gradient>& gradien
     result.findings.found("all-reduces", "{} a step, of {} {} bytes in this order", bytes.size(),
                           fmt::join(bytes, ", "), name_of(*travelling_dtype(first)));
     find_wire_times(run, result.ranks, result.all_reduces, result.findings);
+    find_arrival(run, result.all_reduces.size(), result.findings);
     check_sums(run, gradients, result.findings);
 }
 
@@ -179,6 +181,7 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     refuse_compressed(run, gradients);
     add_unused(run, gradients, findings);
     find_all_reduces(run, gradients, request, result);
+    result.summary = summary_of(run, result.all_reduces);
     find_overlap(run, result.all_reduces);
     result.slowdowns = take_plain_times(run, result.all_reduces, request.undisturbed, findings);
     result.scenario = scenario_document(run, result.ranks, gradients, request.model, findings);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "import/replay/step_account.h"
+#include "import/replay/trace_comparison.h"
 #include "import/replay/traced_gradients.h"
 #include "import/replay/traced_run.h"
 #include "import/replay/undisturbed.h"
@@ -38,7 +39,8 @@ struct TraceImport {
     StepAccount account;
     std::vector<TracedAllReduce> all_reduces;  // in the order they were issued
     TracedStep typical;                        // the step of about median length
-    std::string file;                          // that it is of
+    StepSummary summary;
+    std::string file;  // that it is of
     Findings findings;
     // What the scenario was made of, as it is made again once its link is known.
     std::unique_ptr<TracedRun> run;

@@ -10,75 +10,12 @@
 
 #include <fmt/format.h>
 
+#include "import/replay/arrival.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
-
-// --- all-reduces ---
-
-// Whether the ranks' traces are of the same steps.
-bool same_steps(const TracedRun& run) {
-    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
-        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
-    });
-}
-
-// What the k-th of these took, once those before it were done: Gloo runs some side by side, each of
-// which takes longer for it, and the simulator one after the other.
-Duration time_alone(const std::vector<const TracedCollective*>& found, std::size_t k) {
-    Duration begin = *found[k]->begin;
-    for (std::size_t i = 0; i < k; ++i) {
-        begin = std::max(begin, found[i]->end.value_or(begin));
-    }
-    return std::max(*found[k]->end - begin, Duration{0});
-}
-
-// What the k-th all-reduce of the s-th step took each rank, or the one rank whose steps stand for
-// all.
-std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks) {
-    std::vector<Duration> times;
-    for (const Steps& steps : run.steps) {
-        if (&steps != &run.alike() && !all_ranks) {
-            continue;
-        }
-        const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
-        if (k < found.size() && found[k]->begin) {
-            times.push_back(time_alone(found, k));
-        }
-    }
-    return times;
-}
-
-// By what an all-reduce takes the first rank beyond what it takes the last, which needs no common
-// clock.
-void report_arrival(const TracedRun& run, std::size_t all_reduces, Findings& findings) {
-    if (run.ranks.size() < 2 || !same_steps(run)) {
-        return;
-    }
-    std::vector<double> waits_ms;
-    for (std::size_t k = 0; k < all_reduces; ++k) {
-        for (std::size_t s = 0; s < run.alike().size(); ++s) {
-            const std::vector<Duration> times = times_of(run, k, s, true);
-            if (!times.empty()) {
-                const auto [least, most] = std::ranges::minmax(times);
-                waits_ms.push_back(to_ms(most - least));
-            }
-        }
-    }
-    if (waits_ms.empty()) {
-        return;
-    }
-    const double mean = std::accumulate(waits_ms.begin(), waits_ms.end(), 0.0) /
-                        static_cast<double>(waits_ms.size());
-    findings.found("arrival",
-                   "the first of {} ranks waits {:.3f} ms for the last before an all-reduce, on "
-                   "average, {:.3f} ms at most",
-                   run.ranks.size(), mean, std::ranges::max(waits_ms));
-}
-
-// --- gradients ---
 
 // DDP holds gradients as its hook's collectives do, but for what it casts.
 DType gradient_dtype(const TracedRun& run) {
@@ -379,7 +316,6 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
             by_step = {std::ranges::min(by_step)};
         }
     }
-    report_arrival(run, all_reduces.size(), findings);
     if (ranks == 1) {
         findings.assumed("link",
                          "a run of one rank, whose all-reduces move nothing (of several: predict "

@@ -31,7 +31,10 @@ struct TracedRun {
     std::vector<Steps> steps = {};  // by rank, those of `ranks` that are taken
     std::size_t primary = 0;        // the rank that the others wait for, whose steps are replayed
     std::string group = {};         // the process group that reduces gradients
-    bool unused_map = false;        // DDP's map of unused parameters comes after the last bucket
+    // Standard deviation of a rank's computing from step to step, each rank on its own, as a share;
+    // none: it is not told.
+    std::optional<double> rank_spread = {};
+    bool unused_map = false;  // DDP's map of unused parameters comes after the last bucket
 
     [[nodiscard]] const TracedRank& rank() const { return ranks[primary]; }
     [[nodiscard]] const Steps& alike() const { return steps[primary]; }

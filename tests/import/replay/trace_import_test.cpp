@@ -630,8 +630,9 @@ TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
         REQUIRE(all_reduce.wire_us.size() == 3);
         CHECK(all_reduce.wire_us[0] == Approx(40));
     }
-    CHECK(text_of(imported, FindingKind::found, "arrival").find("waits 0.060 ms for the last") !=
-          std::string::npos);
+    CHECK(text_of(imported, FindingKind::found, "arrival")
+              .find("comes 0.060, 0.060 ms before the last") != std::string::npos);
+    CHECK_FALSE(imported.scenario.contains("variation"));  // as late in every step
     CHECK(
         text_of(imported, FindingKind::found, "ranks").find("1.json, for which the others wait") !=
         std::string::npos);

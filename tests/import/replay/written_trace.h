@@ -22,9 +22,10 @@ struct TraceShape {
     std::vector<std::size_t> bucket_ends{2, 4};                        // gradients before each end
     double host_us = 50;                                               // between two launches
     double kernel_us = 10;                                             // each
-    double copy_us = 4;     // each, into a bucket or out of one
-    double wire_us = 100;   // each all-reduce
-    double arrives_us = 0;  // later than the other ranks, before every all-reduce
+    double copy_us = 4;                    // each, into a bucket or out of one
+    double wire_us = 100;                  // each all-reduce
+    double arrives_us = 0;                 // later than the other ranks, before every all-reduce
+    std::vector<double> lateness_us = {};  // the same, step by step
     std::int64_t forward_kernels = 4;
     std::int64_t backwards = 1;  // micro-steps
     std::int64_t buffers = 0;    // of 16 floats
@@ -186,6 +187,9 @@ class SyntheticTrace {
         const double begin = host_;
         device_before_ = compute_free_;
         thread_ = main_thread;
+        arrives_us_ = shape_.lateness_us.empty()
+                          ? shape_.arrives_us
+                          : shape_.lateness_us[static_cast<std::size_t>(step)];
         starts_us_.clear();
         for (std::int64_t pass = 0; pass < shape_.backwards; ++pass) {
             thread_ = main_thread;
@@ -422,7 +426,7 @@ class SyntheticTrace {
                     if (shape_.other_group) {
                         collective("allreduce", "nccl:all_reduce", 7, "Float", 1, "metrics");
                     }
-                    host_ += shape_.arrives_us;
+                    host_ += arrives_us_;
                     reduce(in_bucket);
                     starts_us_.push_back(last_begin_ - step_begin);
                     in_bucket = 0;
@@ -485,7 +489,7 @@ class SyntheticTrace {
     }
 
     void reduce(std::int64_t elements) {
-        const double wire_us = shape_.wire_us - shape_.arrives_us;
+        const double wire_us = shape_.wire_us - arrives_us_;
         if (shape_.batched_copies) {
             copy_at_once(elements);
         }
@@ -533,6 +537,7 @@ class SyntheticTrace {
     double compute_free_ = 0;
     std::map<int, double> free_;  // by stream, but for the compute stream
     double last_begin_ = 0;
+    double arrives_us_ = 0;
     double step_us_ = 0;
     double device_before_ = 0;
     std::vector<double> starts_us_;

@@ -1,0 +1,168 @@
+#include "import/replay/arrival.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "import/replay/traced_gradients.h"
+#include "sim/base/statistics.h"
+#include "sim/base/transformed.h"
+
+namespace bucketwise {
+namespace {
+
+// What the k-th of these took, once those before it were done: Gloo runs some side by side, each of
+// which takes longer for it, and the simulator one after the other.
+Duration time_alone(const std::vector<const TracedCollective*>& found, std::size_t k) {
+    Duration begin = *found[k]->begin;
+    for (std::size_t i = 0; i < k; ++i) {
+        begin = std::max(begin, found[i]->end.value_or(begin));
+    }
+    return std::max(*found[k]->end - begin, Duration{0});
+}
+
+// In ms, by step and rank; empty: a rank's time is missing.
+using TimesByStep = std::vector<std::vector<double>>;
+
+TimesByStep times_by_step(const TracedRun& run, std::size_t k) {
+    TimesByStep times;
+    for (std::size_t s = 0; s < run.alike().size(); ++s) {
+        const std::vector<Duration> of_step = times_of(run, k, s, true);
+        if (of_step.size() != run.ranks.size()) {
+            return {};
+        }
+        times.push_back(transformed(of_step, to_ms));
+    }
+    return times;
+}
+
+double mean_of(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+// Of a rank's own times, the deviation from step to step: without what all ranks have in common in
+// a step, and without what is a rank's in all steps.
+double own_deviation(const TimesByStep& times) {
+    const std::size_t ranks = times.front().size();
+    std::vector<double> of_rank(ranks, 0.0);
+    const std::vector<double> of_step = transformed(times, mean_of);
+    for (const std::vector<double>& step : times) {
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            of_rank[rank] += step[rank] / static_cast<double>(times.size());
+        }
+    }
+    const double all = mean_of(of_rank);
+    double squares = 0;
+    for (std::size_t s = 0; s < times.size(); ++s) {
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            const double own = times[s][rank] - of_rank[rank] - of_step[s] + all;
+            squares += own * own;
+        }
+    }
+    return std::sqrt(squares / static_cast<double>((ranks - 1) * (times.size() - 1)));
+}
+
+double start_ms(const TracedRun& run, std::size_t k) {
+    return to_ms(median_of(run.alike(), [&](const TracedStep* step) {
+        const TracedCollective& collective = *reductions(run, *step)[k];
+        return collective.begin.value_or(collective.issued);
+    }));
+}
+
+double apart(const std::vector<double>& times) {
+    const auto [least, most] = std::ranges::minmax(times);
+    return most - least;
+}
+
+// Where all-reduces follow one another at once, a rank that is late shows in the first of them
+// only: so by that to which ranks' own times differ most.
+void find_rank_spread(TracedRun& run, const std::vector<TimesByStep>& times, Findings& findings) {
+    constexpr std::size_t least_steps = 3;
+    if (run.alike().size() < least_steps) {
+        findings.missing("rank spread",
+                         "{} step{} do{} not tell which of the lateness is a rank's own and which "
+                         "differs from step to step",
+                         run.alike().size(), run.alike().size() == 1 ? "" : "s",
+                         run.alike().size() == 1 ? "es" : "");
+        return;
+    }
+    std::size_t clearest = 0;
+    double largest_ms = -1;
+    for (std::size_t k = 0; k < times.size(); ++k) {
+        const double deviation = times[k].empty() ? 0.0 : own_deviation(times[k]);
+        if (deviation > largest_ms) {
+            largest_ms = deviation;
+            clearest = k;
+        }
+    }
+    constexpr double least_spread = 0.001;
+    constexpr double most_spread = 1;  // as scenarios have
+    const double computed_ms = start_ms(run, clearest);
+    const double spread = computed_ms > 0 ? largest_ms / computed_ms : 0.0;
+    if (spread >= least_spread && spread <= most_spread) {
+        run.rank_spread = spread;
+        findings.found("rank spread",
+                       "{:.1f} % of what a rank computes until all-reduce {}: how much that "
+                       "differs from step to step, each rank on its own (variation)",
+                       100 * spread, clearest + 1);
+    }
+}
+
+}  // namespace
+
+bool same_steps(const TracedRun& run) {
+    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
+        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
+    });
+}
+
+std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks) {
+    std::vector<Duration> times;
+    for (const Steps& steps : run.steps) {
+        if (&steps != &run.alike() && !all_ranks) {
+            continue;
+        }
+        const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
+        if (k < found.size() && found[k]->begin) {
+            times.push_back(time_alone(found, k));
+        }
+    }
+    return times;
+}
+
+void find_arrival(TracedRun& run, std::size_t all_reduces, Findings& findings) {
+    if (run.ranks.size() < 2 || all_reduces == 0) {
+        return;
+    }
+    if (!same_steps(run)) {
+        findings.missing("arrival", "the ranks' traces are not of the same steps");
+        return;
+    }
+    std::vector<TimesByStep> times;
+    std::vector<std::string> means;
+    double most = 0;
+    for (std::size_t k = 0; k < all_reduces; ++k) {
+        times.push_back(times_by_step(run, k));
+        if (!times.back().empty()) {
+            const std::vector<double> waits = transformed(times.back(), apart);
+            means.push_back(fmt::format("{:.3f}", mean_of(waits)));
+            most = std::max(most, std::ranges::max(waits));
+        }
+    }
+    if (means.empty()) {
+        return;
+    }
+    constexpr std::size_t most_listed = 12;
+    const bool more = means.size() > most_listed;
+    means.resize(std::min(means.size(), most_listed));
+    findings.found("arrival",
+                   "the first of {} ranks comes {}{} ms before the last to the all-reduces, in "
+                   "this order, means of {} step{}, {:.3f} ms at most",
+                   run.ranks.size(), fmt::join(means, ", "), more ? ", ..." : "",
+                   run.alike().size(), run.alike().size() == 1 ? "" : "s", most);
+    find_rank_spread(run, times, findings);
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,78 @@
+// Two traces side by side.
+#include "import/replay/trace_comparison.h"
+
+#include <string>
+#include <utility>
+
+#include "import/kineto/kineto_trace.h"
+#include "import/replay/trace_import.h"
+#include "tests/catch.h"
+#include "tests/contains.h"
+#include "tests/import/replay/written_trace.h"
+#include "tests/import/source/text_source.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::contains;
+
+StepSummary summary(TraceShape shape) {
+    return import_trace({traced_rank(read_kineto_trace(
+                            text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096),
+                            "trace.json"))},
+                        {})
+        .summary;
+}
+
+std::string compared(const TraceShape& before, const TraceShape& after) {
+    return comparison_text(summary(before), "before.json", summary(after), "after.json");
+}
+
+TEST_CASE("what a change saved is said by where the device no longer waits", "[comparison]") {
+    TraceShape faster;
+    faster.host_us = 40;  // of 50: launch-bound
+    const StepSummary before = summary({});
+    const StepSummary after = summary(faster);
+    // 4 + 4 + 1 kernels, 4 copies in and 4 back, 2 all-reduces: 19 launches, each 10 us less.
+    CHECK(to_us(before.step - after.step) == Approx(190));
+    CHECK(before.account.computing == after.account.computing);
+    CHECK(to_us(before.launching - after.launching) == Approx(190));
+    const std::string text = comparison_text(before, "before.json", after, "after.json");
+    CHECK(contains(text, "A step takes 0.19 ms less"));
+    CHECK(contains(text, "ms waiting for launches"));
+    CHECK_FALSE(contains(text, "ms computing"));
+    CHECK_FALSE(contains(text, "Operations that changed most"));
+}
+
+TEST_CASE("operations that changed are listed, by their names, with how often they run",
+          "[comparison]") {
+    TraceShape slower;
+    slower.kernel_us = 45;
+    slower.forward_kernels = 5;
+    const std::string text = compared({}, slower);
+    CHECK(contains(text, "forward_kernel"));
+    CHECK(contains(text, "    4     5        0.040        0.225       +0.185"));
+    CHECK(contains(text, "    4     4        0.040        0.180       +0.140"));
+}
+
+TEST_CASE("of traces whose steps vary more than they differ nothing is claimed", "[comparison]") {
+    TraceShape noisy;
+    noisy.lateness_us = {0, 500, 1000};
+    const std::string text = compared({}, noisy);
+    CHECK(contains(text, "it cannot be told whether anything changed"));
+}
+
+TEST_CASE("other buckets show in the number of all-reduces, not of bytes", "[comparison]") {
+    TraceShape one;
+    one.bucket_ends = {4};
+    const StepSummary before = summary({});
+    const StepSummary after = summary(one);
+    CHECK(before.all_reduces == 2);
+    CHECK(after.all_reduces == 1);
+    CHECK(before.all_reduced == after.all_reduced);
+    CHECK(to_us(before.wire) == Approx(200));
+    CHECK(to_us(after.wire) == Approx(100));
+}
+
+}  // namespace
+}  // namespace bucketwise
