@@ -160,6 +160,9 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     Findings& findings = result.findings;
     TracedRun run{ranks};
     choose_steps(run, findings);
+    for (const TraceNote& note : run.rank().notes) {
+        findings.assumed(note.item.c_str(), "{}", note.text);
+    }
     result.file = run.rank().file;
     result.step = run.typical(&TracedStep::length);
     result.device_busy = run.typical(&TracedStep::device_busy);
