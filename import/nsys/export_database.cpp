@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -49,6 +50,35 @@ std::string uri_of(const std::string& path) {
     }
     // Immutable: neither locked nor recovered, so that nothing is ever written beside it.
     return uri + "?mode=ro&immutable=1";
+}
+
+// By its header: a database of so many pages is as long, or was cut off.
+void refuse_cut_off(const std::string& name, std::string_view header, std::uint64_t bytes) {
+    const auto number = [&](std::size_t at, std::size_t size) {
+        std::uint64_t value = 0;
+        for (const char c : header.substr(at, size)) {
+            value = value << 8U | static_cast<unsigned char>(c);
+        }
+        return value;
+    };
+    constexpr std::size_t header_bytes = 100;
+    if (header.size() < header_bytes || !header.starts_with("SQLite format 3")) {
+        return;  // SQLite says what it is
+    }
+    const std::uint64_t page_bytes = number(16, 2) == 1 ? 65'536 : number(16, 2);
+    const bool is_counted = number(24, 4) == number(92, 4);  // by the version that wrote it last
+    if (is_counted && number(28, 4) * page_bytes > bytes) {
+        throw InputError(name, "", fmt::format("{} bytes", number(28, 4) * page_bytes),
+                         fmt::format("{}, as if it was cut off", bytes));
+    }
+}
+
+std::string header_of_file(const std::string& path) {
+    std::string header(100, '\0');
+    std::ifstream stream(path, std::ios::binary);
+    stream.read(header.data(), static_cast<std::streamsize>(header.size()));
+    header.resize(static_cast<std::size_t>(stream.gcount()));
+    return header;
 }
 
 bool has_content(const std::string& path) {
@@ -181,10 +211,12 @@ ExportDatabase ExportDatabase::of_file(const std::string& path) {
                          std::filesystem::exists(path, error) ? "no regular file" : "no such file");
     }
     refuse_unfinished(path);
+    const std::uint64_t bytes = std::filesystem::file_size(path, error);
+    refuse_cut_off(path, header_of_file(path), bytes);
     sqlite3* handle = nullptr;
     const int result = sqlite3_open_v2(uri_of(path).c_str(), &handle,
                                        SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
-    ExportDatabase database(handle, path, std::filesystem::file_size(path, error));
+    ExportDatabase database(handle, path, bytes);
     if (result != SQLITE_OK) {
         database.fail("");
     }
@@ -194,6 +226,7 @@ ExportDatabase ExportDatabase::of_file(const std::string& path) {
 }
 
 ExportDatabase ExportDatabase::of_bytes(std::string_view bytes, const std::string& name) {
+    refuse_cut_off(name, bytes.substr(0, 100), bytes.size());
     sqlite3* handle = nullptr;
     const int result =
         sqlite3_open_v2(":memory:", &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, nullptr);

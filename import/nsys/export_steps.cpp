@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,10 +17,24 @@ namespace {
 
 // --- marked ---
 
-bool overlap(const std::vector<LoopRange>& ranges) {
-    return std::ranges::adjacent_find(ranges, [](const LoopRange& one, const LoopRange& next) {
-               return next.begin_ns < one.end_ns;
-           }) != ranges.end();
+// Of ranges within others of the same group (a user's around PyTorch's) the outer ones. False where
+// two overlap otherwise: they are no parts of one loop.
+bool keep_outer(std::vector<LoopRange>& ranges) {
+    std::ranges::stable_sort(ranges, {}, [](const LoopRange& range) {
+        return std::pair(range.begin_ns, -range.end_ns);
+    });
+    std::size_t kept = 0;
+    for (const LoopRange& range : ranges) {
+        if (kept > 0 && range.begin_ns < ranges[kept - 1].end_ns) {
+            if (range.end_ns > ranges[kept - 1].end_ns) {
+                return false;
+            }
+            continue;
+        }
+        ranges[kept++] = range;
+    }
+    ranges.resize(kept);
+    return true;
 }
 
 std::vector<StepSpan> spans_of(const std::vector<LoopRange>& ranges, const ExportNames& names) {
@@ -97,9 +112,10 @@ std::optional<Repeated> longest_repeated(std::span<const DeviceWork> work) {
     return longest;
 }
 
+// By its name; not every "lamb", which begins "lambda".
 bool is_of_optimizer(std::string_view kernel) {
-    constexpr std::array<std::string_view, 8> words{"multi_tensor", "adam", "Adam", "sgd",
-                                                    "SGD",          "lamb", "Lamb", "optim"};
+    constexpr std::array<std::string_view, 8> words{
+        "multi_tensor", "adam", "Adam", "sgd_", "SGD", "LAMB", "optimizer", "Optimizer"};
     return std::ranges::any_of(
         words, [&](std::string_view word) { return kernel.find(word) != std::string_view::npos; });
 }
@@ -157,14 +173,16 @@ std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNam
     std::int64_t best_ns = -1;
     for (auto& [key, ranges] : loops) {
         const LoopMark mark = std::get<0>(key);
-        std::ranges::stable_sort(ranges, {}, &LoopRange::begin_ns);
+        if (!keep_outer(ranges)) {
+            continue;
+        }
         std::int64_t ns = 0;
         for (const LoopRange& range : ranges) {
             ns += range.end_ns - range.begin_ns;
         }
         const bool enough = ranges.size() > 1 || mark == LoopMark::profiler_step;
         const bool surer = best == nullptr || (mark == best_mark && ns > best_ns);
-        if (enough && surer && !overlap(ranges)) {
+        if (enough && surer) {
             best = &ranges;
             best_mark = mark;
             best_ns = ns;

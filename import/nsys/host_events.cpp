@@ -183,7 +183,7 @@ class StandingGradients {
                                 collective.launch->begin_ns >= backward_begins_[collective.step];
             if (stands) {
                 add_gradient(collective, before[collective.step]++);
-            } else if (!collective_of_kernel(names_[collective.launch->name].text).empty()) {
+            } else if (is_other(*collective.launch)) {
                 add_collective(*collective.launch, collective.thread,
                                collective_call(*collective.launch, -1, process_, names_), writer_);
             }
@@ -192,6 +192,13 @@ class StandingGradients {
     }
 
   private:
+    // Broadcasts stay what computing waits for, and the copies after them operations: without
+    // ranges nothing tells what a copy costs, as which buffers would be simulated.
+    [[nodiscard]] bool is_other(const CollectiveLaunch& launch) const {
+        const std::string_view name = collective_of_kernel(names_[launch.name].text);
+        return !name.empty() && name != "broadcast";
+    }
+
     // Layers reduce in forward too, where gradients do not: on the thread that runs the loop.
     Group choose_group() const {
         struct Reduced {
@@ -268,6 +275,11 @@ class StandingGradients {
                 writer_.begin("autograd::engine::evaluate_function: of what is not traced",
                               backward_threads_[s], backward_begins_[s] - 1, backward_begins_[s]);
                 writer_.add(TraceEventKind::backward_node);
+                // What reduces buckets while backward runs is taken for DistributedDataParallel.
+                writer_.begin("DistributedDataParallel.forward", steps[s].thread,
+                              steps[s].begin_ns + 1,
+                              std::max(backward_begins_[s] - 2, steps[s].begin_ns + 1));
+                writer_.add(TraceEventKind::ddp_forward);
             }
         }
     }
@@ -309,9 +321,8 @@ class StandingGradients {
                                          process_.steps[collective.step].name));
         }
         const std::int64_t begin_ns = launch.begin_ns - 3;
-        RawEvent& raw = writer_.begin("torch::autograd::AccumulateGrad", collective.thread,
-                                      begin_ns + 1, begin_ns + 2);
-        raw.event.elements = call.elements;
+        writer_.begin("torch::autograd::AccumulateGrad", collective.thread, begin_ns + 1,
+                      begin_ns + 2);
         writer_.add(TraceEventKind::accumulate_grad);
         writer_.begin("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
                       collective.thread, begin_ns, launch.end_ns + 1);
@@ -323,9 +334,10 @@ class StandingGradients {
         std::vector<TraceNote>& notes = process_.builder.head().notes;
         notes.push_back({"gradients",
                          "there are no ranges of PyTorch's operations: each all-reduce of backward "
-                         "stands for one gradient, ready when it is launched, so that other caps "
-                         "than the traced one can only join buckets (nsys profile "
-                         "--pytorch=autograd-shapes-nvtx tells gradients)"});
+                         "is taken for a bucket of DistributedDataParallel's, and stands for one "
+                         "gradient, ready when it is launched, so that other caps than the traced "
+                         "one can only join buckets (nsys profile --pytorch=autograd-shapes-nvtx "
+                         "tells gradients)"});
         if (one_thread_ && !marked_) {
             notes.push_back({"passes",
                              "one thread launches all of a step, so nothing tells where backward "

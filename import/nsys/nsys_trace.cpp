@@ -491,6 +491,7 @@ class ExportReader {
                           : gpus.empty()    ? ""
                                             : gpus.begin()->second;
             head.events_read = owner->rows;
+            head.profile = "an Nsight Systems trace";
             result.push_back(trace_of(*owner));
         }
         return result;

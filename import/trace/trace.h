@@ -49,6 +49,7 @@ struct TraceNote {
 // What a trace says of its rank.
 struct TraceHead {
     std::string file;
+    std::string profile = "a PyTorch profiler trace";  // what it is
     std::optional<std::int64_t> rank;
     std::optional<std::int64_t> world_size;
     std::string backend;  // "nccl"
