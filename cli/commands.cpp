@@ -65,13 +65,15 @@ constexpr CommandGroup link_group{.name = "link",
                                   .text = link_text,
                                   .commands = link_entries};
 
-constexpr std::array<CommandEntry, 3> import_entries{{
+constexpr std::array<CommandEntry, 4> import_entries{{
     {"hf", "a model of Hugging Face (its config.json), as a scenario", run_import_hf,
      import_hf_help},
     {"kineto", "a PyTorch profiler's trace, as a scenario that replays it", run_import_kineto,
      import_kineto_help},
     {"nccl-tests", "what all_reduce_perf printed, as measurements for calibrate",
      run_import_nccl_tests, import_nccl_tests_help},
+    {"nsys", "an export of Nsight Systems, as a scenario that replays its steps", run_import_nsys,
+     import_nsys_help},
 }};
 
 constexpr std::string_view import_text = R"(

@@ -30,6 +30,7 @@ int run_link_show(const CommandLine& line);
 int run_import_hf(const CommandLine& line);
 int run_import_kineto(const CommandLine& line);
 int run_import_nccl_tests(const CommandLine& line);
+int run_import_nsys(const CommandLine& line);
 
 CommandHelp predict_help();
 CommandHelp sweep_help();
@@ -44,6 +45,7 @@ CommandHelp link_show_help();
 CommandHelp import_hf_help();
 CommandHelp import_kineto_help();
 CommandHelp import_nccl_tests_help();
+CommandHelp import_nsys_help();
 CommandHelp completion_help();
 CommandHelp man_help();
 

@@ -92,6 +92,9 @@ std::vector<Row> parts_of(const StepSummary& before, const StepSummary& after) {
 
 std::string verdict(const StepSummary& before, const StepSummary& after) {
     const Duration change = after.step - before.step;
+    if (change == Duration{0}) {
+        return "  A step takes as long in both.\n";
+    }
     std::string text = fmt::format(
         "  A step takes {:.4g} ms {} ({:+.1f} %)", to_ms(change < Duration{0} ? -change : change),
         change < Duration{0} ? "less" : "more", 100 * (to_ms(after.step) / to_ms(before.step) - 1));

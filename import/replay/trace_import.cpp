@@ -163,6 +163,9 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     result.run = std::make_unique<TracedRun>(TracedRun{ranks});
     TracedRun& run = *result.run;
     choose_steps(run, findings);
+    for (const TraceNote& note : run.rank().notes) {
+        findings.assumed(note.item.c_str(), "{}", note.text);
+    }
     result.file = run.rank().file;
     result.step = run.typical(&TracedStep::length);
     result.device_busy = run.typical(&TracedStep::device_busy);

@@ -90,7 +90,7 @@ LinkParameters fitted_link(const TraceImport& imported,
     link.provenance.hardware = rank.device;
     link.provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
     link.provenance.samples = static_cast<std::int64_t>(points.size());
-    link.provenance.source = "all-reduces of a PyTorch profiler trace, least times";
+    link.provenance.source = "all-reduces of " + rank.profile + ", least times";
     return link;
 }
 

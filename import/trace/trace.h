@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "import/trace/event_kind.h"
 
@@ -39,9 +40,17 @@ struct CollectiveCall {
     bool operator==(const CollectiveCall&) const = default;
 };
 
+// What its reader assumed, as it says it.
+struct TraceNote {
+    std::string item;
+    std::string text;
+    bool operator==(const TraceNote&) const = default;
+};
+
 // What a trace says of its rank.
 struct TraceHead {
     std::string file;
+    std::string profile = "a PyTorch profiler trace";  // what it is
     std::optional<std::int64_t> rank;
     std::optional<std::int64_t> world_size;
     std::string backend;  // "nccl"
@@ -49,6 +58,7 @@ struct TraceHead {
     std::string device;            // the first one's name
     std::int64_t events_read = 0;  // all of them
     bool has_device = false;       // whether anything ran on one
+    std::vector<TraceNote> notes = {};
     bool operator==(const TraceHead&) const = default;
 };
 

@@ -38,6 +38,11 @@ class TraceBuilder {
     // the file says which it is, for errors. Throws InputError for times that are not of one run,
     // and for more to keep than most_trace_bytes.
     void add(Category category, RawEvent& raw, std::int64_t place);
+    // The same for an event of which is known what it is, whatever its name.
+    void add(TraceEventKind kind, RawEvent& raw, std::int64_t place) { keep(kind, raw, place); }
+
+    // What is kept so far takes in memory.
+    [[nodiscard]] std::size_t held_bytes() const { return held_bytes_; }
 
     // Leaves none here.
     [[nodiscard]] ProfilerTrace take();

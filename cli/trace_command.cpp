@@ -1,0 +1,131 @@
+#include "cli/trace_command.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/prediction.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "import/replay/replay.h"
+#include "import/replay/trace_advice.h"
+#include "import/replay/trace_comparison.h"
+#include "import/replay/trace_import.h"
+#include "import/replay/trace_link.h"
+#include "sim/base/json_input.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/models/models.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+// With the names and order of a model's gradients; its times are not looked at.
+Workload workload_of(const std::string& model) {
+    const std::vector<std::string_view>& names = model_names();
+    if (std::find(names.begin(), names.end(), model) != names.end()) {
+        ModelInput input;
+        input.batch = 1;
+        input.sequence_length = 1;
+        return workload_from_model(make_model(model, input), DType::float32,
+                                   {.device = device_preset("A100").value()});
+    }
+    const Json document = parse_json(read_text_file(model), model);
+    return step_input(parse_scenario(document, model, read_text_file)).workload;
+}
+
+TraceImportRequest request_of(const po::variables_map& values, const TraceReader& read) {
+    TraceImportRequest request;
+    if (values.count("model") != 0) {
+        request.model = workload_of(text_value(values, "model"));
+    }
+    request.ranks = optional_number(values, "ranks", {1, most_imported_ranks});
+    if (values.count("undisturbed") != 0) {
+        request.undisturbed = read({text_value(values, "undisturbed")}).front();
+    }
+    return request;
+}
+
+}  // namespace
+
+CommandHelp trace_help(const std::string& command, std::string_view text,
+                       const std::vector<OptionText>& own) {
+    const std::vector<std::string_view>& names = model_names();
+    std::vector<OptionText> options{
+        {"output,o", "scenario file to write, - for standard output"},
+        {"model",
+         "whose gradients these are, to name them: a model that ships, or a scenario file"},
+        {"link", "link file or preset to use instead of one fitted to the trace's all-reduces"},
+        {"undisturbed",
+         "trace of the same steps without communication (no_sync, or one rank), which tells how "
+         "much kernels are slowed beside all-reduces"},
+        {"compare",
+         "another trace, after a change: where the milliseconds went; without -o nothing else"},
+        {"ranks", "of the run, where no trace tells"},
+        {"trace", "write the replayed step beside the traced one, for ui.perfetto.dev"}};
+    options.insert(options.end(), own.begin(), own.end());
+    return {.usage = {"bucketwise import " + command + " TRACE... -o FILE [OPTIONS]",
+                      "bucketwise import " + command + " TRACE... --compare TRACE [OPTIONS]"},
+            .options = options_of(options),
+            .text = text,
+            .values = {{"model", {.names = {names.begin(), names.end()}}}},
+            .positional = {"traces", -1},
+            .required = {"traces"},
+            .wants = "traces, and -o with a file to write"};
+}
+
+int import_traces(const CommandLine& line, const std::string& command, const TraceReader& read) {
+    const po::variables_map& values = line.values;
+    const std::string words = "import " + command;
+    const std::string other = text_or_empty(values, "compare");
+    if (values.count("output") == 0 && other.empty()) {
+        throw UsageError{
+            fmt::format("{0}: expected -o with a file to write, or --compare with another trace; "
+                        "see bucketwise {0} --help",
+                        words)};
+    }
+    for (const char* const option : {"trace", "link", "undisturbed"}) {
+        if (values.count("output") == 0 && values.count(option) != 0) {
+            throw UsageError{fmt::format("{}: --{} has no effect without -o", words, option)};
+        }
+    }
+    check_files(
+        values,
+        {{"link"}, {"model"}, {"undisturbed", "trace"}, {"compare", "trace"}, {"traces", "trace"}},
+        {{"output"}, {"trace"}});
+    check_one_printed(values, words, "output", "trace");
+    const TraceImportRequest request = request_of(values, read);
+    TraceImport imported = import_trace(read(texts_value(values, "traces")), request);
+    std::string text;
+    if (!other.empty()) {
+        const TraceImport after =
+            import_trace(read({other}), {.model = request.model, .ranks = request.ranks});
+        text = comparison_text(imported.summary, imported.file, after.summary, after.file);
+    }
+    if (values.count("output") == 0) {
+        write_outputs({}, text);
+        return exit_done;
+    }
+    const auto link =
+        values.count("link") != 0 ? std::optional(text_value(values, "link")) : std::nullopt;
+    const Scenario scenario = connect(imported, link, read_text_file);
+    std::vector<OutputText> outputs{{text_value(values, "output"), json_text(imported.scenario)}};
+    const Replay replayed = replay(imported, scenario);
+    if (const std::string trace = text_or_empty(values, "trace"); !trace.empty()) {
+        const TraceProcess traced = traced_process(imported.typical, imported.file);
+        outputs.push_back({trace, step_trace_beside(scenario, step_input(scenario),
+                                                    scenario.sync.bucket_cap, traced)});
+    }
+    text += (text.empty() ? "" : "\n") + imported.scenario["name"].get<std::string>() + "\n\n" +
+            text_of(advise(imported, scenario, replayed)) + text_of(imported.findings) +
+            text_of(replayed);
+    write_outputs(outputs, text);
+    return exit_done;
+}
+
+}  // namespace bucketwise

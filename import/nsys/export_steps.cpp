@@ -1,0 +1,212 @@
+#include "import/nsys/export_steps.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace bucketwise {
+namespace {
+
+// --- marked ---
+
+// Of ranges within others of the same group (a user's around PyTorch's) the outer ones. False where
+// two overlap otherwise: they are no parts of one loop.
+bool keep_outer(std::vector<LoopRange>& ranges) {
+    std::ranges::stable_sort(ranges, {}, [](const LoopRange& range) {
+        return std::pair(range.begin_ns, -range.end_ns);
+    });
+    std::size_t kept = 0;
+    for (const LoopRange& range : ranges) {
+        if (kept > 0 && range.begin_ns < ranges[kept - 1].end_ns) {
+            if (range.end_ns > ranges[kept - 1].end_ns) {
+                return false;
+            }
+            continue;
+        }
+        ranges[kept++] = range;
+    }
+    ranges.resize(kept);
+    return true;
+}
+
+std::vector<StepSpan> spans_of(const std::vector<LoopRange>& ranges, const ExportNames& names) {
+    std::vector<StepSpan> spans;
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+        const std::string& name = names[ranges[i].name].text;
+        const bool alike = i > 0 ? ranges[i - 1].name == ranges[i].name
+                                 : ranges.size() > 1 && ranges[1].name == ranges[0].name;
+        spans.push_back({alike ? fmt::format("{} {}", name, i + 1) : name, ranges[i].begin_ns,
+                         ranges[i].end_ns, ranges[i].thread});
+    }
+    return spans;
+}
+
+std::vector<StepSpan> between_optimizers(const std::vector<LoopRange>& ranges) {
+    std::vector<StepSpan> spans;
+    for (std::size_t i = 0; i + 1 < ranges.size(); ++i) {
+        spans.push_back({fmt::format("step {}", i + 1), ranges[i].end_ns, ranges[i + 1].end_ns,
+                         ranges[i].thread});
+    }
+    return spans;
+}
+
+// --- repeated ---
+
+struct Repeated {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::size_t period = 0;
+
+    [[nodiscard]] std::size_t length() const { return end - begin; }
+};
+
+// Of what ends at `end`, the longest part that repeats itself three times. Knuth, Morris and
+// Pratt's prefix function, from the end to the begin: a part of n works whose longest border is b
+// long has the period n - b.
+std::optional<Repeated> repeated_until(std::span<const DeviceWork> work, std::size_t end) {
+    constexpr std::size_t least_repeats = 3;
+    const auto name = [&](std::size_t from_end) { return work[end - 1 - from_end].name; };
+    std::vector<std::uint32_t> border(end);
+    std::optional<Repeated> found;
+    std::size_t matched = 0;
+    for (std::size_t i = 1; i < end; ++i) {
+        while (matched > 0 && name(i) != name(matched)) {
+            matched = border[matched - 1];
+        }
+        matched += name(i) == name(matched) ? 1U : 0U;
+        border[i] = static_cast<std::uint32_t>(matched);
+        const std::size_t period = i + 1 - matched;
+        if (i + 1 >= least_repeats * period) {
+            found = Repeated{end - 1 - i, end, period};
+        }
+    }
+    return found;
+}
+
+bool reduces(std::span<const DeviceWork> work, const Repeated& repeated) {
+    return std::ranges::any_of(work.subspan(repeated.begin, repeated.period),
+                               &DeviceWork::is_all_reduce);
+}
+
+// A run begins and ends with other work, so it is looked for from several places on.
+std::optional<Repeated> longest_repeated(std::span<const DeviceWork> work) {
+    std::size_t last_reduce = work.size();
+    while (last_reduce > 0 && !work[last_reduce - 1].is_all_reduce) {
+        --last_reduce;
+    }
+    std::optional<Repeated> longest;
+    for (const std::size_t end : {work.size(), last_reduce, work.size() / 4 * 3, work.size() / 2}) {
+        const std::optional<Repeated> found = repeated_until(work, end);
+        if (found && reduces(work, *found) && (!longest || found->length() > longest->length())) {
+            longest = found;
+        }
+    }
+    return longest;
+}
+
+// By its name; not every "lamb", which begins "lambda".
+bool is_of_optimizer(std::string_view kernel) {
+    constexpr std::array<std::string_view, 8> words{
+        "multi_tensor", "adam", "Adam", "sgd_", "SGD", "LAMB", "optimizer", "Optimizer"};
+    return std::ranges::any_of(
+        words, [&](std::string_view word) { return kernel.find(word) != std::string_view::npos; });
+}
+
+// The last work of a step that begins in the first period.
+std::size_t last_of_step(std::span<const DeviceWork> work, const Repeated& repeated,
+                         const ExportNames& names) {
+    std::vector<std::size_t> reduces_at;
+    for (std::size_t i = repeated.begin; i < repeated.begin + 2 * repeated.period; ++i) {
+        if (work[i].is_all_reduce) {
+            reduces_at.push_back(i);
+        }
+    }
+    // Between the last all-reduce of a step and the first of the next the host takes longest.
+    std::size_t last = reduces_at.front();
+    std::size_t next = last + repeated.period;
+    std::int64_t longest_ns = -1;
+    for (std::size_t i = 0; i + 1 < reduces_at.size(); ++i) {
+        const std::int64_t ns = work[reduces_at[i + 1]].begin_ns - work[reduces_at[i]].begin_ns;
+        if (reduces_at[i] < repeated.begin + repeated.period && ns > longest_ns) {
+            longest_ns = ns;
+            last = reduces_at[i];
+            next = reduces_at[i + 1];
+        }
+    }
+    std::size_t end_of_backward = last;
+    std::size_t end_of_optimizer = last;
+    for (std::size_t i = last + 1; i < next; ++i) {
+        if (is_of_optimizer(names[work[i].name].text)) {
+            end_of_optimizer = i;
+        }
+        if (work[i].thread == work[last].thread && end_of_backward + 1 == i) {
+            end_of_backward = i;
+        }
+    }
+    // On one thread nothing ends backward but the all-reduce.
+    return end_of_optimizer > last      ? end_of_optimizer
+           : end_of_backward + 1 < next ? end_of_backward
+                                        : last;
+}
+
+}  // namespace
+
+std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNames& names) {
+    std::map<std::tuple<LoopMark, std::int32_t, std::string>, std::vector<LoopRange>> loops;
+    for (const LoopRange& range : process.loop_ranges) {
+        const ExportName& name = names[range.name];
+        // Optimizers of several names take turns.
+        const std::string& repeated =
+            name.loop == LoopMark::optimizer ? std::string() : name.repeated;
+        loops[{name.loop, range.thread, repeated}].push_back(range);
+    }
+    const std::vector<LoopRange>* best = nullptr;
+    LoopMark best_mark = LoopMark::none;
+    std::int64_t best_ns = -1;
+    for (auto& [key, ranges] : loops) {
+        const LoopMark mark = std::get<0>(key);
+        if (!keep_outer(ranges)) {
+            continue;
+        }
+        std::int64_t ns = 0;
+        for (const LoopRange& range : ranges) {
+            ns += range.end_ns - range.begin_ns;
+        }
+        const bool enough = ranges.size() > 1 || mark == LoopMark::profiler_step;
+        const bool surer = best == nullptr || (mark == best_mark && ns > best_ns);
+        if (enough && surer) {
+            best = &ranges;
+            best_mark = mark;
+            best_ns = ns;
+        }
+    }
+    if (best == nullptr) {
+        return {};
+    }
+    return best_mark == LoopMark::optimizer ? between_optimizers(*best) : spans_of(*best, names);
+}
+
+std::vector<StepSpan> repeated_steps(const std::vector<DeviceWork>& work,
+                                     const ExportNames& names) {
+    const std::optional<Repeated> repeated = longest_repeated(work);
+    if (!repeated) {
+        return {};
+    }
+    std::vector<StepSpan> spans;
+    const std::size_t last = last_of_step(work, *repeated, names);
+    for (std::size_t i = last; i + repeated->period < repeated->end; i += repeated->period) {
+        spans.push_back({fmt::format("step {}", spans.size() + 1), work[i].end_ns,
+                         work[i + repeated->period].end_ns, work[i + 1].thread});
+    }
+    return spans;
+}
+
+}  // namespace bucketwise

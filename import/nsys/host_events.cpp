@@ -1,0 +1,459 @@
+#include "import/nsys/host_events.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+
+namespace bucketwise {
+namespace {
+
+// --- collectives ---
+
+struct KernelType {
+    std::string_view text;
+    std::string_view dtype;  // c10d's name
+    std::int64_t bytes;
+};
+
+// The type that NCCL's kernels reduce, as their names have it: "..._Sum_f32_RING_LL" since 2.19,
+// "..._RING_LL_Sum_float" before.
+constexpr std::array<KernelType, 17> kernel_types{{{"f32", "Float", 4},
+                                                   {"float", "Float", 4},
+                                                   {"f16", "Half", 2},
+                                                   {"half", "Half", 2},
+                                                   {"bf16", "BFloat16", 2},
+                                                   {"bfloat16", "BFloat16", 2},
+                                                   {"f64", "Double", 8},
+                                                   {"double", "Double", 8},
+                                                   {"i8", "Char", 1},
+                                                   {"int8", "Char", 1},
+                                                   {"u8", "Byte", 1},
+                                                   {"uint8", "Byte", 1},
+                                                   {"i32", "Int", 4},
+                                                   {"int32", "Int", 4},
+                                                   {"i64", "Long", 8},
+                                                   {"int64", "Long", 8},
+                                                   {"u64", "Long", 8}}};
+
+const KernelType* type_of_kernel(std::string_view kernel) {
+    kernel = kernel.substr(0, kernel.find('('));
+    while (!kernel.empty()) {
+        const std::string_view word = kernel.substr(0, kernel.find('_'));
+        kernel.remove_prefix(std::min(kernel.size(), word.size() + 1));
+        const auto* const found = std::ranges::find(kernel_types, word, &KernelType::text);
+        if (found != kernel_types.end()) {
+            return found;
+        }
+    }
+    return nullptr;
+}
+
+// As c10d calls them; empty: one whose kernel does not tell.
+std::string_view collective_of_kernel(std::string_view kernel) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 6> collectives{
+        {{"AllReduce", "allreduce"},
+         {"ReduceScatter", "reduce_scatter"},
+         {"AllGather", "allgather"},
+         {"Broadcast", "broadcast"},
+         {"SendRecv", "send"},
+         {"Reduce", "reduce"}}};
+    const auto* const found = std::ranges::find_if(collectives, [&](const auto& named) {
+        return kernel.find(named.first) != std::string_view::npos;
+    });
+    return found == collectives.end() ? std::string_view() : found->second;
+}
+
+bool is_all_reduce(const CollectiveLaunch& launch, const ExportNames& names) {
+    return collective_of_kernel(names[launch.name].text) == "allreduce";
+}
+
+// Those that a span of a thread's time launched.
+std::span<const CollectiveLaunch> launched_within(const HostThread& thread, std::int64_t begin_ns,
+                                                  std::int64_t end_ns) {
+    const auto begin =
+        std::ranges::lower_bound(thread.collectives, begin_ns, {}, &CollectiveLaunch::begin_ns);
+    const auto end =
+        std::ranges::upper_bound(thread.collectives, end_ns, {}, &CollectiveLaunch::begin_ns);
+    return begin < end ? std::span(begin, end) : std::span<const CollectiveLaunch>();
+}
+
+// --- events ---
+
+class EventWriter {
+  public:
+    EventWriter(ExportProcess& process, KeptBytes& kept) : process_(process), kept_(kept) {}
+
+    RawEvent& begin(const std::string& name, std::int32_t thread, std::int64_t begin_ns,
+                    std::int64_t end_ns) {
+        raw_ = RawEvent();
+        raw_.name = name;
+        raw_.process = "host";
+        raw_.thread = process_.threads[static_cast<std::size_t>(thread)].label;
+        raw_.begin_us = static_cast<double>(begin_ns) / 1e3;
+        raw_.duration_us = static_cast<double>(end_ns - begin_ns) / 1e3;
+        return raw_;
+    }
+
+    template <typename Kind>
+    void add(Kind kind) {
+        const std::size_t before = process_.builder.held_bytes();
+        process_.builder.add(kind, raw_, process_.rows);
+        kept_.hold(process_.builder.held_bytes() - before);
+    }
+
+  private:
+    ExportProcess& process_;
+    KeptBytes& kept_;
+    RawEvent raw_;
+};
+
+void add_collective(const CollectiveLaunch& launch, std::int32_t thread, CollectiveCall call,
+                    EventWriter& writer) {
+    RawEvent& raw =
+        writer.begin("c10d::" + call.name, thread, launch.begin_ns - 1, launch.end_ns + 1);
+    raw.has_call = call.elements >= 0;
+    raw.call = std::move(call);
+    writer.add(TraceEventKind::collective_op);
+}
+
+bool is_collective(TraceEventKind kind) {
+    return kind == TraceEventKind::collective_op || kind == TraceEventKind::collective_call ||
+           kind == TraceEventKind::annotation;
+}
+
+// --- gradients that all-reduces stand for ---
+
+// A collective within a step.
+struct StepCollective {
+    std::size_t step = 0;
+    std::int32_t thread = 0;
+    const CollectiveLaunch* launch = nullptr;
+};
+
+std::optional<std::size_t> step_at(const std::vector<StepSpan>& steps, std::int64_t ns) {
+    const auto after = std::ranges::upper_bound(steps, ns, {}, &StepSpan::begin_ns);
+    if (after == steps.begin() || ns >= std::prev(after)->end_ns) {
+        return std::nullopt;
+    }
+    return static_cast<std::size_t>(after - steps.begin()) - 1;
+}
+
+// A communicator, or, where NCCL notes none, the stream of one: PyTorch gives each its own.
+using Group = std::pair<std::uint64_t, std::int64_t>;
+
+Group group_of(const CollectiveLaunch& launch) {
+    return launch.communicator != 0 ? Group{launch.communicator, 0} : Group{0, launch.stream};
+}
+
+class StandingGradients {
+  public:
+    StandingGradients(ExportProcess& process, const ExportNames& names,
+                      const std::vector<std::int64_t>& bytes, KeptBytes& kept)
+        : process_(process), names_(names), bytes_(bytes), writer_(process, kept) {
+        for (std::size_t t = 0; t < process.threads.size(); ++t) {
+            for (const CollectiveLaunch& launch : process.threads[t].collectives) {
+                if (const auto step = step_at(process.steps, launch.begin_ns)) {
+                    collectives_.push_back({*step, static_cast<std::int32_t>(t), &launch});
+                }
+            }
+        }
+        std::ranges::stable_sort(collectives_, {}, [](const StepCollective& collective) {
+            return std::pair(collective.step, collective.launch->begin_ns);
+        });
+    }
+
+    void add() {
+        const Group group = choose_group();
+        find_backwards(group);
+        std::vector<std::size_t> before(process_.steps.size());
+        for (const StepCollective& collective : collectives_) {
+            const bool stands = is_all_reduce(*collective.launch, names_) &&
+                                group_of(*collective.launch) == group &&
+                                collective.launch->begin_ns >= backward_begins_[collective.step];
+            if (stands) {
+                add_gradient(collective, before[collective.step]++);
+            } else if (is_other(*collective.launch)) {
+                add_collective(*collective.launch, collective.thread,
+                               collective_call(*collective.launch, -1, process_, names_), writer_);
+            }
+        }
+        note_assumptions();
+    }
+
+  private:
+    // Broadcasts stay what computing waits for, and the copies after them operations: without
+    // ranges nothing tells what a copy costs, as which buffers would be simulated.
+    [[nodiscard]] bool is_other(const CollectiveLaunch& launch) const {
+        const std::string_view name = collective_of_kernel(names_[launch.name].text);
+        return !name.empty() && name != "broadcast";
+    }
+
+    // Layers reduce in forward too, where gradients do not: on the thread that runs the loop.
+    Group choose_group() const {
+        struct Reduced {
+            bool in_loop = false;
+            std::int64_t bytes = 0;
+            std::int64_t device_ns = 0;
+        };
+        std::map<Group, Reduced> groups;
+        for (const StepCollective& collective : collectives_) {
+            if (is_all_reduce(*collective.launch, names_)) {
+                Reduced& reduced = groups[group_of(*collective.launch)];
+                reduced.in_loop |= collective.thread == process_.steps[collective.step].thread;
+                reduced.bytes += std::max<std::int64_t>(collective.launch->bytes, 0);
+                reduced.device_ns += collective.launch->device_ns;
+            }
+        }
+        if (groups.empty()) {
+            throw InputError(process_.builder.head().file, "/CUPTI_ACTIVITY_KIND_KERNEL",
+                             "ranges of PyTorch's operations (nsys profile -t cuda,nvtx "
+                             "--pytorch=autograd-shapes-nvtx), or all-reduces of NCCL in the steps",
+                             fmt::format("neither, in {} steps", process_.steps.size()));
+        }
+        return std::ranges::max_element(groups, {},
+                                        [](const auto& entry) {
+                                            const Reduced& reduced = entry.second;
+                                            return std::tuple(!reduced.in_loop, reduced.bytes,
+                                                              reduced.device_ns);
+                                        })
+            ->first;
+    }
+
+    // With what the thread of the first such all-reduce launches first, or a range of the user's.
+    // Where one thread does it all, with the launch before that all-reduce.
+    void find_backwards(const Group& group) {
+        const std::vector<StepSpan>& steps = process_.steps;
+        std::vector<const StepCollective*> first(steps.size(), nullptr);
+        for (const StepCollective& collective : collectives_) {
+            const bool reduces =
+                is_all_reduce(*collective.launch, names_) && group_of(*collective.launch) == group;
+            if (reduces && first[collective.step] == nullptr) {
+                first[collective.step] = &collective;
+            }
+        }
+        backward_begins_.assign(steps.size(), -1);
+        backward_threads_.assign(steps.size(), -1);
+        for (std::size_t s = 0; s < steps.size(); ++s) {
+            if (first[s] != nullptr) {
+                backward_threads_[s] = first[s]->thread;
+                backward_begins_[s] = first[s]->launch->begin_ns;
+                one_thread_ |= first[s]->thread == steps[s].thread;
+            }
+        }
+        std::vector<std::int64_t> before(steps.size(), -1);
+        for (const LaunchCall& launch : process_.launches) {
+            const auto step = step_at(steps, launch.begin_ns);
+            if (!step || launch.thread != backward_threads_[*step] ||
+                launch.begin_ns >= first[*step]->launch->begin_ns) {
+                continue;
+            }
+            if (launch.thread != steps[*step].thread) {
+                backward_begins_[*step] = std::min(backward_begins_[*step], launch.begin_ns);
+            } else {
+                before[*step] = std::max(before[*step], launch.begin_ns);
+            }
+        }
+        for (std::size_t s = 0; s < steps.size(); ++s) {
+            if (before[s] >= 0) {
+                backward_begins_[s] = before[s];
+            }
+        }
+        use_ranges(first);
+        for (std::size_t s = 0; s < steps.size(); ++s) {
+            if (first[s] != nullptr) {
+                writer_.begin("autograd::engine::evaluate_function: of what is not traced",
+                              backward_threads_[s], backward_begins_[s] - 1, backward_begins_[s]);
+                writer_.add(TraceEventKind::backward_node);
+                // What reduces buckets while backward runs is taken for DistributedDataParallel.
+                writer_.begin("DistributedDataParallel.forward", steps[s].thread,
+                              steps[s].begin_ns + 1,
+                              std::max(backward_begins_[s] - 2, steps[s].begin_ns + 1));
+                writer_.add(TraceEventKind::ddp_forward);
+            }
+        }
+    }
+
+    void use_ranges(const std::vector<const StepCollective*>& first) {
+        for (const HostThread& thread : process_.threads) {
+            for (const HostRange& range : thread.ranges) {
+                const auto step = names_[range.name].is_backward
+                                      ? step_at(process_.steps, range.begin_ns)
+                                      : std::nullopt;
+                if (step && first[*step] != nullptr &&
+                    range.begin_ns < first[*step]->launch->begin_ns) {
+                    backward_begins_[*step] = range.begin_ns;
+                    marked_ = true;
+                }
+            }
+        }
+    }
+
+    void add_gradient(const StepCollective& collective, std::size_t place) {
+        CollectiveLaunch launch = *collective.launch;
+        if (launch.bytes < 0 && !bytes_.empty()) {
+            if (place >= bytes_.size()) {
+                throw InputError("--all-reduce-bytes", "",
+                                 fmt::format("the bytes of each all-reduce of a step, of which {} "
+                                             "has more",
+                                             process_.steps[collective.step].name),
+                                 fmt::format("{}", bytes_.size()));
+            }
+            launch.bytes = bytes_[place];
+        }
+        CollectiveCall call = collective_call(launch, -1, process_, names_);
+        if (call.elements < 0) {
+            throw InputError(process_.builder.head().file, "/NVTX_EVENTS",
+                             "the sizes of all-reduces: ranges of PyTorch's operations (nsys "
+                             "profile -t cuda,nvtx --pytorch=autograd-shapes-nvtx), NCCL's "
+                             "payloads (nsys export --include-blobs=true), or --all-reduce-bytes",
+                             fmt::format("all-reduces of unknown size in {}",
+                                         process_.steps[collective.step].name));
+        }
+        const std::int64_t begin_ns = launch.begin_ns - 3;
+        writer_.begin("torch::autograd::AccumulateGrad", collective.thread, begin_ns + 1,
+                      begin_ns + 2);
+        writer_.add(TraceEventKind::accumulate_grad);
+        writer_.begin("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+                      collective.thread, begin_ns, launch.end_ns + 1);
+        writer_.add(TraceEventKind::backward_node);
+        add_collective(launch, collective.thread, std::move(call), writer_);
+    }
+
+    void note_assumptions() {
+        std::vector<TraceNote>& notes = process_.builder.head().notes;
+        notes.push_back({"gradients",
+                         "there are no ranges of PyTorch's operations: each all-reduce of backward "
+                         "is taken for a bucket of DistributedDataParallel's, and stands for one "
+                         "gradient, ready when it is launched, so that other caps than the traced "
+                         "one can only join buckets (nsys profile --pytorch=autograd-shapes-nvtx "
+                         "tells gradients)"});
+        if (one_thread_ && !marked_) {
+            notes.push_back({"passes",
+                             "one thread launches all of a step, so nothing tells where backward "
+                             "begins: taken to begin just before its first all-reduce"});
+        }
+    }
+
+    ExportProcess& process_;
+    const ExportNames& names_;
+    const std::vector<std::int64_t>& bytes_;
+    EventWriter writer_;
+    std::vector<StepCollective> collectives_;    // by step and time
+    std::vector<std::int64_t> backward_begins_;  // by step; -1: no all-reduce
+    std::vector<std::int32_t> backward_threads_;
+    bool one_thread_ = false;
+    bool marked_ = false;
+};
+
+}  // namespace
+
+CollectiveCall collective_call(const CollectiveLaunch& launch, std::int64_t elements,
+                               const ExportProcess& process, const ExportNames& names) {
+    const std::string& kernel = names[launch.name].text;
+    const KernelType* const type = type_of_kernel(kernel);
+    CollectiveCall call;
+    call.name = collective_of_kernel(kernel);
+    call.elements = elements;
+    std::int64_t bytes_of_element = 4;
+    if (type != nullptr) {
+        call.dtype = type->dtype;
+        bytes_of_element = type->bytes;
+    } else if (elements > 0 && launch.bytes == 2 * elements) {
+        call.dtype = "Half";
+    } else if (elements > 0 && launch.bytes == 8 * elements) {
+        call.dtype = "Double";
+    }
+    if (elements < 0 && launch.bytes >= 0) {
+        call.elements = launch.bytes / bytes_of_element;
+    }
+    if (const auto found = process.ranks_of.find(launch.communicator);
+        found != process.ranks_of.end()) {
+        call.group_size = found->second;
+    }
+    call.group = launch.communicator != 0 ? fmt::format("{:#x}", launch.communicator)
+                                          : fmt::format("stream {}", launch.stream);
+    return call;
+}
+
+void add_steps(ExportProcess& process, KeptBytes& kept) {
+    EventWriter writer(process, kept);
+    for (const StepSpan& step : process.steps) {
+        writer.begin(step.name, step.thread, step.begin_ns, step.end_ns);
+        writer.add(TraceEventKind::step);
+    }
+    for (const LoopRange& range : process.loop_ranges) {
+        if (range.is_optimizer && process.in_window(range.begin_ns)) {
+            writer.begin("Optimizer.step", range.thread, range.begin_ns, range.end_ns);
+            writer.add(TraceEventKind::optimizer);
+        }
+    }
+}
+
+void add_operations(ExportProcess& process, const ExportNames& names, KeptBytes& kept) {
+    EventWriter writer(process, kept);
+    bool any_collective = false;
+    std::int64_t first_id = 0;  // of the thread's ranges
+    for (std::size_t t = 0; t < process.threads.size(); ++t) {
+        const HostThread& thread = process.threads[t];
+        for (std::size_t i = 0; i < thread.ranges.size(); ++i) {
+            const HostRange& range = thread.ranges[i];
+            const ExportName& name = names[range.name];
+            const bool skipped =
+                name.kind == TraceEventKind::step || name.kind == TraceEventKind::optimizer;
+            if (skipped || (!name.kind && !range.launched)) {
+                continue;
+            }
+            const auto launched = launched_within(thread, range.begin_ns, range.end_ns);
+            if (name.kind == TraceEventKind::collective_call && launched.empty()) {
+                continue;  // of waiting, or other bookkeeping: the name of the call is not told
+            }
+            RawEvent& raw = writer.begin(
+                name.kind == TraceEventKind::accumulate_grad ? "torch::autograd::AccumulateGrad"
+                                                             : name.text,
+                static_cast<std::int32_t>(t), range.begin_ns, range.end_ns);
+            raw.event.elements = range.elements;
+            raw.event.external_id = range.launched ? first_id + static_cast<std::int64_t>(i) : -1;
+            if (name.kind && is_collective(*name.kind)) {
+                any_collective = true;
+                if (!launched.empty()) {
+                    raw.call = collective_call(launched.front(), range.elements, process, names);
+                    if (*name.kind != TraceEventKind::collective_call || raw.call.name.empty()) {
+                        raw.call.name = name.text;
+                    }
+                    raw.has_call = true;
+                }
+            }
+            writer.add(Category::operation);
+        }
+        first_id += static_cast<std::int64_t>(thread.ranges.size());
+    }
+    if (any_collective) {
+        return;
+    }
+    for (std::size_t t = 0; t < process.threads.size(); ++t) {
+        for (const CollectiveLaunch& launch : process.threads[t].collectives) {
+            CollectiveCall call = collective_call(launch, -1, process, names);
+            if (!call.name.empty()) {
+                add_collective(launch, static_cast<std::int32_t>(t), std::move(call), writer);
+            }
+        }
+    }
+}
+
+void add_standing_gradients(ExportProcess& process, const ExportNames& names,
+                            const std::vector<std::int64_t>& bytes, KeptBytes& kept) {
+    StandingGradients(process, names, bytes, kept).add();
+}
+
+}  // namespace bucketwise

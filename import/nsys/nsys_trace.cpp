@@ -1,0 +1,605 @@
+#include "import/nsys/nsys_trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "import/nsys/collective_payload.h"
+#include "import/nsys/export_names.h"
+#include "import/nsys/export_process.h"
+#include "import/nsys/export_steps.h"
+#include "import/nsys/host_events.h"
+#include "import/source/plain_text.h"
+#include "import/trace/trace_builder.h"
+#include "sim/base/error.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr const char* kernel_table = "CUPTI_ACTIVITY_KIND_KERNEL";
+constexpr const char* copy_table = "CUPTI_ACTIVITY_KIND_MEMCPY";
+constexpr const char* fill_table = "CUPTI_ACTIVITY_KIND_MEMSET";
+constexpr const char* graph_table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+constexpr const char* call_table = "CUPTI_ACTIVITY_KIND_RUNTIME";
+constexpr const char* range_table = "NVTX_EVENTS";
+constexpr const char* how_to_record =
+    "nsys profile -t cuda,nvtx --pytorch=autograd-shapes-nvtx, then nsys export --type sqlite "
+    "--include-blobs=true";
+
+// Serialized identifiers: the lowest 24 bits are the thread's.
+std::int64_t process_of(std::int64_t global_id) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(global_id) >> 24U);
+}
+
+// As Kineto calls copies, by CUPTI's number of the kind (CUpti_ActivityMemcpyKind).
+const char* name_of_copy(std::int64_t kind) {
+    switch (kind) {
+        case 1:
+            return "Memcpy HtoD (Host -> Device)";
+        case 2:
+            return "Memcpy DtoH (Device -> Host)";
+        case 8:
+            return "Memcpy DtoD (Device -> Device)";
+        case 10:
+            return "Memcpy PtoP (Device -> Device)";
+        default:
+            return "Memcpy";
+    }
+}
+
+// Calls of NCCL that move data, and those that make communicators.
+bool is_collective_note(std::string_view name) {
+    return name.starts_with("nccl") && !name.starts_with("ncclGroup") &&
+           name.find(':') == std::string_view::npos;
+}
+
+struct KernelRow {
+    Category category = Category::kernel;
+    std::int32_t name = 0;
+    std::string_view text;
+    std::int64_t bytes = -1;
+    bool is_collective = false;
+    std::size_t first_column = 0;
+};
+
+class ExportReader {
+  public:
+    ExportReader(ExportDatabase& database, const NsysRequest& request)
+        : database_(database), request_(request), kept_(database.name()) {}
+
+    std::vector<ProfilerTrace> read() {
+        constexpr std::array<const char*, 8> tables{"StringIds", range_table,  range_table,
+                                                    call_table,  kernel_table, copy_table,
+                                                    fill_table,  graph_table};
+        refuse_foreign();
+        database_.expect_rows_of(tables);
+        names_.emplace(database_, request_.step_range, kept_);
+        schemas_ = payload_schemas(database_);
+        read_ranges(&ExportReader::take_loop_range);
+        choose_steps();
+        read_ranges(&ExportReader::take_range);
+        for (auto& [id, process] : processes_) {
+            for (HostThread& thread : process->threads) {
+                thread.nest();
+            }
+        }
+        read_calls();
+        read_device_work();
+        return traces();
+    }
+
+  private:
+    void refuse_foreign() const {
+        if (database_.has(kernel_table) || database_.has(graph_table)) {
+            return;
+        }
+        constexpr std::size_t most_listed = 6;
+        std::string listed;
+        const std::vector<std::string>& tables = database_.tables();
+        for (std::size_t i = 0; i < std::min(tables.size(), most_listed); ++i) {
+            listed += (i == 0 ? "" : ", ") + plain_text(tables[i]);
+        }
+        throw InputError(database_.name(), "",
+                         fmt::format("an export of Nsight Systems with kernels ({}: {})",
+                                     kernel_table, how_to_record),
+                         tables.empty()
+                             ? "a database without tables"
+                             : fmt::format("a database of {} tables: {}{}", tables.size(), listed,
+                                           tables.size() > most_listed ? ", ..." : ""));
+    }
+
+    // Where rows do not say whose they are there must be one process.
+    ExportProcess& process(std::optional<std::int64_t> id) {
+        if (!id && processes_.size() > 1) {
+            throw InputError(database_.name(), "", "rows that say of which process they are",
+                             fmt::format("{} processes and rows of any", processes_.size()));
+        }
+        const std::int64_t number = id ? *id : processes_.empty() ? 0 : processes_.begin()->first;
+        std::unique_ptr<ExportProcess>& found = processes_[number];
+        if (found == nullptr) {
+            constexpr std::size_t most_processes = 4'096;
+            if (processes_.size() > most_processes) {
+                throw InputError(database_.name(), "",
+                                 fmt::format("at most {} processes", most_processes), "more");
+            }
+            kept_.hold(sizeof(ExportProcess));
+            found = std::make_unique<ExportProcess>(number, database_.name());
+        }
+        return *found;
+    }
+
+    ExportProcess& process_of_row(const ExportRows& rows, std::size_t column) {
+        const std::optional<std::int64_t> global = rows.number(column);
+        return process(global ? std::optional(process_of(*global)) : std::nullopt);
+    }
+
+    std::int32_t thread_of(ExportProcess& process, std::int64_t global_id) {
+        const std::size_t before = process.threads.size();
+        const std::int32_t thread = process.thread_number(global_id);
+        constexpr std::size_t thread_bytes = 300;
+        kept_.hold((process.threads.size() - before) * thread_bytes);
+        return thread;
+    }
+
+    // From the first one that is read on. A run lasts seconds: so little that no sum overflows.
+    std::int64_t time(const ExportRows& rows, std::size_t column) {
+        constexpr std::int64_t latest = 4'000'000'000'000'000'000;
+        constexpr std::int64_t longest = 1'000'000'000'000'000;
+        const std::int64_t at = rows.required_number(column);
+        const std::int64_t first = first_time_.value_or(at);
+        if (at < -latest || at > latest || first < -latest || first > latest ||
+            (at > first ? at - first : first - at) > longest) {
+            throw InputError(database_.name(), rows.place(column),
+                             "times of one run, in nanoseconds", "one of weeks");
+        }
+        first_time_ = first;
+        return at - first;
+    }
+
+    // --- ranges ---
+
+    struct RangeRow {
+        ExportProcess& process;
+        std::int32_t thread;
+        std::int64_t begin_ns;
+        std::int64_t end_ns;
+        NamedText text;
+        bool nests;
+        const ExportRows& rows;
+    };
+
+    static constexpr std::array<const char*, 9> range_columns{
+        "start",     "end",      "eventType",  "text",      "textId",
+        "globalTid", "jsonText", "jsonTextId", "binaryData"};
+
+    template <typename Take>
+    void read_ranges(Take take) {
+        constexpr std::int64_t pushed = 59;
+        constexpr std::int64_t started = 60;
+        constexpr std::int64_t pushed_in_text = 70;
+        constexpr std::int64_t started_in_text = 71;
+        ExportRows rows = database_.rows(range_table, range_columns);
+        while (rows.next()) {
+            const std::int64_t type = rows.number(2).value_or(pushed);
+            const bool nests = type == pushed || type == pushed_in_text;
+            if ((!nests && type != started && type != started_in_text) || !rows.number(1)) {
+                continue;  // a mark, a domain, a name; or one that was open at the end
+            }
+            const std::string_view text = rows.text(3);
+            const NamedText named =
+                text.empty() ? names_->text_of(rows.number(4)) : names_->text_of(text);
+            if (named.name < 0) {
+                continue;
+            }
+            const std::int64_t begin_ns = time(rows, 0);
+            const std::int64_t end_ns = std::max(time(rows, 1), begin_ns);
+            const std::int64_t global_id = rows.number(5).value_or(0);
+            ExportProcess& owner = process_of_row(rows, 5);
+            const std::int32_t thread = thread_of(owner, global_id);
+            (this->*take)({owner, thread, begin_ns, end_ns, named, nests, rows});
+        }
+    }
+
+    // The first time: what marks steps, and which communicators there are.
+    void take_loop_range(const RangeRow& row) {
+        const ExportName& name = (*names_)[row.text.name];
+        if (name.loop != LoopMark::none) {
+            kept_.hold(sizeof(LoopRange));
+            row.process.loop_ranges.push_back({row.begin_ns, row.end_ns, row.text.name, row.thread,
+                                               name.loop == LoopMark::optimizer});
+        }
+        if (name.text.starts_with("ncclCommInit") || name.text.starts_with("ncclCommSplit")) {
+            take_communicator(row);
+        }
+    }
+
+    void take_communicator(const RangeRow& row) {
+        const std::optional<CollectivePayload> payload = payload_of(row.rows);
+        if (!payload || payload->ranks < 1) {
+            return;
+        }
+        if (payload->communicator != 0) {
+            constexpr std::size_t entry_bytes = 100;
+            kept_.hold(entry_bytes);
+            row.process.ranks_of[payload->communicator] = payload->ranks;
+        }
+        // The largest is all ranks'.
+        TraceHead& head = row.process.builder.head();
+        if (payload->ranks > head.world_size.value_or(0)) {
+            head.world_size = payload->ranks;
+            head.rank = payload->rank >= 0 ? std::optional(payload->rank) : std::nullopt;
+        }
+    }
+
+    [[nodiscard]] std::optional<CollectivePayload> payload_of(const ExportRows& rows) const {
+        if (const std::string_view text = rows.text(6); !text.empty()) {
+            return payload_of_json(text);
+        }
+        return payload_of_bytes(rows.bytes(8), schemas_);
+    }
+
+    // The second time: operations, and what NCCL notes.
+    void take_range(const RangeRow& row) {
+        ExportProcess& owner = row.process;
+        ++owner.rows;
+        if (!row.nests || !owner.in_window(row.begin_ns)) {
+            return;
+        }
+        const ExportName& name = (*names_)[row.text.name];
+        HostThread& thread = owner.threads[static_cast<std::size_t>(row.thread)];
+        if (is_collective_note(name.text)) {
+            const auto payload = payload_of(row.rows).value_or(CollectivePayload{});
+            if (payload.ranks < 0) {
+                kept_.hold(sizeof(CollectiveNote));
+                thread.notes.push_back(
+                    {row.begin_ns, payload.bytes, payload.communicator, row.text.name});
+            }
+            return;
+        }
+        if (!name.kind && !name.is_function && !row.text.of_operation && !name.is_backward) {
+            return;
+        }
+        owner.gradients += name.kind == TraceEventKind::accumulate_grad ? 1 : 0;
+        kept_.hold(sizeof(HostRange));
+        const bool is_operation =
+            (name.is_function || row.text.of_operation) && name.loop == LoopMark::none &&
+            name.kind != TraceEventKind::ddp_forward && name.kind != TraceEventKind::annotation;
+        thread.ranges.push_back({.begin_ns = row.begin_ns,
+                                 .end_ns = row.end_ns,
+                                 .elements = row.text.elements,
+                                 .name = row.text.name,
+                                 .is_operation = is_operation});
+    }
+
+    void choose_steps() {
+        for (auto& [id, owner] : processes_) {
+            owner->steps = marked_steps(*owner, *names_);
+            keep_last_steps(*owner);
+        }
+    }
+
+    // The first ones warm up.
+    void keep_last_steps(ExportProcess& owner) {
+        if (owner.steps.size() <= most_steps_read) {
+            return;
+        }
+        owner.builder.head().notes.push_back(
+            {"steps", fmt::format("of {} steps the last {} stand for all", owner.steps.size(),
+                                  most_steps_read)});
+        owner.steps.erase(owner.steps.begin(),
+                          owner.steps.end() - static_cast<std::ptrdiff_t>(most_steps_read));
+        owner.all_steps = false;
+        owner.window_begin_ns = owner.steps.front().begin_ns;
+        owner.window_end_ns = owner.steps.back().end_ns;
+    }
+
+    // --- calls ---
+
+    void read_calls() {
+        constexpr std::array<const char*, 5> columns{"start", "end", "nameId", "globalTid",
+                                                     "correlationId"};
+        ExportRows rows = database_.rows(call_table, columns);
+        while (rows.next()) {
+            ExportProcess& owner = process_of_row(rows, 3);
+            ++owner.rows;
+            const NamedText named = names_->text_of(rows.number(2));
+            if (named.name < 0 || !(*names_)[named.name].runtime) {
+                continue;
+            }
+            const std::int64_t begin_ns = time(rows, 0);
+            if (!owner.in_window(begin_ns)) {
+                continue;
+            }
+            const std::int64_t end_ns = std::max(time(rows, 1), begin_ns);
+            const std::int32_t thread = thread_of(owner, rows.number(3).value_or(0));
+            const std::int64_t correlation = rows.number(4).value_or(-1);
+            const ExportName& name = (*names_)[named.name];
+            if (*name.runtime == TraceEventKind::launch && correlation >= 0) {
+                keep_launch(owner, {correlation, begin_ns, end_ns, thread});
+            }
+            start_event(name.text, begin_ns, end_ns);
+            raw_.process = "host";
+            raw_.thread = owner.threads[static_cast<std::size_t>(thread)].label;
+            raw_.event.correlation = correlation;
+            add(*name.runtime, owner, rows.row());
+        }
+        for (auto& [id, owner] : processes_) {
+            if (!std::ranges::is_sorted(owner->launches, {}, &LaunchCall::correlation)) {
+                std::ranges::stable_sort(owner->launches, {}, &LaunchCall::correlation);
+            }
+        }
+    }
+
+    void keep_launch(ExportProcess& owner, LaunchCall launch) {
+        const HostThread& thread = owner.threads[static_cast<std::size_t>(launch.thread)];
+        launch.range = thread.innermost(launch.begin_ns);
+        while (launch.range >= 0 &&
+               !thread.ranges[static_cast<std::size_t>(launch.range)].is_operation) {
+            launch.range = thread.ranges[static_cast<std::size_t>(launch.range)].parent;
+        }
+        kept_.hold(sizeof(LaunchCall));
+        owner.launches.push_back(launch);
+    }
+
+    // --- the device ---
+
+    void read_device_work() {
+        constexpr std::array<const char*, 10> kernel_columns{
+            "start",     "end",      "globalPid",     "correlationId", "deviceId",
+            "contextId", "streamId", "demangledName", "shortName",     "mangledName"};
+        ExportRows kernels = database_.rows(kernel_table, kernel_columns);
+        while (kernels.next()) {
+            NamedText named = names_->text_of(kernels.number(7));
+            for (const std::size_t other : {8U, 9U}) {
+                named = named.name < 0 ? names_->text_of(kernels.number(other)) : named;
+            }
+            take_work(kernels, Category::kernel,
+                      named.name < 0 ? names_->text_of("kernel").name : named.name, -1);
+        }
+        constexpr std::array<const char*, 9> copy_columns{"start",         "end",      "globalPid",
+                                                          "correlationId", "deviceId", "contextId",
+                                                          "streamId",      "bytes",    "copyKind"};
+        ExportRows copies = database_.rows(copy_table, copy_columns);
+        while (copies.next()) {
+            const char* const name = name_of_copy(copies.number(8).value_or(0));
+            take_work(copies, Category::copy, names_->text_of(name).name,
+                      copies.number(7).value_or(-1));
+        }
+        ExportRows fills =
+            database_.rows(fill_table, std::span(copy_columns).first(copy_columns.size() - 1));
+        while (fills.next()) {
+            take_work(fills, Category::fill, names_->text_of("Memset (Device)").name,
+                      fills.number(7).value_or(-1));
+        }
+        // One row for all of a graph; with --cuda-graph-trace=node there are kernels instead.
+        ExportRows graphs = database_.rows(graph_table, std::span(copy_columns).first(7));
+        while (graphs.next()) {
+            take_work(graphs, Category::kernel, names_->text_of("CUDA graph").name, -1);
+        }
+    }
+
+    void take_work(const ExportRows& rows, Category category, std::int32_t name,
+                   std::int64_t bytes) {
+        ExportProcess& owner = process_of_row(rows, 2);
+        ++owner.rows;
+        const std::int64_t correlation = rows.number(3).value_or(-1);
+        const LaunchCall* const launch = correlation < 0 ? nullptr : owner.launch_of(correlation);
+        if (launch == nullptr && !owner.all_steps) {
+            return;
+        }
+        const std::int64_t begin_ns = time(rows, 0);
+        const std::int64_t end_ns = std::max(time(rows, 1), begin_ns);
+        const std::int64_t device = rows.number(4).value_or(0);
+        const std::int64_t stream = rows.number(6).value_or(0);
+        const ExportName& named = (*names_)[name];
+        const bool is_collective = category == Category::kernel && named.is_collective_kernel;
+        if (category == Category::kernel) {
+            count_device(owner, device, end_ns - begin_ns);
+        }
+        start_event(named.text, begin_ns, end_ns);
+        raw_.process = fmt::format("GPU {}", device);
+        raw_.stream = fmt::format("{}.{}", rows.number(5).value_or(0), stream);
+        raw_.event.correlation = correlation;
+        raw_.event.bytes = bytes;
+        if (launch != nullptr) {
+            HostThread& thread = owner.threads[static_cast<std::size_t>(launch->thread)];
+            if (launch->range >= 0) {
+                thread.ranges[static_cast<std::size_t>(launch->range)].launched = true;
+                raw_.event.external_id = first_range_id(owner, launch->thread) + launch->range;
+            }
+            if (is_collective) {
+                kept_.hold(sizeof(CollectiveLaunch));
+                thread.collectives.push_back(
+                    {launch->begin_ns, launch->end_ns, end_ns - begin_ns, stream, name});
+            }
+            if (owner.steps.empty()) {
+                kept_.hold(sizeof(DeviceWork) + sizeof(std::uint32_t));
+                owner.work.push_back(
+                    {launch->begin_ns, launch->end_ns, launch->thread, name,
+                     is_collective && named.text.find("AllReduce") != std::string::npos});
+            }
+        }
+        add(category, owner, rows.row());
+    }
+
+    void count_device(ExportProcess& owner, std::int64_t device, std::int64_t ns) {
+        constexpr std::size_t most_devices = 1'000;
+        if (owner.device_ns.size() < most_devices || owner.device_ns.contains(device)) {
+            owner.device_ns[device] += ns;
+        }
+    }
+
+    // Ranges are numbered over all threads; no thread gets others once work is read.
+    std::int64_t first_range_id(const ExportProcess& owner, std::int32_t thread) {
+        std::vector<std::int64_t>& firsts = first_ids_[owner.id];
+        while (firsts.size() <= owner.threads.size()) {
+            const std::size_t t = firsts.size();
+            firsts.push_back(t == 0 ? 0
+                                    : firsts[t - 1] + static_cast<std::int64_t>(
+                                                          owner.threads[t - 1].ranges.size()));
+        }
+        return firsts[static_cast<std::size_t>(thread)];
+    }
+
+    void start_event(const std::string& name, std::int64_t begin_ns, std::int64_t end_ns) {
+        static const RawEvent nothing;
+        raw_ = nothing;  // keeps the room of its texts
+        raw_.name = name;
+        raw_.begin_us = static_cast<double>(begin_ns) / 1e3;
+        raw_.duration_us = static_cast<double>(end_ns - begin_ns) / 1e3;
+    }
+
+    template <typename Kind>
+    void add(Kind kind, ExportProcess& owner, std::int64_t place) {
+        const std::size_t before = owner.builder.held_bytes();
+        owner.builder.add(kind, raw_, place);
+        kept_.hold(owner.builder.held_bytes() - before);
+    }
+
+    // --- traces ---
+
+    std::vector<ProfilerTrace> traces() {
+        std::vector<std::pair<std::int64_t, ExportProcess*>> by_device;
+        for (auto& [id, owner] : processes_) {
+            if (!owner->device_ns.empty()) {
+                by_device.emplace_back(device_of(*owner), owner.get());
+            }
+        }
+        if (by_device.empty()) {
+            throw InputError(database_.name(), std::string("/") + kernel_table,
+                             fmt::format("kernels ({})", how_to_record), "none");
+        }
+        std::ranges::stable_sort(by_device, {}, [](const auto& entry) { return entry.first; });
+        drop_others(by_device);
+        const std::map<std::int64_t, std::string> gpus = gpu_names();
+        std::vector<ProfilerTrace> result;
+        for (const auto& [device, owner] : by_device) {
+            TraceHead& head = owner->builder.head();
+            if (by_device.size() > 1) {
+                head.file = fmt::format("{} (process {}, GPU {})", database_.name(),
+                                        owner->id & 0xffffff, device);
+            }
+            const auto gpu = gpus.find(device);
+            head.device = gpu != gpus.end() ? gpu->second
+                          : gpus.empty()    ? ""
+                                            : gpus.begin()->second;
+            head.events_read = owner->rows;
+            head.profile = "an Nsight Systems trace";
+            result.push_back(trace_of(*owner));
+        }
+        return result;
+    }
+
+    // What else uses a GPU beside training: it reduces nothing while others do.
+    static void drop_others(std::vector<std::pair<std::int64_t, ExportProcess*>>& by_device) {
+        const auto reduces = [](const auto& entry) {
+            return std::ranges::any_of(entry.second->threads, [](const HostThread& thread) {
+                return !thread.collectives.empty();
+            });
+        };
+        if (std::ranges::any_of(by_device, reduces)) {
+            std::erase_if(by_device, [&](const auto& entry) { return !reduces(entry); });
+        }
+    }
+
+    // One process drives one: what little it does on another one is no part of its steps.
+    [[nodiscard]] std::int64_t device_of(const ExportProcess& owner) const {
+        constexpr std::int64_t least_share = 20;  // a twentieth
+        const auto busiest = std::ranges::max_element(
+            owner.device_ns, {}, [](const auto& device) { return device.second; });
+        for (const auto& [device, ns] : owner.device_ns) {
+            if (device != busiest->first && ns > busiest->second / least_share) {
+                throw InputError(database_.name(), std::string("/") + kernel_table,
+                                 "one GPU for each process (DistributedDataParallel)",
+                                 fmt::format("process {} with kernels on GPUs {} and {}",
+                                             owner.id & 0xffffff, busiest->first, device));
+            }
+        }
+        return busiest->first;
+    }
+
+    ProfilerTrace trace_of(ExportProcess& owner) {
+        for (HostThread& thread : owner.threads) {
+            thread.match_notes();
+            owner.builder.head().backend =
+                thread.collectives.empty() ? owner.builder.head().backend : "nccl";
+        }
+        if (owner.steps.empty()) {
+            find_repeated_steps(owner);
+        }
+        add_steps(owner, kept_);
+        if (owner.gradients > 0) {
+            add_operations(owner, *names_, kept_);
+        } else {
+            add_standing_gradients(owner, *names_, request_.all_reduce_bytes, kept_);
+        }
+        return owner.builder.take();
+    }
+
+    void find_repeated_steps(ExportProcess& owner) {
+        if (!request_.step_range.empty()) {
+            throw InputError(
+                "--step-range", "", "the name of ranges that mark steps",
+                fmt::format("\"{}\", of which there are fewer than two in {}",
+                            plain_text(request_.step_range), owner.builder.head().file));
+        }
+        std::ranges::stable_sort(owner.work, {}, &DeviceWork::begin_ns);
+        owner.steps = repeated_steps(owner.work, *names_);
+        if (owner.steps.empty()) {
+            throw InputError(
+                owner.builder.head().file, "",
+                "training steps: NVTX ranges (torch.cuda.nvtx.range(\"step\") around each, or "
+                "--step-range NAME), the optimizer's (nsys profile "
+                "--pytorch=autograd-shapes-nvtx), "
+                "or kernels and all-reduces that repeat themselves",
+                fmt::format("{} kernels, copies and fills that do not, and no such range",
+                            owner.work.size()));
+        }
+        owner.builder.head().notes.push_back(
+            {"steps",
+             "no range marks them: told by kernels that repeat themselves with the "
+             "all-reduces among them"});
+        if (owner.steps.size() > most_steps_read) {
+            owner.steps.erase(owner.steps.begin(),
+                              owner.steps.end() - static_cast<std::ptrdiff_t>(most_steps_read));
+        }
+    }
+
+    std::map<std::int64_t, std::string> gpu_names() {
+        constexpr std::array<const char*, 2> columns{"id", "name"};
+        constexpr std::size_t most = 1'000;
+        std::map<std::int64_t, std::string> names;
+        ExportRows rows = database_.rows("TARGET_INFO_GPU", columns);
+        while (rows.next()) {
+            if (const auto id = rows.number(0); id && names.size() < most) {
+                names.emplace(*id, plain_text(rows.text(1)));
+            }
+        }
+        return names;
+    }
+
+    ExportDatabase& database_;
+    const NsysRequest& request_;
+    KeptBytes kept_;
+    std::optional<ExportNames> names_;
+    PayloadSchemas schemas_;
+    std::map<std::int64_t, std::unique_ptr<ExportProcess>> processes_;
+    std::map<std::int64_t, std::vector<std::int64_t>> first_ids_;  // by process
+    std::optional<std::int64_t> first_time_;
+    RawEvent raw_;
+};
+
+}  // namespace
+
+std::vector<ProfilerTrace> read_nsys_export(ExportDatabase& database, const NsysRequest& request) {
+    return ExportReader(database, request).read();
+}
+
+}  // namespace bucketwise
