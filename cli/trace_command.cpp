@@ -46,7 +46,8 @@ TraceImportRequest request_of(const po::variables_map& values, const TraceReader
     }
     request.ranks = optional_number(values, "ranks", {1, most_imported_ranks});
     if (values.count("undisturbed") != 0) {
-        request.undisturbed = read({text_value(values, "undisturbed")}).front();
+        request.undisturbed =
+            plain_run(std::move(read({text_value(values, "undisturbed")}).front()));
     }
     return request;
 }

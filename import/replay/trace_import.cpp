@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -156,11 +157,11 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
 
 }  // namespace
 
-TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImportRequest& request) {
+TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest request) {
     check_ranks(ranks);
     TraceImport result;
     Findings& findings = result.findings;
-    result.run = std::make_unique<TracedRun>(TracedRun{ranks});
+    result.run = std::make_unique<TracedRun>(TracedRun{std::move(ranks)});
     TracedRun& run = *result.run;
     choose_steps(run, findings);
     for (const TraceNote& note : run.rank().notes) {
@@ -177,9 +178,9 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     result.typical = step_of_about(result.step, run.alike());
     refuse_sharded(run);
     find_group(run, findings);
-    result.model = request.model;
+    result.model = std::move(request.model);
     std::vector<Gradient>& gradients = result.gradients;
-    gradients = traced_gradients(run, request.model, findings);
+    gradients = traced_gradients(run, result.model, findings);
     complete_sizes(run, gradients, findings);
     refuse_compressed(run, gradients);
     add_unused(run, gradients, findings);
@@ -187,7 +188,7 @@ TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImport
     result.summary = summary_of(run, result.all_reduces);
     find_overlap(run, result.all_reduces);
     result.slowdowns = take_plain_times(run, result.all_reduces, request.undisturbed, findings);
-    result.scenario = scenario_document(run, result.ranks, gradients, request.model, findings);
+    result.scenario = scenario_document(run, result.ranks, gradients, result.model, findings);
     report_device(run, result, findings);
     report_form(run, findings);
     report_other_collectives(run, findings);

@@ -24,7 +24,7 @@ struct TraceImportRequest {
     Workload model = {};  // that has the gradients, to name them; its times are not looked at
     std::optional<std::int64_t> ranks = {};  // where no trace tells
     // A rank of the same program without communication: what its kernels take alone.
-    std::optional<TracedRank> undisturbed = {};
+    std::optional<PlainRun> undisturbed = {};
 };
 
 // The scenario is a document, as that is what is written, read and changed by people; what connects
@@ -51,6 +51,6 @@ struct TraceImport {
 
 // `ranks` are traces of one run. Throws InputError for traces that do not belong together, for
 // gradients whose sizes nothing tells, and for what is no data-parallel training with all-reduces.
-TraceImport import_trace(const std::vector<TracedRank>& ranks, const TraceImportRequest& request);
+TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest request);
 
 }  // namespace bucketwise

@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -85,9 +87,10 @@ void for_each_computing(Step& step, Visit visit) {
 
 // The steps that are taken, to be changed.
 std::vector<TracedStep*> taken_steps(TracedRun& run) {
+    const std::set<const TracedStep*> taken(run.alike().begin(), run.alike().end());
     std::vector<TracedStep*> steps;
     for (TracedStep& step : run.ranks[run.primary].steps) {
-        if (std::ranges::find(run.alike(), &step) != run.alike().end()) {
+        if (taken.contains(&step)) {
             steps.push_back(&step);
         }
     }
@@ -119,11 +122,7 @@ TimesByName plain_times(const Steps& steps, const List& list) {
     return times;
 }
 
-// Of another trace.
-TimesByName times_of_trace(const TracedRun& run, const TracedRank& plain) {
-    TracedRun other{{plain}};
-    Findings nothing;
-    choose_steps(other, nothing);
+void check_plain(const TracedRun& run, const PlainRun& plain) {
     const auto fail = [&](const std::string& expected, const std::string& got) {
         throw InputError(plain.file, "/traceEvents", expected, got);
     };
@@ -131,25 +130,14 @@ TimesByName times_of_trace(const TracedRun& run, const TracedRank& plain) {
         fail("kernels, as in " + run.rank().file, "none");
     }
     const std::size_t count = gradients_of(run.first());
-    if (gradients_of(other.first()) != count) {
+    if (plain.gradients != count) {
         fail(fmt::format("the {} gradients of {}", count, run.rank().file),
-             std::to_string(gradients_of(other.first())));
+             std::to_string(plain.gradients));
     }
-    const auto reduces =
-        std::ranges::count_if(other.first().collectives, &TracedCollective::reduces_gradients);
-    if (reduces > 0 && other.first().collectives.front().group_size != 1) {
+    if (plain.all_reduces > 0) {
         fail("steps without all-reduces in backward (no_sync, or one rank)",
-             fmt::format("{} a step", reduces));
+             fmt::format("{} a step", plain.all_reduces));
     }
-    return plain_times(other.alike(), [](const TracedStep* step) {
-        std::vector<PlainOperation> operations;
-        for_each_computing(*step, [&](const StepMark& mark) {
-            if (mark.kind == MarkKind::operation) {
-                operations.push_back({mark.name, mark.device});
-            }
-        });
-        return operations;
-    });
 }
 
 TimesByName times_of_micro_steps(const TracedRun& run) {
@@ -276,6 +264,31 @@ std::string text_of(const KernelSlowdown& slowdown, const char* what) {
 
 }  // namespace
 
+PlainRun plain_run(TracedRank rank) {
+    TracedRun run;
+    run.ranks.push_back(std::move(rank));
+    Findings nothing;
+    choose_steps(run, nothing);
+    const TracedStep& first = run.first();
+    PlainRun plain{.file = run.rank().file,
+                   .has_device = run.rank().has_device,
+                   .gradients = gradients_of(first)};
+    for (const TracedCollective& collective : first.collectives) {
+        const bool alone = collective.group_size == 1 || run.rank().world_size == 1;
+        plain.all_reduces += collective.reduces_gradients() && !alone ? 1 : 0;
+    }
+    plain.times = plain_times(run.alike(), [](const TracedStep* step) {
+        std::vector<PlainOperation> operations;
+        for_each_computing(*step, [&](const StepMark& mark) {
+            if (mark.kind == MarkKind::operation) {
+                operations.push_back({mark.name, mark.device});
+            }
+        });
+        return operations;
+    });
+    return plain;
+}
+
 Overlap overlap_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces) {
     std::vector<Duration> computing;
     std::vector<Duration> besides;
@@ -293,19 +306,22 @@ Overlap overlap_of(const TracedRun& run, const std::vector<TracedAllReduce>& all
 
 std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
                                                 const std::vector<TracedAllReduce>& all_reduces,
-                                                const std::optional<TracedRank>& plain,
+                                                const std::optional<PlainRun>& plain,
                                                 Findings& findings) {
     if (!run.rank().has_device || (!plain && run.first().before.empty())) {
         return std::nullopt;
     }
+    if (plain) {
+        check_plain(run, *plain);
+    }
+    const std::string from = plain ? plain->file : "the micro-steps without all-reduces";
     std::map<std::size_t, Pair> pairs =
-        matched(run, all_reduces, plain ? times_of_trace(run, *plain) : times_of_micro_steps(run));
+        matched(run, all_reduces, plain ? plain->times : times_of_micro_steps(run));
     const double ratio = clock_ratio(pairs);
     for (auto& [place, pair] : pairs) {
         pair.alone = scaled(pair.alone, ratio);
     }
     const KernelSlowdown all = slowdown_of(pairs, [](const Pair&) { return true; });
-    const std::string from = plain ? plain->file : "the micro-steps without all-reduces";
     if (all.kernels == 0) {
         findings.missing("undisturbed",
                          "no kernel that ran mostly beside an all-reduce is also in {}", from);

@@ -2,7 +2,10 @@
 // all-reduces by them. A scenario has what both take alone, as the simulator slows them itself.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,14 +34,29 @@ struct KernelSlowdowns {
     bool operator==(const KernelSlowdowns&) const = default;
 };
 
+// What the kernels of a program take without communication. Of a trace only this is kept, as two
+// together may be large.
+struct PlainRun {
+    std::string file;
+    bool has_device = false;
+    std::size_t gradients = 0;
+    std::int64_t all_reduces = 0;  // in backward, among several ranks
+    // Of each name, in the order they run, medians over the steps.
+    std::map<std::string, std::vector<Duration>, std::less<>> times = {};
+    bool operator==(const PlainRun&) const = default;
+};
+
+// Of a rank that was traced without communication.
+PlainRun plain_run(TracedRank rank);
+
 // Gives the kernels of the run's steps that ran beside all-reduces the times that they take alone:
-// those of `plain`, a rank of the same program traced without communication, or, where there is
-// none, of the micro-step before, which does not communicate. None, and nothing is changed, where
-// neither has these kernels, or next to none ran beside. Throws InputError where `plain` is of
-// another program, or communicates in backward.
+// those of `plain`, of the same program, or, where there is none, of the micro-step before, which
+// does not communicate. None, and nothing is changed, where neither has these kernels, or next to
+// none ran beside. Throws InputError where `plain` is of another program, or communicates in
+// backward.
 std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
                                                 const std::vector<TracedAllReduce>& all_reduces,
-                                                const std::optional<TracedRank>& plain,
+                                                const std::optional<PlainRun>& plain,
                                                 Findings& findings);
 
 // Likewise by the slowdowns that the link has, measured or assumed.

@@ -96,8 +96,8 @@ TEST_CASE("kernels that were slowed beside all-reduces get the times of a trace 
           "[undisturbed]") {
     TraceShape alone = disturbed_shape();
     alone.no_sync = true;
-    const Connected run =
-        connected(rank_of(disturbed_shape()), {.undisturbed = rank_of(alone, "no_sync.json")});
+    const Connected run = connected(rank_of(disturbed_shape()),
+                                    {.undisturbed = plain_run(rank_of(alone, "no_sync.json"))});
     check_measured(run);
     CHECK(contains(findings_of(run.imported),
                    "undisturbed: beside all-reduces matrix products take 1.25 times as long"));
@@ -116,8 +116,8 @@ TEST_CASE("a clock that ran differently in the other trace slows nothing", "[und
     TraceShape alone = disturbed_shape();
     alone.no_sync = true;
     alone.kernel_us = 80;
-    const Connected run =
-        connected(rank_of(disturbed_shape()), {.undisturbed = rank_of(alone, "no_sync.json")});
+    const Connected run = connected(rank_of(disturbed_shape()),
+                                    {.undisturbed = plain_run(rank_of(alone, "no_sync.json"))});
     check_measured(run);
     CHECK(contains(findings_of(run.imported), "took 1.250 times as long as in no_sync.json"));
 }
@@ -160,7 +160,8 @@ TEST_CASE("a trace to compare with is of the same program, and does not communic
           "[undisturbed]") {
     const auto error_of = [](const TraceShape& alone) {
         try {
-            import_trace({rank_of(busy_shape())}, {.undisturbed = rank_of(alone, "plain.json")});
+            import_trace({rank_of(busy_shape())},
+                         {.undisturbed = plain_run(rank_of(alone, "plain.json"))});
         } catch (const InputError& error) {
             return std::string(error.what());
         }
@@ -180,7 +181,8 @@ TEST_CASE("where no kernel of the other trace has run beside an all-reduce, that
     shape.bucket_ends = {12};  // one all-reduce, after backward
     TraceShape alone = shape;
     alone.no_sync = true;
-    const Connected run = connected(rank_of(shape), {.undisturbed = rank_of(alone, "plain.json")});
+    const Connected run =
+        connected(rank_of(shape), {.undisturbed = plain_run(rank_of(alone, "plain.json"))});
     CHECK(contains(findings_of(run.imported),
                    "undisturbed: no kernel that ran mostly beside an all-reduce is also in"));
     check_alone(run);
