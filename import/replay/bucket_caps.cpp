@@ -137,11 +137,71 @@ class CapFinder {
     std::vector<CapRange> ranges_;  // of each bucket's cap; empty: there are none
 };
 
+// Gradients that may be all of a bucket, as there is one of their size. Few: more would rather be a
+// strategy of its own.
+std::vector<std::size_t> gradients_alone(const std::vector<Gradient>& gradients,
+                                         const std::vector<std::int64_t>& buckets) {
+    constexpr std::size_t most = 8;
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+        if (std::ranges::find(buckets, gradients[i].numel) != buckets.end()) {
+            found.push_back(i);
+        }
+    }
+    return found.size() <= most && found.size() < gradients.size() ? found
+                                                                   : std::vector<std::size_t>{};
+}
+
+// With these gradients in buckets of their own.
+TracedCaps caps_beside(const std::vector<std::size_t>& alone, std::vector<Gradient> gradients,
+                       const std::vector<std::int64_t>& buckets) {
+    std::vector<Gradient> others;
+    std::vector<std::int64_t> their_buckets = buckets;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+        if (std::ranges::find(alone, i) == alone.end()) {
+            others.push_back(gradients[i]);
+            continue;
+        }
+        gradients[i].sparse = true;  // which gives a bucket of its own
+        if (const auto its = std::ranges::find(their_buckets, gradients[i].numel);
+            its != their_buckets.end()) {
+            their_buckets.erase(its);
+        }
+    }
+    TracedCaps caps = CapFinder(others, their_buckets, false).find();
+    std::vector<std::int32_t> readiness(gradients.size());
+    std::iota(readiness.begin(), readiness.end(), 0);
+    const BucketPlan plan = make_plan(gradients, readiness, settings_for(caps.sync).policy);
+    const Bytes element = element_size(gradients.front().dtype);
+    caps.explained = caps.explained &&
+                     std::ranges::equal(plan.buckets, buckets, [&](const auto& bucket, auto size) {
+                         return bucket.size == size * element;
+                     });
+    caps.alone = alone;
+    caps.text += alone.size() == 1
+                     ? ", but for a gradient with a bucket of its own, as if its module were "
+                       "wrapped by itself"
+                     : fmt::format(
+                           ", but for {} gradients with buckets of their own, as if their "
+                           "modules were wrapped by themselves",
+                           alone.size());
+    return caps;
+}
+
 }  // namespace
 
 TracedCaps caps_of(const std::vector<Gradient>& gradients, const std::vector<std::int64_t>& buckets,
                    bool unused_map) {
-    return CapFinder(gradients, buckets, unused_map).find();
+    TracedCaps caps = CapFinder(gradients, buckets, unused_map).find();
+    if (!caps.explained && !unused_map) {
+        if (const std::vector<std::size_t> alone = gradients_alone(gradients, buckets);
+            !alone.empty()) {
+            if (TracedCaps beside = caps_beside(alone, gradients, buckets); beside.explained) {
+                return beside;
+            }
+        }
+    }
+    return caps;
 }
 
 }  // namespace bucketwise

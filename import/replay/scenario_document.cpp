@@ -180,6 +180,7 @@ class ScenarioDocument {
 
     Json json(std::int64_t ranks) {
         Json groups = buffers_json();
+        Json sync = sync_json(groups.empty());
         Json workload{{"gradients", gradients_json()}};
         add_unless_empty(workload, "buffers", groups);
         workload["forward_operations"] = operations_json(typical_.forward, false);
@@ -197,7 +198,7 @@ class ScenarioDocument {
         Json document{{"name", scenario_name(run_.rank().file)},
                       {"workload", std::move(workload)},
                       {"cluster", {{"ranks", ranks}}},
-                      {"sync", sync_json(groups.empty())},
+                      {"sync", std::move(sync)},
                       {"step", std::move(step)}};
         if (run_.rank_spread) {
             document["variation"] = {{"rank_spread", *run_.rank_spread}};
@@ -239,9 +240,11 @@ class ScenarioDocument {
         }
         return json_list(order, [&](std::size_t i) {
             const Gradient& gradient = gradients_[i];
-            return Json{{"name", gradient.name},
-                        {"numel", gradient.numel},
-                        {"dtype", name_of(gradient.dtype)}};
+            Json json{{"name", gradient.name},
+                      {"numel", gradient.numel},
+                      {"dtype", name_of(gradient.dtype)}};
+            add_if(std::ranges::find(alone_, i) != alone_.end(), json, "sparse", true);
+            return json;
         });
     }
 
@@ -324,7 +327,7 @@ class ScenarioDocument {
         return {{"name", name}, {"host_us", rounded_us(host)}, {"device_us", rounded_us(device)}};
     }
 
-    [[nodiscard]] Json sync_json(bool without_buffers) const {
+    Json sync_json(bool without_buffers) {
         const TracedStep& step = run_.first();
         const std::vector<const TracedCollective*> found = reductions(run_, step);
         if (const std::optional<Strategy> strategy = strategy_of(found)) {
@@ -380,10 +383,11 @@ class ScenarioDocument {
     }
 
     // The caps, and what of them PyTorch's version and the search for unused parameters decide.
-    void add_caps(const std::vector<const TracedCollective*>& found, Json& sync) const {
+    void add_caps(const std::vector<const TracedCollective*>& found, Json& sync) {
         add_if(run_.unused_map, sync, "find_unused_parameters", true);
         const auto buckets = transformed(found, &TracedCollective::elements);
         const TracedCaps caps = caps_of(gradients_, buckets, run_.unused_map);
+        alone_ = caps.alone;
         add_optional(sync, "bucket_cap_mib", caps.sync.bucket_cap.named(), typed_mib);
         add_if(!caps.sync.explicit_cap_sets_first, sync, "pytorch_version", "1.13");
         for (const Bytes cap : caps.sync.bucket_cap_list) {
@@ -404,7 +408,8 @@ class ScenarioDocument {
     const Workload& model_;                   // as the user knows them
     Findings& findings_;
     TypicalStep typical_;
-    Duration carry_{0};  // host time, to the operations that follow
+    std::vector<std::size_t> alone_ = {};  // gradients with buckets of their own
+    Duration carry_{0};                    // host time, to the operations that follow
 };
 
 }  // namespace

@@ -943,7 +943,9 @@ TEST_CASE("real traces of eight ranks of DLRM are replayed within 2 %", "[kineto
     CHECK(bytes_of(imported) == std::vector<std::int64_t>{1'576'964, 448, 907'840});
     CHECK(text_of(imported, FindingKind::found, "arrival").find("the first of 8 ranks") == 0);
     CHECK(text_of(imported, FindingKind::assumed, "stalls").find("SendRecv") != std::string::npos);
-    CHECK(std::abs(replay(imported, scenario_of(imported, 50)).error()) < 0.02);
+    const Replay replayed = replay(imported, scenario_of(imported, 50));
+    CHECK(std::abs(replayed.error()) < 0.02);
+    CHECK(replayed.same_buckets);  // of two modules, one of them a single gradient
 }
 
 }  // namespace bucketwise
