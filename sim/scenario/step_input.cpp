@@ -155,6 +155,7 @@ Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_
         result.forward = workload.operations->forward;
         result.backward = workload.operations->backward;
         result.readiness = workload.operations->readiness;
+        result.side_streams = workload.operations->side_streams;
         result.mix = backward_mix(result.backward, is_matrix_product);
         if (result.mix.product == Duration{0}) {
             result.mix.product_share.reset();  // these names do not tell

@@ -148,9 +148,10 @@ DOCUMENTS = json.loads(json.dumps({
                      "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True}]}},
     "operations": {
         **MINIMAL,
-        "workload": {"forward_operations": [{"name": "f", "host_us": 1, "device_us": 2, "host_waits": True}],
+        "workload": {"forward_operations": [{"name": "f", "host_us": 1, "device_us": 2, "host_waits": True,
+                                             "stream": "copies", "after": ["compute"]}],
                      "backward_operations": [{"name": "b", "host_us": 1, "device_us": 2, "host_waits": False,
-                                              "ready": ["a"]}],
+                                              "stream": "compute", "after": ["copies"], "ready": ["a"]}],
                      "optimizer_operations": [{"name": "o", "host_us": 1, "device_us": 2}],
                      "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "collective_issue_us": 1,
                      "copy_gb_per_s": 10, "host_is_device": False,
