@@ -19,14 +19,16 @@ double us_of(const Program& program, const StepLoop& loop) {
 
 void scale(std::span<Instruction> instructions, double factor) {
     for (Instruction& instruction : instructions) {
-        instruction.device = scaled(instruction.device, factor);
+        if (!instruction.order.is_beside()) {
+            instruction.device = scaled(instruction.device, factor);
+        }
     }
 }
 
 double device_us(std::span<const Instruction> instructions) {
     Duration sum{0};
     for (const Instruction& instruction : instructions) {
-        sum += instruction.device;
+        sum += instruction.order.is_beside() ? Duration{0} : instruction.device;
     }
     return to_us(sum);
 }

@@ -43,7 +43,9 @@ LinkParameters scaled_link(LinkParameters link, const FittedFactors& factors) {
 
 void scale_pass(std::vector<TimedOperation>& pass, double factor) {
     for (TimedOperation& operation : pass) {
-        operation.device = scaled(operation.device, factor);
+        if (!operation.order.is_beside()) {
+            operation.device = scaled(operation.device, factor);
+        }
     }
 }
 
@@ -205,7 +207,7 @@ double value_of(const ObservedSteps& first, Unknown parameter) {
             break;
     }
     const auto sum = [](Duration time, const TimedOperation& operation) {
-        return time + operation.device;
+        return operation.order.is_beside() ? time : time + operation.device;
     };
     const Workload& workload = input.workload;
     Duration time =

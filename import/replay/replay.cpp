@@ -33,7 +33,7 @@ Replay replay(const TraceImport& imported, const Scenario& scenario) {
     result.traced_account = imported.account;
     result.shortest_step = imported.shortest;
     result.longest_step = imported.longest;
-    result.simulated = simulated_account(program, simulation, input);
+    result.simulated = simulated_account(program, simulation);
     std::vector<const Span*> spans;
     for (const Span& span : simulation.timeline.spans) {
         if (span.track == Track::communication &&

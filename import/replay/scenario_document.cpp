@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -27,6 +28,17 @@ struct TypicalStep {
     std::optional<double> copy_gb_per_s = {};  // of gradients into and out of buckets
     bool views = false;                        // gradients are views of their buckets
 };
+
+// The side stream that the compute stream waits for there in most steps; 0: none.
+std::int32_t most_common_after(const Steps& steps, std::vector<StepMark> TracedStep::*pass,
+                               std::size_t mark) {
+    std::map<std::int32_t, std::ptrdiff_t> counts;
+    for (const TracedStep* step : steps) {
+        ++counts[(step->*pass)[mark].after];
+    }
+    const auto most = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
+    return 2 * most->second > std::ssize(steps) ? most->first : 0;
+}
 
 // Every mark at its median over the steps, scaled so that the whole is as long as the median step:
 // medians of many parts sum to less.
@@ -59,11 +71,17 @@ std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> Tr
     settle(&StepMark::device);
     settle(&StepMark::stall);
     settle(&StepMark::until_wait);
+    settle(&StepMark::beside);
+    const auto in_most = [&](std::size_t i, const auto& holds) {
+        return 2 * std::ranges::count_if(
+                       steps, [&](const TracedStep* step) { return holds((step->*pass)[i]); }) >
+               std::ssize(steps);
+    };
     for (std::size_t i = 0; i < marks.size(); ++i) {
-        marks[i].host_waits =
-            2 * std::ranges::count_if(
-                    steps, [&](const TracedStep* step) { return (step->*pass)[i].host_waits; }) >
-            std::ssize(steps);
+        marks[i].host_waits = in_most(i, [](const StepMark& mark) { return mark.host_waits; });
+        marks[i].after_compute =
+            in_most(i, [](const StepMark& mark) { return mark.after_compute; });
+        marks[i].after = most_common_after(steps, pass, i);
     }
     return marks;
 }
@@ -211,7 +229,8 @@ class ScenarioDocument {
     Json step_json(Json& workload) {
         const Duration host = run_.typical(&TracedStep::optimizer_host);
         const auto waits = [](const StepMark& mark) {
-            return mark.host_waits || mark.stall > Duration{0};
+            return mark.host_waits || mark.stall > Duration{0} || mark.after != 0 ||
+                   mark.kind == MarkKind::beside;
         };
         if (std::ranges::any_of(typical_.optimizer, waits)) {
             Duration listed{0};
@@ -285,12 +304,26 @@ class ScenarioDocument {
     Json operations_json(const std::vector<StepMark>& marks, bool backward) {
         Json list = Json::array();
         std::size_t ready = 0;
+        const StepMark* last_beside = nullptr;  // if it is what was listed last
         for (const StepMark& mark : marks) {
+            if (mark.kind == MarkKind::beside) {
+                add_beside(mark, last_beside, list);
+                last_beside = mark.host_waits ? nullptr : &mark;
+                add_host_wait(mark, list);
+                continue;
+            }
+            last_beside = nullptr;
             const bool collective = mark.kind == MarkKind::collective;
             const bool stalls = mark.stall > Duration{0};
             if (stalls) {
                 list.push_back(operation_json(
                     stall_name, mark.is_copy() ? Duration{0} : carried(mark.host), mark.stall));
+                list.back()["stream"] = others_stream;
+                list.back()["after"] = {"compute"};
+            }
+            if ((mark.is_copy() || collective) && awaits(mark)) {
+                list.push_back(operation_json("after other streams", Duration{0}));
+                list.back()["after"] = awaited_by(mark);
             }
             if (mark.is_copy() || collective) {
                 const Duration simulated = mark.is_copy() ? typical_.copy_launch
@@ -301,18 +334,57 @@ class ScenarioDocument {
             } else if (!mark.is_nothing()) {
                 list.push_back(operation_json(mark.name, stalls ? Duration{0} : carried(mark.host),
                                               mark.device));
+                if (awaits(mark)) {
+                    list.back()["after"] = awaited_by(mark);
+                }
             }
             if (mark.kind == MarkKind::ready && backward) {
                 const std::string& gradient = gradients_[ready++].name;
                 list.back()["name"] = gradient + " is ready";
                 list.back()["ready"] = {gradient};
             }
-            if (mark.host_waits) {
-                list.push_back(operation_json("the host waits", carried(mark.until_wait)));
-                list.back()["host_waits"] = true;
-            }
+            add_host_wait(mark, list);
         }
         return list;
+    }
+
+    void add_host_wait(const StepMark& mark, Json& list) {
+        if (mark.host_waits) {
+            list.push_back(operation_json("the host waits", carried(mark.until_wait)));
+            list.back()["host_waits"] = true;
+        }
+    }
+
+    // What runs on a side stream. What is launched there right after another, and waits for nothing
+    // else, is part of that one, which begins when the first is launched.
+    void add_beside(const StepMark& mark, const StepMark* last, Json& list) {
+        if (last != nullptr && last->stream == mark.stream && !mark.after_compute) {
+            const double device_us = list.back()["device_us"];
+            list.back()["device_us"] =
+                std::round((device_us + rounded_us(mark.beside)) * 1e3) / 1e3;
+            carry_ += mark.host;
+            return;
+        }
+        list.push_back(operation_json(mark.name, carried(mark.host), mark.beside));
+        list.back()["stream"] = stream_name(mark.stream);
+        if (mark.after_compute) {
+            list.back()["after"] = {"compute"};
+        }
+    }
+
+    static bool awaits(const StepMark& mark) { return mark.stall > Duration{0} || mark.after != 0; }
+    [[nodiscard]] Json awaited_by(const StepMark& mark) const {
+        Json streams = Json::array();
+        if (mark.after != 0) {
+            streams.push_back(stream_name(mark.after));
+        }
+        if (mark.stall > Duration{0}) {
+            streams.push_back(others_stream);
+        }
+        return streams;
+    }
+    [[nodiscard]] const std::string& stream_name(std::int32_t stream) const {
+        return run_.first().side_streams[static_cast<std::size_t>(stream - 1)];
     }
 
     // The host's time, with what is carried to it.

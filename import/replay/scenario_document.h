@@ -11,8 +11,10 @@
 
 namespace bucketwise {
 
-// The name of operations in which the compute stream waits for what is not simulated.
+// The name of operations for which the compute stream waits as it does in the trace for what is not
+// simulated, and the side stream that they occupy.
 constexpr const char* stall_name = "waiting for other streams";
+constexpr const char* others_stream = "others";
 
 // All but its link. `gradients` are by readiness; `model` has them as the user knows them.
 Json scenario_document(const TracedRun& run, std::int64_t ranks,

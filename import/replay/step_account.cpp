@@ -4,8 +4,6 @@
 #include <map>
 #include <optional>
 
-#include "import/replay/scenario_document.h"
-
 namespace bucketwise {
 namespace {
 
@@ -25,15 +23,17 @@ StepAccount account_of(const TracedStep& step, bool has_device) {
 // One pass over what ran.
 class Accountant {
   public:
-    Accountant(const Program& program, const Simulation& simulation, const StepInput& input)
-        : program_(program), input_(input) {
+    Accountant(const Program& program, const Simulation& simulation) : program_(program) {
         spans_.resize(program.instructions.size());
+        issues_.resize(program.instructions.size());
         ends_.resize(program.collectives.size());
         for (const Span& span : simulation.timeline.spans) {
             if (span.track == Track::communication) {
                 ends_[static_cast<std::size_t>(span.subject)] = span;
             } else if (span.track == Track::compute && span.rank == 0) {
                 spans_[static_cast<std::size_t>(span.subject)] = span;
+            } else if (span.track == Track::host && span.rank == 0) {
+                issues_[static_cast<std::size_t>(span.subject)] = span;
             }
         }
     }
@@ -42,6 +42,7 @@ class Accountant {
         for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
             const Instruction& instruction = program_.instructions[i];
             const auto subject = static_cast<std::size_t>(instruction.subject);
+            issued_ = issues_[i] ? issues_[i]->end : issued_;
             if (instruction.kind == InstructionKind::wait) {
                 wait_for(subject);
             } else if (instruction.kind == InstructionKind::launch) {
@@ -76,36 +77,30 @@ class Accountant {
         }
     }
 
+    // Of what it waits for before it, what is after it has been issued is for other streams.
     void compute(const Instruction& instruction, const Span& span) {
+        const Duration waited = std::max(span.start - free_, Duration{0});
+        const Duration others =
+            instruction.order.after == 0
+                ? Duration{0}
+                : std::clamp(span.start - std::max(free_, issued_), Duration{0}, waited);
+        result_.account.others += others;
         (program_.host_is_device ? result_.account.computing : result_.account.launching) +=
-            std::max(span.start - free_, Duration{0});
-        const Duration time = span.end - std::max(span.start, free_);
-        (is_stall(instruction) ? result_.account.others : result_.account.computing) +=
-            std::max(time, Duration{0});
+            waited - others;
+        result_.account.computing += std::max(span.end - std::max(span.start, free_), Duration{0});
         free_ = std::max(free_, span.end);
         if (instruction.kind == InstructionKind::backward) {
             result_.last_ready = free_;
         }
     }
 
-    [[nodiscard]] bool is_stall(const Instruction& instruction) const {
-        const auto in = [&](const std::vector<TimedOperation>& pass) {
-            return pass[static_cast<std::size_t>(instruction.subject)].name == stall_name;
-        };
-        return instruction.kind == InstructionKind::forward    ? in(input_.workload.forward)
-               : instruction.kind == InstructionKind::backward ? in(input_.workload.backward)
-               : instruction.kind == InstructionKind::optimizer &&
-                       !input_.step.optimizer_operations.empty()
-                   ? in(input_.step.optimizer_operations)
-                   : false;
-    }
-
     const Program& program_;
-    const StepInput& input_;
     std::vector<std::optional<Span>> spans_;  // by instruction, of the compute stream
     std::vector<std::optional<Span>> ends_;   // by collective
     std::map<std::size_t, std::size_t> bucket_of_;
+    std::vector<std::optional<Span>> issues_;  // by instruction, of the host
     Duration free_{0};
+    Duration issued_ = far_ahead;  // when the host is done with what is looked at
     SimulatedAccount result_;
 };
 
@@ -121,9 +116,8 @@ StepAccount traced_account(const TracedRun& run) {
             typical(&StepAccount::communicating), typical(&StepAccount::others)};
 }
 
-SimulatedAccount simulated_account(const Program& program, const Simulation& simulation,
-                                   const StepInput& input) {
-    return Accountant(program, simulation, input).run();
+SimulatedAccount simulated_account(const Program& program, const Simulation& simulation) {
+    return Accountant(program, simulation).run();
 }
 
 }  // namespace bucketwise

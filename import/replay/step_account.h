@@ -40,8 +40,7 @@ struct SimulatedAccount {
     bool operator==(const SimulatedAccount&) const = default;
 };
 
-// Of a simulated step with its timeline, of the first rank. The program was built of `input`.
-SimulatedAccount simulated_account(const Program& program, const Simulation& simulation,
-                                   const StepInput& input);
+// Of a simulated step with its timeline, of the first rank.
+SimulatedAccount simulated_account(const Program& program, const Simulation& simulation);
 
 }  // namespace bucketwise

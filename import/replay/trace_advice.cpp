@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "import/replay/scenario_document.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 
@@ -150,7 +149,7 @@ class Changes {
 
     void others_gone() {
         const StepInput input = with_operations([](TimedOperation& operation) {
-            if (operation.name == stall_name) {
+            if (operation.order.is_beside()) {
                 operation.device = Duration{0};
             }
         });

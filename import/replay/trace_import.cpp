@@ -57,11 +57,17 @@ void report_stalls(const TracedStep& step, Findings& findings) {
         }
     }
     if (sum > Duration{0}) {
-        findings.assumed("stalls",
-                         "the compute stream waits for other streams or ranks for {:.3f} ms a "
-                         "step, for {}{}: kept in place, as long as they were",
-                         to_ms(sum), fmt::join(texts, ", "),
-                         stalls.size() > most_listed ? " and others" : "");
+        findings.assumed(
+            "stalls",
+            "the compute stream waits for other streams or ranks for {:.3f} ms a "
+            "step, for {}{}: {}",
+            to_ms(sum), fmt::join(texts, ", "), stalls.size() > most_listed ? " and others" : "",
+            step.device_stalled_beside == sum ? "simulated, as the times tell what waits for what"
+            : step.device_stalled_beside > Duration{0}
+                ? fmt::format("of {:.3f} ms the streams are simulated, the rest is "
+                              "kept in place, as long as it was",
+                              to_ms(step.device_stalled_beside))
+                : "kept in place, as long as they were");
     }
 }
 
@@ -113,6 +119,12 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
                          step.unreduced);
     }
     report_stalls(step, findings);
+    if (!step.side_streams.empty()) {
+        findings.found("streams",
+                       "what the step runs on {} more ({}) is simulated, as the busiest stream "
+                       "waits for it; what waits for what is told from the times",
+                       step.side_streams.size(), fmt::join(step.side_streams, ", "));
+    }
     if (step.other_streams > Duration{0}) {
         findings.missing("streams",
                          "{:.3f} ms a step of kernels on other streams than the busiest are left "

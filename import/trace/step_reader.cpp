@@ -65,6 +65,8 @@ class StepReader {
             return std::move(raw_);  // no gradient became ready
         }
         step_.name = range_.name;
+        step_.side_streams = index_.side_stream_names();
+        side_free_ns_.assign(step_.side_streams.size() + 1, -1);
         step_.backward_begin = from_ns(phases_.backward_begin_ns - range_.begin_ns);
         step_.backward_end = from_ns(phases_.backward_end_ns - range_.begin_ns);
         if (trace_.has_device) {
@@ -343,7 +345,9 @@ class StepReader {
         for (const std::uint32_t i : launched) {
             const TraceEvent& work = trace_.events[i];
             if (!index_.is_compute(work)) {
-                if (work.kind == TraceEventKind::kernel) {
+                if (index_.side_stream_of(work) != 0) {
+                    add_beside(event, work);
+                } else if (work.kind == TraceEventKind::kernel) {
                     step_.other_streams += from_ns(work.duration_ns());
                 }
                 continue;
@@ -371,6 +375,29 @@ class StepReader {
                                           trace_.name_of(work).find("DtoD") != std::string::npos;
             first = false;
         }
+    }
+
+    // On its own stream, once that is free, unless it waits: for what was launched before on the
+    // compute stream, where it begins when that has ended; for what nothing tells, which then
+    // occupies the stream as if it were its own time.
+    void add_beside(const TraceEvent& launch, const TraceEvent& work) {
+        constexpr std::int64_t clocks_differ_ns = 2'000;
+        StepMark mark{MarkKind::beside, operation_name(work)};
+        mark.stream = index_.side_stream_of(work);
+        std::int64_t& side_free_ns = side_free_ns_[static_cast<std::size_t>(mark.stream)];
+        const std::int64_t from = std::max(side_free_ns, launch.end_ns);
+        const std::int64_t waited = std::max<std::int64_t>(work.begin_ns - from, 0);
+        const std::int64_t after_compute = work.begin_ns - free_ns_;
+        mark.after_compute = waited > longest_gap_ns && after_compute >= -clocks_differ_ns &&
+                             after_compute <= longest_gap_ns;
+        // A gap before it is its own, too, where it was queued.
+        const bool occupies =
+            waited > longest_gap_ns ? !mark.after_compute : launch.end_ns <= side_free_ns;
+        mark.beside = from_ns(work.duration_ns() + (occupies ? waited : 0));
+        mark.bytes = work.bytes;
+        mark.device_begin = from_ns(work.begin_ns - range_.begin_ns);
+        side_free_ns = std::max(side_free_ns, work.end_ns);
+        add(launch.end_ns, launch.begin_ns, std::move(mark));
     }
 
     // A copy from or to memory of the host that is not pinned: the call returns once it is done, or
@@ -447,10 +474,16 @@ class StepReader {
             step_.device_communicating += from_ns(simulated);
             const std::int64_t stall = gap.end_ns - gap.begin_ns - simulated;
             if (stall > longest_gap_ns) {
-                timed.mark.stall = from_ns(stall);
-                const std::string* const awaited = index_.awaited(gap.begin_ns, gap.end_ns);
+                const TraceEvent* const awaited = index_.awaited(gap.begin_ns, gap.end_ns);
                 step_.device_stalled[awaited == nullptr ? "what the trace does not show"
-                                                        : short_name(*awaited)] += timed.mark.stall;
+                                                        : short_name(trace_.name_of(*awaited))] +=
+                    from_ns(stall);
+                if (awaited != nullptr && simulated == 0 &&
+                    gap.end_ns - awaited->end_ns <= longest_gap_ns) {
+                    timed.mark.after = index_.side_stream_of(*awaited);
+                }
+                (timed.mark.after != 0 ? step_.device_stalled_beside : timed.mark.stall) +=
+                    from_ns(stall);
             }
         }
     }
@@ -667,6 +700,7 @@ class StepReader {
     bool in_optimizer_ = false;
     std::int64_t free_ns_;  // when the compute stream is done with what was launched so far
     std::size_t last_ready_ = most_step_marks;  // index into marks_; beyond: none yet
+    std::vector<std::int64_t> side_free_ns_;    // likewise of each side stream, from 1 on
     std::int64_t hook_end_ns_ = 0;
     std::int64_t copy_end_ns_ = 0;
     MarkKind copy_kind_ = MarkKind::copy_in;

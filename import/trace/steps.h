@@ -16,6 +16,7 @@ namespace bucketwise {
 enum class MarkKind : std::uint8_t {
     begin,        // of the step, or of the optimizer
     operation,    // something launched on the compute stream
+    beside,       // something launched on a stream that the compute stream waits for
     ready,        // AccumulateGrad: the next gradient in the order of readiness
     copy_in,      // of a gradient into its bucket, with DDP's division
     copy_back,    // of a gradient out of its bucket
@@ -32,6 +33,14 @@ struct StepMark {
     // Before it, the compute stream was free and it was launched, but something that is not
     // simulated had to come first: another stream's work, another rank.
     Duration stall{0};
+    // What runs beside the compute stream: its stream, from 1 on of TracedStep::side_streams, how
+    // long it occupies that, and whether it began only when what was launched before on the
+    // compute stream had ended.
+    std::int32_t stream = 0;
+    Duration beside{0};
+    bool after_compute = false;
+    std::int32_t after =
+        0;  // the side stream that the compute stream waited for before it; 0: none
     // After it, the host waits until it has run, from so long after it was launched.
     bool host_waits = false;
     std::int32_t collective = -1;  // index into TracedStep::collectives
@@ -105,6 +114,8 @@ struct TracedStep {
     // simulated; and until others had, or other streams' work, by its name.
     Duration device_communicating{0};
     std::map<std::string, Duration> device_stalled = {};
+    Duration device_stalled_beside{0};           // of that, for side_streams
+    std::vector<std::string> side_streams = {};  // by name: those that the compute stream waits for
     // The host, in calls that wait for the device, or where it computes itself, for collectives.
     Duration waited{0};
     std::int64_t waits = 0;            // such calls of 10 us or more

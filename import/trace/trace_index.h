@@ -60,6 +60,7 @@ class TraceIndex {
         measure_device_times();
         find_busy_times();
         find_other_streams();
+        find_side_streams();
         find_typical_launch();
     }
 
@@ -78,13 +79,28 @@ class TraceIndex {
 
     // What the compute stream waited for between two moments: which of what other streams ran ended
     // last by then. Null: nothing did.
-    [[nodiscard]] const std::string* awaited(std::int64_t begin_ns, std::int64_t end_ns) const {
+    [[nodiscard]] const TraceEvent* awaited(std::int64_t begin_ns, std::int64_t end_ns) const {
         constexpr std::int64_t clocks_differ_ns = 2'000;
         const auto after =
             std::ranges::upper_bound(others_, end_ns + clocks_differ_ns, {}, &Ending::end_ns);
         return after == others_.begin() || std::prev(after)->end_ns <= begin_ns
                    ? nullptr
-                   : &trace_.name_of(trace_.events[std::prev(after)->event]);
+                   : &trace_.events[std::prev(after)->event];
+    }
+
+    // Streams of which what ran was what the compute stream waited for: the number of an event's,
+    // from 1 on; 0: it is on none of them. Collectives are others', whose ranks they wait for.
+    [[nodiscard]] std::int32_t side_stream_of(const TraceEvent& event) const {
+        if (event.kind == TraceEventKind::collective_kernel) {
+            return 0;
+        }
+        const auto found = std::ranges::find(side_streams_, event.thread);
+        return found == side_streams_.end()
+                   ? 0
+                   : static_cast<std::int32_t>(found - side_streams_.begin()) + 1;
+    }
+    [[nodiscard]] const std::vector<std::string>& side_stream_names() const {
+        return side_stream_names_;
     }
 
     [[nodiscard]] const ProfilerTrace& trace() const { return trace_; }
@@ -117,6 +133,8 @@ class TraceIndex {
         std::int64_t end_ns = 0;
     };
 
+    using DeviceWait = Span;
+
     struct Ending {
         std::int64_t end_ns = 0;
         std::uint32_t event = 0;
@@ -140,6 +158,53 @@ class TraceIndex {
             }
         }
         std::ranges::stable_sort(others_, {}, &Ending::end_ns);
+    }
+
+    // Those that explain most of the compute stream's waiting, as far as training threads issue
+    // what it waits for.
+    void find_side_streams() {
+        std::map<std::int32_t, std::int64_t> awaited_ns;
+        std::set<std::int32_t> not_training;
+        for (const DeviceWait& wait : waits_) {
+            const TraceEvent* const event = awaited(wait.begin_ns, wait.end_ns);
+            if (event != nullptr && event->kind != TraceEventKind::collective_kernel &&
+                wait.end_ns - event->end_ns <= longest_gap_ns) {
+                awaited_ns[event->thread] += wait.end_ns - wait.begin_ns;
+                if (const TraceEvent* const launch = launch_of(*event);
+                    launch == nullptr || !is_training_thread(launch->thread)) {
+                    not_training.insert(event->thread);
+                }
+            }
+        }
+        std::vector<std::pair<std::int64_t, std::int32_t>> streams;
+        for (const auto& [stream, time_ns] : awaited_ns) {
+            if (not_training.count(stream) == 0) {
+                streams.emplace_back(-time_ns, stream);
+            }
+        }
+        std::ranges::sort(streams);
+        constexpr std::size_t most_streams = 7;  // and one of what nothing explains
+        for (const auto& [time_ns, stream] : streams) {
+            if (side_streams_.size() < most_streams) {
+                side_streams_.push_back(stream);
+                side_stream_names_.push_back(side_stream_name(stream));
+            }
+        }
+        waits_ = {};
+        launches_ = {};
+    }
+
+    // The stream itself goes by a number that says nothing.
+    [[nodiscard]] std::string side_stream_name(std::int32_t stream) const {
+        const bool computes = std::ranges::any_of(trace_.events, [&](const TraceEvent& event) {
+            return event.kind == TraceEventKind::kernel && event.thread == stream;
+        });
+        const std::string kind = computes ? "kernels" : "copies";
+        std::string name = kind;
+        for (int i = 2; std::ranges::count(side_stream_names_, name) > 0; ++i) {
+            name = kind + " " + std::to_string(i);
+        }
+        return name;
     }
 
     // Whether it is, or may be, a collective that is simulated. RCCL's kernels are all of one name.
@@ -184,16 +249,26 @@ class TraceIndex {
         compute_stream_ = busiest == busy_ns.end() ? -1 : busiest->first;
     }
 
+    // The last one of its correlation; null: none.
+    [[nodiscard]] const TraceEvent* launch_of(const TraceEvent& event) const {
+        const auto after =
+            std::ranges::upper_bound(launches_, event.correlation, {}, correlation());
+        if (after == launches_.begin() ||
+            trace_.events[*std::prev(after)].correlation != event.correlation) {
+            return nullptr;
+        }
+        return &trace_.events[*std::prev(after)];
+    }
+
     void measure_device_times() {
         gaps_ns_.resize(trace_.events.size());
-        std::vector<std::uint32_t> launches;
         for (std::size_t i = 0; i < trace_.events.size(); ++i) {
             const TraceEvent& event = trace_.events[i];
             if (event.kind == TraceEventKind::launch && event.correlation >= 0) {
-                launches.push_back(static_cast<std::uint32_t>(i));
+                launches_.push_back(static_cast<std::uint32_t>(i));
             }
         }
-        std::ranges::stable_sort(launches, {}, correlation());
+        std::ranges::stable_sort(launches_, {}, correlation());
         std::int64_t last_end = 0;
         bool any = false;
         for (std::size_t i = 0; i < trace_.events.size(); ++i) {
@@ -201,15 +276,17 @@ class TraceIndex {
             if (!is_on_device(event.kind) || !is_compute(event)) {
                 continue;
             }
-            // The last one of this correlation.
-            const auto after =
-                std::ranges::upper_bound(launches, event.correlation, {}, correlation());
-            const TraceEvent* const launch =
-                after == launches.begin() ? nullptr : &trace_.events[*std::prev(after)];
+            const TraceEvent* const launch = launch_of(event);
             const std::int64_t gap = event.begin_ns - last_end;
-            if (any && launch != nullptr && launch->correlation == event.correlation &&
-                launch->end_ns <= last_end && gap > 0 && gap <= longest_gap_ns) {
+            if (any && launch != nullptr && launch->end_ns <= last_end && gap > 0 &&
+                gap <= longest_gap_ns) {
                 gaps_ns_[i] = static_cast<std::uint16_t>(gap);
+            }
+            if (any && launch != nullptr) {
+                const std::int64_t from = std::max(last_end, launch->end_ns);
+                if (event.begin_ns - from > longest_gap_ns) {
+                    waits_.push_back({from, event.begin_ns});
+                }
             }
             last_end = any ? std::max(last_end, event.end_ns) : event.end_ns;
             any = true;
@@ -224,6 +301,12 @@ class TraceIndex {
     std::vector<Span> busy_;
     std::int64_t typical_launch_ns_ = 0;
     std::vector<Ending> others_;  // of what other streams ran, by rising end
+    std::vector<std::int32_t> side_streams_;
+    std::vector<std::string> side_stream_names_;
+    // Until side streams are found: launches by correlation, and when the compute stream waited
+    // though something was launched on it.
+    std::vector<std::uint32_t> launches_;
+    std::vector<DeviceWait> waits_;
     TraceEventKind collective_root_ = TraceEventKind::annotation;
 };
 

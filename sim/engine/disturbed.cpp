@@ -24,6 +24,10 @@ class DisturbedRank {
 
     RankProgress run() {
         for (const Instruction& instruction : program_.instructions) {
+            if (instruction.order.is_beside()) {
+                rank_.run_beside(instruction);  // which disturbs nothing, whenever it runs
+                continue;
+            }
             idle_until(rank_.issue(instruction));
             const auto subject = static_cast<std::size_t>(instruction.subject);
             if (instruction.kind == InstructionKind::launch) {

@@ -53,6 +53,7 @@ struct RankState {
     bool waiting = false;  // for the collective of a wait instruction
     StepTimes times;
     LaunchQueue queue;
+    SideStreams sides;
 };
 
 class Engine {
@@ -70,6 +71,7 @@ class Engine {
             ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
             ranks_[i].times = starts[i].times;
             ranks_[i].queue = starts[i].queue;
+            ranks_[i].sides = starts[i].sides;
             now_ = std::min(now_, starts[i].device);
         }
         for (const Program& program : programs) {
@@ -96,8 +98,8 @@ class Engine {
             invariant(state.next == programs_[rank].instructions.size(),
                       "every instruction has run; a wait without a launch never ends");
             result_.ranks.push_back(state.times);
-            result_.progress.push_back(
-                {state.host, state.frontier, state.times, std::move(state.queue)});
+            result_.progress.push_back({state.host, state.frontier, state.times,
+                                        std::move(state.queue), std::move(state.sides)});
         }
         return std::move(result_);
     }
@@ -142,7 +144,14 @@ class Engine {
         while (state.next < instructions.size()) {
             const Instruction& instruction = instructions[state.next];
             issue(state, rank, instruction);
-            const Duration start = std::max(state.frontier, state.host);
+            if (instruction.order.is_beside()) {
+                run_beside(state, rank, instruction);
+                continue;
+            }
+            Duration start = std::max(state.frontier, state.host);
+            if (instruction.order.after != 0) {
+                start = std::max(start, state.sides.awaited(instruction.order, state.frontier));
+            }
             if (start > now_ && !skip_to(start)) {
                 schedule(start, EventKind::rank_resumes, rank, 0);
                 return;
@@ -201,6 +210,17 @@ class Engine {
         }
     }
 
+    // At once, from issue to end, whenever that is: it disturbs nothing, and only what is issued
+    // later can wait for it.
+    void run_beside(RankState& state, std::size_t rank, const Instruction& instruction) {
+        invariant(!host_is_device_, "a host that is the device has no other streams");
+        const Duration begin = state.sides.begin(instruction.order, state.host, state.frontier);
+        const Duration end = begin + instruction.device;
+        state.sides.set_end(instruction.order.stream, end);
+        record(rank, Track::side, state.next, begin, end);
+        go_on(state, instruction, end);
+    }
+
     void finish_instruction(std::size_t rank, const Instruction& instruction) {
         RankState& state = ranks_[rank];
         // A launch takes no time on the compute stream; only its host time can hold up what
@@ -215,9 +235,13 @@ class Engine {
             }
             state.accounted = now_;
         }
-        state.queue.push(now_);
+        go_on(state, instruction, now_);
+    }
+
+    static void go_on(RankState& state, const Instruction& instruction, Duration end) {
+        state.queue.push(end);
         if (instruction.host_waits) {
-            state.host = std::max(state.host, now_);
+            state.host = std::max(state.host, end);
         }
         ++state.next;
         state.issued = false;

@@ -9,6 +9,9 @@
 //    the device, as far as its launch queue lets it; where host_is_device, it issues the next one
 //    only when the device is idle.
 //  - Compute stream of a rank: runs what was issued, in order, each no earlier than it was issued.
+//  - Side streams of a rank: run what was issued on them, in order, each no earlier than it was
+//    issued and than what it is to follow on other streams (StreamOrder). What runs there does not
+//    compute.
 //  - Communication stream: one for the group, first in, first out. A collective starts when every
 //    rank has issued it, every rank's compute stream has reached it, and the stream is free.
 //  - Interference: while a collective is in flight, computing runs slower by its compute_slowdown;
@@ -52,8 +55,8 @@ struct StepTimes {
 // How far a host may be ahead: it issues an instruction once the one that is the queue's length
 // before it has run.
 struct LaunchQueue {
-    // When the last instructions were done on the compute stream, as many as the queue holds, the
-    // earliest one at `next`. Empty: the queue never fills.
+    // When the last instructions were done on the device, as many as the queue holds, the one
+    // issued first at `next`. Empty: the queue never fills.
     std::vector<Duration> ends;
     std::size_t next = 0;
     bool operator==(const LaunchQueue&) const = default;
@@ -69,16 +72,56 @@ struct LaunchQueue {
     }
 };
 
-// Where one rank stands between two programs: what its host has issued has also run.
+// Before any moment of a step: a host that is this far ahead holds nothing up.
+constexpr Duration far_ahead = -2 * longest_duration;
+
+// When what was issued on each stream beside the compute stream has ended.
+struct SideStreams {
+    std::vector<Duration> ends = {};  // from stream 1 on; others have never run anything
+    bool operator==(const SideStreams&) const = default;
+
+    [[nodiscard]] Duration end_of(std::size_t stream) const {
+        return stream > ends.size() ? far_ahead : ends[stream - 1];
+    }
+    // When all has ended that it is after, where the compute stream's is done at `computed`.
+    [[nodiscard]] Duration awaited(StreamOrder order, Duration computed) const {
+        Duration latest = order.is_after(compute_stream) ? computed : far_ahead;
+        for (std::size_t stream = 1; stream <= ends.size(); ++stream) {
+            latest = order.is_after(stream) ? std::max(latest, ends[stream - 1]) : latest;
+        }
+        return latest;
+    }
+    // When an operation begins on its side stream that is issued at this moment.
+    [[nodiscard]] Duration begin(StreamOrder order, Duration issued, Duration computed) const {
+        return std::max({issued, end_of(order.stream), awaited(order, computed)});
+    }
+    void set_end(std::uint8_t stream, Duration end) {
+        if (stream > ends.size()) {
+            ends.resize(stream, far_ahead);
+        }
+        ends[stream - std::size_t{1}] = end;
+    }
+    // The host has come so far: nothing can begin earlier on any of them, so that no earlier end
+    // tells anything.
+    void forget_before(Duration host) {
+        for (Duration& end : ends) {
+            end = std::max(end, host);
+        }
+    }
+};
+
+// Where one rank stands between two programs: what its host has issued has also run, but for what
+// is left on side streams.
 struct RankProgress {
     Duration host{0};      // when the host finished issuing
     Duration device{0};    // when the compute stream finished
     StepTimes times = {};  // of what came before
     LaunchQueue queue = {};
+    SideStreams sides = {};
     bool operator==(const RankProgress&) const = default;
 };
 
-enum class Track : std::uint8_t { host, compute, communication };
+enum class Track : std::uint8_t { host, compute, communication, side };
 
 struct Span {
     Duration start{0};
@@ -92,7 +135,7 @@ struct Span {
 
 // What ran when on which track of which rank.
 struct Timeline {
-    std::vector<Span> spans;  // in the order they ended
+    std::vector<Span> spans;  // in the order they ended, but for side streams' and the host's
     bool operator==(const Timeline&) const = default;
 };
 

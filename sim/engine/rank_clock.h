@@ -1,10 +1,12 @@
-// One rank's host and compute stream, where no queue of events moves them: when each instruction
-// may begin, and what its end adds to the step. undisturbed.cpp and disturbed.cpp say when it ends.
+// One rank's host, compute and side streams, where no queue of events moves them: when each
+// instruction may begin, and what its end adds to the step. undisturbed.cpp and disturbed.cpp say
+// when it ends.
 #pragma once
 
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/invariant.h"
 #include "sim/engine/engine.h"
 
 namespace bucketwise {
@@ -14,23 +16,28 @@ class RankClock {
     RankClock(bool host_is_device, RankProgress start)
         : host_is_device_(host_is_device), now_(std::move(start)), accounted_(now_.device) {}
 
-    // The host issues it. When the device may begin with it.
+    // The host issues it. When the compute stream may begin with it.
     Duration issue(const Instruction& instruction) {
-        const Duration begin =
-            host_is_device_ ? std::max(now_.host, now_.device) : now_.queue.has_room(now_.host);
-        now_.host = begin + instruction.host;
-        if (instruction.finishing && !host_is_device_) {
-            now_.times.finishing_host += instruction.host;
-        }
-        return std::max(now_.device, now_.host);
+        issue_on_host(instruction);
+        const Duration start = std::max(now_.device, now_.host);
+        return instruction.order.after == 0
+                   ? start
+                   : std::max(start, now_.sides.awaited(instruction.order, now_.device));
+    }
+
+    // The host issues it, and it runs to its end on a side stream.
+    void run_beside(const Instruction& instruction) {
+        invariant(!host_is_device_, "a host that is the device has no other streams");
+        issue_on_host(instruction);
+        const Duration end =
+            now_.sides.begin(instruction.order, now_.host, now_.device) + instruction.device;
+        now_.sides.set_end(instruction.order.stream, end);
+        leave_queue(instruction, end);
     }
 
     // What was issued last has ended.
     void finish(const Instruction& instruction, Duration end) {
-        now_.queue.push(end);
-        if (instruction.host_waits) {
-            now_.host = std::max(now_.host, end);
-        }
+        leave_queue(instruction, end);
         // A launch takes no time on the compute stream.
         if (instruction.kind == InstructionKind::launch && !host_is_device_) {
             return;
@@ -49,6 +56,22 @@ class RankClock {
     [[nodiscard]] RankProgress take_progress() { return std::move(now_); }
 
   private:
+    void issue_on_host(const Instruction& instruction) {
+        const Duration begin =
+            host_is_device_ ? std::max(now_.host, now_.device) : now_.queue.has_room(now_.host);
+        now_.host = begin + instruction.host;
+        if (instruction.finishing && !host_is_device_) {
+            now_.times.finishing_host += instruction.host;
+        }
+    }
+
+    void leave_queue(const Instruction& instruction, Duration end) {
+        now_.queue.push(end);
+        if (instruction.host_waits) {
+            now_.host = std::max(now_.host, end);
+        }
+    }
+
     bool host_is_device_;
     RankProgress now_;
     Duration accounted_;  // the part of the step already counted to a phase

@@ -7,8 +7,26 @@ namespace bucketwise {
 namespace {
 
 constexpr int most_steps = 64;
+// Of a host that is further ahead nothing would change but how many steps it takes to settle: twice
+// as many.
+constexpr std::int64_t most_steps_ahead = 16;
 constexpr std::int64_t most_instructions_to_keep = 1 << 13;
 constexpr std::int64_t longest_queue = 1 << 20;
+
+// Of a step that nothing holds up but its own order, which no real one is faster than.
+Program without_waiting(Program program) {
+    const bool beside = std::ranges::any_of(
+        program.instructions, [](const Instruction& one) { return one.order != StreamOrder{}; });
+    program = without_host_waits(std::move(program));
+    if (!beside) {
+        return program;
+    }
+    // Where computing that waits leaves a collective alone, both may be done earlier.
+    for (Collective& collective : program.collectives) {
+        collective.interference = {};
+    }
+    return without_side_streams(std::move(program));
+}
 
 Duration last_end(const std::vector<RankProgress>& progress) {
     return std::ranges::max_element(progress, {}, &RankProgress::device)->device;
@@ -23,6 +41,10 @@ void begin_step(std::vector<RankProgress>& progress) {
     const Duration end = last_end(progress);
     for (RankProgress& rank : progress) {
         rank.times = {};
+        rank.sides.forget_before(rank.host);
+        for (Duration& moment : rank.sides.ends) {
+            moment = earlier_by(moment, end);
+        }
         rank.host = earlier_by(rank.host, end);
         rank.device = earlier_by(rank.device, end);
         std::vector<Duration>& ends = rank.queue.ends;
@@ -31,6 +53,16 @@ void begin_step(std::vector<RankProgress>& progress) {
         rank.queue.next = 0;
         for (Duration& moment : ends) {
             moment = earlier_by(moment, end);
+        }
+    }
+}
+
+// By side stream, from stream 1 on: what it runs in one execution.
+void add_work_beside(const Program& program, std::int64_t times, std::vector<Duration>& work) {
+    work.resize(most_side_streams, Duration{0});
+    for (const Instruction& instruction : program.instructions) {
+        if (instruction.order.is_beside()) {
+            work[instruction.order.stream - std::size_t{1}] += times * instruction.device;
         }
     }
 }
@@ -67,7 +99,7 @@ StepToClose::StepToClose(const StepBeforeClosing& before)
         start.queue.ends.assign(static_cast<std::size_t>(instructions), far_ahead);
     }
     progress_ =
-        is_coupled() ? before.changed(without_host_waits).simulate(start) : before.simulate(start);
+        is_coupled() ? before.changed(without_waiting).simulate(start) : before.simulate(start);
     if (keeps) {
         for (const Duration end : std::exchange(progress_.front().queue, {}).ends) {
             issued_.push_back({.end = end});
@@ -137,23 +169,35 @@ bool StepToClose::stays_ahead(const Device& device) {
 }
 
 bool StepToClose::is_coupled() const {
-    return before_.loop().host_waits && !before_.loop().starts_idle;
+    const StepLoop& loop = before_.loop();
+    return (loop.host_waits || loop.side_streams) && !loop.starts_idle;
 }
 
-bool StepToClose::host_may_wait(const Program& closing) const {
-    return before_.loop().host_waits || queue_may_fill(closing);
+bool StepToClose::something_may_wait(const Program& closing) const {
+    return before_.loop().host_waits || before_.loop().side_streams || queue_may_fill(closing);
 }
 
 bool StepToClose::queue_may_fill(const Program& closing) const {
     const StepLoop& loop = before_.loop();
-    return !loop.starts_idle &&
-           before_.instructions() + std::ssize(closing.instructions) >= queue_length(closing);
+    return !loop.starts_idle && instructions_with(closing) >= queue_length(closing);
+}
+
+std::int64_t StepToClose::instructions_with(const Program& closing) const {
+    return before_.instructions() + std::ssize(closing.instructions);
+}
+
+// A host that is many steps ahead of side streams is held up as if it were a few more ahead.
+std::int64_t StepToClose::kept_queue(const Program& closing) const {
+    const std::int64_t length = queue_length(closing);
+    return before_.loop().side_streams
+               ? std::min(length, most_steps_ahead * instructions_with(closing))
+               : length;
 }
 
 // In instructions. A graph is launched as one, and ends with its last.
 std::int64_t StepToClose::queue_length(const Program& closing) const {
     const StepLoop& loop = before_.loop();
-    const std::int64_t step = before_.instructions() + std::ssize(closing.instructions);
+    const std::int64_t step = instructions_with(closing);
     return loop.one_launch ? std::min(longest_queue, (loop.launch_queue - 1) * step + 1)
                            : loop.launch_queue;
 }
@@ -200,7 +244,7 @@ StepTimes StepToClose::settled(const Program& closing) const {
 
 StepTimes StepToClose::settled(const Program& closing, Wanted wanted) const {
     if (is_coupled()) {
-        return settle(closing, true).times;
+        return settle_coupled(closing).times;
     }
     const Device device = this->device(closing);
     if (before_.loop().starts_idle) {
@@ -212,10 +256,54 @@ StepTimes StepToClose::settled(const Program& closing, Wanted wanted) const {
     return device.waits_for_host() ? StepTimes{.backward = device.issuing} : device.times;
 }
 
-StepToClose::Settled StepToClose::settle(const Program& closing, bool from_idle) const {
-    RankProgress start{.host = from_idle ? Duration{0} : far_ahead};
-    if (queue_may_fill(closing)) {
-        start.queue.ends.assign(static_cast<std::size_t>(queue_length(closing)), far_ahead);
+StepToClose::Settled StepToClose::settle_coupled(const Program& closing) const {
+    if (!before_.loop().side_streams) {
+        return settle(closing, true);
+    }
+    Settled settled = settle(closing, before_.loop().host_waits);
+    if (issuing(closing) > settled.times.step()) {
+        settled = settle(closing, true);
+    }
+    // Nothing waits for a side stream that has more to do than the step is long but, once its
+    // launch queue is full, the host: say that it has been behind for as long as that takes.
+    SideStreams behind{work_beside(closing)};
+    const std::int64_t steps = 2 + kept_queue(closing) / instructions_with(closing);
+    bool any_behind = false;
+    for (Duration& work : behind.ends) {
+        const bool is_behind = work > settled.times.step();
+        any_behind = any_behind || is_behind;
+        work = is_behind ? std::min(work, longest_duration / steps) * steps : far_ahead;
+    }
+    return any_behind ? settle(closing, false, std::move(behind)) : settled;
+}
+
+Duration StepToClose::issuing(const Program& closing) const {
+    Duration sum{0};
+    const auto add = [&](const Program& program, std::int64_t times) {
+        for (const Instruction& instruction : program.instructions) {
+            sum += times * instruction.host;
+        }
+    };
+    before_.for_each_part(add);
+    add(closing, 1);
+    return sum;
+}
+
+std::vector<Duration> StepToClose::work_beside(const Program& closing) const {
+    std::vector<Duration> work;
+    const auto add = [&](const Program& program, std::int64_t times) {
+        add_work_beside(program, times, work);
+    };
+    before_.for_each_part(add);
+    add(closing, 1);
+    return work;
+}
+
+StepToClose::Settled StepToClose::settle(const Program& closing, bool from_idle,
+                                         SideStreams behind) const {
+    RankProgress start{.host = from_idle ? Duration{0} : far_ahead, .sides = std::move(behind)};
+    if (queue_may_fill(closing) || before_.loop().side_streams) {
+        start.queue.ends.assign(static_cast<std::size_t>(kept_queue(closing)), far_ahead);
     }
     Settled settled{.start = std::vector<RankProgress>(progress_.size(), start)};
     StepTimes sum;
@@ -242,13 +330,13 @@ std::vector<RankProgress> StepToClose::start_of(const Program& closing) const {
         return std::vector<RankProgress>(progress_.size());
     }
     if (is_coupled()) {
-        return settle(closing, true).start;
+        return settle_coupled(closing).start;
     }
     const Device device = this->device(closing);
     if (device.waits_for_host() || queue_may_fill(closing)) {
         return settle(closing, device.waits_for_host()).start;
     }
-    const std::int64_t instructions = before_.instructions() + std::ssize(closing.instructions);
+    const std::int64_t instructions = instructions_with(closing);
     if (instructions == 0) {
         return std::vector<RankProgress>(progress_.size());
     }

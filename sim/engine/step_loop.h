@@ -6,7 +6,8 @@
 // takes to run it when all of it has been issued, whichever is longer. Parts of a step say when
 // within it time passes; those, and longer steps, are found by running one step after another until
 // two are alike. Where the host waits for the device at the end of every step, each starts from
-// idle; where it waits within the step, steps are run until two are alike.
+// idle; where it waits within the step, or streams wait for one another, steps are run until two
+// are alike.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,6 @@
 #include "sim/program/program.h"
 
 namespace bucketwise {
-
-// Before any moment of a step: a host that is this far ahead holds nothing up.
-constexpr Duration far_ahead = -2 * longest_duration;
 
 // Steps that differ in their closing part only.
 class StepToClose {
@@ -46,12 +44,13 @@ class StepToClose {
     // last device is done with the one before at 0.
     [[nodiscard]] std::vector<RankProgress> start_of(const Program& closing) const;
 
-    // Whether the host may have to wait for the device within a step: by an instruction, or, where
-    // steps do not start from idle, as its launch queue is full.
-    [[nodiscard]] bool host_may_wait(const Program& closing) const;
+    // Whether the host may have to wait for the device within a step, by an instruction, or, where
+    // steps do not start from idle, as its launch queue is full; or one stream for another.
+    [[nodiscard]] bool something_may_wait(const Program& closing) const;
 
     // Where each class stands when the closing part begins: from idle, or else with hosts that are
-    // far ahead, and never wait.
+    // far ahead, and never wait, and streams that wait for no other. Not where they do, but no
+    // later, then without interference.
     [[nodiscard]] const std::vector<RankProgress>& progress() const { return progress_; }
 
   private:
@@ -70,6 +69,8 @@ class StepToClose {
     };
     [[nodiscard]] bool queue_may_fill(const Program& closing) const;
     [[nodiscard]] std::int64_t queue_length(const Program& closing) const;
+    [[nodiscard]] std::int64_t kept_queue(const Program& closing) const;
+    [[nodiscard]] std::int64_t instructions_with(const Program& closing) const;
     // Steps that follow one another, of which one tells nothing of the next without being run.
     [[nodiscard]] bool is_coupled() const;
     [[nodiscard]] Device device(const Program& closing) const;
@@ -82,7 +83,12 @@ class StepToClose {
         std::vector<RankProgress> start;
         StepTimes times = {};
     };
-    [[nodiscard]] Settled settle(const Program& closing, bool from_idle) const;
+    [[nodiscard]] Settled settle(const Program& closing, bool from_idle,
+                                 SideStreams behind = {}) const;
+    [[nodiscard]] Settled settle_coupled(const Program& closing) const;
+    // What one step takes the host, and each side stream.
+    [[nodiscard]] Duration issuing(const Program& closing) const;
+    [[nodiscard]] std::vector<Duration> work_beside(const Program& closing) const;
     void run_step(const Program& closing, std::vector<RankProgress>& progress) const;
 
     const StepBeforeClosing& before_;

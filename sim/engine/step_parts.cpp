@@ -26,7 +26,12 @@ bool moved_alike(const std::vector<RankProgress>& before, const std::vector<Rank
         const RankProgress& a = before[i];
         const RankProgress& b = after[i];
         const std::size_t count = a.queue.ends.size();
-        bool alike = a.host + by == b.host && a.device + by == b.device;
+        bool alike = a.host + by == b.host && a.device + by == b.device &&
+                     a.sides.ends.size() == b.sides.ends.size();
+        for (std::size_t stream = 1; alike && stream <= a.sides.ends.size(); ++stream) {
+            alike = std::max(a.sides.end_of(stream), a.host) + by ==
+                    std::max(b.sides.end_of(stream), b.host);
+        }
         for (std::size_t k = 0; alike && k < count; ++k) {
             alike = a.queue.ends[(a.queue.next + k) % count] + by ==
                     b.queue.ends[(b.queue.next + k) % count];
@@ -46,8 +51,10 @@ void move_on(const std::vector<RankProgress>& before, std::int64_t times,
         const Duration by = times * (rank.device - before[i].device);
         rank.host += by;
         rank.device += by;
-        for (Duration& end : rank.queue.ends) {
-            end += by;
+        for (std::vector<Duration>* ends : {&rank.queue.ends, &rank.sides.ends}) {
+            for (Duration& end : *ends) {
+                end += by;
+            }
         }
         StepTimes passed = rank.times;
         passed.add(before[i].times, -1);

@@ -7,6 +7,9 @@
 //                                                      earlier than the device is idle
 //                                                      a host that waits for i: then h(i) = d(i)
 //   device  d(i) = max(d(i-1), h(i)) + device(i)     a wait: max(d(i-1), h(i), end of its collective)
+//                                                    after side streams: nor earlier than their s
+//   side    s(i) = max(s(i-1), h(i)) + device(i)     of its stream; after others: nor earlier than
+//                                                    their d or s
 //   stream  end(b) = max(last arrival(b), end(b-1)) + time(b)
 // clang-format on
 //
@@ -70,6 +73,10 @@ class Rank {
         const std::vector<Instruction>& instructions = program_.instructions;
         for (; next_ < instructions.size(); ++next_) {
             const Instruction& instruction = instructions[next_];
+            if (instruction.order.is_beside()) {
+                clock_.run_beside(instruction);
+                continue;
+            }
             const auto subject = static_cast<std::size_t>(instruction.subject);
             const bool waits = instruction.kind == InstructionKind::wait;
             if (waits && !stream.knows_end_of(subject)) {

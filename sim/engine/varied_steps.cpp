@@ -76,22 +76,25 @@ std::vector<RankClass> varied_classes(std::vector<RankClass> classes, std::int64
 }
 
 void scale_computing(StepInput& input, double factor) {
-    for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
+    for (auto* pass :
+         {&input.workload.forward, &input.workload.backward, &input.step.optimizer_operations}) {
         for (TimedOperation& operation : *pass) {
-            operation.device = scaled(operation.device, factor);
+            if (!operation.order.is_beside()) {
+                operation.device = scaled(operation.device, factor);
+            }
         }
     }
     input.step.optimizer = scaled(input.step.optimizer, factor);
-    for (TimedOperation& operation : input.step.optimizer_operations) {
-        operation.device = scaled(operation.device, factor);
-    }
 }
 
 void vary_operations(StepInput& input, const Variation& variation, Normal& normal) {
     scale_computing(input, 1 + variation.compute_spread * normal());
     for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
         for (TimedOperation& operation : *pass) {
-            operation.device = scaled(operation.device, 1 + variation.operation_spread * normal());
+            if (!operation.order.is_beside()) {
+                operation.device =
+                    scaled(operation.device, 1 + variation.operation_spread * normal());
+            }
         }
     }
     input.classes = varied_classes(std::move(input.classes), input.group.ranks, variation, normal);

@@ -24,7 +24,7 @@ class Normal {
     std::mt19937_64 bits_;
 };
 
-// All computing, the optimizer included, takes `factor` times as long.
+// All computing, the optimizer included, but nothing of side streams, takes `factor` times as long.
 void scale_computing(StepInput& input, double factor);
 
 // How much slower than alone the slowest of `ranks` ranks computes in a step, drawn exactly: each

@@ -75,7 +75,7 @@ void FrameworkStep::find_moments() {
     const Timeline timeline = simulate({&program, 1}, Record::timeline, start_).timeline;
     std::vector<Span> computed(program.instructions.size());
     for (const Span& span : timeline.spans) {
-        if (span.track == Track::compute) {
+        if (span.track == Track::compute || span.track == Track::side) {
             computed[static_cast<std::size_t>(span.subject)] = span;
         }
     }
@@ -83,7 +83,12 @@ void FrameworkStep::find_moments() {
     Duration host = start_.host;
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
         const Instruction& instruction = program.instructions[i];
-        if (instruction.kind == InstructionKind::backward) {
+        if (instruction.kind == InstructionKind::backward && instruction.order.is_beside()) {
+            // Where computing is, which it does not hold up.
+            ends_.push_back(ends_.empty() ? start_.device : ends_.back());
+            starts_.push_back(ends_.back());
+            issued.emplace_back();
+        } else if (instruction.kind == InstructionKind::backward) {
             starts_.push_back(computed[i].start);
             ends_.push_back(computed[i].end);
             issued.emplace_back();
@@ -180,7 +185,7 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
     }
     end = std::max(end, network) + input_.step.optimizer;
     for (const TimedOperation& operation : input_.step.optimizer_operations) {
-        end += operation.device;
+        end += operation.order.is_beside() ? Duration{0} : operation.device;
     }
     return end;
 }

@@ -47,6 +47,9 @@ Matrix matrix_of(const Instruction& instruction, Duration collective, Coupling c
     Vector start = {coupling == Coupling::none ? never : issuing, host_is_device ? issuing : 0,
                     never};  // of host and device
     matrix[host] = {issuing, host_is_device ? issuing : never, never};
+    if (instruction.order.is_beside()) {
+        return matrix;
+    }
     if (instruction.kind == InstructionKind::launch) {
         const std::int64_t time = collective.count();
         matrix[network] = {start[host] + time, start[device] + time, time};

@@ -47,8 +47,9 @@ struct LaunchedBuckets {
 
 class MaxPlusPlanner {
   public:
-    // Collectives of `input` count as undisturbed and undisturbing, and the launch queue as never
-    // full. `start` is where the closing part of the step begins (StepToClose::progress()). The
+    // Collectives of `input` count as undisturbed and undisturbing, the launch queue as never
+    // full, and side streams as waited for by nobody: where any of that is not so, what is found is
+    // a bound. `start` is where the closing part of the step begins (StepToClose::progress()). The
     // references must outlive the planner.
     MaxPlusPlanner(const StepInput& input, const SyncSettings& sync, const GradientLine& line,
                    const StepLoop& loop, const RankProgress& start);

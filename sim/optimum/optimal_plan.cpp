@@ -54,6 +54,9 @@ ClosingWork closing_work(const StepInput& input, const SyncSettings& sync,
     ProgramBuilder builder(input, sync, no_buckets, program);
     const auto take = [&](bool beside_buckets) {
         for (const Instruction& instruction : program.instructions) {
+            if (instruction.order.is_beside()) {
+                continue;
+            }
             work.all += instruction.device;
             work.beside_buckets += beside_buckets ? instruction.device : Duration{0};
         }
@@ -246,7 +249,8 @@ class Planning {
 
     // Whether the planner's steps are the engine's.
     [[nodiscard]] bool reckons_exactly() const {
-        return !interferes(input_.link) && line_.always_keeps_order() && !steps_.host_may_wait();
+        return !interferes(input_.link) && line_.always_keeps_order() &&
+               !steps_.something_may_wait();
     }
 
     [[nodiscard]] Duration bound_by_work() {

@@ -178,14 +178,14 @@ Duration SimulatedCuts::step(const BucketPlan& plan) {
     return step_.step_closed_by(program_);
 }
 
-bool SimulatedCuts::host_may_wait() const {
+bool SimulatedCuts::something_may_wait() const {
     Cuts every_gradient;
     for (std::size_t cut = 1; cut <= line_.size(); ++cut) {
         every_gradient.push_back(cut);
     }
     Program most;
     build_closing(input_, sync_, line_.plan(every_gradient), most);
-    return step_.host_may_wait(most);
+    return step_.something_may_wait(most);
 }
 
 LaunchedBuckets SimulatedCuts::launched(const Cuts& cuts) {
@@ -200,7 +200,15 @@ LaunchedBuckets SimulatedCuts::launched(const Cuts& cuts) {
     program_.collectives.resize(static_cast<std::size_t>(last->subject) + 1);
     issued.erase(last.base(), issued.end());
     simulated_ += std::ssize(program_.instructions);
-    const Program program = without_host_waits(program_);
+    Program program = without_host_waits(program_);
+    if (before_.loop().side_streams) {
+        // Nothing can be later than without waiting and without interference. With it, computing
+        // that waits may let a collective end earlier.
+        program = without_side_streams(std::move(program));
+        for (Collective& collective : program.collectives) {
+            collective.interference = {};
+        }
+    }
     const Simulation simulation = simulate({&program, 1}, Record::timeline, start());
     LaunchedBuckets result{
         cuts, simulation.progress.front().host, simulation.progress.front().device, {}};

@@ -34,8 +34,8 @@ class SimulatedCuts {
 
     // Where the closing part begins.
     [[nodiscard]] const RankProgress& start() const { return step_.progress().front(); }
-    // Whether the host may wait for the device, with one bucket for each gradient.
-    [[nodiscard]] bool host_may_wait() const;
+    // StepToClose::something_may_wait(), with one bucket for each gradient.
+    [[nodiscard]] bool something_may_wait() const;
     [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
   private:

@@ -114,7 +114,7 @@ class WrongModel {
                               [](const LinkParameters& t) { return has_errors(t.segments); })),
           fixed_(collective_time(CollectiveKind::all_reduce, few_bytes, input.group, input.link)) {
         for (const TimedOperation& operation : input.workload.backward) {
-            backward_ += operation.device;
+            backward_ += operation.order.is_beside() ? Duration{0} : operation.device;
         }
     }
 
@@ -131,7 +131,8 @@ class WrongModel {
         for (Instruction& instruction : program.instructions) {
             if (instruction.kind == InstructionKind::launch) {
                 owed += costs;
-            } else if (instruction.kind == InstructionKind::backward) {
+            } else if (instruction.kind == InstructionKind::backward &&
+                       !instruction.order.is_beside()) {
                 const Duration device = instruction.device;
                 const double middle = static_cast<double>((before + device / 2).count()) / whole;
                 instruction.device = scaled(device, computing * (1 + tilt * (2 * middle - 1))) +

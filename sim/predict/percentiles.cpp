@@ -102,7 +102,7 @@ class DrawnSteps {
                 : instruction.kind == InstructionKind::backward  ? draw_.backward[subject]
                 : instruction.kind == InstructionKind::optimizer ? draw_.optimizer
                                                                  : 1.0;
-            if (factor != 1.0) {
+            if (factor != 1.0 && !instruction.order.is_beside()) {
                 instruction.device = scaled(instruction.device, factor);
             }
         }

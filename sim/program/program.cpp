@@ -14,6 +14,14 @@ bool is_copy(InstructionKind kind) {
            kind == Kind::copy_back;
 }
 
+bool uses_side_streams(const StepInput& input) {
+    const auto any_beside = [](const std::vector<TimedOperation>& operations) {
+        return std::ranges::any_of(operations, &StreamOrder::is_beside, &TimedOperation::order);
+    };
+    return any_beside(input.workload.forward) || any_beside(input.workload.backward) ||
+           any_beside(input.step.optimizer_operations);
+}
+
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
     const auto waits = [](const std::vector<TimedOperation>& operations) {
         return std::ranges::any_of(operations, &TimedOperation::host_waits);
@@ -22,12 +30,24 @@ StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
                 sync.policy.launch == LaunchRule::cycle,
             input.step.launch_queue, input.step.graph_launch.has_value(),
             waits(input.workload.forward) || waits(input.workload.backward) ||
-                waits(input.step.optimizer_operations)};
+                waits(input.step.optimizer_operations),
+            uses_side_streams(input)};
 }
 
 Program without_host_waits(Program program) {
     for (Instruction& instruction : program.instructions) {
         instruction.host_waits = false;
+    }
+    return program;
+}
+
+Program without_side_streams(Program program) {
+    for (Instruction& instruction : program.instructions) {
+        if (instruction.order.is_beside()) {
+            instruction.device = Duration{0};
+            instruction.host_waits = false;
+        }
+        instruction.order.after = 0;
     }
     return program;
 }
@@ -42,7 +62,8 @@ Program with_free_communication(Program program) {
 
 Program with_slower_computing(Program program, double slowdown) {
     for (Instruction& instruction : program.instructions) {
-        if (is_compute(instruction.kind) && !is_copy(instruction.kind)) {
+        if (is_compute(instruction.kind) && !is_copy(instruction.kind) &&
+            !instruction.order.is_beside()) {
             instruction.device = scaled(instruction.device, slowdown);
         }
     }

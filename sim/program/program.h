@@ -48,11 +48,14 @@ struct Instruction {
     Phase phase = Phase::forward;
     std::int32_t subject = 0;
     Duration host{0};    // host time to issue it
-    Duration device{0};  // undisturbed time on the compute stream; zero for launch and wait
+    Duration device{0};  // undisturbed time on its stream; zero for launch and wait
     // Part of the call that finishes synchronisation, after backward and its hooks: DDP's finalize,
     // CS336's finish_gradient_synchronization.
     bool finishing = false;
     bool host_waits = false;  // the host issues the next one when this one has run
+    // Of operations. What runs beside the compute stream does not compute: it neither slows what is
+    // communicated nor is slowed by it, and is no part of a phase but for what waits for it.
+    StreamOrder order = {};
     bool operator==(const Instruction&) const = default;
 };
 
@@ -118,17 +121,22 @@ struct StepInput {
     bool operator==(const StepInput&) const = default;
 };
 
+// Whether any operation runs beside the compute stream.
+bool uses_side_streams(const StepInput& input);
+
 // How one step follows another.
 struct StepLoop {
     bool starts_idle = true;  // host and device have nothing left to do when a step begins
     std::int64_t launch_queue = 1024;
-    bool one_launch = false;  // the step is, as a CUDA graph
-    bool host_waits = false;  // for the device, somewhere within the step
+    bool one_launch = false;    // the step is, as a CUDA graph
+    bool host_waits = false;    // for the device, somewhere within the step
+    bool side_streams = false;  // what is left of them when a step ends goes on into the next
     bool operator==(const StepLoop&) const = default;
 };
 
 // Where the host is the device, every step starts idle, and where the framework's host waits for
-// the gradients, as Horovod's synchronize() does: what is left, the optimizer, is little.
+// the gradients, as Horovod's synchronize() does: what is left, the optimizer, is little. It then
+// waits for side streams, too.
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync);
 
 // The same step if communication were free: collectives take no time and disturb nothing. What
@@ -155,6 +163,10 @@ Program with_free_launches(Program program);
 
 // The same step if the host did not wait for the device where instructions say so.
 Program without_host_waits(Program program);
+
+// The same step if side streams took nothing but the host's time to issue what they run, and nobody
+// waited for them.
+Program without_side_streams(Program program);
 
 // No execution of the program can take longer, in seconds: everything one after another, slowed
 // down.

@@ -175,6 +175,9 @@ class ProgramBuilder {
         if (operations.empty()) {
             updates();
         }
+        if (!workload_.side_streams.empty() && loop_of(input_, sync_).starts_idle) {
+            join_side_streams();
+        }
     }
 
   private:
@@ -197,10 +200,21 @@ class ProgramBuilder {
             device / updates);
     }
 
+    // A step that starts idle ends when nothing is left of it anywhere.
+    void join_side_streams() {
+        const auto last = std::max<std::int64_t>(std::ssize(input_.step.optimizer_operations), 1);
+        add(InstructionKind::optimizer, Phase::optimizer, static_cast<std::int32_t>(last - 1),
+            Duration{0}, Duration{0});
+        for (std::size_t stream = 1; stream <= workload_.side_streams.size(); ++stream) {
+            program_.instructions.back().order.after |= static_cast<std::uint16_t>(1U << stream);
+        }
+    }
+
     void add(InstructionKind kind, Phase phase, std::int32_t subject,
              const TimedOperation& operation) {
         add(kind, phase, subject, operation.host, operation.device);
         program_.instructions.back().host_waits = operation.host_waits;
+        program_.instructions.back().order = operation.order;
     }
 
     // Field by field, in place: whole ones put together elsewhere take a sweep a sixth longer.

@@ -26,7 +26,8 @@ class TraceWriter {
         }
         for (const Span& span : simulation.timeline.spans) {
             ranks_.insert(span.rank);
-            if (span.track == Track::host && step_ > Duration{0}) {
+            const bool runs_ahead = span.track == Track::host || span.track == Track::side;
+            if (runs_ahead && step_ > Duration{0}) {
                 add_folded(span);
             } else {
                 add_slice(span);
@@ -47,6 +48,16 @@ class TraceWriter {
   private:
     static std::int64_t process_id(std::int32_t rank) { return std::int64_t{rank} + 1; }
     static int track_id(Track track) { return static_cast<int>(track); }
+    // One for each side stream, from 1 on.
+    static std::int64_t side_track_id(std::size_t stream) {
+        return track_id(Track::side) + static_cast<std::int64_t>(stream) - 1;
+    }
+    [[nodiscard]] std::int64_t track_of(const Span& span) const {
+        return span.track == Track::side
+                   ? side_track_id(
+                         program_.instructions[static_cast<std::size_t>(span.subject)].order.stream)
+                   : track_id(span.track);
+    }
     // Threads are numbered through all processes.
     static std::int64_t thread_id(std::int64_t process, std::int64_t track) {
         return process * most_tracks + track;
@@ -88,6 +99,9 @@ class TraceWriter {
              {std::pair(Track::host, "host"), std::pair(Track::compute, "compute stream"),
               std::pair(Track::communication, "communication stream")}) {
             name_track(label, process, track_id(track));
+        }
+        for (std::size_t i = 0; i < workload_.side_streams.size(); ++i) {
+            name_track("stream " + workload_.side_streams[i], process, side_track_id(i + 1));
         }
     }
 
@@ -138,9 +152,10 @@ class TraceWriter {
                               communicates     ? collective_name(subject)
                               : launches_graph ? "launch CUDA graph"
                                                : instruction_name(subject),
-                              process_id(span.rank), track_id(span.track));
+                              process_id(span.rank), track_of(span));
         slice["cat"] = communicates                ? "communication"
                        : span.track == Track::host ? "host"
+                       : span.track == Track::side ? "stream"
                                                    : "compute";
         set_times(span.start, span.end, slice);
         if (communicates) {
@@ -251,7 +266,7 @@ class TraceWriter {
     const Program& program_;
     Duration step_{0};  // until the last device has run it
     Json events_ = Json::array();
-    static constexpr std::int64_t most_tracks = 8;
+    static constexpr std::int64_t most_tracks = 16;
     std::set<std::int32_t> ranks_;
     std::int64_t others_ = 0;                        // processes
     std::map<std::int32_t, Span> compute_spans_;     // of rank 0, by instruction

@@ -44,6 +44,7 @@ struct ListedOperations {
     std::vector<TimedOperation> backward;
     std::vector<TimedOperation> optimizer;  // empty: step.optimizer says what it takes
     std::vector<std::int32_t> readiness;    // gradient indices in the order backward finishes them
+    std::vector<std::string> side_streams;  // by name, in the order of their first operations
     bool operator==(const ListedOperations&) const = default;
 };
 

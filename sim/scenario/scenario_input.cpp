@@ -175,13 +175,17 @@ void refuse_beside_operations(const JsonObject& object, const Scenario& scenario
             optimizer->fail("either this or workload/optimizer_operations", "both");
         }
     }
-    const auto waits = [](const std::vector<TimedOperation>& pass) {
-        return std::ranges::any_of(pass, &TimedOperation::host_waits);
-    };
     const auto graph = object.find("cuda_graph");
-    if (graph && read_boolean(*graph) &&
-        (waits(operations.forward) || waits(operations.backward) || waits(operations.optimizer))) {
-        graph->fail("no CUDA graph of operations that the host waits for (host_waits)", "true");
+    if (!graph || !read_boolean(*graph)) {
+        return;
+    }
+    for (const auto* pass : {&operations.forward, &operations.backward, &operations.optimizer}) {
+        if (std::ranges::any_of(*pass, &TimedOperation::host_waits)) {
+            graph->fail("no CUDA graph of operations that the host waits for (host_waits)", "true");
+        }
+    }
+    if (!operations.side_streams.empty()) {
+        graph->fail("no CUDA graph of operations on other streams (stream)", "true");
     }
 }
 

@@ -125,6 +125,7 @@ Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_
         result.forward = workload.operations->forward;
         result.backward = workload.operations->backward;
         result.readiness = workload.operations->readiness;
+        result.side_streams = workload.operations->side_streams;
         result.mix = backward_mix(result.backward, [](const TimedOperation& operation) {
             return names_matrix_product(operation.name);
         });

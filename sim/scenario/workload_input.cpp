@@ -301,17 +301,79 @@ IndexByName index_by_name(const JsonPlace& place, const std::vector<GradientRead
     return indices;
 }
 
-TimedOperation read_operation(const JsonObject& object) {
+constexpr std::array<const char*, 3> operation_passes{"forward_operations", "backward_operations",
+                                                      "optimizer_operations"};
+constexpr std::string_view compute_stream_name = "compute";
+
+// Of all passes, as an operation may come after what another pass, in the step before, issued.
+std::vector<std::string> read_side_streams(const JsonObject& object) {
+    std::vector<std::string> names;
+    for (const char* pass : operation_passes) {
+        const auto list = object.find(pass);
+        for (std::size_t i = 0; list && list->value->is_array() && i < list->value->size(); ++i) {
+            const Json& element = list->value->at(i);
+            if (!element.is_object() || !element.contains("stream")) {
+                continue;
+            }
+            const JsonPlace place{&element.at("stream"), list->file,
+                                  fmt::format("{}/{}/stream", list->pointer, i)};
+            const std::string name = read_string(place);
+            if (name == compute_stream_name || std::ranges::count(names, name) > 0) {
+                continue;
+            }
+            if (names.size() == most_side_streams) {
+                place.fail(fmt::format("at most {} streams beside {}", most_side_streams,
+                                       compute_stream_name),
+                           "one more, " + name);
+            }
+            names.push_back(name);
+        }
+    }
+    return names;
+}
+
+std::size_t read_stream(const JsonPlace& place, const std::vector<std::string>& side_streams) {
+    const std::string name = read_string(place);
+    if (name == compute_stream_name) {
+        return compute_stream;
+    }
+    const auto found = std::ranges::find(side_streams, name);
+    if (found == side_streams.end()) {
+        place.fail(fmt::format("{}, or the stream of an operation", compute_stream_name), name);
+    }
+    return static_cast<std::size_t>(found - side_streams.begin()) + 1;
+}
+
+StreamOrder read_order(const JsonObject& object, const std::vector<std::string>& side_streams) {
+    StreamOrder order;
+    if (const auto stream = object.find("stream")) {
+        order.stream = static_cast<std::uint8_t>(read_stream(*stream, side_streams));
+    }
+    if (const auto after = object.find("after")) {
+        for (const JsonPlace& name : read_array(*after, most_side_streams + 1)) {
+            order.after =
+                static_cast<std::uint16_t>(order.after | 1U << read_stream(name, side_streams));
+        }
+    }
+    return order;
+}
+
+TimedOperation read_operation(const JsonObject& object,
+                              const std::vector<std::string>& side_streams) {
     TimedOperation operation{.name = read_string(object.at("name")),
                              .device = read_operation_time(object.at("device_us")),
                              .host = read_operation_time(object.at("host_us"))};
     object.read_optional("host_waits", operation.host_waits, read_boolean);
+    operation.order = read_order(object, side_streams);
     return operation;
 }
 
-std::vector<TimedOperation> read_pass(const JsonPlace& place) {
-    return transformed(read_array(place, most_operations), [](const JsonPlace& element) {
-        return read_operation({element, {"name", "host_us", "device_us", "host_waits"}});
+std::vector<TimedOperation> read_pass(const JsonPlace& place,
+                                      const std::vector<std::string>& side_streams) {
+    return transformed(read_array(place, most_operations), [&](const JsonPlace& element) {
+        return read_operation(
+            {element, {"name", "host_us", "device_us", "host_waits", "stream", "after"}},
+            side_streams);
     });
 }
 
@@ -333,13 +395,20 @@ std::int32_t read_ready(const JsonPlace& place, IndexByName& indices,
 
 ListedOperations read_operations(const JsonObject& object, IndexByName indices) {
     ListedOperations operations;
-    operations.forward = read_pass(object.at("forward_operations"));
-    object.read_optional("optimizer_operations", operations.optimizer, read_pass);
+    operations.side_streams = read_side_streams(object);
+    const std::vector<std::string>& streams = operations.side_streams;
+    operations.forward = read_pass(object.at("forward_operations"), streams);
+    object.read_optional("optimizer_operations", operations.optimizer,
+                         [&](const JsonPlace& place) { return read_pass(place, streams); });
     const JsonPlace backward = object.at("backward_operations");
     for (const JsonPlace& element : read_array(backward, most_operations)) {
-        const JsonObject listed(element, {"name", "host_us", "device_us", "host_waits", "ready"});
-        operations.backward.push_back(read_operation(listed));
+        const JsonObject listed(
+            element, {"name", "host_us", "device_us", "host_waits", "stream", "after", "ready"});
+        operations.backward.push_back(read_operation(listed, streams));
         if (const auto ready = listed.find("ready")) {
+            if (operations.backward.back().order.is_beside()) {
+                ready->fail("no gradient that is ready on another stream than compute");
+            }
             operations.backward.back().ready_count =
                 read_ready(*ready, indices, operations.readiness);
         }
@@ -370,14 +439,17 @@ void read_rest(const JsonObject& object, GradientWorkload& workload) {
     object.read_optional("device", workload.device, read_device);
 }
 
-// A host that is the device goes on when an operation has run, whichever it is.
-void refuse_host_waits(const JsonObject& object) {
-    for (const char* pass : {"forward_operations", "backward_operations", "optimizer_operations"}) {
-        if (const auto list = object.find(pass)) {
-            for (const JsonPlace& element : read_array(*list, most_operations)) {
-                if (element.value->contains("host_waits")) {
-                    element.fail("no host_waits where the host is the device (host_is_device)",
-                                 "host_waits");
+// A host that is the device goes on when an operation has run, whichever it is, and has no streams.
+void refuse_streams_and_waits(const JsonObject& object) {
+    for (const char* pass : operation_passes) {
+        const auto list = object.find(pass);
+        for (const JsonPlace& element :
+             list ? read_array(*list, most_operations) : std::vector<JsonPlace>{}) {
+            for (const char* key : {"host_waits", "stream", "after"}) {
+                if (element.value->contains(key)) {
+                    element.fail(
+                        fmt::format("no {} where the host is the device (host_is_device)", key),
+                        key);
                 }
             }
         }
@@ -414,7 +486,7 @@ GradientWorkload read_operation_workload(const JsonPlace& place) {
     workload.operations = read_operations(object, index_by_name(gradients, workload.gradients));
     read_rest(object, workload);
     if (workload.host_is_device.value_or(workload.device && workload.device->host_is_device)) {
-        refuse_host_waits(object);
+        refuse_streams_and_waits(object);
     }
     return workload;
 }

@@ -33,16 +33,36 @@ struct OperationPass {
     bool operator==(const OperationPass&) const = default;
 };
 
-// One operation on the compute stream. When it ends, `ready_count` gradients become ready: the next
-// ones of Workload::readiness.
+// Streams of a device by number: the compute stream, and beside it those of
+// Workload::side_streams, from 1 on.
+constexpr std::uint8_t compute_stream = 0;
+constexpr std::size_t most_side_streams = 8;
+
+// Where an operation runs, and what it waits for there besides what was issued before it on its own
+// stream: what events order (cudaStreamWaitEvent).
+struct StreamOrder {
+    std::uint8_t stream = compute_stream;
+    // Bit s: it begins no earlier than what was issued before it on stream s has ended.
+    std::uint16_t after = 0;
+    bool operator==(const StreamOrder&) const = default;
+
+    [[nodiscard]] constexpr bool is_beside() const { return stream != compute_stream; }
+    [[nodiscard]] constexpr bool is_after(std::size_t other) const {
+        return (after >> other & 1U) != 0;
+    }
+};
+
+// One operation, on the compute stream or beside it. When it ends, `ready_count` gradients become
+// ready: the next ones of Workload::readiness. Beside it, none.
 struct TimedOperation {
     std::string name;
-    Duration device{0};  // undisturbed time on the compute stream
+    Duration device{0};  // undisturbed time on its stream
     Duration host{0};    // host time to launch it
     std::int32_t ready_count = 0;
     std::optional<OperationPass> source = {};  // none: its time was given, not its work
     std::optional<Exchange> exchange = {};     // all ranks wait for it before what follows
     bool host_waits = false;                   // the host goes on when it has run
+    StreamOrder order = {};
     bool operator==(const TimedOperation&) const = default;
 };
 
@@ -70,6 +90,7 @@ struct Workload {
     bool host_is_device = false;
     Duration copy_launch{0};  // host time to launch one copy, cast or division
     BackwardMix mix = {};
+    std::vector<std::string> side_streams = {};  // by name, of all operations of a step
     bool operator==(const Workload&) const = default;
 
     [[nodiscard]] Bytes gradient_bytes() const;
@@ -83,8 +104,8 @@ BackwardMix backward_mix(const std::vector<TimedOperation>& backward, const IsPr
     double count = 0;
     double kernels = 0;
     for (const TimedOperation& operation : backward) {
-        if (operation.device == Duration{0}) {
-            continue;  // part of another one's kernel
+        if (operation.device == Duration{0} || operation.order.is_beside()) {
+            continue;  // part of another one's kernel, or no computing
         }
         const auto time = static_cast<double>(operation.device.count());
         all += time;

@@ -443,6 +443,54 @@ TEST_CASE("what is waited for in a step is waited for in its place", "[kineto]")
     }
 }
 
+TEST_CASE("what computing waits for on other streams is simulated there", "[kineto]") {
+    struct Expected {
+        TraceShape shape = {};
+        std::string stream = {};
+        double device_us = 0;
+        bool after_compute = false;
+    };
+    std::vector<Expected> cases(3);
+    // The host is ahead: what runs beside begins when the first kernel has ended, and is one
+    // operation, as it was launched at once.
+    cases[0] = {.stream = "kernels", .device_us = 1350, .after_compute = true};
+    cases[0].shape.host_us = 8;
+    cases[0].shape.kernel_us = 200;
+    cases[0].shape.beside_us = 450;
+    // The device waits for launches: nothing shows what it begins after.
+    cases[1] = {.stream = "kernels", .device_us = 450};
+    cases[1].shape.kernel_us = 55;
+    cases[1].shape.beside_us = 150;
+    cases[2] = {.stream = "copies", .device_us = 900};
+    cases[2].shape.input_us = 900;
+    for (Expected& expected : cases) {
+        CAPTURE(expected.shape.kernel_us);
+        expected.shape.steps = 6;
+        const Imported imported = imported_from(expected.shape);
+        INFO(text_of(imported.import.findings));
+        INFO(text_of(imported.replay));
+        CHECK(imported.replay.error() == Approx(0).margin(0.01));
+        const StepAccount& traced_account = imported.import.account;
+        CHECK(traced_account.others > Duration{0});
+        CHECK(to_us(imported.replay.simulated.account.others) ==
+              Approx(to_us(traced_account.others)).margin(20));
+        std::vector<Json> beside;
+        std::vector<Json> after;
+        for (const Json& operation : imported.import.scenario["workload"]["forward_operations"]) {
+            if (operation.contains("stream")) {
+                beside.push_back(operation);
+            } else if (operation.contains("after")) {
+                after.push_back(operation["after"]);
+            }
+        }
+        REQUIRE(beside.size() == 1);
+        CHECK(beside[0]["stream"] == expected.stream);
+        CHECK(beside[0]["device_us"].get<double>() == Approx(expected.device_us).margin(1));
+        CHECK(beside[0].contains("after") == expected.after_compute);
+        CHECK(after == std::vector<Json>{Json::array({expected.stream})});
+    }
+}
+
 TEST_CASE("other collectives of parallel training are told from the gradients'", "[kineto]") {
     TraceShape shape;
     const std::vector<std::int64_t> buckets{1'204'000, 802'000};

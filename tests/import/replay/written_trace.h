@@ -66,10 +66,14 @@ struct TraceShape {
     bool coalesced = false;            // gradients' all-reduces are of several tensors at once
     double others_us = 0;              // in forward the host waits for an all-to-all
     double stall_us = 0;               // in forward the device does, for one that takes so long
-    bool reads_loss = false;           // after forward, by the host
-    bool reads_norm = false;           // in the optimizer, likewise
-    bool generic_kernels = false;      // RCCL's
-    bool no_sync = false;              // gradients are neither copied nor reduced
+    // In forward, after its first kernel, three kernels as long on a stream of their own, the first
+    // of which waits for the compute stream, which waits for the last of them before backward.
+    double beside_us = 0;
+    double input_us = 0;  // before forward the compute stream waits for a copy on a third stream
+    bool reads_loss = false;       // after forward, by the host
+    bool reads_norm = false;       // in the optimizer, likewise
+    bool generic_kernels = false;  // RCCL's
+    bool no_sync = false;          // gradients are neither copied nor reduced
     // How many times as long kernels take while all-reduces run: those of odd gradients, and of
     // even ones, which then are matrix products.
     double slowdown = 1;
@@ -122,6 +126,8 @@ class SyntheticTrace {
     static constexpr int all_to_all = 21;
     static constexpr int layers = 22;
     static constexpr int transfers = 23;
+    static constexpr int side = 24;
+    static constexpr int input_copies = 25;
     static constexpr double call_us = 5;  // a launch
 
     [[nodiscard]] std::string category(const std::string& name) const {
@@ -198,13 +204,18 @@ class SyntheticTrace {
                 broadcast_buffers();
             }
             transfer("recv");
+            copy_input();
             for (std::int64_t i = 0; i < shape_.forward_kernels; ++i) {
                 launch(shape_.fp8 ? "sm90_xmma_gemm_e4m3e4m3_kernel" : "forward_kernel",
                        shape_.kernel_us);
                 if (shape_.tensor_parallel && shape_.layer_us > 0) {
                     reduce_layer();
                 }
+                if (i == 0) {
+                    compute_beside();
+                }
             }
+            join_beside();
             launch_graph();
             transfer("send");
             wait_for_others();
@@ -263,6 +274,29 @@ class SyntheticTrace {
         launch("ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", shape_.stall_us, all_to_all);
         compute_free_ = free_[all_to_all];
         launch("after_kernel", shape_.kernel_us);
+    }
+
+    // Once the copy stream is free, whatever computes.
+    void copy_input() {
+        if (shape_.input_us == 0) {
+            return;
+        }
+        const double computed = std::exchange(compute_free_, 0);
+        launch("Memcpy HtoD (Pinned -> Device)", shape_.input_us, input_copies, {{"bytes", 64}});
+        compute_free_ = std::max(computed, free_[input_copies]);
+    }
+    void compute_beside() {
+        for (int i = 0; shape_.beside_us > 0 && i < 3; ++i) {
+            const double computed = i == 0 ? compute_free_ : std::exchange(compute_free_, 0);
+            launch("side_kernel", shape_.beside_us, side);
+            compute_free_ = computed;
+        }
+    }
+    void join_beside() {
+        if (shape_.beside_us > 0) {
+            compute_free_ = std::max(compute_free_, free_[side]);
+            launch("after_side_kernel", shape_.kernel_us);
+        }
     }
 
     // As .item() does.

@@ -30,12 +30,14 @@ struct RandomRun {
 };
 
 // No number is far above `most`.
-RandomRun random_run(std::mt19937& random, int most, bool delays, bool alike) {
+RandomRun random_run(std::mt19937& random, int most, bool delays, bool alike, bool beside = false) {
     const auto between = [&](int low, int high) {
         return std::uniform_int_distribution<int>(low, high)(random);
     };
     RandomRun run;
-    run.program = with_random_times(random_outline(random), random, most);
+    const Program outline = random_outline(random);
+    run.program =
+        with_random_times(beside ? with_side_streams(outline, random) : outline, random, most);
     const auto slowdown_ppm = [&]() -> std::int64_t {
         const int kind = between(0, 3);
         return kind == 3 ? between(1'000'000, 5'000'000) : 1'000'000 + kind * 500'000;
@@ -89,6 +91,19 @@ TEST_CASE(
     }
     CHECK(disturbed > 9000);
     CHECK(tied > 3000);
+}
+
+TEST_CASE("likewise with side streams, on 6,000 random programs", "[disturbed]") {
+    std::mt19937 random(29);
+    for (int round = 0; round < 6000; ++round) {
+        const int most = round % 3 == 0 ? 3 : round % 3 == 1 ? 400 : 100'000'000;
+        const RandomRun run = random_run(random, most, round % 2 == 0, round % 4 < 2, true);
+        const Simulation engine = simulate({&run.program, 1}, Record::timeline, run.start);
+        RankProgress progress = run.start;
+        run_disturbed(run.program, progress);
+        INFO(round);
+        REQUIRE(progress == engine.progress.front());
+    }
 }
 
 }  // namespace

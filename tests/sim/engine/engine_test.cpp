@@ -434,6 +434,55 @@ TEST_CASE("a CUDA graph is one launch, after which nothing costs the host, on 50
     }
 }
 
+// Of one rank.
+void check_work_and_causality(const Program& program, const Simulation& simulation) {
+    const std::vector<Span> computing = spans_on(simulation, Track::compute);
+    const std::vector<Span> communicating = spans_on(simulation, Track::communication);
+
+    // Work: each rate change may round by a picosecond, and there is one per start and end.
+    const auto tolerance = static_cast<double>(2 * (computing.size() + communicating.size()));
+    for (const Span& span : computing) {
+        const double expected = static_cast<double>(
+            program.instructions[static_cast<std::size_t>(span.subject)].device.count());
+        double work = length_of(span);
+        for (const Span& other : communicating) {
+            work -= work_lost(overlap(span.start, span.end, {other}),
+                              slowdown_of(program, other).compute_slowdown_ppm);
+        }
+        CHECK(std::abs(work - expected) <= tolerance);
+    }
+    for (const Span& span : communicating) {
+        const double expected = static_cast<double>(
+            program.collectives[static_cast<std::size_t>(span.subject)].time.count());
+        const double work =
+            length_of(span) - work_lost(overlap(span.start, span.end, computing),
+                                        slowdown_of(program, span).communication_slowdown_ppm);
+        CHECK(std::abs(work - expected) <= tolerance);
+    }
+
+    // Causality: one thing at a time per stream, in order; no all-reduce before its last
+    // gradient.
+    for (const std::vector<Span>* stream : {&computing, &communicating}) {
+        for (std::size_t i = 1; i < stream->size(); ++i) {
+            CHECK((*stream)[i].start >= (*stream)[i - 1].end);
+            CHECK((*stream)[i].subject > (*stream)[i - 1].subject);
+        }
+    }
+    std::map<std::int32_t, Duration> compute_end;
+    for (const Span& span : computing) {
+        compute_end[span.subject] = span.end;
+    }
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        if (program.instructions[i].kind != InstructionKind::launch) {
+            continue;
+        }
+        const auto before = compute_end.lower_bound(static_cast<std::int32_t>(i));
+        const Duration start =
+            communicating[static_cast<std::size_t>(program.instructions[i].subject)].start;
+        CHECK((before == compute_end.begin() || start >= std::prev(before)->second));
+    }
+}
+
 TEST_CASE("interference conserves work and keeps causality, on 1,000 random steps") {
     std::mt19937 random(4242);
     for (int round = 0; round < 1000; ++round) {
@@ -447,50 +496,51 @@ TEST_CASE("interference conserves work and keeps causality, on 1,000 random step
         step.input.workload.copy_launch = us(1);
         const Program program = build_program(step.input, step.sync, step.plan);
         const Simulation simulation = run(program);
-        const std::vector<Span> computing = spans_on(simulation, Track::compute);
-        const std::vector<Span> communicating = spans_on(simulation, Track::communication);
+        check_work_and_causality(program, simulation);
+    }
+}
 
-        // Work: each rate change may round by a picosecond, and there is one per start and end.
-        const auto tolerance = static_cast<double>(2 * (computing.size() + communicating.size()));
-        for (const Span& span : computing) {
-            const double expected = static_cast<double>(
-                program.instructions[static_cast<std::size_t>(span.subject)].device.count());
-            double work = length_of(span);
-            for (const Span& other : communicating) {
-                work -= work_lost(overlap(span.start, span.end, {other}),
-                                  slowdown_of(program, other).compute_slowdown_ppm);
-            }
-            CHECK(std::abs(work - expected) <= tolerance);
-        }
-        for (const Span& span : communicating) {
-            const double expected = static_cast<double>(
-                program.collectives[static_cast<std::size_t>(span.subject)].time.count());
-            const double work =
-                length_of(span) - work_lost(overlap(span.start, span.end, computing),
-                                            slowdown_of(program, span).communication_slowdown_ppm);
-            CHECK(std::abs(work - expected) <= tolerance);
-        }
-
-        // Causality: one thing at a time per stream, in order; no all-reduce before its last
-        // gradient.
-        for (const std::vector<Span>* stream : {&computing, &communicating}) {
-            for (std::size_t i = 1; i < stream->size(); ++i) {
-                CHECK((*stream)[i].start >= (*stream)[i - 1].end);
-                CHECK((*stream)[i].subject > (*stream)[i - 1].subject);
+TEST_CASE("so it does beside side streams, which it neither slows nor is slowed by") {
+    std::mt19937 random(4243);
+    for (int round = 0; round < 500; ++round) {
+        RandomStep step = random_step(random);
+        const auto between = [&](std::int64_t low, std::int64_t high) {
+            return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+        };
+        step.input.link.interference =
+            constant_interference({between(1'000'000, 5'000'000), between(1'000'000, 5'000'000)});
+        std::vector<TimedOperation> backward;
+        for (TimedOperation& one : step.input.workload.backward) {
+            one.order.after = static_cast<std::uint16_t>(between(0, 3) == 0 ? 2 : 0);
+            backward.push_back(one);
+            if (between(0, 2) == 0) {
+                backward.push_back({.name = "beside",
+                                    .device = us(between(0, 500)),
+                                    .host = us(between(0, 20)),
+                                    .order = {1, static_cast<std::uint16_t>(between(0, 1))}});
             }
         }
-        std::map<std::int32_t, Duration> compute_end;
-        for (const Span& span : computing) {
-            compute_end[span.subject] = span.end;
+        step.input.workload.backward = backward;
+        step.input.workload.side_streams = {"other"};
+        const Program program = build_program(step.input, step.sync, step.plan);
+        const Simulation simulation = run(program);
+        check_work_and_causality(program, simulation);
+        Duration end{0};
+        std::map<std::int32_t, Duration> begins;
+        for (const Span& span : spans_on(simulation, Track::compute)) {
+            begins[span.subject] = span.start;
         }
-        for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-            if (program.instructions[i].kind != InstructionKind::launch) {
-                continue;
+        for (const Span& span : spans_on(simulation, Track::side)) {
+            const auto subject = static_cast<std::size_t>(span.subject);
+            CHECK(span.end - span.start == program.instructions[subject].device);
+            CHECK(span.start >= end);
+            end = span.end;
+            for (std::size_t i = subject; i < program.instructions.size(); ++i) {
+                if (program.instructions[i].order == StreamOrder{0, 2}) {
+                    CHECK(begins.at(static_cast<std::int32_t>(i)) >= end);
+                    break;
+                }
             }
-            const auto before = compute_end.lower_bound(static_cast<std::int32_t>(i));
-            const Duration start =
-                communicating[static_cast<std::size_t>(program.instructions[i].subject)].start;
-            CHECK((before == compute_end.begin() || start >= std::prev(before)->second));
         }
     }
 }

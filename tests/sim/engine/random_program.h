@@ -54,4 +54,26 @@ inline Program with_random_times(Program program, std::mt19937& random, int most
     return program;
 }
 
+// Some operations on up to three streams beside the compute stream, and some that come after
+// others. A host that is the device has no such streams.
+inline Program with_side_streams(Program program, std::mt19937& random) {
+    const auto between = [&](int low, int high) {
+        return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    program.host_is_device = false;
+    const int streams = between(1, 3);
+    for (Instruction& instruction : program.instructions) {
+        if (!is_compute(instruction.kind)) {
+            continue;
+        }
+        if (between(0, 2) == 0) {
+            instruction.order.stream = static_cast<std::uint8_t>(between(1, streams));
+        }
+        if (between(0, 1) == 0) {
+            instruction.order.after = static_cast<std::uint16_t>(between(0, (2 << streams) - 1));
+        }
+    }
+    return program;
+}
+
 }  // namespace bucketwise

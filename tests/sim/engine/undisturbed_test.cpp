@@ -30,6 +30,26 @@ TEST_CASE("a step without its events equals the engine's, rank by rank, on 3,000
     }
 }
 
+TEST_CASE("likewise with side streams, on 3,000 random programs", "[undisturbed]") {
+    std::mt19937 random(6);
+    for (int round = 0; round < 3000; ++round) {
+        const Program outline = with_side_streams(random_outline(random), random);
+        std::vector<Program> ranks;
+        std::vector<RankProgress> progress;
+        for (int rank = round % 5; rank >= 0; --rank) {
+            ranks.push_back(with_random_times(outline, random));
+            const auto start = [&] {
+                return Duration{std::uniform_int_distribution<int>(0, 500)(random)};
+            };
+            progress.push_back({.host = start(), .device = start(), .sides = {{start(), start()}}});
+            progress.back().queue.ends.assign(static_cast<std::size_t>(round % 7), start());
+        }
+        const Simulation engine = simulate(ranks, Record::times_only, progress);
+        run_undisturbed(ranks, progress);
+        REQUIRE(progress == engine.progress);
+    }
+}
+
 TEST_CASE("a program disturbs if any of its collectives does", "[undisturbed]") {
     Program program;
     CHECK_FALSE(disturbs(program));

@@ -285,6 +285,36 @@ TEST_CASE("where the host waits for operations it is, on 2,000 random steps", "[
     }
 }
 
+TEST_CASE("where streams wait for one another it is, on 2,000 random steps", "[optimal]") {
+    RandomPlanning random(1915);
+    for (int i = 0; i < 2000 / BUCKETWISE_TEST_SHARE; ++i) {
+        StepInput input = random.input(random.number(1, 6), random.once_in(3), random.once_in(5));
+        if (input.workload.host_is_device || input.step.graph_launch) {
+            continue;
+        }
+        input.workload.side_streams = {"a", "b"};
+        input.step.sync_each_step = random.once_in(4);
+        for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
+            for (TimedOperation& operation : *pass) {
+                const bool beside = operation.ready_count == 0 && !operation.exchange;
+                operation.host_waits = random.once_in(8);
+                operation.order = {static_cast<std::uint8_t>(beside ? random.number(0, 2) : 0),
+                                   static_cast<std::uint16_t>(random.number(0, 7))};
+            }
+        }
+        for (std::int64_t k = random.number(0, 3); k > 0; --k) {
+            input.step.optimizer_operations.push_back(
+                {.name = "update",
+                 .device = random.time(300),
+                 .host = random.time(50),
+                 .order = {static_cast<std::uint8_t>(random.number(0, 2)),
+                           static_cast<std::uint16_t>(random.number(0, 7))}});
+        }
+        CAPTURE(i);
+        check_against_all(input, random.request(false));
+    }
+}
+
 TEST_CASE("where buckets may fill in another order it is, on 2,000 random steps", "[optimal]") {
     RandomPlanning random(1911);
     for (int i = 0; i < 2000 / BUCKETWISE_TEST_SHARE; ++i) {

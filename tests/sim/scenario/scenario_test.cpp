@@ -152,6 +152,54 @@ TEST_CASE("operations one by one take what a hand computes, on a host and a devi
                                 "host is the device (host_is_device), got host_waits") !=
           std::string::npos);
 
+    // On a side stream from 2,100, after b, until 7,300; the optimizer waits for it and runs
+    // for 50.
+    Json beside = document;
+    Json& listed = beside["workload"];
+    listed["backward_operations"].push_back({{"name", "copy"},
+                                             {"host_us", 10},
+                                             {"device_us", 5190},
+                                             {"stream", "copies"},
+                                             {"after", {"compute"}}});
+    std::swap(listed["backward_operations"][1], listed["backward_operations"][2]);
+    listed["optimizer_operations"] = {{{"name", "update"},
+                                       {"host_us", 300},
+                                       {"device_us", 50},
+                                       {"stream", "compute"},
+                                       {"after", {"copies", "compute"}}}};
+    const StepInput streams = step_input(parse(beside));
+    CHECK(streams.workload.side_streams == std::vector<std::string>{"copies"});
+    CHECK(streams.workload.backward[1].order == StreamOrder{1, 1});
+    CHECK(streams.step.optimizer_operations[0].order == StreamOrder{0, 3});
+    CHECK(loop_of(streams, sync).side_streams);
+    CHECK_FALSE(loop_of(waits, sync).side_streams);
+    CHECK(simulate_times(build_program(streams, sync,
+                                       make_plan(streams.workload.gradients,
+                                                 streams.workload.readiness, sync.policy)))
+              .step() == duration_from_us(7340));
+    beside["step"] = {{"cuda_graph", true}};
+    CHECK(refusal(beside).find("/step/cuda_graph: expected no CUDA graph of operations on other "
+                               "streams (stream), got true") != std::string::npos);
+    beside.erase("step");
+    Json unknown = beside;
+    unknown["workload"]["forward_operations"][0]["after"] = {"copy"};
+    CHECK(refusal(unknown).find("/workload/forward_operations/0/after/0: expected compute, or the "
+                                "stream of an operation, got") != std::string::npos);
+    Json ready = beside;
+    ready["workload"]["backward_operations"][0]["stream"] = "copies";
+    CHECK(refusal(ready).find("/workload/backward_operations/0/ready: expected no gradient that is "
+                              "ready on another stream than compute") != std::string::npos);
+    Json many = beside;
+    for (int i = 0; i < 8; ++i) {
+        many["workload"]["forward_operations"].push_back(
+            {{"name", "f"}, {"host_us", 1}, {"device_us", 1}, {"stream", std::to_string(i)}});
+    }
+    CHECK(refusal(many).find("/workload/backward_operations/1/stream: expected at most 8 streams "
+                             "beside compute, got one more, copies") != std::string::npos);
+    beside["workload"]["host_is_device"] = true;
+    CHECK(refusal(beside).find("/workload/backward_operations/1: expected no stream where the host "
+                               "is the device (host_is_device), got stream") != std::string::npos);
+
     workload["backward_operations"][1]["ready"] = {"b"};
     CHECK(refusal(document).find(
               "/workload/backward_operations/1/ready/0: expected the name of a gradient that "
