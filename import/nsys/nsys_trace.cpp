@@ -117,6 +117,9 @@ class ExportReader {
 
     // Where rows do not say whose they are there must be one process.
     ExportProcess& process(std::optional<std::int64_t> id) {
+        if (id && last_process_ != nullptr && last_process_->id == *id) {
+            return *last_process_;
+        }
         if (!id && processes_.size() > 1) {
             throw InputError(database_.name(), "", "rows that say of which process they are",
                              fmt::format("{} processes and rows of any", processes_.size()));
@@ -132,6 +135,7 @@ class ExportReader {
             kept_.hold(sizeof(ExportProcess));
             found = std::make_unique<ExportProcess>(number, database_.name());
         }
+        last_process_ = found.get();
         return *found;
     }
 
@@ -179,6 +183,7 @@ class ExportReader {
         "start",     "end",      "eventType",  "text",      "textId",
         "globalTid", "jsonText", "jsonTextId", "binaryData"};
 
+    // The second time what lies outside of a process's window is passed over before it is read.
     template <typename Take>
     void read_ranges(Take take) {
         constexpr std::int64_t pushed = 59;
@@ -192,17 +197,20 @@ class ExportReader {
             if ((!nests && type != started && type != started_in_text) || !rows.number(1)) {
                 continue;  // a mark, a domain, a name; or one that was open at the end
             }
+            const std::int64_t begin_ns = time(rows, 0);
+            ExportProcess& owner = process_of_row(rows, 5);
+            ++owner.rows;
+            if (!owner.in_window(begin_ns)) {
+                continue;
+            }
             const std::string_view text = rows.text(3);
             const NamedText named =
                 text.empty() ? names_->text_of(rows.number(4)) : names_->text_of(text);
             if (named.name < 0) {
                 continue;
             }
-            const std::int64_t begin_ns = time(rows, 0);
             const std::int64_t end_ns = std::max(time(rows, 1), begin_ns);
-            const std::int64_t global_id = rows.number(5).value_or(0);
-            ExportProcess& owner = process_of_row(rows, 5);
-            const std::int32_t thread = thread_of(owner, global_id);
+            const std::int32_t thread = thread_of(owner, rows.number(5).value_or(0));
             (this->*take)({owner, thread, begin_ns, end_ns, named, nests, rows});
         }
     }
@@ -248,8 +256,7 @@ class ExportReader {
     // The second time: operations, and what NCCL notes.
     void take_range(const RangeRow& row) {
         ExportProcess& owner = row.process;
-        ++owner.rows;
-        if (!row.nests || !owner.in_window(row.begin_ns)) {
+        if (!row.nests) {
             return;
         }
         const ExportName& name = (*names_)[row.text.name];
@@ -282,6 +289,7 @@ class ExportReader {
         for (auto& [id, owner] : processes_) {
             owner->steps = marked_steps(*owner, *names_);
             keep_last_steps(*owner);
+            owner->rows = 0;  // ranges are read twice
         }
     }
 
@@ -591,6 +599,7 @@ class ExportReader {
     std::optional<ExportNames> names_;
     PayloadSchemas schemas_;
     std::map<std::int64_t, std::unique_ptr<ExportProcess>> processes_;
+    ExportProcess* last_process_ = nullptr;                        // of the row before
     std::map<std::int64_t, std::vector<std::int64_t>> first_ids_;  // by process
     std::optional<std::int64_t> first_time_;
     RawEvent raw_;
