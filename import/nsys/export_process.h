@@ -101,6 +101,9 @@ struct ExportProcess {
     std::vector<HostThread> threads = {};
     std::unordered_map<std::int64_t, std::int32_t> thread_numbers = {};
     std::vector<LoopRange> loop_ranges = {};
+    // When gradients became ready, and when NCCL was called to reduce, by ranges.
+    std::vector<std::int64_t> ready_ns = {};
+    std::vector<std::int64_t> reduced_ns = {};
     std::vector<StepSpan> steps = {};
     std::int64_t window_begin_ns = 0;
     std::int64_t window_end_ns = 0;

@@ -223,6 +223,10 @@ class ExportReader {
             row.process.loop_ranges.push_back({row.begin_ns, row.end_ns, row.text.name, row.thread,
                                                name.loop == LoopMark::optimizer});
         }
+        if (name.kind == TraceEventKind::accumulate_grad || name.text == "ncclAllReduce") {
+            kept_.hold(sizeof(std::int64_t));
+            (name.kind ? row.process.ready_ns : row.process.reduced_ns).push_back(row.begin_ns);
+        }
         if (name.text.starts_with("ncclCommInit") || name.text.starts_with("ncclCommSplit")) {
             take_communicator(row);
         }

@@ -272,6 +272,12 @@ TEST_CASE("steps are what the user's ranges mark", "[nsys]") {
         shape.steps = 4;
         first = "step 1";
     }
+    SECTION("not a range around the forward alone") {
+        form.steps = false;
+        form.forward_name = "Strategy.training_step";
+        shape.steps = 4;
+        first = "step 1";
+    }
     const std::vector<TracedRank> ranks = traced(written(shape, form), request);
     REQUIRE(ranks.size() == 1);
     REQUIRE(ranks[0].steps.size() == 3);

@@ -21,12 +21,13 @@ namespace bucketwise {
 enum class Payloads { none, json, binary };
 
 struct ExportForm {
-    bool autograd = true;          // ranges of operations
-    bool shapes = true;            // with the sizes of their inputs
-    bool text_ids = false;         // texts by number, as newer versions keep them
-    bool steps = true;             // ProfilerStep#N
-    std::string step_name = {};    // another name for it; "#" becomes the number
-    bool optimizer_ranges = true;  // Optimizer.step#SGD.step
+    bool autograd = true;           // ranges of operations
+    bool shapes = true;             // with the sizes of their inputs
+    bool text_ids = false;          // texts by number, as newer versions keep them
+    bool steps = true;              // ProfilerStep#N
+    std::string step_name = {};     // another name for it; "#" becomes the number
+    std::string forward_name = {};  // of a range around DistributedDataParallel.forward
+    bool optimizer_ranges = true;   // Optimizer.step#SGD.step
     Payloads payloads = Payloads::json;
     bool old_schema = false;    // no jsonText, eventClass, globalPid of kernels or mangledName
     std::int64_t shift_ns = 0;  // of all times
@@ -271,6 +272,9 @@ class WrittenExport {
         const Json& args = event["args"];
         if (name == "record_param_comms" && args.contains("In msg nelems")) {
             add_call(args, thread, begin);
+        }
+        if (name == "DistributedDataParallel.forward" && !form_.forward_name.empty()) {
+            add_range(form_.forward_name, thread, begin, end);
         }
         if (name.starts_with("ProfilerStep")) {
             if (form_.steps) {
