@@ -205,6 +205,9 @@ std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNam
             ns += range.end_ns - range.begin_ns;
         }
         const bool enough = ranges.size() > 1 || mark == LoopMark::profiler_step;
+        if (mark == LoopMark::optimizer && names.are_steps_named()) {
+            continue;
+        }
         const bool surer = best == nullptr || (mark == best_mark && ns > best_ns);
         const bool is_said = mark == LoopMark::profiler_step || mark == LoopMark::optimizer;
         if (enough && surer && (is_said || are_whole(ranges, process))) {

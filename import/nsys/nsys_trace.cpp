@@ -559,7 +559,7 @@ class ExportReader {
         if (!request_.step_range.empty()) {
             throw InputError(
                 "--step-range", "", "the name of ranges that mark steps",
-                fmt::format("\"{}\", of which there are fewer than two in {}",
+                fmt::format("\"{}\", of which there are none in {}",
                             plain_text(request_.step_range), owner.builder.head().file));
         }
         std::ranges::stable_sort(owner.work, {}, &DeviceWork::begin_ns);
