@@ -53,8 +53,8 @@ struct HostThread {
 
     // The innermost range at a time; -1: none.
     [[nodiscard]] std::int32_t innermost(std::int64_t at_ns) const;
-    // Sorts, and finds which range is within which.
-    void nest();
+    // Sorts, and finds which range is within which. Returns how deep they are nested.
+    std::size_t nest();
     // Gives each collective what was noted since the one before.
     void match_notes();
 };

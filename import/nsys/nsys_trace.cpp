@@ -85,11 +85,7 @@ class ExportReader {
         read_ranges(&ExportReader::take_loop_range);
         choose_steps();
         read_ranges(&ExportReader::take_range);
-        for (auto& [id, process] : processes_) {
-            for (HostThread& thread : process->threads) {
-                thread.nest();
-            }
-        }
+        nest_ranges();
         read_calls();
         read_device_work();
         return traces();
@@ -310,6 +306,20 @@ class ExportReader {
         owner.all_steps = false;
         owner.window_begin_ns = owner.steps.front().begin_ns;
         owner.window_end_ns = owner.steps.back().end_ns;
+    }
+
+    // What is launched is looked for in all that are around it.
+    void nest_ranges() {
+        constexpr std::size_t deepest = 2'000;
+        for (auto& [id, owner] : processes_) {
+            for (HostThread& thread : owner->threads) {
+                if (thread.nest() > deepest) {
+                    throw InputError(database_.name(), std::string("/") + range_table,
+                                     fmt::format("ranges nested at most {} deep", deepest),
+                                     "deeper ones");
+                }
+            }
+        }
     }
 
     // --- calls ---
