@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>

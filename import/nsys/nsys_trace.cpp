@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -59,15 +60,6 @@ bool is_collective_note(std::string_view name) {
     return name.starts_with("nccl") && !name.starts_with("ncclGroup") &&
            name.find(':') == std::string_view::npos;
 }
-
-struct KernelRow {
-    Category category = Category::kernel;
-    std::int32_t name = 0;
-    std::string_view text;
-    std::int64_t bytes = -1;
-    bool is_collective = false;
-    std::size_t first_column = 0;
-};
 
 class ExportReader {
   public:
