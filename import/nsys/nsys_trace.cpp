@@ -242,6 +242,10 @@ class ExportReader {
         if (const std::string_view text = rows.text(6); !text.empty()) {
             return payload_of_json(text);
         }
+        // Short enough to be kept whole, as names are.
+        if (const NamedText text = names_->text_of(rows.number(7)); text.name >= 0) {
+            return payload_of_json((*names_)[text.name].text);
+        }
         return payload_of_bytes(rows.bytes(8), schemas_);
     }
 

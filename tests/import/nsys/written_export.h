@@ -192,12 +192,14 @@ class WrittenExport {
     }
 
     // Those that NCCL's 2.27 has.
-    void add_payload(const Json& payload, std::vector<std::pair<std::string, Json>>& values) const {
+    void add_payload(const Json& payload, std::vector<std::pair<std::string, Json>>& values) {
         if (form_.payloads == Payloads::json) {
-            values.emplace_back("jsonText", payload.dump());
+            values.emplace_back(
+                form_.text_ids ? "jsonTextId" : "jsonText",
+                form_.text_ids ? Json(string_id(payload.dump())) : Json(payload.dump()));
         } else if (form_.payloads == Payloads::binary) {
             const bool calls = payload.contains("Message size [bytes]");
-            std::vector<unsigned char> blob(32 + (calls ? 24 : 24));
+            std::vector<unsigned char> blob(32 + 24);
             const auto put = [&](std::size_t at, std::uint64_t value, std::size_t size) {
                 for (std::size_t i = 0; i < size; ++i) {
                     blob[at + i] = static_cast<unsigned char>(value >> (8 * i));
