@@ -7,7 +7,7 @@
 set -euo pipefail
 
 run_packages=(g++ cmake ninja-build nlohmann-json3-dev libboost-program-options-dev libfmt-dev
-              libeigen3-dev libgloo-dev libhiredis-dev libsimdjson-dev zlib1g-dev iproute2 python3
+              libeigen3-dev libgloo-dev libhiredis-dev libsimdjson-dev libsqlite3-dev zlib1g-dev iproute2 python3
               python3-matplotlib)
 
 # clang is pinned: another version formats differently and finds other things. Its headers of the C++

@@ -24,6 +24,9 @@ constexpr std::int64_t instructions_for_schema = 2'000'000;
 constexpr std::int64_t instructions_a_row = 200;
 constexpr std::int64_t instructions_a_look = 1'000;
 
+// Without a lock around every value.
+constexpr int of_one_thread = SQLITE_OPEN_NOMUTEX;
+
 constexpr const char* what_is_expected =
     "a database of Nsight Systems (nsys export --type sqlite REPORT)";
 
@@ -214,8 +217,9 @@ ExportDatabase ExportDatabase::of_file(const std::string& path) {
     const std::uint64_t bytes = std::filesystem::file_size(path, error);
     refuse_cut_off(path, header_of_file(path), bytes);
     sqlite3* handle = nullptr;
-    const int result = sqlite3_open_v2(uri_of(path).c_str(), &handle,
-                                       SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
+    const int result =
+        sqlite3_open_v2(uri_of(path).c_str(), &handle,
+                        SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | of_one_thread, nullptr);
     ExportDatabase database(handle, path, bytes);
     if (result != SQLITE_OK) {
         database.fail("");
@@ -228,8 +232,8 @@ ExportDatabase ExportDatabase::of_file(const std::string& path) {
 ExportDatabase ExportDatabase::of_bytes(std::string_view bytes, const std::string& name) {
     refuse_cut_off(name, bytes.substr(0, 100), bytes.size());
     sqlite3* handle = nullptr;
-    const int result =
-        sqlite3_open_v2(":memory:", &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, nullptr);
+    const int result = sqlite3_open_v2(
+        ":memory:", &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | of_one_thread, nullptr);
     ExportDatabase database(handle, name, bytes.size());
     if (result != SQLITE_OK) {
         database.fail("");

@@ -68,7 +68,7 @@ class ExportNames {
     [[nodiscard]] const ExportName& operator[](std::int32_t name) const {
         return names_[static_cast<std::size_t>(name)];
     }
-    [[nodiscard]] std::size_t size() const { return names_.size(); }
+    [[nodiscard]] bool are_steps_named() const { return !requested_.empty(); }
 
   private:
     struct NumberedText {

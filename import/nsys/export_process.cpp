@@ -16,13 +16,14 @@ std::int32_t HostThread::innermost(std::int64_t at_ns) const {
     return range;
 }
 
-void HostThread::nest() {
+std::size_t HostThread::nest() {
     const auto order = [](const HostRange& range) {
         return std::tuple(range.begin_ns, -range.end_ns);
     };
     if (!std::ranges::is_sorted(ranges, {}, order)) {
         std::ranges::stable_sort(ranges, {}, order);
     }
+    std::size_t deepest = 0;
     std::vector<std::int32_t> open;
     for (std::size_t i = 0; i < ranges.size(); ++i) {
         HostRange& range = ranges[i];
@@ -32,8 +33,10 @@ void HostThread::nest() {
         }
         range.parent = open.empty() ? -1 : open.back();
         open.push_back(static_cast<std::int32_t>(i));
+        deepest = std::max(deepest, open.size());
     }
     std::ranges::stable_sort(notes, {}, &CollectiveNote::begin_ns);
+    return deepest;
 }
 
 // Within a group (ncclGroupStart to ncclGroupEnd, as PyTorch has around each) the calls come first

@@ -53,8 +53,8 @@ struct HostThread {
 
     // The innermost range at a time; -1: none.
     [[nodiscard]] std::int32_t innermost(std::int64_t at_ns) const;
-    // Sorts, and finds which range is within which.
-    void nest();
+    // Sorts, and finds which range is within which. Returns how deep they are nested.
+    std::size_t nest();
     // Gives each collective what was noted since the one before.
     void match_notes();
 };
@@ -101,6 +101,9 @@ struct ExportProcess {
     std::vector<HostThread> threads = {};
     std::unordered_map<std::int64_t, std::int32_t> thread_numbers = {};
     std::vector<LoopRange> loop_ranges = {};
+    // When gradients became ready, and when NCCL was called to reduce, by ranges.
+    std::vector<std::int64_t> ready_ns = {};
+    std::vector<std::int64_t> reduced_ns = {};
     std::vector<StepSpan> steps = {};
     std::int64_t window_begin_ns = 0;
     std::int64_t window_end_ns = 0;

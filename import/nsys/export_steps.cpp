@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -47,6 +48,29 @@ std::vector<StepSpan> spans_of(const std::vector<LoopRange>& ranges, const Expor
                          ranges[i].end_ns, ranges[i].thread});
     }
     return spans;
+}
+
+// Whether at least half of the times lie within ranges, which are by time.
+bool hold_most(const std::vector<LoopRange>& ranges, const std::vector<std::int64_t>& times) {
+    std::size_t within = 0;
+    for (const std::int64_t time : times) {
+        const auto after = std::ranges::upper_bound(ranges, time, {}, &LoopRange::begin_ns);
+        within += after != ranges.begin() && time <= std::prev(after)->end_ns ? 1U : 0U;
+    }
+    return 2 * within >= times.size();
+}
+
+// A step has gradients and an optimizer: a range around the forward alone, such as Lightning's
+// training_step, is none.
+bool are_whole(const std::vector<LoopRange>& ranges, const ExportProcess& process) {
+    std::vector<std::int64_t> optimizers;
+    for (const LoopRange& range : process.loop_ranges) {
+        if (range.is_optimizer) {
+            optimizers.push_back(range.begin_ns);
+        }
+    }
+    return hold_most(ranges, process.ready_ns.empty() ? process.reduced_ns : process.ready_ns) &&
+           hold_most(ranges, optimizers);
 }
 
 std::vector<StepSpan> between_optimizers(const std::vector<LoopRange>& ranges) {
@@ -181,8 +205,12 @@ std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNam
             ns += range.end_ns - range.begin_ns;
         }
         const bool enough = ranges.size() > 1 || mark == LoopMark::profiler_step;
+        if (mark == LoopMark::optimizer && names.are_steps_named()) {
+            continue;
+        }
         const bool surer = best == nullptr || (mark == best_mark && ns > best_ns);
-        if (enough && surer) {
+        const bool is_said = mark == LoopMark::profiler_step || mark == LoopMark::optimizer;
+        if (enough && surer && (is_said || are_whole(ranges, process))) {
             best = &ranges;
             best_mark = mark;
             best_ns = ns;

@@ -13,9 +13,10 @@ namespace bucketwise {
 // More would fill memory, and tell no more.
 constexpr std::size_t most_steps_read = 50;
 
-// Ranges of one name on one thread that follow one another: ProfilerStep#N, otherwise names for
-// steps, otherwise names with such a word, each those that last longest in all. Without them, what
-// lies between the ends of two optimizer steps. Empty: nothing marks steps.
+// Ranges of one name on one thread that follow one another and have gradients and the optimizer
+// within: ProfilerStep#N, otherwise names for steps, otherwise names with such a word, each those
+// that last longest in all. Without them, what lies between the ends of two optimizer steps. Empty:
+// nothing marks steps.
 std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNames& names);
 
 // The longest part of the launches (by rising begin) that is a sequence of kernels repeated three

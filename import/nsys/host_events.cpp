@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -57,6 +55,23 @@ const KernelType* type_of_kernel(std::string_view kernel) {
         }
     }
     return nullptr;
+}
+
+// What is reduced has the type that the kernel's name says. All else is moved as bytes: there, and
+// where the name says none, the elements' number and bytes tell.
+KernelType type_of(const CollectiveLaunch& launch, std::int64_t elements, bool reduces,
+                   std::string_view kernel) {
+    const KernelType* const named = type_of_kernel(kernel);
+    if (reduces && named != nullptr) {
+        return *named;
+    }
+    if (elements > 0 && launch.bytes == 2 * elements) {
+        return {"", "Half", 2};
+    }
+    if (elements > 0 && launch.bytes == 8 * elements) {
+        return {"", "Double", 8};
+    }
+    return elements < 0 && !reduces ? KernelType{"", "Byte", 1} : KernelType{"", "", 4};
 }
 
 // As c10d calls them; empty: one whose kernel does not tell.
@@ -361,21 +376,14 @@ class StandingGradients {
 CollectiveCall collective_call(const CollectiveLaunch& launch, std::int64_t elements,
                                const ExportProcess& process, const ExportNames& names) {
     const std::string& kernel = names[launch.name].text;
-    const KernelType* const type = type_of_kernel(kernel);
     CollectiveCall call;
     call.name = collective_of_kernel(kernel);
     call.elements = elements;
-    std::int64_t bytes_of_element = 4;
-    if (type != nullptr) {
-        call.dtype = type->dtype;
-        bytes_of_element = type->bytes;
-    } else if (elements > 0 && launch.bytes == 2 * elements) {
-        call.dtype = "Half";
-    } else if (elements > 0 && launch.bytes == 8 * elements) {
-        call.dtype = "Double";
-    }
+    const KernelType type =
+        type_of(launch, elements, call.name.find("reduce") != std::string::npos, kernel);
+    call.dtype = type.dtype;
     if (elements < 0 && launch.bytes >= 0) {
-        call.elements = launch.bytes / bytes_of_element;
+        call.elements = launch.bytes / type.bytes;
     }
     if (const auto found = process.ranks_of.find(launch.communicator);
         found != process.ranks_of.end()) {

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -60,15 +61,6 @@ bool is_collective_note(std::string_view name) {
            name.find(':') == std::string_view::npos;
 }
 
-struct KernelRow {
-    Category category = Category::kernel;
-    std::int32_t name = 0;
-    std::string_view text;
-    std::int64_t bytes = -1;
-    bool is_collective = false;
-    std::size_t first_column = 0;
-};
-
 class ExportReader {
   public:
     ExportReader(ExportDatabase& database, const NsysRequest& request)
@@ -85,11 +77,7 @@ class ExportReader {
         read_ranges(&ExportReader::take_loop_range);
         choose_steps();
         read_ranges(&ExportReader::take_range);
-        for (auto& [id, process] : processes_) {
-            for (HostThread& thread : process->threads) {
-                thread.nest();
-            }
-        }
+        nest_ranges();
         read_calls();
         read_device_work();
         return traces();
@@ -117,6 +105,9 @@ class ExportReader {
 
     // Where rows do not say whose they are there must be one process.
     ExportProcess& process(std::optional<std::int64_t> id) {
+        if (id && last_process_ != nullptr && last_process_->id == *id) {
+            return *last_process_;
+        }
         if (!id && processes_.size() > 1) {
             throw InputError(database_.name(), "", "rows that say of which process they are",
                              fmt::format("{} processes and rows of any", processes_.size()));
@@ -132,6 +123,7 @@ class ExportReader {
             kept_.hold(sizeof(ExportProcess));
             found = std::make_unique<ExportProcess>(number, database_.name());
         }
+        last_process_ = found.get();
         return *found;
     }
 
@@ -179,6 +171,7 @@ class ExportReader {
         "start",     "end",      "eventType",  "text",      "textId",
         "globalTid", "jsonText", "jsonTextId", "binaryData"};
 
+    // The second time what lies outside of a process's window is passed over before it is read.
     template <typename Take>
     void read_ranges(Take take) {
         constexpr std::int64_t pushed = 59;
@@ -192,17 +185,20 @@ class ExportReader {
             if ((!nests && type != started && type != started_in_text) || !rows.number(1)) {
                 continue;  // a mark, a domain, a name; or one that was open at the end
             }
+            const std::int64_t begin_ns = time(rows, 0);
+            ExportProcess& owner = process_of_row(rows, 5);
+            ++owner.rows;
+            if (!owner.in_window(begin_ns)) {
+                continue;
+            }
             const std::string_view text = rows.text(3);
             const NamedText named =
                 text.empty() ? names_->text_of(rows.number(4)) : names_->text_of(text);
             if (named.name < 0) {
                 continue;
             }
-            const std::int64_t begin_ns = time(rows, 0);
             const std::int64_t end_ns = std::max(time(rows, 1), begin_ns);
-            const std::int64_t global_id = rows.number(5).value_or(0);
-            ExportProcess& owner = process_of_row(rows, 5);
-            const std::int32_t thread = thread_of(owner, global_id);
+            const std::int32_t thread = thread_of(owner, rows.number(5).value_or(0));
             (this->*take)({owner, thread, begin_ns, end_ns, named, nests, rows});
         }
     }
@@ -214,6 +210,10 @@ class ExportReader {
             kept_.hold(sizeof(LoopRange));
             row.process.loop_ranges.push_back({row.begin_ns, row.end_ns, row.text.name, row.thread,
                                                name.loop == LoopMark::optimizer});
+        }
+        if (name.kind == TraceEventKind::accumulate_grad || name.text == "ncclAllReduce") {
+            kept_.hold(sizeof(std::int64_t));
+            (name.kind ? row.process.ready_ns : row.process.reduced_ns).push_back(row.begin_ns);
         }
         if (name.text.starts_with("ncclCommInit") || name.text.starts_with("ncclCommSplit")) {
             take_communicator(row);
@@ -242,14 +242,17 @@ class ExportReader {
         if (const std::string_view text = rows.text(6); !text.empty()) {
             return payload_of_json(text);
         }
+        // Short enough to be kept whole, as names are.
+        if (const NamedText text = names_->text_of(rows.number(7)); text.name >= 0) {
+            return payload_of_json((*names_)[text.name].text);
+        }
         return payload_of_bytes(rows.bytes(8), schemas_);
     }
 
     // The second time: operations, and what NCCL notes.
     void take_range(const RangeRow& row) {
         ExportProcess& owner = row.process;
-        ++owner.rows;
-        if (!row.nests || !owner.in_window(row.begin_ns)) {
+        if (!row.nests) {
             return;
         }
         const ExportName& name = (*names_)[row.text.name];
@@ -282,6 +285,7 @@ class ExportReader {
         for (auto& [id, owner] : processes_) {
             owner->steps = marked_steps(*owner, *names_);
             keep_last_steps(*owner);
+            owner->rows = 0;  // ranges are read twice
         }
     }
 
@@ -298,6 +302,20 @@ class ExportReader {
         owner.all_steps = false;
         owner.window_begin_ns = owner.steps.front().begin_ns;
         owner.window_end_ns = owner.steps.back().end_ns;
+    }
+
+    // What is launched is looked for in all that are around it.
+    void nest_ranges() {
+        constexpr std::size_t deepest = 2'000;
+        for (auto& [id, owner] : processes_) {
+            for (HostThread& thread : owner->threads) {
+                if (thread.nest() > deepest) {
+                    throw InputError(database_.name(), std::string("/") + range_table,
+                                     fmt::format("ranges nested at most {} deep", deepest),
+                                     "deeper ones");
+                }
+            }
+        }
     }
 
     // --- calls ---
@@ -547,7 +565,7 @@ class ExportReader {
         if (!request_.step_range.empty()) {
             throw InputError(
                 "--step-range", "", "the name of ranges that mark steps",
-                fmt::format("\"{}\", of which there are fewer than two in {}",
+                fmt::format("\"{}\", of which there are none in {}",
                             plain_text(request_.step_range), owner.builder.head().file));
         }
         std::ranges::stable_sort(owner.work, {}, &DeviceWork::begin_ns);
@@ -591,6 +609,7 @@ class ExportReader {
     std::optional<ExportNames> names_;
     PayloadSchemas schemas_;
     std::map<std::int64_t, std::unique_ptr<ExportProcess>> processes_;
+    ExportProcess* last_process_ = nullptr;                        // of the row before
     std::map<std::int64_t, std::vector<std::int64_t>> first_ids_;  // by process
     std::optional<std::int64_t> first_time_;
     RawEvent raw_;

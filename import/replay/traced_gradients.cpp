@@ -271,7 +271,8 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
     } else if (run.rank().world_size) {
         ranks = run.rank().world_size;
     } else if (run.ranks.size() > 1) {
-        ranks = std::ssize(run.ranks);
+        // Maybe not all were traced.
+        ranks = std::max<std::int64_t>(std::ssize(run.ranks), requested.value_or(0));
     }
     // Where layers or stages have groups of their own, fewer ranks share the gradients.
     const bool of_group = !reduced.empty() && reduced.front()->group_size > 0;

@@ -1,4 +1,5 @@
 // bucketwise import, as its users meet it.
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -8,6 +9,8 @@
 #include "tests/cli/process.h"
 #include "tests/contains.h"
 #include "tests/import/nccl_tests/nccl_tests_log.h"
+#include "tests/import/nsys/written_export.h"
+#include "tests/import/replay/written_trace.h"
 
 namespace bucketwise {
 namespace {
@@ -55,6 +58,37 @@ TEST_CASE("A log becomes measurements, a link and a prediction", "[import]") {
           Approx(175 / 0.985).epsilon(0.02));
     const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/gpt2_h200.json";
     CHECK(bucketwise({"predict", scenario, "--link", link}).exit_code == 0);
+}
+
+TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a prediction", "[import]") {
+    const TestFolder folder;
+    WrittenExport file;
+    for (const std::int64_t rank : {0, 1}) {
+        TraceShape shape;
+        shape.rank = rank;
+        file.add(SyntheticTrace(shape).events(), 1000 + rank, rank);
+    }
+    const std::string recorded = folder.file("report.sqlite");
+    write_file(recorded, file.bytes());
+    const std::string scenario = folder.file("scenario.json");
+    const Outcome imported = bucketwise({"import", "nsys", recorded, "-o", scenario});
+    CHECK(imported.errors.empty());
+    REQUIRE(imported.exit_code == 0);
+    CHECK(contains(imported.output, "2 traces; the scenario is made of " + recorded + " (process"));
+    CHECK(contains(imported.output, "Replayed: "));
+    CHECK(contains(text_of_file(scenario), "all-reduces of an Nsight Systems trace, least times"));
+    CHECK(bucketwise({"predict", scenario}).exit_code == 0);
+
+    const Outcome refused = bucketwise({"import", "nsys", recorded, "-o", recorded});
+    CHECK(refused.exit_code == 2);
+    const Outcome unmarked = bucketwise(
+        {"import", "nsys", recorded, "--step-range", "my step", "-o", folder.file("s.json")});
+    CHECK(unmarked.exit_code == 2);
+    CHECK(contains(unmarked.errors,
+                   "--step-range: expected the name of ranges that mark steps, got \"my step\""));
+    const Outcome other = bucketwise({"import", "nsys", scenario, "-o", folder.file("s.json")});
+    CHECK(other.exit_code == 2);
+    CHECK(contains(other.errors, "got file is not a database"));
 }
 
 TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once", "[import]") {

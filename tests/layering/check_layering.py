@@ -60,6 +60,7 @@ ROOMS = {
     "import/nccl_tests": f"sim {RECORDS} import",
     "import/trace": "sim import",
     "import/kineto": "sim import",
+    "import/nsys": "sim import",
     "import/replay": "sim calibrate/link import",
     "cli/shell": "sim import/source",
     "cli/ranks": "sim hw cli/shell",

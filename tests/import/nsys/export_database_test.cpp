@@ -164,6 +164,15 @@ TEST_CASE("rows that are not as they should be", "[nsys]") {
     }
 }
 
+TEST_CASE("ranges that are nested without end", "[nsys]") {
+    CHECK(
+        outcome_of(changed(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) "
+            "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) SELECT 1000000 + i, "
+            "9000000 - i, 59, 'a::b', 16777216000 + 100 FROM n")) ==
+        "e.sqlite: /NVTX_EVENTS: expected ranges nested at most 2000 deep, got deeper ones");
+}
+
 TEST_CASE("a schema does nothing by itself", "[nsys]") {
     // A view that never ends, in place of a table; and columns that an expression makes.
     CHECK(contains(outcome_of(changed(

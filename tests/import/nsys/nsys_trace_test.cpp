@@ -221,6 +221,18 @@ TEST_CASE("the processes of an export are the ranks of a run", "[nsys]") {
     check_same(imported, wanted);
 }
 
+TEST_CASE("more ranks than were traced are asked for", "[nsys]") {
+    ExportForm form;
+    form.payloads = Payloads::none;
+    WrittenExport file(form);
+    for (const std::int64_t rank : {0, 1}) {
+        file.add(SyntheticTrace({}).events(), 1000 + rank, rank);
+    }
+    const std::vector<TracedRank> ranks = traced(file.bytes());
+    CHECK(import_trace(ranks, {}).ranks == 2);
+    CHECK(import_trace(ranks, {.ranks = 16}).ranks == 16);
+}
+
 TEST_CASE("a process that reduces nothing is no rank", "[nsys]") {
     WrittenExport file;
     file.add(SyntheticTrace({}).events(), 1000, 0);
@@ -257,6 +269,12 @@ TEST_CASE("steps are what the user's ranges mark", "[nsys]") {
     }
     SECTION("optimizer steps") {
         form.steps = false;
+        shape.steps = 4;
+        first = "step 1";
+    }
+    SECTION("not a range around the forward alone") {
+        form.steps = false;
+        form.forward_name = "Strategy.training_step";
         shape.steps = 4;
         first = "step 1";
     }

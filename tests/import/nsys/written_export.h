@@ -21,12 +21,13 @@ namespace bucketwise {
 enum class Payloads { none, json, binary };
 
 struct ExportForm {
-    bool autograd = true;          // ranges of operations
-    bool shapes = true;            // with the sizes of their inputs
-    bool text_ids = false;         // texts by number, as newer versions keep them
-    bool steps = true;             // ProfilerStep#N
-    std::string step_name = {};    // another name for it; "#" becomes the number
-    bool optimizer_ranges = true;  // Optimizer.step#SGD.step
+    bool autograd = true;           // ranges of operations
+    bool shapes = true;             // with the sizes of their inputs
+    bool text_ids = false;          // texts by number, as newer versions keep them
+    bool steps = true;              // ProfilerStep#N
+    std::string step_name = {};     // another name for it; "#" becomes the number
+    std::string forward_name = {};  // of a range around DistributedDataParallel.forward
+    bool optimizer_ranges = true;   // Optimizer.step#SGD.step
     Payloads payloads = Payloads::json;
     bool old_schema = false;    // no jsonText, eventClass, globalPid of kernels or mangledName
     std::int64_t shift_ns = 0;  // of all times
@@ -191,12 +192,14 @@ class WrittenExport {
     }
 
     // Those that NCCL's 2.27 has.
-    void add_payload(const Json& payload, std::vector<std::pair<std::string, Json>>& values) const {
+    void add_payload(const Json& payload, std::vector<std::pair<std::string, Json>>& values) {
         if (form_.payloads == Payloads::json) {
-            values.emplace_back("jsonText", payload.dump());
+            values.emplace_back(
+                form_.text_ids ? "jsonTextId" : "jsonText",
+                form_.text_ids ? Json(string_id(payload.dump())) : Json(payload.dump()));
         } else if (form_.payloads == Payloads::binary) {
             const bool calls = payload.contains("Message size [bytes]");
-            std::vector<unsigned char> blob(32 + (calls ? 24 : 24));
+            std::vector<unsigned char> blob(32 + 24);
             const auto put = [&](std::size_t at, std::uint64_t value, std::size_t size) {
                 for (std::size_t i = 0; i < size; ++i) {
                     blob[at + i] = static_cast<unsigned char>(value >> (8 * i));
@@ -271,6 +274,9 @@ class WrittenExport {
         const Json& args = event["args"];
         if (name == "record_param_comms" && args.contains("In msg nelems")) {
             add_call(args, thread, begin);
+        }
+        if (name == "DistributedDataParallel.forward" && !form_.forward_name.empty()) {
+            add_range(form_.forward_name, thread, begin, end);
         }
         if (name.starts_with("ProfilerStep")) {
             if (form_.steps) {
