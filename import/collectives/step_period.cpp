@@ -125,8 +125,32 @@ double unexplained(const std::vector<Duration>& issued, const Stretch& stretch,
     return sum / static_cast<double>(stretch.length() - 1 - length);
 }
 
+// The median pause at each place of a step.
+std::vector<double> typical_pauses(const std::vector<Duration>& issued, const Stretch& stretch,
+                                   std::size_t length) {
+    std::vector<double> typical;
+    for (const std::vector<double>& pauses : pauses_by_place(issued, stretch, length)) {
+        typical.push_back(pauses.empty() ? 0 : median(pauses));
+    }
+    return typical;
+}
+
+// Whether the longest pause is clearly longer than those at the same place of the step's other
+// periods: steps that are long and short by turns repeat in twos, too.
+bool has_one_long_pause(const std::vector<double>& typical, std::size_t period) {
+    constexpr double clearly = 1.5;
+    const auto longest = std::ranges::max_element(typical);
+    const auto place = static_cast<std::size_t>(longest - typical.begin());
+    for (std::size_t i = period; i < typical.size(); i += period) {
+        if (clearly * typical[(place + i) % typical.size()] > *longest) {
+            return false;
+        }
+    }
+    return true;
+}
+
 // How many periods make a step, where pauses tell it: the fewest that explain them about as well as
-// any number does.
+// any number does. One where none does.
 std::size_t periods_by_pauses(const std::vector<Duration>& issued, const Stretch& stretch,
                               std::size_t period) {
     constexpr double as_well = 1.25;
@@ -137,22 +161,20 @@ std::size_t periods_by_pauses(const std::vector<Duration>& issued, const Stretch
     for (std::size_t periods = 1; periods <= most; ++periods) {
         left.push_back(unexplained(issued, stretch, periods * period));
     }
-    if (left.empty()) {
-        return 1;
+    const double least = left.empty() ? 0 : std::ranges::min(left);
+    for (std::size_t periods = 1; periods <= left.size(); ++periods) {
+        if (left[periods - 1] <= as_well * least &&
+            has_one_long_pause(typical_pauses(issued, stretch, periods * period), period)) {
+            return periods;
+        }
     }
-    const double least = std::ranges::min(left);
-    const auto found =
-        std::ranges::find_if(left, [&](double one) { return one <= as_well * least; });
-    return static_cast<std::size_t>(found - left.begin()) + 1;
+    return 1;
 }
 
 // The place of the longest pause.
 std::size_t place_after_pause(const std::vector<Duration>& issued, const Stretch& stretch,
                               std::size_t length) {
-    std::vector<double> typical;
-    for (const std::vector<double>& pauses : pauses_by_place(issued, stretch, length)) {
-        typical.push_back(pauses.empty() ? 0 : median(pauses));
-    }
+    const std::vector<double> typical = typical_pauses(issued, stretch, length);
     return static_cast<std::size_t>(std::ranges::max_element(typical) - typical.begin());
 }
 

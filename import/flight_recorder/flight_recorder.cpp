@@ -43,7 +43,7 @@ class DumpReader {
 
     void read_entry(const Json& entry) {
         const std::string place = fmt::format("/entries/{}", log_.collectives.size());
-        if (!entry.is_object()) {
+        if (!entry.is_object() || !member(entry, "profiling_name").is_string()) {
             throw InputError(file_, place, "an entry of a flight recorder", "something else");
         }
         if (log_.collectives.size() == most_logged_collectives) {

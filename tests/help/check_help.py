@@ -214,7 +214,7 @@ def needs_more(example, words):
     """Real ranks, GPUs or a profiler's trace."""
     starts_ranks = words.split()[0] in ("measure", "validate") or "torchrun" in example
     measures = words.startswith("bench") and ("--simulate" not in example or "--backend" in example)
-    return starts_ranks or measures or words == "import kineto" or ("man -l" in example and not shutil.which("man"))
+    return starts_ranks or measures or words in ("import kineto", "import flight-recorder", "import chakra") or ("man -l" in example and not shutil.which("man"))
 
 
 def nccl_tests_log(ranks):

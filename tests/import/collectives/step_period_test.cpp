@@ -85,6 +85,25 @@ TEST_CASE("Pauses tell steps of alike all-reduces though all of them vary", "[im
     }
 }
 
+TEST_CASE("Steps that are long and short by turns are not taken for one", "[import]") {
+    // 10 and 12 ms before the first of a step, 1 between.
+    std::vector<Duration> issued;
+    Duration now{0};
+    for (std::size_t i = 0; i < 36; ++i) {
+        now += duration_from_ms(i % 6 == 0 ? 10 : i % 3 == 0 ? 12 : 1);
+        issued.push_back(now);
+    }
+    CHECK(find_steps({steps_of({7, 8, 9}, 12), issued}, {}).length == 3);
+}
+
+TEST_CASE("The iteration before tells how many hold as much as it does", "[import]") {
+    // All 15 in one bucket first, then three of 5, whatever the pauses.
+    const Numbers sizes = steps_of({5}, 12, {15});
+    const RepeatedSteps steps = find_steps({sizes, paused(13, 2, 0, 10)}, {});
+    CHECK(steps.length == 3);
+    CHECK(steps.length_by == ToldBy::others);
+}
+
 TEST_CASE("A step begins where the group does something else, whatever the pauses", "[import]") {
     const Numbers sizes = steps_of({7, 8}, 6);
     // The longest pause is before the 8, but a broadcast before each 7.
