@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/base/dtype.h"
@@ -35,10 +36,14 @@ struct LoggedCollective {
     std::int64_t elements = 0;              // that one rank puts in
     std::string dtype = {};                 // as the log has it; empty: not said
     std::int64_t sequence = -1;             // of its group, alike on all ranks; -1: not said
+    std::int64_t part = 0;                  // of those that were issued together, under one number
     std::int64_t step = -1;                 // where the log marks steps; -1: it does not
     std::optional<Duration> issued = {};    // by the log's clock, from its first entry
     std::optional<Duration> duration = {};  // from when the rank was there
     bool operator==(const LoggedCollective&) const = default;
+
+    // The same on all ranks of its group.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> number() const { return {sequence, part}; }
 };
 
 // What the times of issue are of.

@@ -391,16 +391,16 @@ std::vector<Duration> periods_of(const CollectiveLog& log, const GradientSteps& 
 
 std::optional<GradientSteps> same_steps(const CollectiveLog& log, const GradientSteps& steps,
                                         const CollectiveLog& other) {
-    std::map<std::int64_t, std::size_t> places;
+    std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> places;
     for (std::size_t i = 0; i < other.collectives.size(); ++i) {
         const LoggedCollective& collective = other.collectives[i];
         if (may_be_gradients(collective) && collective.group == steps.group &&
             collective.sequence >= 0) {
-            places[collective.sequence] = i;
+            places[collective.number()] = i;
         }
     }
     const auto place_of = [&](std::size_t place) -> std::optional<std::size_t> {
-        const auto found = places.find(log.collectives[place].sequence);
+        const auto found = places.find(log.collectives[place].number());
         const bool same = found != places.end() && other.collectives[found->second].elements ==
                                                        log.collectives[place].elements;
         return same ? std::optional(found->second) : std::nullopt;

@@ -34,17 +34,17 @@ double rounded_ms(Duration time) {
 // common to all of them, what disturbs one is not. Offsets of clocks do not matter.
 CollectiveLog averaged(const std::vector<CollectiveLog>& logs) {
     CollectiveLog mean = logs.front();
-    using Key = std::pair<std::string, std::int64_t>;
+    using Key = std::pair<std::string, std::pair<std::int64_t, std::int64_t>>;
     std::map<Key, std::vector<Duration>> issued;
     for (const CollectiveLog& log : logs) {
         for (const LoggedCollective& collective : log.collectives) {
             if (log.clock == LogClock::host && collective.sequence >= 0) {
-                issued[{collective.group, collective.sequence}].push_back(*collective.issued);
+                issued[{collective.group, collective.number()}].push_back(*collective.issued);
             }
         }
     }
     for (LoggedCollective& collective : mean.collectives) {
-        const auto found = issued.find({collective.group, collective.sequence});
+        const auto found = issued.find({collective.group, collective.number()});
         // A mean over some of them would be by another clock.
         if (found == issued.end() || found->second.size() != logs.size()) {
             return logs.front();

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,14 +16,15 @@
 namespace bucketwise {
 namespace {
 
-// Of the all-reduces of the first rank's group in another's log, by number.
-std::map<std::int64_t, const LoggedCollective*> by_sequence(const LoggedRank& rank,
-                                                            const std::string& group) {
-    std::map<std::int64_t, const LoggedCollective*> found;
+using ByNumber = std::map<std::pair<std::int64_t, std::int64_t>, const LoggedCollective*>;
+
+// The all-reduces of the first rank's group in another's log.
+ByNumber by_number(const LoggedRank& rank, const std::string& group) {
+    ByNumber found;
     for (const LoggedCollective& collective : rank.log->collectives) {
         if (collective.group == group && collective.sequence >= 0 &&
             collective.kind == LoggedKind::all_reduce) {
-            found[collective.sequence] = &collective;
+            found[collective.number()] = &collective;
         }
     }
     return found;
@@ -33,9 +35,9 @@ using OnRanks = std::vector<const LoggedCollective*>;
 
 // By step, then by all-reduce; empty where a rank does not have it.
 std::vector<std::vector<OnRanks>> matched(const std::vector<LoggedRank>& ranks) {
-    std::vector<std::map<std::int64_t, const LoggedCollective*>> others;
+    std::vector<ByNumber> others;
     for (const LoggedRank& rank : ranks) {
-        others.push_back(by_sequence(rank, ranks.front().gradients.group));
+        others.push_back(by_number(rank, ranks.front().gradients.group));
     }
     std::vector<std::vector<OnRanks>> steps;
     for (const auto& step : ranks.front().gradients.steps) {
@@ -44,7 +46,7 @@ std::vector<std::vector<OnRanks>> matched(const std::vector<LoggedRank>& ranks) 
             const LoggedCollective& first = ranks.front().log->collectives[place];
             OnRanks& on_ranks = matches.emplace_back();
             for (const auto& sequences : others) {
-                const auto found = sequences.find(first.sequence);
+                const auto found = sequences.find(first.number());
                 if (found == sequences.end() || found->second->elements != first.elements) {
                     on_ranks.clear();
                     break;
@@ -138,9 +140,9 @@ void report(const std::vector<StepArrivals>& steps, const std::string& how,
 std::vector<std::vector<std::vector<Duration>>> durations_by_step(
     const std::vector<LoggedRank>& ranks) {
     std::vector<std::vector<std::vector<Duration>>> durations;
-    std::vector<std::map<std::int64_t, const LoggedCollective*>> others;
+    std::vector<ByNumber> others;
     for (const LoggedRank& rank : ranks) {
-        others.push_back(by_sequence(rank, ranks.front().gradients.group));
+        others.push_back(by_number(rank, ranks.front().gradients.group));
     }
     for (const auto& step : ranks.front().gradients.steps) {
         auto& of_step = durations.emplace_back();
@@ -148,7 +150,7 @@ std::vector<std::vector<std::vector<Duration>>> durations_by_step(
             const LoggedCollective& first = ranks.front().log->collectives[place];
             std::vector<Duration>& of_ranks = of_step.emplace_back();
             for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-                const auto found = others[rank].find(first.sequence);
+                const auto found = others[rank].find(first.number());
                 const LoggedCollective* const one = rank == 0                     ? &first
                                                     : found != others[rank].end() ? found->second
                                                                                   : nullptr;

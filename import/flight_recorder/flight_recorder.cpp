@@ -55,6 +55,7 @@ class DumpReader {
         read_group(entry, collective);
         read_sizes(entry, place, collective);
         collective.sequence = whole(member(entry, "collective_seq_id")).value_or(-1);
+        number_part(collective);
         const Json& duration = member(entry, "duration_ms");
         // Others are no times of a collective; the longest is a day.
         constexpr double longest_ms = 86'400'000;
@@ -98,6 +99,17 @@ class DumpReader {
     }
 
   private:
+    // All-reduces of a coalescing manager are issued together, under one number.
+    void number_part(LoggedCollective& collective) {
+        if (collective.kind != LoggedKind::all_reduce) {
+            return;
+        }
+        auto& [sequence, next] = last_[collective.group];
+        next = collective.sequence == sequence ? next + 1 : 0;
+        sequence = collective.sequence;
+        collective.part = next;
+    }
+
     // "nccl:all_reduce"
     void read_name(const Json& value, LoggedCollective& collective) {
         const std::string name = text_of(value);
@@ -213,6 +225,8 @@ class DumpReader {
     CollectiveLog log_;
     std::vector<std::int64_t> issued_ns_;
     std::map<std::string, std::int64_t> sizes_;  // of groups, by name
+    std::map<std::string, std::pair<std::int64_t, std::int64_t>>
+        last_;  // number and part, by group
 };
 
 void read_pickled(const ByteSource& source, const std::string& file, DumpReader& reader) {

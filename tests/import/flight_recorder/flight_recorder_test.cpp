@@ -73,6 +73,12 @@ TEST_CASE("Older and other dumps are read, too", "[import]") {
     dump.entry("coalesced", 7, 3)["is_p2p"] = true;
     CHECK(dump.log().collectives[1].kind == LoggedKind::transfer);
     CHECK(dump.log().collectives[2].kind == LoggedKind::transfer);
+    // Those of one number are its parts.
+    Json again = dump.json()["entries"][0];
+    dump.json()["entries"].insert(dump.json()["entries"].begin(), again);
+    CHECK(dump.log().collectives[0].part == 0);
+    CHECK(dump.log().collectives[1].part == 1);
+    dump.json()["entries"].erase(0);
     // Ranks as a list; another backend; times that are not there.
     dump.json()["pg_config"]["0"]["ranks"] = {0, 1, 2};
     dump.json()["entries"][0]["profiling_name"] = "gloo:all_reduce";
