@@ -288,8 +288,11 @@ void report_left_out(const CollectiveLog& log, const GradientSteps& found,
     if (before_or_between > 0) {
         findings.missing("all-reduces",
                          "{} of gradients are in no whole step: the first iterations, steps that "
-                         "are cut off, or an evaluation",
-                         before_or_between);
+                         "are cut off, or an evaluation{}",
+                         before_or_between,
+                         all_reduces.size() > most_looked_at
+                             ? fmt::format("; only the last {} were looked at", most_looked_at)
+                             : "");
     }
     const std::set<std::size_t> known(all_reduces.begin(), all_reduces.end());
     std::map<std::string, std::int64_t> others;

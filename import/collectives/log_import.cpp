@@ -586,12 +586,14 @@ std::string replay_text(const LogImport& imported, const Scenario& scenario) {
         fmt::format("\n  Predicted: {:.3f} ms per step, logged {:.3f} ms ({:+.2f} %).\n",
                     to_ms(step), to_ms(*imported.period), 100 * error);
     constexpr double noticeable = 0.02;
-    if (std::abs(error) > noticeable) {
-        text += error > 0
-                    ? "  The link takes longer for the all-reduces than the logged steps leave "
-                      "them: it is not theirs, or hosts ran ahead.\n"
-                    : "  Logged steps hold more waiting than their all-reduces take one after "
-                      "another: for other ranks, or for other collectives.\n";
+    if (std::abs(error) > noticeable && imported.waiting) {
+        text += fmt::format(
+            "  The link takes {} for the last all-reduces than their logged durations say.\n",
+            error > 0 ? "longer" : "less long");
+    } else if (std::abs(error) > noticeable) {
+        text +=
+            "  The link takes longer for the all-reduces than the logged steps leave them: it is "
+            "not theirs, or hosts ran ahead.\n";
     } else if (!imported.waiting) {
         text +=
             "  That they agree proves nothing: the wait was taken out as the same link has it.\n";

@@ -90,6 +90,19 @@ TEST_CASE("Real dumps tell the default caps, unused parameters, a hook and metri
     CHECK(contains(text_of(metrics.findings), "8 x all_reduce of 1 Float"));
 }
 
+TEST_CASE("With the model's gradients a real dump tells the cap it was run with", "[import]") {
+    std::vector<GradientReadiness> gradients;
+    for (int i = 0; i < 4; ++i) {
+        gradients.push_back({{std::to_string(i) + ".weight", 512 * 512}, {}});
+        gradients.push_back({{std::to_string(i) + ".bias", 512}, {}});
+    }
+    LogImportRequest request;
+    request.model = workload_from_readiness(gradients, {}, {});
+    const LogImport imported = import_logs(real_logs("ring", 2), request);
+    CHECK(imported.scenario["sync"]["bucket_cap_mib"] == 2);
+    CHECK(imported.scenario["workload"]["gradients"].size() == 8);
+}
+
 TEST_CASE("Of real tensor parallel ranks the replicas' group is the gradients'", "[import]") {
     const LogImport imported = import_logs(real_logs("tensor_parallel", 4), {});
     CHECK(buckets_of(imported) == Numbers{layer, 2 * layer});
