@@ -65,7 +65,11 @@ constexpr CommandGroup link_group{.name = "link",
                                   .text = link_text,
                                   .commands = link_entries};
 
-constexpr std::array<CommandEntry, 4> import_entries{{
+constexpr std::array<CommandEntry, 6> import_entries{{
+    {"chakra", "a Chakra or PyTorch execution trace, as a scenario of its buckets",
+     run_import_chakra, import_chakra_help},
+    {"flight-recorder", "dumps of PyTorch's flight recorder, as a scenario of their buckets",
+     run_import_flight_recorder, import_flight_recorder_help},
     {"hf", "a model of Hugging Face (its config.json), as a scenario", run_import_hf,
      import_hf_help},
     {"kineto", "a PyTorch profiler's trace, as a scenario that replays it", run_import_kineto,

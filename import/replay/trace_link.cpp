@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -21,18 +20,13 @@ namespace bucketwise {
 namespace {
 
 // One number per size; without all ranks' traces it is as uncertain as waiting for them is.
-std::vector<LinkPoint> link_points(const TraceImport& imported) {
+std::vector<LinkPoint> link_points(const WireTimes& wire_us, std::int64_t ranks) {
     constexpr double uncertain = 0.1;
-    std::map<Bytes, std::vector<double>> by_size;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
-        std::vector<double>& times = by_size[all_reduce.bytes];
-        times.insert(times.end(), all_reduce.wire_us.begin(), all_reduce.wire_us.end());
-    }
     std::vector<LinkPoint> points;
-    for (const auto& [size, times] : by_size) {
+    for (const auto& [size, times] : wire_us) {
         const double median = times.empty() ? 0 : upper_median(times);
         if (median > 0) {
-            points.push_back({.ranks = imported.ranks,
+            points.push_back({.ranks = ranks,
                               .size = size,
                               .median_us = median,
                               .standard_error_us = uncertain * median,
@@ -54,6 +48,15 @@ Segment segment_through(const LinkPoint& point) {
     return segment;
 }
 
+WireTimes wire_times(const TraceImport& imported) {
+    WireTimes by_size;
+    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+        std::vector<double>& times = by_size[all_reduce.bytes];
+        times.insert(times.end(), all_reduce.wire_us.begin(), all_reduce.wire_us.end());
+    }
+    return by_size;
+}
+
 // Of the largest all-reduce, as far as links have them.
 std::optional<std::int64_t> thread_blocks(const TraceImport& imported) {
     const auto largest =
@@ -63,35 +66,23 @@ std::optional<std::int64_t> thread_blocks(const TraceImport& imported) {
                : std::nullopt;
 }
 
-// Through the wire times by size, in terms of a ring: what NCCL and Gloo mostly run, and as good as
-// any other for the traced number of ranks.
 LinkParameters fitted_link(const TraceImport& imported,
                            std::vector<InterferenceSegment> interference) {
     const TracedRank& rank = imported.run->rank();
-    const std::vector<LinkPoint> points = link_points(imported);
-    if (points.empty()) {
+    std::optional<LinkParameters> link =
+        link_through(wire_times(imported), imported.ranks, rank.file);
+    if (!link) {
         throw InputError(rank.file, "/traceEvents",
                          "all-reduces on a communication stream, or a link (--link)", "neither");
     }
-    LinkParameters link;
-    link.name = "of the trace";
-    link.segments = points.size() > 1 ? fit_link(Algorithm::ring, points, rank.file).segments
-                                      : std::vector{segment_through(points.front())};
-    // A few traced steps do not tell how sure they are.
-    for (Segment& segment : link.segments) {
-        segment.errors.reset();
-    }
-    link.interference = std::move(interference);
-    link.ctas = thread_blocks(imported);
-    link.provenance.backend = rank.backend.empty() && rank.has_device ? "nccl" : rank.backend;
-    link.provenance.ranks = imported.ranks;
-    link.provenance.smallest_message = points.front().size;
-    link.provenance.largest_message = points.back().size;
-    link.provenance.hardware = rank.device;
-    link.provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
-    link.provenance.samples = static_cast<std::int64_t>(points.size());
-    link.provenance.source = "all-reduces of " + rank.profile + ", least times";
-    return link;
+    link->name = "of the trace";
+    link->interference = std::move(interference);
+    link->ctas = thread_blocks(imported);
+    link->provenance.backend = rank.backend.empty() && rank.has_device ? "nccl" : rank.backend;
+    link->provenance.hardware = rank.device;
+    link->provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
+    link->provenance.source = "all-reduces of " + rank.profile + ", least times";
+    return *link;
 }
 
 Scenario with_link(TraceImport& imported, const std::optional<std::string>& link,
@@ -162,6 +153,28 @@ void take_out_interference(const LinkParameters& link, bool of_wires, TraceImpor
 }
 
 }  // namespace
+
+std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_t ranks,
+                                           const std::string& file) {
+    const std::vector<LinkPoint> points = link_points(wire_us, ranks);
+    if (points.empty()) {
+        return std::nullopt;
+    }
+    LinkParameters link;
+    link.segments = points.size() > 1 ? fit_link(Algorithm::ring, points, file).segments
+                                      : std::vector{segment_through(points.front())};
+    // A few steps do not tell how sure they are.
+    for (Segment& segment : link.segments) {
+        segment.errors.reset();
+    }
+    // Kernels and all-reduces were timed side by side: what they cost each other is in their times.
+    link.interference = constant_interference({});
+    link.provenance.ranks = ranks;
+    link.provenance.smallest_message = points.front().size;
+    link.provenance.largest_message = points.back().size;
+    link.provenance.samples = static_cast<std::int64_t>(points.size());
+    return link;
+}
 
 Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
                  const FileReader& read_file) {

@@ -1,14 +1,28 @@
 // The link of a trace, fitted to its all-reduces, which completes the imported scenario.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "import/replay/trace_import.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "sim/link/link.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
+
+// What all-reduces took once every rank was there, in microseconds, by size.
+using WireTimes = std::map<Bytes, std::vector<double>>;
+
+// A link through the median time of each size, in terms of a ring: what NCCL and Gloo mostly run,
+// and as good as any other for this number of ranks, which is above 1. Nothing without a time above
+// 0. Of its provenance only ranks, messages and samples are set. `file` is for messages only.
+std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_t ranks,
+                                           const std::string& file);
 
 // Puts a link into the imported document, and reads the scenario that it then is: `link`, a file or
 // a preset, or, where there is none, one through the wire times of the run's all-reduces. What

@@ -91,6 +91,46 @@ TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a predictio
     CHECK(contains(other.errors, "got file is not a database"));
 }
 
+TEST_CASE("Dumps of a flight recorder and an execution trace become scenarios that predict takes",
+          "[import]") {
+    const TestFolder folder;
+    const std::string scenario = folder.file("scenario.json");
+    const std::string logs = BUCKETWISE_TEST_DATA_DIR "/traces/";
+    const Outcome dumps =
+        bucketwise({"import", "flight-recorder", logs + "fr_ddp_rank0.pickle.gz",
+                    logs + "fr_ddp_rank1.pickle.gz", "--link", "eth-10g", "-o", scenario});
+    CHECK(dumps.errors.empty());
+    REQUIRE(dumps.exit_code == 0);
+    CHECK(contains(dumps.output, "7 whole ones of 2 all-reduces"));
+    CHECK(contains(dumps.output, "  Predicted: "));
+    CHECK(bucketwise({"predict", scenario}).exit_code == 0);
+
+    const Words trace{"import", "chakra", logs + "execution_trace.json.gz"};
+    const Outcome plan = bucketwise(trace + Words{"--link", "eth-10g", "--forward-ms", "10",
+                                                  "--backward-ms", "20", "-o", scenario});
+    CHECK(plan.errors.empty());
+    REQUIRE(plan.exit_code == 0);
+    CHECK(contains(plan.output, "2 with the same 2 all-reduces"));
+    CHECK(bucketwise({"predict", scenario}).exit_code == 0);
+
+    // Without a link or times they are asked for; half of the times is a mistake.
+    const Outcome linkless =
+        bucketwise({"import", "flight-recorder", logs + "fr_ddp_rank0.pickle.gz", "-o", scenario});
+    CHECK(linkless.exit_code == 2);
+    CHECK(contains(linkless.errors, "--link"));
+    const Outcome timeless = bucketwise(trace + Words{"--link", "eth-10g", "-o", scenario});
+    CHECK(timeless.exit_code == 2);
+    CHECK(contains(timeless.errors, "--forward-ms"));
+    const Outcome half =
+        bucketwise(trace + Words{"--link", "eth-10g", "--forward-ms", "1", "-o", scenario});
+    CHECK(half.exit_code == 2);
+    for (const char* what : {"flight-recorder", "chakra"}) {
+        const Outcome none = bucketwise({"import", what, folder.file("none"), "-o", scenario});
+        CHECK(none.exit_code == 2);
+        check_one_line(none.errors);
+    }
+}
+
 TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once", "[import]") {
     const TestFolder folder;
     write_file(folder.file("config.json"), gpt2_config);

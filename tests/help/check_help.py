@@ -211,10 +211,11 @@ CONFIG = ('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer
 
 
 def needs_more(example, words):
-    """Real ranks, GPUs or a profiler's trace."""
+    """Real ranks, GPUs, a profiler's trace, or a dump of that model."""
     starts_ranks = words.split()[0] in ("measure", "validate") or "torchrun" in example
     measures = words.startswith("bench") and ("--simulate" not in example or "--backend" in example)
-    return starts_ranks or measures or words in ("import kineto", "import nsys") or ("man -l" in example and not shutil.which("man"))
+    of_model = words == "import flight-recorder" and "--model" in example
+    return starts_ranks or measures or of_model or words in ("import kineto", "import nsys") or ("man -l" in example and not shutil.which("man"))
 
 
 def nccl_tests_log(ranks):
@@ -230,9 +231,13 @@ def nccl_tests_log(ranks):
 def prepare(root, folder):
     """The files that examples speak of, as earlier ones would have written them."""
     logs = root / "tests" / "fuzz" / "nccl_tests_seeds"
+    traces = root / "tests" / "data" / "traces"
     run = root / "results" / "validation" / "transformer_1gbit_1" / "measurements.jsonl"
     copies = {"link.json": root / "results" / "validation" / "transformer_1gbit_1" / "link.json",
               "measurements.jsonl": run, "on_2_ranks.jsonl": run, "on_4_ranks.jsonl": root / "results" / "four_ranks_1gbit.jsonl",
+              "nccl_trace_rank_0": traces / "fr_ddp_rank0.pickle.gz", "nccl_trace_rank_1": traces / "fr_ddp_rank1.pickle.gz",
+              "execution_trace.json": traces / "execution_trace.json.gz",
+              "rank0.et": root / "tests" / "fuzz" / "chakra_seeds" / "messages.et",
               "all_reduce.log": logs / "new.txt", "all_reduce.json": logs / "version3.json"}
     for name, source in copies.items():
         shutil.copy(source, folder / name)
