@@ -183,7 +183,7 @@ class TraceIndex {
             }
         }
         std::ranges::sort(streams);
-        constexpr std::size_t most_streams = 7;  // and one of what nothing explains
+        constexpr std::size_t most_streams = 6;  // and one of what nothing explains
         for (const auto& [time_ns, stream] : streams) {
             if (side_streams_.size() < most_streams) {
                 side_streams_.push_back(stream);

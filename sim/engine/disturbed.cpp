@@ -24,11 +24,14 @@ class DisturbedRank {
 
     RankProgress run() {
         for (const Instruction& instruction : program_.instructions) {
-            if (instruction.order.is_beside()) {
+            if (instruction.order.is_plain()) [[likely]] {
+                idle_until(rank_.issue(instruction));
+            } else if (instruction.order.is_beside()) {
                 rank_.run_beside(instruction);  // which disturbs nothing, whenever it runs
                 continue;
+            } else {
+                idle_until(rank_.issue_after(instruction));
             }
-            idle_until(rank_.issue(instruction));
             const auto subject = static_cast<std::size_t>(instruction.subject);
             if (instruction.kind == InstructionKind::launch) {
                 invariant(subject == launched_, "collectives are issued in their order");

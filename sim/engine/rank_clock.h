@@ -16,13 +16,15 @@ class RankClock {
     RankClock(bool host_is_device, RankProgress start)
         : host_is_device_(host_is_device), now_(std::move(start)), accounted_(now_.device) {}
 
-    // The host issues it. When the compute stream may begin with it.
+    // The host issues it. When the compute stream may begin with it, which comes after no other.
     Duration issue(const Instruction& instruction) {
         issue_on_host(instruction);
-        const Duration start = std::max(now_.device, now_.host);
-        return instruction.order.after == 0
-                   ? start
-                   : std::max(start, now_.sides.awaited(instruction.order, now_.device));
+        return std::max(now_.device, now_.host);
+    }
+
+    // The same of one that comes after others.
+    Duration issue_after(const Instruction& instruction) {
+        return std::max(issue(instruction), now_.sides.awaited(instruction.order, now_.device));
     }
 
     // The host issues it, and it runs to its end on a side stream.

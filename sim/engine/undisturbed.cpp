@@ -73,16 +73,20 @@ class Rank {
         const std::vector<Instruction>& instructions = program_.instructions;
         for (; next_ < instructions.size(); ++next_) {
             const Instruction& instruction = instructions[next_];
-            if (instruction.order.is_beside()) {
-                clock_.run_beside(instruction);
-                continue;
-            }
             const auto subject = static_cast<std::size_t>(instruction.subject);
             const bool waits = instruction.kind == InstructionKind::wait;
             if (waits && !stream.knows_end_of(subject)) {
                 break;
             }
-            Duration end = clock_.issue(instruction) + instruction.device;
+            Duration end{0};
+            if (instruction.order.is_plain()) [[likely]] {
+                end = clock_.issue(instruction) + instruction.device;
+            } else if (instruction.order.is_beside()) {
+                clock_.run_beside(instruction);
+                continue;
+            } else {
+                end = clock_.issue_after(instruction) + instruction.device;
+            }
             if (waits) {
                 end = std::max(end, stream.end_of(subject));
             } else if (instruction.kind == InstructionKind::launch) {

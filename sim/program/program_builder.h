@@ -202,19 +202,19 @@ class ProgramBuilder {
 
     // A step that starts idle ends when nothing is left of it anywhere.
     void join_side_streams() {
-        const auto last = std::max<std::int64_t>(std::ssize(input_.step.optimizer_operations), 1);
-        add(InstructionKind::optimizer, Phase::optimizer, static_cast<std::int32_t>(last - 1),
-            Duration{0}, Duration{0});
-        for (std::size_t stream = 1; stream <= workload_.side_streams.size(); ++stream) {
-            program_.instructions.back().order.after |= static_cast<std::uint16_t>(1U << stream);
-        }
+        const auto operations = std::ssize(input_.step.optimizer_operations);
+        Instruction join{InstructionKind::optimizer, Phase::optimizer,
+                         static_cast<std::int32_t>(std::max<std::int64_t>(operations, 1) - 1)};
+        join.order.after = static_cast<std::uint8_t>((2U << workload_.side_streams.size()) - 2);
+        program_.instructions.push_back(join);
     }
 
     void add(InstructionKind kind, Phase phase, std::int32_t subject,
              const TimedOperation& operation) {
         add(kind, phase, subject, operation.host, operation.device);
-        program_.instructions.back().host_waits = operation.host_waits;
-        program_.instructions.back().order = operation.order;
+        Instruction& added = program_.instructions.back();
+        added.host_waits = operation.host_waits;
+        added.order = operation.order;
     }
 
     // Field by field, in place: whole ones put together elsewhere take a sweep a sixth longer.

@@ -352,7 +352,7 @@ StreamOrder read_order(const JsonObject& object, const std::vector<std::string>&
     if (const auto after = object.find("after")) {
         for (const JsonPlace& name : read_array(*after, most_side_streams + 1)) {
             order.after =
-                static_cast<std::uint16_t>(order.after | 1U << read_stream(name, side_streams));
+                static_cast<std::uint8_t>(order.after | 1U << read_stream(name, side_streams));
         }
     }
     return order;

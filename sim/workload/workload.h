@@ -2,6 +2,7 @@
 // make them ready. What a bucket plan and the engine start from, wherever the times came from.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,16 +37,20 @@ struct OperationPass {
 // Streams of a device by number: the compute stream, and beside it those of
 // Workload::side_streams, from 1 on.
 constexpr std::uint8_t compute_stream = 0;
-constexpr std::size_t most_side_streams = 8;
+constexpr std::size_t most_side_streams = 7;
 
 // Where an operation runs, and what it waits for there besides what was issued before it on its own
 // stream: what events order (cudaStreamWaitEvent).
 struct StreamOrder {
     std::uint8_t stream = compute_stream;
     // Bit s: it begins no earlier than what was issued before it on stream s has ended.
-    std::uint16_t after = 0;
+    std::uint8_t after = 0;
     bool operator==(const StreamOrder&) const = default;
 
+    // Neither: as nearly all are, so that it is asked first.
+    [[nodiscard]] constexpr bool is_plain() const {
+        return std::bit_cast<std::uint16_t>(*this) == 0;
+    }
     [[nodiscard]] constexpr bool is_beside() const { return stream != compute_stream; }
     [[nodiscard]] constexpr bool is_after(std::size_t other) const {
         return (after >> other & 1U) != 0;

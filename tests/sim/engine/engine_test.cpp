@@ -511,13 +511,13 @@ TEST_CASE("so it does beside side streams, which it neither slows nor is slowed 
             constant_interference({between(1'000'000, 5'000'000), between(1'000'000, 5'000'000)});
         std::vector<TimedOperation> backward;
         for (TimedOperation& one : step.input.workload.backward) {
-            one.order.after = static_cast<std::uint16_t>(between(0, 3) == 0 ? 2 : 0);
+            one.order.after = static_cast<std::uint8_t>(between(0, 3) == 0 ? 2 : 0);
             backward.push_back(one);
             if (between(0, 2) == 0) {
                 backward.push_back({.name = "beside",
                                     .device = us(between(0, 500)),
                                     .host = us(between(0, 20)),
-                                    .order = {1, static_cast<std::uint16_t>(between(0, 1))}});
+                                    .order = {1, static_cast<std::uint8_t>(between(0, 1))}});
             }
         }
         step.input.workload.backward = backward;

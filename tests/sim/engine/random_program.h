@@ -70,7 +70,7 @@ inline Program with_side_streams(Program program, std::mt19937& random) {
             instruction.order.stream = static_cast<std::uint8_t>(between(1, streams));
         }
         if (between(0, 1) == 0) {
-            instruction.order.after = static_cast<std::uint16_t>(between(0, (2 << streams) - 1));
+            instruction.order.after = static_cast<std::uint8_t>(between(0, (2 << streams) - 1));
         }
     }
     return program;

@@ -22,8 +22,8 @@ Duration stream_us(std::int64_t count) {
     return std::chrono::microseconds{count};
 }
 
-constexpr std::uint16_t after_compute = 1;
-constexpr std::uint16_t after_first = 2;
+constexpr std::uint8_t after_compute = 1;
+constexpr std::uint8_t after_first = 2;
 
 Instruction on_stream(std::int64_t host_us, std::int64_t device_us, StreamOrder order = {}) {
     Instruction instruction{InstructionKind::backward, Phase::backward, 0, stream_us(host_us),
@@ -237,7 +237,7 @@ struct SideStep {
         const auto order = [&] {
             return StreamOrder{
                 static_cast<std::uint8_t>(std::max<std::int64_t>(between(-4, 2), 0)),
-                static_cast<std::uint16_t>(std::max<std::int64_t>(between(-7, 7), 0))};
+                static_cast<std::uint8_t>(std::max<std::int64_t>(between(-7, 7), 0))};
         };
         for (auto* pass : {&input.workload.forward, &input.workload.backward}) {
             std::vector<TimedOperation> with_others;
@@ -260,7 +260,7 @@ struct SideStep {
             {.name = "prefetch",
              .device = stream_us(between(0, 3000)),
              .host = stream_us(3),
-             .order = {2, static_cast<std::uint16_t>(between(0, 1))}}};
+             .order = {2, static_cast<std::uint8_t>(between(0, 1))}}};
         ends = oracle::ends_of_steps(items_of(build_program(input, step.sync, step.plan)), 50,
                                      static_cast<std::size_t>(queue));
     }

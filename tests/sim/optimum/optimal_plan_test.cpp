@@ -299,7 +299,7 @@ TEST_CASE("where streams wait for one another it is, on 2,000 random steps", "[o
                 const bool beside = operation.ready_count == 0 && !operation.exchange;
                 operation.host_waits = random.once_in(8);
                 operation.order = {static_cast<std::uint8_t>(beside ? random.number(0, 2) : 0),
-                                   static_cast<std::uint16_t>(random.number(0, 7))};
+                                   static_cast<std::uint8_t>(random.number(0, 7))};
             }
         }
         for (std::int64_t k = random.number(0, 3); k > 0; --k) {
@@ -308,7 +308,7 @@ TEST_CASE("where streams wait for one another it is, on 2,000 random steps", "[o
                  .device = random.time(300),
                  .host = random.time(50),
                  .order = {static_cast<std::uint8_t>(random.number(0, 2)),
-                           static_cast<std::uint16_t>(random.number(0, 7))}});
+                           static_cast<std::uint8_t>(random.number(0, 7))}});
         }
         CAPTURE(i);
         check_against_all(input, random.request(false));

@@ -219,5 +219,37 @@ TEST_CASE("a measured step stands beside the simulated one, on the same clock") 
     CHECK(beside[2]["tid"] != beside[1]["tid"]);
 }
 
+TEST_CASE("each side stream has a track of its own") {
+    const Duration us{1'000'000};
+    StepInput input;
+    input.workload.side_streams = {"copies", "kernels"};
+    // The copy until 5; the kernel after it until 8; then computing.
+    input.workload.forward = {{.name = "copy", .device = 5 * us, .order = {1}},
+                              {.name = "kernel", .device = 3 * us, .order = {2, 2}},
+                              {.name = "join", .device = 1 * us, .order = {0, 2 + 4}}};
+    const Program program = build_program(input, {}, {});
+    const Json trace = Json::parse(
+        perfetto_trace("step", input, program, simulate({&program, 1}, Record::timeline), {}));
+    check_trace_rules(trace);
+    std::map<Json, std::string> tracks;
+    for (const Json& event : trace["traceEvents"]) {
+        if (event["name"] == "thread_name") {
+            tracks[event["tid"]] = event["args"]["name"];
+        }
+    }
+    std::map<std::string, std::string> at;
+    std::map<std::string, double> begins;
+    for (const Json& event : trace["traceEvents"]) {
+        if (event["ph"] == "X") {
+            at[event["name"]] = tracks[event["tid"]];
+            begins[event["name"]] = event["ts"];
+        }
+    }
+    CHECK(at == std::map<std::string, std::string>{{"copy", "stream copies"},
+                                                   {"kernel", "stream kernels"},
+                                                   {"join", "compute stream"}});
+    CHECK(begins == std::map<std::string, double>{{"copy", 0}, {"kernel", 5}, {"join", 8}});
+}
+
 }  // namespace
 }  // namespace bucketwise
