@@ -201,8 +201,8 @@ LaunchedBuckets SimulatedCuts::launched(const Cuts& cuts) {
     issued.erase(last.base(), issued.end());
     simulated_ += std::ssize(program_.instructions);
     Program program = without_host_waits(program_);
-    if (before_.loop().side_streams) {
-        // Nothing can be later than without waiting and without interference. With it, computing
+    if (before_.loop().side_streams || before_.loop().host_waits) {
+        // Nothing can be earlier than without waiting and without interference. With it, computing
         // that waits may let a collective end earlier.
         program = without_side_streams(std::move(program));
         for (Collective& collective : program.collectives) {
