@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -36,32 +35,6 @@ TimesByStep times_by_step(const TracedRun& run, std::size_t k) {
         times.push_back(transformed(of_step, to_ms));
     }
     return times;
-}
-
-double mean_of(const std::vector<double>& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-// Of a rank's own times, the deviation from step to step: without what all ranks have in common in
-// a step, and without what is a rank's in all steps.
-double own_deviation(const TimesByStep& times) {
-    const std::size_t ranks = times.front().size();
-    std::vector<double> of_rank(ranks, 0.0);
-    const std::vector<double> of_step = transformed(times, mean_of);
-    for (const std::vector<double>& step : times) {
-        for (std::size_t rank = 0; rank < ranks; ++rank) {
-            of_rank[rank] += step[rank] / static_cast<double>(times.size());
-        }
-    }
-    const double all = mean_of(of_rank);
-    double squares = 0;
-    for (std::size_t s = 0; s < times.size(); ++s) {
-        for (std::size_t rank = 0; rank < ranks; ++rank) {
-            const double own = times[s][rank] - of_rank[rank] - of_step[s] + all;
-            squares += own * own;
-        }
-    }
-    return std::sqrt(squares / static_cast<double>((ranks - 1) * (times.size() - 1)));
 }
 
 double start_ms(const TracedRun& run, std::size_t k) {
@@ -102,7 +75,7 @@ void find_rank_spread(TracedRun& run, const std::vector<TimesByStep>& times, Fin
     const double computed_ms = start_ms(run, clearest);
     const double spread = computed_ms > 0 ? largest_ms / computed_ms : 0.0;
     if (spread >= least_spread && spread <= most_spread) {
-        run.rank_spread = spread;
+        run.rank_spread = std::round(spread * 1e4) / 1e4;
         findings.found("rank spread",
                        "{:.1f} % of what a rank computes until all-reduce {}: how much that "
                        "differs from step to step, each rank on its own (variation)",
@@ -147,7 +120,7 @@ void find_arrival(TracedRun& run, std::size_t all_reduces, Findings& findings) {
         times.push_back(times_by_step(run, k));
         if (!times.back().empty()) {
             const std::vector<double> waits = transformed(times.back(), apart);
-            means.push_back(fmt::format("{:.3f}", mean_of(waits)));
+            means.push_back(fmt::format("{:.3f}", mean(waits)));
             most = std::max(most, std::ranges::max(waits));
         }
     }

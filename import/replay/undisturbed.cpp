@@ -331,7 +331,10 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
         .products = slowdown_of(pairs, [](const Pair& pair) { return pair.product; }),
         .rest = slowdown_of(pairs, [](const Pair& pair) { return !pair.product; }),
         .all = all};
-    findings.found("undisturbed", "beside all-reduces {}, {}; by {}",
+    const Overlap overlap = overlap_of(run, all_reduces);
+    findings.found("undisturbed",
+                   "{:.3f} of {:.3f} ms of computing ran beside all-reduces, where {}, {}; by {}",
+                   to_ms(overlap.beside), to_ms(overlap.computing),
                    text_of(slowdowns.products, "matrix products take"),
                    text_of(slowdowns.rest, "the rest takes"), from);
     if (std::abs(ratio - 1) > 0.01) {

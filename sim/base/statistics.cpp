@@ -35,6 +35,28 @@ double standard_deviation(const std::vector<double>& samples) {
     return std::sqrt(squares / static_cast<double>(samples.size() - 1));
 }
 
+double own_deviation(const std::vector<std::vector<double>>& rows) {
+    invariant(rows.size() > 1 && rows.front().size() > 1, "a table of two rows and columns");
+    const std::size_t columns = rows.front().size();
+    std::vector<double> of_column(columns, 0.0);
+    for (const std::vector<double>& row : rows) {
+        invariant(row.size() == columns, "rows of one length");
+        for (std::size_t column = 0; column < columns; ++column) {
+            of_column[column] += row[column] / static_cast<double>(rows.size());
+        }
+    }
+    const double all = mean(of_column);
+    double squares = 0;
+    for (const std::vector<double>& row : rows) {
+        const double of_row = mean(row);
+        for (std::size_t column = 0; column < columns; ++column) {
+            const double own = row[column] - of_row - of_column[column] + all;
+            squares += own * own;
+        }
+    }
+    return std::sqrt(squares / static_cast<double>((rows.size() - 1) * (columns - 1)));
+}
+
 double median(std::vector<double> samples) {
     return quantile(std::move(samples), 0.5);
 }

@@ -21,6 +21,12 @@ double mean(const std::vector<double>& samples);  // precondition (asserted): sa
 // As numpy's std(ddof=1); 0 of a single sample.
 double standard_deviation(const std::vector<double>& samples);
 
+// What deviates in a table though neither its rows nor its columns account for it: each value is
+// what all have in common, its row's, its column's and its own part (two-way analysis of variance
+// without replication). Precondition (asserted): two rows or more, of two values or more each, all
+// as many.
+double own_deviation(const std::vector<std::vector<double>>& rows);
+
 double median(std::vector<double> samples);
 Duration median(std::vector<Duration> samples);  // of an even number, the middle of two, cut
 
