@@ -39,9 +39,9 @@ JsonObjects::JsonObjects(ByteSource source, std::string key, std::string file)
 
 int JsonObjects::get() {
     if (at_ == block_.size()) {
-        constexpr std::size_t block_bytes = std::size_t{1} << 16;
-        block_.resize(block_bytes);
-        block_.resize(source_(block_.data(), block_bytes));
+        constexpr std::size_t read_at_once = std::size_t{1} << 16;
+        block_.resize(read_at_once);
+        block_.resize(source_(block_.data(), read_at_once));
         at_ = 0;
         if (block_.empty()) {
             return end_of_bytes;

@@ -48,8 +48,8 @@ def train(model, optimizer=None, after=None, steps=STEPS):
 
 
 def ddp():
-    """Buckets of 1, 2 and 1 layers: two of one size, told apart by their order."""
-    train(nn.parallel.DistributedDataParallel(linears(4), bucket_cap_mb=2,))
+    """Two buckets of two layers each, which sizes do not tell apart."""
+    train(nn.parallel.DistributedDataParallel(linears(4), bucket_cap_mb=2))
 
 
 def default_caps():
@@ -123,21 +123,23 @@ def fsdp2():
     train(model)
 
 
-FORMS = {  # ranks, what runs, how dumps are written
+# Ranks, what runs, how dumps are written: a number is of a ring buffer's entries. 16 hold all steps but the first
+# iteration, 12 begin in mid-step.
+FORMS = {
     "ddp": (2, ddp, "pickle"),
     "ddp_json": (2, ddp, "json"),
     "ddp_frames": (2, ddp, "frames"),
     "ddp_4": (4, ddp, "pickle"),
-    "ring": (2, ddp, "ring"),
+    "ring": (2, ddp, 16),
     "default_caps": (2, default_caps, "pickle"),
     "unused": (2, unused, "pickle"),
     "fp16_hook": (2, fp16_hook, "pickle"),
     "metrics": (2, metrics, "pickle"),
+    "ring_metrics": (2, metrics, 12),
     "tensor_parallel": (4, tensor_parallel, "pickle"),
     "fsdp2": (2, fsdp2, "pickle"),
     "execution_trace": (2, None, "observer"),
 }
-RING = 16  # entries, which are no multiple of the 3 collectives of a step
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def main():
         sys.exit(__doc__)
     output, forms = sys.argv[1], sys.argv[2:] or list(FORMS)
     for form in forms:
-        os.environ["TORCH_FR_BUFFER_SIZE"] = str(RING) if FORMS[form][2] == "ring" else "2000"
+        os.environ["TORCH_FR_BUFFER_SIZE"] = str(FORMS[form][2] if isinstance(FORMS[form][2], int) else 2000)
         with tempfile.TemporaryDirectory() as folder:
             mp.spawn(run, (form, f"{folder}/store", output), nprocs=FORMS[form][0])
         print(form)

@@ -90,6 +90,13 @@ TEST_CASE("Real dumps tell the default caps, unused parameters, a hook and metri
     CHECK(contains(text_of(metrics.findings), "8 x all_reduce of 1 Float"));
 }
 
+TEST_CASE("A real ring buffer that begins in mid-step has its whole steps", "[import]") {
+    // Second bucket, loss; then three steps of two buckets and a loss, one of them with a count.
+    const LogImport imported = import_logs(real_logs("ring_metrics", 2), {});
+    CHECK(buckets_of(imported) == Numbers{layer, 2 * layer});
+    CHECK(contains(text_of(imported.findings), "3 whole ones of 2 all-reduces"));
+}
+
 TEST_CASE("With the model's gradients a real dump tells the cap it was run with", "[import]") {
     std::vector<GradientReadiness> gradients;
     for (int i = 0; i < 4; ++i) {
