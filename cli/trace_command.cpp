@@ -1,6 +1,5 @@
 #include "cli/trace_command.h"
 
-#include <algorithm>
 #include <optional>
 #include <string_view>
 
@@ -8,6 +7,7 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/imported_model.h"
 #include "cli/prediction.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
@@ -16,7 +16,6 @@
 #include "import/replay/trace_comparison.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
-#include "sim/base/json_input.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/models/models.h"
 
@@ -25,24 +24,10 @@ namespace {
 
 namespace po = boost::program_options;
 
-// With the names and order of a model's gradients; its times are not looked at.
-Workload workload_of(const std::string& model) {
-    const std::vector<std::string_view>& names = model_names();
-    if (std::find(names.begin(), names.end(), model) != names.end()) {
-        ModelInput input;
-        input.batch = 1;
-        input.sequence_length = 1;
-        return workload_from_model(make_model(model, input), DType::float32,
-                                   {.device = device_preset("A100").value()});
-    }
-    const Json document = parse_json(read_text_file(model), model);
-    return step_input(parse_scenario(document, model, read_text_file)).workload;
-}
-
 TraceImportRequest request_of(const po::variables_map& values, const TraceReader& read) {
     TraceImportRequest request;
     if (values.count("model") != 0) {
-        request.model = workload_of(text_value(values, "model"));
+        request.model = imported_model(text_value(values, "model"));
     }
     request.ranks = optional_number(values, "ranks", {1, most_imported_ranks});
     if (values.count("undisturbed") != 0) {

@@ -1,0 +1,14 @@
+// Whose gradients an import's are, as --model says.
+#pragma once
+
+#include <string>
+
+#include "sim/workload/workload.h"
+
+namespace bucketwise {
+
+// A model that ships, or that of a scenario file: the names, order and sizes of its gradients. Its
+// times are not to be looked at.
+Workload imported_model(const std::string& model);
+
+}  // namespace bucketwise
