@@ -295,7 +295,7 @@ void report_left_out(const CollectiveLog& log, const GradientSteps& found,
                              : "");
     }
     const std::set<std::size_t> known(all_reduces.begin(), all_reduces.end());
-    std::map<std::string, std::int64_t> others;
+    std::map<std::string, std::size_t> others;
     for (std::size_t i = 0; i < log.collectives.size(); ++i) {
         const LoggedCollective& collective = log.collectives[i];
         const bool is_map = found.unused_map && collective.group == found.group &&
@@ -311,16 +311,7 @@ void report_left_out(const CollectiveLog& log, const GradientSteps& found,
     if (others.empty()) {
         return;
     }
-    constexpr std::size_t most_listed = 8;
-    auto texts = transformed(others, [](const auto& other) {
-        return fmt::format("{} x {}", other.second, other.first);
-    });
-    std::string more;
-    if (texts.size() > most_listed) {
-        more = fmt::format(" and {} more kinds", texts.size() - most_listed);
-        texts.resize(most_listed);
-    }
-    findings.missing("other collectives", "left out: {}{}", fmt::join(texts, "; "), more);
+    findings.missing("other collectives", "left out: {}", text_of_kinds(others));
 }
 
 // Buckets of a step have at most one small one of each dtype: the last, which is what was left.

@@ -534,18 +534,8 @@ LogImport import_logs(const std::vector<CollectiveLog>& logs, const LogImportReq
 
 Scenario connect(LogImport& imported, const std::optional<std::string>& link,
                  const FileReader& read_file) {
-    Json& cluster_link = imported.scenario["cluster"]["link"];
-    if (link) {
-        cluster_link = *link;
-        inline_link(imported.scenario, "", read_file);
-    } else if (imported.ranks == 1) {
-        LinkParameters none;
-        none.name = "none";
-        none.segments = {{.bandwidth = {1'000'000'000}}};
-        cluster_link = link_json(none);
-    } else {
-        cluster_link = link_json(fitted_link(imported));
-    }
+    put_link(
+        imported.scenario, link, imported.ranks, [&] { return fitted_link(imported); }, read_file);
     const auto parsed = [&] {
         return parse_scenario(imported.scenario, imported.file + " as a scenario", read_file);
     };

@@ -12,16 +12,6 @@
 namespace bucketwise {
 namespace {
 
-// What the k-th of these took, once those before it were done: Gloo runs some side by side, each of
-// which takes longer for it, and the simulator one after the other.
-Duration time_alone(const std::vector<const TracedCollective*>& found, std::size_t k) {
-    Duration begin = *found[k]->begin;
-    for (std::size_t i = 0; i < k; ++i) {
-        begin = std::max(begin, found[i]->end.value_or(begin));
-    }
-    return std::max(*found[k]->end - begin, Duration{0});
-}
-
 // In ms, by step and rank; empty: a rank's time is missing.
 using TimesByStep = std::vector<std::vector<double>>;
 
@@ -84,26 +74,6 @@ void find_rank_spread(TracedRun& run, const std::vector<TimesByStep>& times, Fin
 }
 
 }  // namespace
-
-bool same_steps(const TracedRun& run) {
-    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
-        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
-    });
-}
-
-std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks) {
-    std::vector<Duration> times;
-    for (const Steps& steps : run.steps) {
-        if (&steps != &run.alike() && !all_ranks) {
-            continue;
-        }
-        const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
-        if (k < found.size() && found[k]->begin) {
-            times.push_back(time_alone(found, k));
-        }
-    }
-    return times;
-}
 
 void find_arrival(TracedRun& run, std::size_t all_reduces, Findings& findings) {
     if (run.ranks.size() < 2 || all_reduces == 0) {

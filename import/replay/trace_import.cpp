@@ -151,18 +151,9 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
     if (others.empty()) {
         return;
     }
-    constexpr std::size_t most_listed = 8;
-    auto texts = transformed(others, [](const auto& other) {
-        return fmt::format("{} x {}", other.second, other.first);
-    });
-    std::string more;
-    if (texts.size() > most_listed) {
-        more = fmt::format(" and {} more kinds", texts.size() - most_listed);
-        texts.resize(most_listed);
-    }
     const bool kept = !run.rank().has_device;  // as operations of the host
-    findings.missing("other collectives", "{}{}: {} (SyncBatchNorm, metrics, other parallelism)",
-                     fmt::join(texts, "; "), more,
+    findings.missing("other collectives", "{}: {} (SyncBatchNorm, metrics, other parallelism)",
+                     text_of_kinds(others),
                      kept ? "the scenario has them as computing"
                           : "left out, but for what computing waits for them");
 }

@@ -88,18 +88,9 @@ LinkParameters fitted_link(const TraceImport& imported,
 Scenario with_link(TraceImport& imported, const std::optional<std::string>& link,
                    const std::vector<InterferenceSegment>& interference,
                    const FileReader& read_file) {
-    Json& cluster_link = imported.scenario["cluster"]["link"];
-    if (link) {
-        cluster_link = *link;
-        inline_link(imported.scenario, "", read_file);
-    } else if (imported.ranks == 1) {
-        LinkParameters none;
-        none.name = "none";
-        none.segments = {{.bandwidth = {1'000'000'000}}};
-        cluster_link = link_json(none);
-    } else {
-        cluster_link = link_json(fitted_link(imported, interference));
-    }
+    put_link(
+        imported.scenario, link, imported.ranks,
+        [&] { return fitted_link(imported, interference); }, read_file);
     return parse_scenario(imported.scenario, imported.run->ranks.front().file + " as a scenario",
                           read_file);
 }
@@ -174,6 +165,22 @@ std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_
     link.provenance.largest_message = points.back().size;
     link.provenance.samples = static_cast<std::int64_t>(points.size());
     return link;
+}
+
+void put_link(Json& scenario, const std::optional<std::string>& link, std::int64_t ranks,
+              const std::function<LinkParameters()>& fitted, const FileReader& read_file) {
+    Json& cluster_link = scenario["cluster"]["link"];
+    if (link) {
+        cluster_link = *link;
+        inline_link(scenario, "", read_file);
+    } else if (ranks == 1) {
+        LinkParameters none;
+        none.name = "none";
+        none.segments = {{.bandwidth = {1'000'000'000}}};
+        cluster_link = link_json(none);
+    } else {
+        cluster_link = link_json(fitted());
+    }
 }
 
 Scenario connect(TraceImport& imported, const std::optional<std::string>& link,

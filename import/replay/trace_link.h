@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,6 +24,11 @@ using WireTimes = std::map<Bytes, std::vector<double>>;
 // 0. Of its provenance only ranks, messages and samples are set. `file` is for messages only.
 std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_t ranks,
                                            const std::string& file);
+
+// Puts the link into the document of a scenario of so many ranks: `link`, a file or a preset; where
+// there is none, one that costs nothing for a single rank, else `fitted`'s.
+void put_link(Json& scenario, const std::optional<std::string>& link, std::int64_t ranks,
+              const std::function<LinkParameters()>& fitted, const FileReader& read_file);
 
 // Puts a link into the imported document, and reads the scenario that it then is: `link`, a file or
 // a preset, or, where there is none, one through the wire times of the run's all-reduces. What

@@ -10,12 +10,21 @@
 
 #include <fmt/format.h>
 
-#include "import/replay/arrival.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
+
+// What the k-th of these took, once those before it were done: Gloo runs some side by side, each of
+// which takes longer for it, and the simulator one after the other.
+Duration time_alone(const std::vector<const TracedCollective*>& found, std::size_t k) {
+    Duration begin = *found[k]->begin;
+    for (std::size_t i = 0; i < k; ++i) {
+        begin = std::max(begin, found[i]->end.value_or(begin));
+    }
+    return std::max(*found[k]->end - begin, Duration{0});
+}
 
 // DDP holds gradients as its hook's collectives do, but for what it casts.
 DType gradient_dtype(const TracedRun& run) {
@@ -298,6 +307,26 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
             ranks ? std::to_string(*ranks) : "neither");
     }
     return *ranks;
+}
+
+bool same_steps(const TracedRun& run) {
+    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
+        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
+    });
+}
+
+std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks) {
+    std::vector<Duration> times;
+    for (const Steps& steps : run.steps) {
+        if (&steps != &run.alike() && !all_ranks) {
+            continue;
+        }
+        const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
+        if (k < found.size() && found[k]->begin) {
+            times.push_back(time_alone(found, k));
+        }
+    }
+    return times;
 }
 
 // Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of the

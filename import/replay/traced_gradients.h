@@ -45,6 +45,13 @@ std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run);
 // Throws InputError where neither a trace nor `requested` tells, or both and differently.
 std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested);
 
+// Whether the ranks' traces are of the same steps.
+bool same_steps(const TracedRun& run);
+
+// What the k-th all-reduce of the s-th step took each rank, or the one rank whose steps stand for
+// all; those of which it is known.
+std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks);
+
 void find_wire_times(const TracedRun& run, std::int64_t ranks,
                      std::vector<TracedAllReduce>& all_reduces, Findings& findings);
 

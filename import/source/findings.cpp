@@ -2,6 +2,20 @@
 
 namespace bucketwise {
 
+std::string text_of_kinds(const std::map<std::string, std::size_t>& counts) {
+    constexpr std::size_t most_listed = 8;
+    std::vector<std::string> texts;
+    for (const auto& [kind, count] : counts) {
+        if (texts.size() < most_listed) {
+            texts.push_back(fmt::format("{} x {}", count, kind));
+        }
+    }
+    const std::string more = counts.size() > most_listed
+                                 ? fmt::format(" and {} more kinds", counts.size() - most_listed)
+                                 : "";
+    return fmt::format("{}{}", fmt::join(texts, "; "), more);
+}
+
 std::string text_of(const Findings& findings) {
     std::string text;
     for (const auto& [kind, title] :

@@ -1,7 +1,9 @@
 // What an importer has to say about what it read: so that nobody takes an assumption for a fact.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +43,9 @@ struct Findings {
             {FindingKind::missing, item, fmt::format(text, std::forward<Values>(values)...)});
     }
 };
+
+// "3 x broadcast; 1 x all-gather and 2 more kinds": how often each was there, the first eight.
+std::string text_of_kinds(const std::map<std::string, std::size_t>& counts);
 
 // A paragraph of each kind.
 std::string text_of(const Findings& findings);

@@ -1,9 +1,7 @@
 // Any bytes as an execution trace, messages or JSON, compressed or not: either InputError
 // says what is wrong with them, or they give a scenario that can be simulated.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -11,25 +9,10 @@
 #include "import/collectives/log_import.h"
 #include "import/source/inflate.h"
 #include "sim/base/error.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace bucketwise {
 namespace {
-
-// libFuzzer's own abort would not say which.
-void require(bool holds) {
-    if (!holds) {
-        std::abort();
-    }
-}
-
-ByteSource source_of(std::string_view text, std::size_t block) {
-    return [text, block](char* buffer, std::size_t size) mutable {
-        const std::size_t count = std::min({text.size(), size, block});
-        std::copy_n(text.data(), count, buffer);
-        text.remove_prefix(count);
-        return count;
-    };
-}
 
 std::string no_file(const std::string& path) {
     throw InputError(path, "", "no file", "one");

@@ -1,25 +1,17 @@
 // Any bytes as a log of nccl-tests, text or JSON: either InputError says what is wrong with them,
 // or they give measurements that can be calibrated from.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "import/nccl_tests/nccl_tests.h"
 #include "sim/base/error.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace bucketwise {
 namespace {
-
-// libFuzzer's own abort would not say which.
-void require(bool holds) {
-    if (!holds) {
-        std::abort();
-    }
-}
 
 void check(const ImportedAllReduces& imported) {
     require(!imported.all_reduces.empty() && imported.environment.hosts >= 1);
@@ -31,15 +23,6 @@ void check(const ImportedAllReduces& imported) {
             require(us > 0 && us < 1e15);
         }
     }
-}
-
-ByteSource source_of(std::string_view text, std::size_t block) {
-    return [text, block](char* buffer, std::size_t size) mutable {
-        const std::size_t count = std::min({text.size(), size, block});
-        std::copy_n(text.data(), count, buffer);
-        text.remove_prefix(count);
-        return count;
-    };
 }
 
 void import_text(std::string_view text, const NcclTestsOptions& options) {

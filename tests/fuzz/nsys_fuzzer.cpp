@@ -2,49 +2,19 @@
 // they give a scenario that can be replayed.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "import/nsys/export_database.h"
 #include "import/nsys/nsys_trace.h"
-#include "import/replay/replay.h"
-#include "import/replay/trace_advice.h"
 #include "import/replay/trace_import.h"
 #include "sim/base/error.h"
-#include "sim/scenario/scenario.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/imported_trace.h"
 
 namespace bucketwise {
 namespace {
-
-// libFuzzer's own abort would not say which.
-void require(bool holds) {
-    if (!holds) {
-        std::abort();
-    }
-}
-
-void check(const TraceImport& imported) {
-    require(imported.ranks >= 1 && imported.step > Duration{0});
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
-        for (const double us : all_reduce.wire_us) {
-            require(us >= 0);
-        }
-    }
-    Json document = imported.scenario;
-    document["cluster"]["link"] = {
-        {"name", "any"},
-        {"algorithm", "ring"},
-        {"segments", {{{"latency_us", 10}, {"bandwidth_gb_per_s", 10}}}}};
-    const Scenario scenario =
-        parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
-    const Replay replayed = replay(imported, scenario);
-    require(replayed.step >= Duration{0} && !text_of(replayed).empty());
-    require(!text_of(advise(imported, scenario, replayed)).empty());
-}
 
 void import_any(std::string_view bytes) {
     try {
@@ -58,7 +28,7 @@ void import_any(std::string_view bytes) {
         if (!ranks.front().world_size && ranks.size() == 1) {
             request.ranks = 2;
         }
-        check(import_trace(ranks, request));
+        check_import(import_trace(ranks, request));
     } catch (const InputError&) {
         return;
     }
