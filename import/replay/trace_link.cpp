@@ -195,7 +195,13 @@ Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
     if (on_host || imported.ranks == 1 || imported.all_reduces.empty()) {
         return scenario;
     }
-    const LinkParameters disturbing = step_input(scenario).link;
+    LinkParameters disturbing = step_input(scenario).link;
+    const bool has_wires = std::ranges::any_of(
+        imported.all_reduces, [](const TracedAllReduce& one) { return !one.wire_us.empty(); });
+    if (link && disturbing.assumes_interference && has_wires) {
+        // Another link's thread blocks did not slow what was traced: those of the traced one did.
+        disturbing = step_input(with_link(imported, {}, interference, read_file)).link;
+    }
     take_out_interference(disturbing, !link, imported);
     if (imported.slowdowns) {
         interference = {measured_interference(*imported.slowdowns, disturbing)};

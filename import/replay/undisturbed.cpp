@@ -308,6 +308,10 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
                                                 const std::vector<TracedAllReduce>& all_reduces,
                                                 const std::optional<PlainRun>& plain,
                                                 Findings& findings) {
+    if (plain && !run.rank().has_device) {
+        throw InputError(run.rank().file, "/traceEvents",
+                         "kernels of a device, as what --undisturbed tells is about them", "none");
+    }
     if (!run.rank().has_device || (!plain && run.first().before.empty())) {
         return std::nullopt;
     }
@@ -331,10 +335,10 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
         .products = slowdown_of(pairs, [](const Pair& pair) { return pair.product; }),
         .rest = slowdown_of(pairs, [](const Pair& pair) { return !pair.product; }),
         .all = all};
-    const Overlap overlap = overlap_of(run, all_reduces);
+    const Overlap whole = overlap_of(run, all_reduces);
     findings.found("undisturbed",
                    "{:.3f} of {:.3f} ms of computing ran beside all-reduces, where {}, {}; by {}",
-                   to_ms(overlap.beside), to_ms(overlap.computing),
+                   to_ms(whole.beside), to_ms(whole.computing),
                    text_of(slowdowns.products, "matrix products take"),
                    text_of(slowdowns.rest, "the rest takes"), from);
     if (std::abs(ratio - 1) > 0.01) {

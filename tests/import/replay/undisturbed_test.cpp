@@ -158,6 +158,17 @@ TEST_CASE("a link's own interference is not counted twice", "[undisturbed]") {
     CHECK(contains(findings_of(run.imported), "by the link's interference, is taken out"));
 }
 
+TEST_CASE(
+    "with another link that says nothing of it, what is assumed of the traced one is taken out",
+    "[undisturbed]") {
+    // 4 thread blocks as traced; a preset of NVLink has 24.
+    TraceShape shape = busy_shape();
+    shape.blocks = 4;
+    const Connected run = connected(rank_of(shape), {}, "nvlink-a100-8");
+    CHECK(step_input(run.scenario).link.assumes_interference);
+    CHECK(std::ranges::min(run.kernels_us()) == Approx(100.0 * (108 - 4) / 108).epsilon(0.001));
+}
+
 TEST_CASE("a trace to compare with is of the same program, and does not communicate",
           "[undisturbed]") {
     const auto error_of = [](const TraceShape& alone) {
@@ -175,6 +186,10 @@ TEST_CASE("a trace to compare with is of the same program, and does not communic
     other.no_sync = true;
     other.gradients.pop_back();
     CHECK(contains(error_of(other), "expected the 12 gradients of trace.json, got 11"));
+    TraceShape on_host = busy_shape();
+    on_host.device = false;
+    on_host.no_sync = true;
+    CHECK(contains(error_of(on_host), "plain.json: /traceEvents: expected kernels"));
 }
 
 TEST_CASE("where no kernel of the other trace has run beside an all-reduce, that is said",
