@@ -18,7 +18,7 @@ namespace {
 void find_all_reduces(TracedRun& run, const std::vector<Gradient>& gradients,
                       const TraceImportRequest& request, TraceImport& result) {
     result.all_reduces = all_reduces_of(run);
-    result.ranks = number_of_ranks(run, request.ranks);
+    result.ranks = number_of_ranks(run, request.ranks, result.findings);
     if (result.all_reduces.empty()) {
         result.findings.missing(
             "all-reduces",

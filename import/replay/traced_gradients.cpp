@@ -272,7 +272,8 @@ std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run) {
     return all_reduces;
 }
 
-std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested) {
+std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested,
+                             Findings& findings) {
     const std::vector<const TracedCollective*> reduced = reductions(run, run.first());
     std::optional<std::int64_t> ranks;
     if (!reduced.empty() && reduced.front()->group_size > 0) {
@@ -300,11 +301,17 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
                          std::to_string(*requested));
     }
     ranks = ranks ? ranks : requested;
-    if (!ranks || *ranks < 1) {
-        throw InputError(
-            run.rank().file, "/distributedInfo/world_size",
-            ranks ? "at least one rank" : "the number of ranks, in the trace or as --ranks",
-            ranks ? std::to_string(*ranks) : "neither");
+    if (!ranks) {
+        // What all-reduces took is fitted for as many, so that the replay is the same for any.
+        ranks = reduced.empty() ? 1 : 2;
+        findings.assumed("ranks",
+                         "{}, as nothing tells how many there are: --ranks says it, before other "
+                         "numbers of ranks are asked about",
+                         *ranks);
+    }
+    if (*ranks < 1) {
+        throw InputError(run.rank().file, "/distributedInfo/world_size", "at least one rank",
+                         std::to_string(*ranks));
     }
     return *ranks;
 }

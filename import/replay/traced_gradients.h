@@ -42,8 +42,10 @@ std::vector<const TracedCollective*> reductions(const TracedRun& run, const Trac
 // In the order they were issued, without wire times. Throws InputError where steps differ.
 std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run);
 
-// Throws InputError where neither a trace nor `requested` tells, or both and differently.
-std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested);
+// 2 where neither a trace nor `requested` tells, 1 without all-reduces, and that is said. Throws
+// InputError where both tell, and differently.
+std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested,
+                             Findings& findings);
 
 // Whether the ranks' traces are of the same steps.
 bool same_steps(const TracedRun& run);

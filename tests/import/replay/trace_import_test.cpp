@@ -665,6 +665,17 @@ TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]")
     CHECK(replayed.same_buckets);
 }
 
+TEST_CASE("where nothing tells the number of ranks, two are assumed, and --ranks says it",
+          "[kineto]") {
+    TraceShape shape;
+    shape.distributed_info = shape.collective_args = false;
+    shape.list_shapes = true;  // the all-reduces' sizes, without their groups'
+    const TraceImport imported = import_trace({traced(shape)}, {});
+    CHECK(imported.ranks == 2);
+    CHECK(text_of(imported, FindingKind::assumed, "ranks").find("2, as nothing tells") == 0);
+    CHECK(import_trace({traced(shape)}, {.ranks = 8}).ranks == 8);
+}
+
 TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
     TraceShape early;
     TraceShape late;
@@ -750,12 +761,6 @@ TEST_CASE("what is no step of data-parallel training is refused by name", "[kine
         CHECK(refusal_of({traced(shape)})
                   .find("expected shapes (record_shapes=True), DDP's copies out of its buckets, or "
                         "--model, got 4 gradients whose sizes nothing tells") != std::string::npos);
-    }
-    SECTION("no number of ranks") {
-        shape.distributed_info = shape.collective_args = false;
-        shape.kernel_collective_args = false;
-        CHECK(refusal_of({traced(shape)}).find("expected the number of ranks") !=
-              std::string::npos);
     }
     SECTION("another number of ranks") {
         TraceImportRequest request;
