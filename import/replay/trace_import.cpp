@@ -189,7 +189,6 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     add_unused(run, gradients, findings);
     find_all_reduces(run, gradients, request, result);
     result.summary = summary_of(run, result.all_reduces);
-    find_overlap(run, result.all_reduces);
     result.slowdowns = take_plain_times(run, result.all_reduces, request.undisturbed, findings);
     result.scenario = scenario_document(run, result.ranks, gradients, result.model, findings);
     report_device(run, result, findings);

@@ -66,8 +66,13 @@ std::optional<std::int64_t> thread_blocks(const TraceImport& imported) {
                : std::nullopt;
 }
 
-LinkParameters fitted_link(const TraceImport& imported,
-                           std::vector<InterferenceSegment> interference) {
+// What all-reduces cost computing. Empty: what is assumed on GPUs.
+struct OverlapCost {
+    std::vector<InterferenceSegment> interference = {};
+    bool is_assumed = false;  // and not measured
+};
+
+LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost) {
     const TracedRank& rank = imported.run->rank();
     std::optional<LinkParameters> link =
         link_through(wire_times(imported), imported.ranks, rank.file);
@@ -76,21 +81,23 @@ LinkParameters fitted_link(const TraceImport& imported,
                          "all-reduces on a communication stream, or a link (--link)", "neither");
     }
     link->name = "of the trace";
-    link->interference = std::move(interference);
-    link->ctas = thread_blocks(imported);
+    if (cost.interference.empty()) {
+        link->ctas = thread_blocks(imported);  // by which it is assumed
+    }
+    link->interference = cost.interference;
     link->provenance.backend = rank.backend.empty() && rank.has_device ? "nccl" : rank.backend;
     link->provenance.hardware = rank.device;
     link->provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
-    link->provenance.source = "all-reduces of " + rank.profile + ", least times";
+    link->provenance.source = "all-reduces of " + rank.profile + ", least times" +
+                              (cost.is_assumed ? "; what they cost computing is assumed" : "");
     return *link;
 }
 
 Scenario with_link(TraceImport& imported, const std::optional<std::string>& link,
-                   const std::vector<InterferenceSegment>& interference,
-                   const FileReader& read_file) {
+                   const OverlapCost& cost, const FileReader& read_file) {
     put_link(
-        imported.scenario, link, imported.ranks,
-        [&] { return fitted_link(imported, interference); }, read_file);
+        imported.scenario, link, imported.ranks, [&] { return fitted_link(imported, cost); },
+        read_file);
     return parse_scenario(imported.scenario, imported.run->ranks.front().file + " as a scenario",
                           read_file);
 }
@@ -99,43 +106,46 @@ std::int64_t to_ppm(double factor) {
     return std::llround(factor * static_cast<double>(undisturbed_ppm));
 }
 
-// Computing's is measured. What it costs all-reduces no trace tells: that stays as `assumed` has
-// it.
-InterferenceSegment measured_interference(const KernelSlowdowns& slowdowns,
-                                          const LinkParameters& assumed) {
+// Of computing alone: what it costs all-reduces is in their times, and so is how late they begin.
+std::vector<InterferenceSegment> of_computing(std::vector<InterferenceSegment> interference) {
+    for (InterferenceSegment& segment : interference) {
+        segment.slowdown.communication_slowdown_ppm = undisturbed_ppm;
+        segment.slowdown.start_delay = Duration{0};
+        if (segment.errors) {
+            segment.errors->start_delay_us = 0;
+        }
+    }
+    return interference;
+}
+
+// As measured; how sure of the rest as where it is assumed.
+std::vector<InterferenceSegment> measured_interference(const KernelSlowdowns& slowdowns,
+                                                       const LinkParameters& assumed) {
     InterferenceSegment segment;
     if (!assumed.interference.empty()) {
-        segment = assumed.interference.back();
+        segment.errors = assumed.interference.back().errors;
     }
-    segment.up_to.reset();
-    segment.ctas.reset();
     segment.slowdown.compute_slowdown_ppm = to_ppm(slowdowns.all.factor);
     segment.computing = {to_ppm(slowdowns.products.factor), to_ppm(slowdowns.rest.factor)};
     segment.errors = segment.errors.value_or(InterferenceErrors{});
     segment.errors->compute_slowdown = std::max(slowdowns.products.error, slowdowns.rest.error);
-    return segment;
+    return of_computing({segment});
 }
 
-// Of all-reduces only where the link is made of them.
-void take_out_interference(const LinkParameters& link, bool of_wires, TraceImport& imported) {
+// Makes the scenario anew, of the times that kernels take alone.
+void take_out_interference(const LinkParameters& link, TraceImport& imported) {
     TracedRun& run = *imported.run;
-    const std::vector<TracedAllReduce> traced = imported.all_reduces;
-    if (of_wires) {
-        take_out_of_wires(link, imported.all_reduces);
-    }
-    if (!imported.slowdowns) {
-        const Overlap overlap = overlap_of(run, traced);
-        take_out_of_computing(run, traced, link);
-        const Duration alone = overlap_of(run, traced).computing;
-        imported.findings.assumed(
-            "undisturbed",
-            "{:.3f} of {:.3f} ms of computing ran beside all-reduces; {}, by {}, is taken out and "
-            "put back where they overlap; --undisturbed, a trace of the same steps without "
-            "communication, measures it",
-            to_ms(overlap.beside), to_ms(overlap.computing),
-            fmt::format("what that costs, {:.3f} ms", to_ms(overlap.computing - alone)),
-            link.assumes_interference ? "what is assumed of GPUs" : "the link's interference");
-    }
+    const Overlap overlap = overlap_of(run, imported.all_reduces);
+    take_out_of_computing(run, imported.all_reduces, link);
+    const Duration alone = overlap_of(run, imported.all_reduces).computing;
+    imported.findings.assumed(
+        "undisturbed",
+        "{:.3f} of {:.3f} ms of computing ran beside all-reduces; what that costs, {:.3f} ms by "
+        "{}, "
+        "is taken out and put back where they overlap; --undisturbed, a trace of the same steps "
+        "without communication, measures it",
+        to_ms(overlap.beside), to_ms(overlap.computing), to_ms(overlap.computing - alone),
+        link.assumes_interference ? "what is assumed of GPUs" : "the link's interference");
     Findings nothing;  // new
     const Json cluster = imported.scenario["cluster"];
     imported.scenario =
@@ -185,14 +195,12 @@ void put_link(Json& scenario, const std::optional<std::string>& link, std::int64
 
 Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
                  const FileReader& read_file) {
-    const bool on_host = !imported.run->rank().has_device;
-    std::vector<InterferenceSegment> interference;  // empty: what is assumed on GPUs
-    if (on_host) {
+    if (!imported.run->rank().has_device) {
         // What computing and all-reduces cost each other is in their times.
-        interference = constant_interference({});
+        return with_link(imported, link, {constant_interference({})}, read_file);
     }
-    const Scenario scenario = with_link(imported, link, interference, read_file);
-    if (on_host || imported.ranks == 1 || imported.all_reduces.empty()) {
+    const Scenario scenario = with_link(imported, link, {}, read_file);
+    if (imported.ranks == 1 || imported.all_reduces.empty()) {
         return scenario;
     }
     LinkParameters disturbing = step_input(scenario).link;
@@ -200,13 +208,16 @@ Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
         imported.all_reduces, [](const TracedAllReduce& one) { return !one.wire_us.empty(); });
     if (link && disturbing.assumes_interference && has_wires) {
         // Another link's thread blocks did not slow what was traced: those of the traced one did.
-        disturbing = step_input(with_link(imported, {}, interference, read_file)).link;
+        disturbing = step_input(with_link(imported, {}, {}, read_file)).link;
     }
-    take_out_interference(disturbing, !link, imported);
+    OverlapCost cost;
     if (imported.slowdowns) {
-        interference = {measured_interference(*imported.slowdowns, disturbing)};
+        cost.interference = measured_interference(*imported.slowdowns, disturbing);
+    } else {
+        take_out_interference(disturbing, imported);
+        cost = {of_computing(disturbing.interference), disturbing.assumes_interference};
     }
-    return with_link(imported, link, interference, read_file);
+    return with_link(imported, link, cost, read_file);
 }
 
 }  // namespace bucketwise

@@ -17,7 +17,6 @@ struct TracedAllReduce {
     Bytes bytes;
     Duration start{0};                 // median over the steps, from the start of the step
     std::vector<double> wire_us = {};  // estimates of what it takes once every rank is there
-    double beside = 0;                 // share of that in which the device computed, too
     std::int32_t blocks = -1;          // thread blocks of its kernel; -1: not said
     bool operator==(const TracedAllReduce&) const = default;
 };

@@ -26,7 +26,6 @@ struct Window {
     Duration begin{0};
     Duration end{0};
     Bytes bytes;
-    std::size_t all_reduce = 0;  // of the step's
 };
 
 // By rising begin, apart from one another.
@@ -44,7 +43,7 @@ std::vector<Window> windows_of(const TracedRun& run, const TracedStep& step,
         const Duration free = windows.empty() ? *found[k]->begin : windows.back().end;
         const Duration begin = std::max({*found[k]->begin, end - wire, free});
         if (begin < end) {
-            windows.push_back({begin, end, found[k]->bytes, k});
+            windows.push_back({begin, end, found[k]->bytes});
         }
     }
     return windows;
@@ -383,36 +382,6 @@ void take_out_of_computing(TracedRun& run, const std::vector<TracedAllReduce>& a
             });
             mark.device -= slowed;
         });
-    }
-}
-
-void find_overlap(const TracedRun& run, std::vector<TracedAllReduce>& all_reduces) {
-    std::vector<std::vector<double>> shares(all_reduces.size());
-    for (const TracedStep* step : run.alike()) {
-        const std::vector<Window> windows = windows_of(run, *step, all_reduces);
-        std::vector<Duration> computing(all_reduces.size());
-        for_each_computing(*step, [&](const StepMark& mark) {
-            for_each_overlap(mark, windows, [&](const Window& window, Duration overlap) {
-                computing[window.all_reduce] += overlap;
-            });
-        });
-        for (const Window& window : windows) {
-            shares[window.all_reduce].push_back(to_us(computing[window.all_reduce]) /
-                                                to_us(window.end - window.begin));
-        }
-    }
-    for (std::size_t k = 0; k < all_reduces.size(); ++k) {
-        all_reduces[k].beside = shares[k].empty() ? 0 : std::min(median(shares[k]), 1.0);
-    }
-}
-
-void take_out_of_wires(const LinkParameters& link, std::vector<TracedAllReduce>& all_reduces) {
-    for (TracedAllReduce& all_reduce : all_reduces) {
-        const double factor =
-            factor_of(interference_for(link, all_reduce.bytes).communication_slowdown_ppm);
-        for (double& wire_us : all_reduce.wire_us) {
-            wire_us *= 1 - all_reduce.beside + all_reduce.beside / factor;
-        }
     }
 }
 

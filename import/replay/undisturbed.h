@@ -1,5 +1,6 @@
-// What overlapping cost in the traced steps: kernels that ran beside all-reduces were slowed, and
-// all-reduces by them. A scenario has what both take alone, as the simulator slows them itself.
+// What overlapping cost in the traced steps: kernels that ran beside all-reduces were slowed. A
+// scenario has what they take alone, as the simulator slows them itself. All-reduces were slowed,
+// too, but by how much a trace does not tell: they stay as they were.
 #pragma once
 
 #include <cstddef>
@@ -62,12 +63,6 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
 // Likewise by the slowdowns that the link has, measured or assumed.
 void take_out_of_computing(TracedRun& run, const std::vector<TracedAllReduce>& all_reduces,
                            const LinkParameters& link);
-
-// Sets the share of each all-reduce in which the device computed.
-void find_overlap(const TracedRun& run, std::vector<TracedAllReduce>& all_reduces);
-
-// The same of what all-reduces took beside computing.
-void take_out_of_wires(const LinkParameters& link, std::vector<TracedAllReduce>& all_reduces);
 
 // How long a step computes, and how long of it beside all-reduces, medians.
 struct Overlap {

@@ -23,7 +23,6 @@ inline void check_replay(const TraceImport& imported, const Scenario& scenario) 
 inline void check_import(TraceImport imported) {
     require(imported.ranks >= 1 && imported.step > Duration{0});
     for (const TracedAllReduce& all_reduce : imported.all_reduces) {
-        require(all_reduce.beside >= 0 && all_reduce.beside <= 1);
         for (const double us : all_reduce.wire_us) {
             require(us >= 0);
         }

@@ -74,6 +74,18 @@ Connected connected(const TracedRank& rank, TraceImportRequest request = {},
     return {std::move(imported), std::move(scenario)};
 }
 
+// How far the replay of the same step is off where nothing slows anything: in the written trace
+// nothing is copied back before the last all-reduce is done.
+double calm_error(std::int64_t micro_steps = 1) {
+    const Json free{{"name", "measured"},
+                    {"algorithm", "ring"},
+                    {"segments", {{{"latency_us", 125}, {"bandwidth_gb_per_s", 1e6}}}}};
+    TraceShape shape = busy_shape();
+    shape.backwards = micro_steps;
+    const Connected calm = connected(rank_of(shape), {}, "link.json", free.dump());
+    return replay(calm.imported, calm.scenario).error();
+}
+
 void check_alone(const Connected& run) {
     const std::vector<double> times = run.kernels_us();
     REQUIRE(times.size() == 12);
@@ -82,14 +94,14 @@ void check_alone(const Connected& run) {
     }
 }
 
-void check_measured(const Connected& run) {
+void check_measured(const Connected& run, std::int64_t micro_steps = 1) {
     check_alone(run);
     const Json interference = run.link()["interference"];
     CHECK(interference["product_slowdown"].get<double>() == Approx(1.25).epsilon(0.01));
     CHECK(interference["rest_slowdown"].get<double>() == Approx(1.5).epsilon(0.01));
-    // The simulator slows both kinds by their mixture, here as many of each; and all-reduces as is
-    // assumed, while these were not.
-    CHECK(std::abs(replay(run.imported, run.scenario).error()) < 0.04);
+    CHECK(interference["communication_slowdown"] == 1);  // as traced
+    // The simulator slows both kinds by their mixture, here as many of each.
+    CHECK(replay(run.imported, run.scenario).error() == Approx(calm_error(micro_steps)).margin(0.005));
 }
 
 TEST_CASE("kernels that were slowed beside all-reduces get the times of a trace without these",
@@ -110,7 +122,7 @@ TEST_CASE("so they do where the micro-step before does not communicate", "[undis
     TraceShape shape = disturbed_shape();
     shape.backwards = 3;
     const Connected run = connected(rank_of(shape));
-    check_measured(run);
+    check_measured(run, 3);
     CHECK(contains(findings_of(run.imported), "by the micro-steps without all-reduces"));
 }
 
@@ -128,15 +140,17 @@ TEST_CASE("one trace alone has taken out what is assumed, and it is put back", "
     TraceShape shape = busy_shape();
     shape.blocks = 24;
     const Connected run = connected(rank_of(shape));
-    CHECK_FALSE(run.link().contains("interference"));  // assumed again when it is predicted
-    CHECK(run.link()["ctas"] == 24);
-    const LinkParameters link = step_input(run.scenario).link;
-    CHECK(link.assumes_interference);
+    for (const Json& segment : run.link()["interference"]) {
+        CHECK(segment["communication_slowdown"] == 1);  // as traced, and so is when they begin
+        CHECK_FALSE(segment.contains("start_delay_us"));
+    }
+    CHECK(contains(run.link()["provenance"]["source"].get<std::string>(),
+                   "what they cost computing is assumed"));
     // 24 of 108 multiprocessors are not there for what runs wholly beside an all-reduce.
     const std::vector<double> times = run.kernels_us();
     CHECK(times.front() == Approx(100));
     CHECK(std::ranges::min(times) == Approx(100.0 * (108 - 24) / 108).epsilon(0.001));
-    CHECK(std::abs(replay(run.imported, run.scenario).error()) < 0.04);
+    CHECK(replay(run.imported, run.scenario).error() == Approx(calm_error()).margin(0.005));
     CHECK(contains(findings_of(run.imported), "by what is assumed of GPUs, is taken out"));
 }
 
@@ -149,12 +163,7 @@ TEST_CASE("a link's own interference is not counted twice", "[undisturbed]") {
     shape.slowdown = 1.5;  // of all, as none is a matrix product
     const Connected run = connected(rank_of(shape), {}, "link.json", link.dump());
     check_alone(run);
-    // As far off as where nothing is slowed, as in the written trace nothing is copied back before
-    // the last all-reduce is done.
-    const Json free{{"name", "measured"}, {"algorithm", "ring"}, {"segments", link["segments"]}};
-    const Connected calm = connected(rank_of(busy_shape()), {}, "link.json", free.dump());
-    CHECK(replay(run.imported, run.scenario).error() ==
-          Approx(replay(calm.imported, calm.scenario).error()).margin(0.003));
+    CHECK(replay(run.imported, run.scenario).error() == Approx(calm_error()).margin(0.003));
     CHECK(contains(findings_of(run.imported), "by the link's interference, is taken out"));
 }
 
