@@ -199,7 +199,7 @@ Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
         // What computing and all-reduces cost each other is in their times.
         return with_link(imported, link, {constant_interference({})}, read_file);
     }
-    const Scenario scenario = with_link(imported, link, {}, read_file);
+    Scenario scenario = with_link(imported, link, {}, read_file);
     if (imported.ranks == 1 || imported.all_reduces.empty()) {
         return scenario;
     }

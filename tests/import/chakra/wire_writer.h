@@ -20,22 +20,22 @@ inline std::string written_number(std::uint64_t value) {
 
 class WrittenMessage {
   public:
-    WrittenMessage& number(std::uint32_t field, std::uint64_t value) {
+    WrittenMessage& number(std::uint64_t field, std::uint64_t value) {
         bytes_ += written_number(field * 8) + written_number(value);
         return *this;
     }
-    WrittenMessage& text(std::uint32_t field, const std::string& value) {
+    WrittenMessage& text(std::uint64_t field, const std::string& value) {
         bytes_ += written_number(field * 8 + 2) + written_number(value.size()) + value;
         return *this;
     }
-    WrittenMessage& packed(std::uint32_t field, const std::vector<std::uint64_t>& values) {
+    WrittenMessage& packed(std::uint64_t field, const std::vector<std::uint64_t>& values) {
         std::string all;
         for (const std::uint64_t value : values) {
             all += written_number(value);
         }
         return text(field, all);
     }
-    WrittenMessage& fixed(std::uint32_t field, const std::string& bytes) {
+    WrittenMessage& fixed(std::uint64_t field, const std::string& bytes) {
         bytes_ += written_number(field * 8 + (bytes.size() == 8 ? 1 : 5)) + bytes;
         return *this;
     }

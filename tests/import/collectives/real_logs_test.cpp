@@ -100,7 +100,7 @@ TEST_CASE("A real ring buffer that begins in mid-step has its whole steps", "[im
 TEST_CASE("With the model's gradients a real dump tells the cap it was run with", "[import]") {
     std::vector<GradientReadiness> gradients;
     for (int i = 0; i < 4; ++i) {
-        gradients.push_back({{std::to_string(i) + ".weight", 512 * 512}, {}});
+        gradients.push_back({{std::to_string(i) + ".weight", std::int64_t{512} * 512}, {}});
         gradients.push_back({{std::to_string(i) + ".bias", 512}, {}});
     }
     LogImportRequest request;

@@ -69,7 +69,7 @@ struct Connected {
 
 Connected connected(const TracedRank& rank, TraceImportRequest request = {},
                     const std::optional<std::string>& link = {}, const std::string& file = {}) {
-    TraceImport imported = import_trace({rank}, request);
+    TraceImport imported = import_trace({rank}, std::move(request));
     Scenario scenario = connect(imported, link, [&](const std::string&) { return file; });
     return {std::move(imported), std::move(scenario)};
 }
@@ -101,7 +101,8 @@ void check_measured(const Connected& run, std::int64_t micro_steps = 1) {
     CHECK(interference["rest_slowdown"].get<double>() == Approx(1.5).epsilon(0.01));
     CHECK(interference["communication_slowdown"] == 1);  // as traced
     // The simulator slows both kinds by their mixture, here as many of each.
-    CHECK(replay(run.imported, run.scenario).error() == Approx(calm_error(micro_steps)).margin(0.005));
+    CHECK(replay(run.imported, run.scenario).error() ==
+          Approx(calm_error(micro_steps)).margin(0.005));
 }
 
 TEST_CASE("kernels that were slowed beside all-reduces get the times of a trace without these",
