@@ -1,6 +1,7 @@
 // What holds of every imported trace, whatever profiler it is of.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -14,13 +15,17 @@
 
 namespace bucketwise {
 
-inline void check_replay(const TraceImport& imported, const Scenario& scenario) {
+inline void check_replay(const TraceImport& imported, const Scenario& scenario, bool advises) {
     const Replay replayed = replay(imported, scenario);
     require(replayed.step >= Duration{0} && !text_of(replayed).empty());
-    require(!text_of(advise(imported, scenario, replayed)).empty());
+    if (advises) {
+        require(!text_of(advise(imported, scenario, replayed)).empty());
+    }
 }
 
-inline void check_import(TraceImport imported) {
+// Of some inputs, by their size, what takes many times as long as reading them.
+inline void check_import(TraceImport imported, std::size_t bytes) {
+    const bool advises = bytes % 16 == 0;
     require(imported.ranks >= 1 && imported.step > Duration{0});
     for (const TracedAllReduce& all_reduce : imported.all_reduces) {
         for (const double us : all_reduce.wire_us) {
@@ -34,9 +39,10 @@ inline void check_import(TraceImport imported) {
         {"name", "any"},
         {"algorithm", "ring"},
         {"segments", {{{"latency_us", 10}, {"bandwidth_gb_per_s", 10}}}}};
-    check_replay(imported, parse_scenario(document, "imported", no_file));
+    check_replay(imported, parse_scenario(document, "imported", no_file), advises);
     // And on the link that the trace has, if it has one.
-    check_replay(imported, connect(imported, {}, no_file));
+    const Scenario connected = connect(imported, {}, no_file);
+    check_replay(imported, connected, advises);
 }
 
 }  // namespace bucketwise

@@ -26,7 +26,7 @@ void import_any(std::string_view text) {
         if (!rank.world_size) {
             request.ranks = 2;
         }
-        check_import(import_trace({rank}, request));
+        check_import(import_trace({rank}, request), text.size());
     } catch (const InputError&) {
         return;
     }

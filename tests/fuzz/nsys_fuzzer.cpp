@@ -28,7 +28,7 @@ void import_any(std::string_view bytes) {
         if (!ranks.front().world_size && ranks.size() == 1) {
             request.ranks = 2;
         }
-        check_import(import_trace(ranks, request));
+        check_import(import_trace(ranks, request), bytes.size());
     } catch (const InputError&) {
         return;
     }
