@@ -141,11 +141,12 @@ TEST_CASE("one trace alone has taken out what is assumed, and it is put back", "
     TraceShape shape = busy_shape();
     shape.blocks = 24;
     const Connected run = connected(rank_of(shape));
-    for (const Json& segment : run.link()["interference"]) {
+    const Json link = run.link();
+    for (const Json& segment : link["interference"]) {
         CHECK(segment["communication_slowdown"] == 1);  // as traced, and so is when they begin
         CHECK_FALSE(segment.contains("start_delay_us"));
     }
-    CHECK(contains(run.link()["provenance"]["source"].get<std::string>(),
+    CHECK(contains(link["provenance"]["source"].get<std::string>(),
                    "what they cost computing is assumed"));
     // 24 of 108 multiprocessors are not there for what runs wholly beside an all-reduce.
     const std::vector<double> times = run.kernels_us();
