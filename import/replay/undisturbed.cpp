@@ -155,15 +155,11 @@ struct Pair {
 std::map<std::size_t, Pair> matched(const TracedRun& run,
                                     const std::vector<TracedAllReduce>& all_reduces,
                                     const TimesByName& plain) {
-    struct Kernel {
-        const StepMark* mark;
-        std::size_t place;
-    };
-    std::map<std::string, std::vector<Kernel>, std::less<>> kernels;
+    std::map<std::string, std::vector<std::size_t>, std::less<>> kernels;  // places, by name
     std::size_t place = 0;
     for_each_computing(run.first(), [&](const StepMark& mark) {
         if (mark.kind == MarkKind::operation) {
-            kernels[mark.name].push_back({&mark, place});
+            kernels[mark.name].push_back(place);
         }
         ++place;
     });
@@ -188,7 +184,7 @@ std::map<std::size_t, Pair> matched(const TracedRun& run,
             continue;
         }
         for (std::size_t i = 0; i < found.size(); ++i) {
-            const std::size_t at = found[i].place;
+            const std::size_t at = found[i];
             pairs[at] = {median(disturbed[at]), median(overlapped[at]), alone->second[i],
                          names_matrix_product(name)};
         }

@@ -14,10 +14,6 @@
 namespace bucketwise {
 namespace {
 
-std::string no_file(const std::string& path) {
-    throw InputError(path, "", "no file", "one");
-}
-
 void import_any(std::string_view text) {
     CollectiveLog log;
     try {

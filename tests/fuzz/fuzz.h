@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "import/source/byte_source.h"
+#include "sim/base/error.h"
 
 namespace bucketwise {
 
@@ -15,6 +17,11 @@ inline void require(bool holds) {
     if (!holds) {
         std::abort();
     }
+}
+
+// Where a fuzzed input names one.
+inline std::string no_file(const std::string& path) {
+    throw InputError(path, "", "no file", "one");
 }
 
 // The text must outlive it.
