@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/caveat.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
@@ -123,6 +124,7 @@ struct LinkParameters {
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
     std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;
+    std::vector<Caveat> caveats = {};  // what whoever wrote the file knew to be weak in it
     std::string preset = {};  // that it was named as (sim/link/link_presets.h); empty: none
     bool operator==(const LinkParameters&) const = default;
 };

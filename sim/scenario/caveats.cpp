@@ -131,4 +131,16 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     return notes;
 }
 
+std::vector<std::string> reasons_to_withhold(const Scenario& scenario) {
+    std::vector<std::string> reasons;
+    for (const std::vector<Caveat>* stated : {&scenario.caveats, &scenario.link.caveats}) {
+        for (const Caveat& caveat : *stated) {
+            if (caveat.withholds) {
+                reasons.push_back(caveat.text);
+            }
+        }
+    }
+    return reasons;
+}
+
 }  // namespace bucketwise

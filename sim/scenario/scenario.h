@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "sim/base/caveat.h"
 #include "sim/base/dtype.h"
 #include "sim/base/json.h"
 #include "sim/base/names.h"
@@ -104,6 +105,7 @@ struct Scenario {
     SyncRequest sync;
     StepRequest step;
     std::optional<Variation> variation;
+    std::vector<Caveat> caveats = {};  // what whoever wrote the file knew to be weak in it
     bool operator==(const Scenario&) const = default;
 };
 
@@ -150,5 +152,8 @@ void set_cluster(const Scenario& scenario, StepInput& input);
 // What a user should know before trusting a prediction, one sentence each: keys that the strategy
 // does not look at, and a link measured on another number of ranks.
 std::vector<std::string> caveats(const Scenario& scenario);
+
+// Of the caveats that the scenario and its link state, those by which nothing should be advised.
+std::vector<std::string> reasons_to_withhold(const Scenario& scenario);
 
 }  // namespace bucketwise
