@@ -151,10 +151,10 @@ int conclude(const std::string& folder) {
     const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
     const StepInput input = step_input(scenario);
     const auto [prediction, settings, ends] = predict_with_progress(scenario, input, {});
-    report.prediction = text_report(scenario, prediction, settings, ends);
+    report.prediction = text_report(scenario, prediction, settings, ends, Detail::full);
     write("prediction.json", json_text(to_json(scenario, prediction, settings, ends)));
 
-    report.comparison = compare_steps(scenario, run);
+    report.comparison = compare_steps(scenario, run, prediction);
     write("comparison.json", json_text(to_json(report.comparison)));
     if (can_be_traced(input)) {
         const MeasuredCap& chosen = report.comparison.points[report.comparison.chosen].measured;
@@ -175,7 +175,7 @@ int conclude(const std::string& folder) {
         "python3 plots/plot.py ."};
     write("report.md", markdown_report(report));
     write("report.html", html_report(report));
-    write_output("-", comparison_report(report.comparison) +
+    write_output("-", comparison_report(report.comparison, false) +
                           fmt::format("\n{}: report.html to read and to send on, link.json and "
                                       "scenario.json to predict with\n",
                                       folder));
