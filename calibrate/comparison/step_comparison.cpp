@@ -122,8 +122,9 @@ void hold_against_default(std::vector<CapComparison>& points) {
         if (const std::optional<double> by = slower[plans.plan_of[i]]) {
             const double paired_ms = standard_ms * (1 + *by);
             const double shift = paired_ms / points[i].measured_ms;
-            points[i].measured_interval_ms.low *= shift;
-            points[i].measured_interval_ms.high *= shift;
+            MedianInterval& interval = points[i].measured_interval_ms;
+            interval = {std::min(interval.low * shift, paired_ms),
+                        std::max(interval.high * shift, paired_ms)};
             points[i].measured_ms = paired_ms;
         }
     }
@@ -410,7 +411,17 @@ AdvisedCap advised_cap(const std::vector<MeasuredCap>& caps, const Prediction& p
     return {static_cast<std::size_t>(nearest - caps.begin()), false};
 }
 
+bool is_noise_known(const Comparison& c) {
+    constexpr double fewest = 3;
+    return median_of(c.points, [](const CapComparison& point) {
+               return static_cast<double>(point.measured.step_us.size());
+           }) >= fewest;
+}
+
 Verdict error_verdict(const Comparison& c) {
+    if (!is_noise_known(c)) {
+        return Verdict::inconclusive;
+    }
     return c.mape <= mape_goal       ? Verdict::held
            : c.mape <= c.noise_floor ? Verdict::inconclusive
                                      : Verdict::missed;

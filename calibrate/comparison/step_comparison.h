@@ -88,6 +88,8 @@ struct Comparison {
 
 // How far a comparison's error may be off, as a share, and whether it is.
 constexpr double mape_goal = 0.02;
+// Whether most caps were measured often enough to say how far their steps lie apart.
+[[nodiscard]] bool is_noise_known(const Comparison& comparison);
 // Held: within the goal. Inconclusive: beyond it, but not by more than the steps are known.
 [[nodiscard]] Verdict error_verdict(const Comparison& comparison);
 

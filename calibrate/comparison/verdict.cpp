@@ -46,8 +46,8 @@ std::string held_text(const Comparison& c) {
                                  : fmt::format("at most {} slower than the best measured",
                                                percent_text(decision.regret->high));
     if (!decision.gain || decision.gain->low <= 0) {
-        return fmt::format("{}: not to be told from the default, and {}.", to_do(c, c.chosen),
-                           cost);
+        return fmt::format("{}: as fast as the default for all that can be told, and {}.",
+                           to_do(c, c.chosen), cost);
     }
     return fmt::format("{}: {} than the default, and {}.", to_do(c, c.chosen),
                        faster_text(*decision.gain), cost);
@@ -129,15 +129,19 @@ std::string regret_text(const Comparison& c) {
 
 std::string error_text(const Comparison& c) {
     const Verdict verdict = error_verdict(c);
-    return fmt::format(
-        "Predicted steps are off by {} on average over {}, {} at most, with steps known to within "
-        "{}: {}.",
-        percent_text(c.mape), counted(std::ssize(c.points), "cap"), percent_text(c.max_error),
-        percent_text(c.noise_floor),
-        verdict == Verdict::held ? fmt::format("within the goal of {:g} %", 100 * mape_goal)
-        : verdict == Verdict::inconclusive
-            ? std::string("too noisy to tell more")
-            : fmt::format("the goal of {:g} % is missed", 100 * mape_goal));
+    const std::string known =
+        is_noise_known(c)
+            ? fmt::format("with steps known to within {}", percent_text(c.noise_floor))
+            : std::string("too few steps were measured to say how well they are known");
+    const std::string judged = !is_noise_known(c) ? std::string("")
+                               : verdict == Verdict::held
+                                   ? fmt::format(": within the goal of {:g} %", 100 * mape_goal)
+                               : verdict == Verdict::inconclusive
+                                   ? std::string(": too noisy to tell more")
+                                   : fmt::format(": the goal of {:g} % is missed", 100 * mape_goal);
+    return fmt::format("Predicted steps are off by {} on average over {}, {} at most; {}{}.",
+                       percent_text(c.mape), counted(std::ssize(c.points), "cap"),
+                       percent_text(c.max_error), known, judged);
 }
 
 }  // namespace
