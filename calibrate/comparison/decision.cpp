@@ -7,6 +7,7 @@ namespace bucketwise {
 namespace {
 
 constexpr double outside_95_percent = 0.05;
+constexpr double outside_80_percent_on_one_side = 0.4;
 // A plan is out of the race only after so many rounds: the first ones may be disturbed alike.
 constexpr std::int64_t fewest_rounds = 3;
 // Gains are told to the reader as a range; one that is narrower than this says enough.
@@ -102,7 +103,9 @@ Verdict verdict_of(const std::optional<SlowerBy>& regret) {
 }
 
 bool says_enough(const std::optional<SlowerBy>& gain) {
-    return gain && (gain->low > 0 || gain->high < 0) && gain->high - gain->low <= narrow_gain;
+    const double width = gain ? gain->high - gain->low : 0.0;
+    const bool has_sign = gain && (gain->low > 0 || gain->high < 0);
+    return gain && (width <= narrow_gain / 2 || (has_sign && width <= narrow_gain));
 }
 
 }  // namespace
@@ -127,6 +130,8 @@ MeasuredDecision judge_decision(const PairedSteps& steps, std::size_t advised,
     }
     if (standard && *standard != advised) {
         decision.gain = steps.slower(*standard, advised, outside_95_percent);
+        const auto likely = steps.slower(*standard, advised, outside_80_percent_on_one_side);
+        decision.gain_is_likely = likely && likely->low > 0;
     }
     const bool gain_is_known = !standard || *standard == advised || says_enough(decision.gain);
     if (!gain_is_known) {

@@ -33,8 +33,9 @@ struct MeasuredDecision {
     std::optional<SlowerBy> regret = {};
     // What the advised plan saves: how much slower the default is. Empty: no bounds, or no default.
     std::optional<SlowerBy> gain = {};
-    std::vector<std::size_t> open =
-        {};                // to be measured again, rising; with what they are held against
+    bool gain_is_likely = false;  // four times out of five there is one
+    // To be measured again, with what they are held against; rising.
+    std::vector<std::size_t> open = {};
     bool settled = false;  // measuring more would change nothing that a reader would act upon
     // Half the width of the interval of the difference that is least known among those that keep
     // the decision open, or of all: what this measurement can tell apart.

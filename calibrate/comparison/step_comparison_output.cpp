@@ -8,7 +8,7 @@
 
 #include "calibrate/comparison/step_comparison.h"
 #include "sim/base/json_output.h"
-#include "sim/base/number_text.h"
+#include "sim/report/number_text.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/sweep_table.h"
 

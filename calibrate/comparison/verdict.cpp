@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "calibrate/comparison/step_comparison.h"
-#include "sim/base/number_text.h"
+#include "sim/report/number_text.h"
 #include "sim/report/verdict.h"
 
 namespace bucketwise {
@@ -60,12 +60,16 @@ std::string missed_text(const Comparison& c) {
 }
 
 // How long it would take until the widest interval that keeps the decision open is narrow enough,
-// if it narrows with the root of the time.
+// if it narrows with the root of the time and only what is open is measured.
 std::string waiting_text_of(const Comparison& c) {
-    const double resolution = c.decision.resolution.value_or(0);
-    constexpr double wanted = regret_goal;
     constexpr double longest_s = 7200;
-    const double more_s = c.measuring_s * (std::pow(resolution / wanted, 2) - 1);
+    const double resolution = c.decision.resolution.value_or(0);
+    const auto points = static_cast<double>(c.points.size());
+    constexpr double held_against = 2;  // the default and the best
+    const double share =
+        std::min((static_cast<double>(c.decision.open.size()) + held_against) / points, 1.0);
+    const double more_s =
+        share * c.measuring_s * (std::pow(resolution / most_noise_in_a_decision, 2) - 1);
     if (!(more_s > 0)) {
         return "";
     }
@@ -73,29 +77,38 @@ std::string waiting_text_of(const Comparison& c) {
                               : fmt::format(" {} more would settle it.", waiting_text(more_s));
 }
 
+std::string luck_text(const Comparison& c, const std::string& act) {
+    return fmt::format(
+        "{}; but the prediction does not order these caps (rank correlation {:.2f}), so that may "
+        "be luck.",
+        act, c.rank_correlation);
+}
+
 std::string inconclusive_text(const Comparison& c) {
     const MeasuredDecision& decision = c.decision;
-    // What is safe to do: what is known to be better, else nothing.
-    const bool gains = c.chosen != *c.default_cap && decision.gain && decision.gain->low > 0;
-    const std::string act = gains ? fmt::format("{}: {} than the default", to_do(c, c.chosen),
-                                                faster_text(*decision.gain))
-                                  : fmt::format("keep {}", setting_of(c, *c.default_cap));
-    if (decision.verdict == Verdict::held) {
-        return fmt::format(
-            "Cannot tell whether the prediction is of use here, as it does not order these caps "
-            "(rank correlation {:.2f}): {}, which was {}.",
-            c.rank_correlation, act,
-            gains ? fmt::format("at most {} slower than the best",
-                                percent_text(decision.regret->high))
-                  : std::string("as good"));
+    const bool names_a_cap = c.chosen != *c.default_cap && decision.gain.has_value();
+    std::string act = fmt::format("keep {}", setting_of(c, *c.default_cap));
+    if (names_a_cap && decision.gain->low > 0) {
+        act =
+            fmt::format("{}: {} than the default", to_do(c, c.chosen), faster_text(*decision.gain));
+    } else if (names_a_cap && decision.gain_is_likely) {
+        act = fmt::format(
+            "{}: probably faster than the default, by {}, but {} is possible", to_do(c, c.chosen),
+            percent_text(faster(decision.gain->middle)),
+            percent_range_text(faster(decision.gain->low), faster(decision.gain->high)));
+    } else if (decision.verdict != Verdict::held) {
+        const std::string noise =
+            decision.resolution ? fmt::format("the noise is {}", percent_text(*decision.resolution))
+                                : std::string("too few steps were measured");
+        return fmt::format("Cannot tell which cap is best, as {}: {}.{}", noise, act,
+                           waiting_text_of(c));
     }
-    const std::string noise = decision.resolution ? fmt::format("the noise leaves {} open",
-                                                                percent_text(*decision.resolution))
-                                                  : std::string("too few steps were measured");
-    return gains ? fmt::format("{}; whether another cap is faster still cannot be told ({}).{}",
-                               act, noise, waiting_text_of(c))
-                 : fmt::format("Cannot tell which cap is best ({}): {}.{}", noise, act,
-                               waiting_text_of(c));
+    if (decision.verdict == Verdict::held) {
+        act.front() = act.front() == 'k' ? 'K' : act.front();
+        return luck_text(c, act);
+    }
+    return fmt::format("{}; whether another cap is faster still cannot be told.{}", act,
+                       waiting_text_of(c));
 }
 
 std::string advised_text(const Comparison& c) {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/number_text.h"
+#include "sim/report/number_text.h"
 #include "sim/report/verdict.h"
 
 namespace bucketwise {

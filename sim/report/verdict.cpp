@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/number_text.h"
+#include "sim/report/number_text.h"
 #include "sim/report/report.h"
 
 namespace bucketwise {

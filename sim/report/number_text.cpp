@@ -1,4 +1,4 @@
-#include "sim/base/number_text.h"
+#include "sim/report/number_text.h"
 
 #include <algorithm>
 #include <cmath>
