@@ -1,10 +1,8 @@
 #include "hw/launch/child_descriptors.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <array>
 #include <cerrno>
@@ -126,12 +124,10 @@ TEST_CASE("a child ends with its caller, however that ends") {
     });
     ::pid_t worker = -1;
     REQUIRE(::read(told[0], &worker, sizeof worker) == sizeof worker);
-    const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, worker, 0)));
-    REQUIRE(process.is_open());
+    const ProcessHandle process(worker);
     ::kill(caller, SIGKILL);
     CHECK_FALSE(ended_well(caller));
-    ::pollfd end{process.get(), POLLIN, 0};
-    CHECK(::poll(&end, 1, longest_child_seconds * 1000) == 1);
+    CHECK(process.ends());
     ::close(told[0]);
     ::close(told[1]);
 }

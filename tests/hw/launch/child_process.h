@@ -2,13 +2,17 @@
 #pragma once
 
 #include <grp.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <functional>
+
+#include "hw/launch/launcher_descriptor.h"
 
 namespace bucketwise {
 
@@ -30,6 +34,22 @@ inline bool ended_well(::pid_t child) {
     int status = -1;
     return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
 }
+
+// A process that need not be a child, and whose number may be another's once it has ended.
+class ProcessHandle {
+  public:
+    explicit ProcessHandle(::pid_t process)
+        : handle_(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))) {}
+
+    // Waits for its end, as long as a child may last.
+    [[nodiscard]] bool ends() const {
+        ::pollfd end{handle_.get(), POLLIN, 0};
+        return handle_.is_open() && ::poll(&end, 1, longest_child_seconds * 1000) == 1;
+    }
+
+  private:
+    Descriptor handle_;
+};
 
 inline constexpr ::uid_t nobody = 65534;
 

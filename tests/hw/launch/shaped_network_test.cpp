@@ -82,9 +82,13 @@ bool ordinary_users_can() {
     return can;
 }
 
-void wait_for_byte(const Descriptor& pipe) {
+void wait_until_readable(const Descriptor& pipe) {
     ::pollfd poll{pipe.get(), POLLIN, 0};
     REQUIRE(::poll(&poll, 1, longest_child_seconds * 1000) == 1);
+}
+
+void wait_for_byte(const Descriptor& pipe) {
+    wait_until_readable(pipe);
     char byte = 0;
     REQUIRE(::read(pipe.get(), &byte, 1) == 1);
 }
@@ -314,6 +318,69 @@ TEST_CASE("an ordinary user's ranks are ended when one of them fails") {
         const std::optional<LaunchFailure> failure = launch_ranks(launch, {});
         return failure && failure->rank == 1 && failure->reason == "exited with status 3";
     })));
+}
+
+// A named pipe that ranks of any user can write to; a launcher hands down no other.
+class NamedPipe {
+  public:
+    NamedPipe() {
+        REQUIRE(::mkdtemp(folder_.data()) != nullptr);
+        REQUIRE(::chmod(folder_.c_str(), 0755) == 0);
+        REQUIRE((::mkfifo(path().c_str(), 0622) == 0 && ::chmod(path().c_str(), 0622) == 0));
+        end_ = Descriptor(::open(path().c_str(), O_RDWR | O_CLOEXEC));
+        REQUIRE(end_.is_open());
+    }
+    ~NamedPipe() {
+        ::unlink(path().c_str());
+        ::rmdir(folder_.c_str());
+    }
+    NamedPipe(const NamedPipe&) = delete;
+    NamedPipe& operator=(const NamedPipe&) = delete;
+
+    [[nodiscard]] std::string path() const { return folder_ + "/pipe"; }
+
+    [[nodiscard]] int read_number() const {
+        std::string digits;
+        while (true) {
+            wait_until_readable(end_);
+            char digit = 0;
+            REQUIRE(::read(end_.get(), &digit, 1) == 1);
+            if (digit == '\n') {
+                return std::stoi(digits);
+            }
+            digits.push_back(digit);
+        }
+    }
+
+  private:
+    std::string folder_ = (fs::temp_directory_path() / "bucketwise-test-XXXXXX").string();
+    Descriptor end_;
+};
+
+// Entering a user namespace, or becoming a program, must not make the kernel forget that a rank
+// ends with its launcher.
+TEST_CASE("an ordinary user's ranks end when their launcher is killed") {
+    if (!ordinary_users_can()) {
+        return;
+    }
+    const NamedPipe pipe;
+    const ::pid_t launcher = start_child([&] {
+        if (!become_ordinary_user()) {
+            return false;
+        }
+        const ShapedNetwork network(2, gigabit);
+        LaunchRequest launch;
+        launch.command = {"/bin/sh", "-c", "echo $$ > " + pipe.path() + " && exec sleep 1000"};
+        launch.ranks = 2;
+        launch.before_exec = [&](int rank) { return network.enter(rank); };
+        return !launch_ranks(launch, {});
+    });
+    const ProcessHandle one(pipe.read_number());
+    const ProcessHandle other(pipe.read_number());
+    ::kill(launcher, SIGKILL);
+    CHECK_FALSE(ended_well(launcher));
+    CHECK(one.ends());
+    CHECK(other.ends());
 }
 
 TEST_CASE("every rank has an address of its own") {
