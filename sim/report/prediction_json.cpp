@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "sim/base/json_output.h"
+#include "sim/report/memory_json.h"
 #include "sim/report/report.h"
 
 namespace bucketwise {
@@ -126,6 +127,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
                                  {"ends", json_list(ends.device, prior_end_json)}};
     }
     add_optional(json, "configured", prediction.configured, row_json);
+    json["memory"] = to_json(memory_need(scenario));
     return json;
 }
 

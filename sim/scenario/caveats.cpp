@@ -5,6 +5,7 @@
 
 #include "sim/base/transformed.h"
 #include "sim/link/assumed_interference.h"
+#include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/product_time.h"
 
@@ -145,6 +146,9 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     }
     note_ctas(scenario.link, notes);
     note_run(scenario, notes);
+    if (auto warning = memory_warning(scenario)) {
+        notes.push_back(*std::move(warning));
+    }
     return notes;
 }
 
