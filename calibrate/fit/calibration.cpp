@@ -129,19 +129,23 @@ std::string link_name(const MeasuredRun& run) {
     return fmt::format("{} {}, measured", run.transport.backend, where);
 }
 
-std::string no_contention_warning(const MeasuredRun& run) {
-    // As a simulation does of a link that says nothing (sim/link/assumed_interference.h).
-    const bool assumed = run.transport.backend == "nccl";
-    if (run.computes.empty()) {
-        return fmt::format(
-            "only all-reduces were measured: the link is known, but not what computing and copying "
-            "take, nor how computing and communicating slow each other, which is {}",
-            assumed ? "assumed in predictions" : "taken as not at all");
-    }
+// As a simulation does of a link that says nothing (sim/link/assumed_interference.h).
+std::string no_contention_text(const MeasuredRun& run) {
     return fmt::format("no contention was measured: {}",
-                       assumed ? "how computing and communicating slow each other is assumed in "
-                                 "predictions, as of GPUs that nobody measured"
-                               : "computing and communicating are taken not to slow each other");
+                       run.transport.backend == "nccl"
+                           ? "how computing and communicating slow each other is assumed in "
+                             "predictions, as of GPUs that nobody measured"
+                           : "computing and communicating are taken not to slow each other");
+}
+
+std::string no_contention_warning(const MeasuredRun& run) {
+    if (!run.computes.empty()) {
+        return no_contention_text(run);
+    }
+    return fmt::format(
+        "only all-reduces were measured: the link is known, but not what computing and copying "
+        "take, nor how computing and communicating slow each other, which is {}",
+        run.transport.backend == "nccl" ? "assumed in predictions" : "taken as not at all");
 }
 
 // How far the fit is typically off the all-reduces that it follows, as a share.
@@ -178,7 +182,7 @@ std::vector<Caveat> link_caveats(const Calibration& calibration, const MeasuredR
         }
     }
     if (first.contentions.empty()) {
-        caveats.push_back({.text = no_contention_warning(first)});
+        caveats.push_back({.text = no_contention_text(first)});
     }
     return caveats;
 }

@@ -311,8 +311,11 @@ void report_left_out(const CollectiveLog& log, const GradientSteps& found,
     if (others.empty()) {
         return;
     }
+    // Not what only sets training up.
+    const bool in_steps = std::ranges::any_of(
+        others, [&](const auto& kind) { return kind.second >= found.steps.size(); });
     findings.missing("other collectives", "left out: {}", text_of_kinds(others)).weakens =
-        Weakens::scenario;
+        in_steps ? Weakens::scenario : Weakens::nothing;
 }
 
 // Buckets of a step have at most one small one of each dtype: the last, which is what was left.

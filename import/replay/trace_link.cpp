@@ -149,7 +149,9 @@ void take_out_interference(const LinkParameters& link, TraceImport& imported) {
         "without communication, measures it",
         to_ms(overlap.beside), to_ms(overlap.computing), to_ms(overlap.computing - alone),
         link.assumes_interference ? "what is assumed of GPUs" : "the link's interference");
-    finding.weakens = link.assumes_interference ? Weakens::scenario : Weakens::nothing;
+    constexpr std::int64_t noticeable = 100;  // of a step, that part
+    const bool matters = noticeable * (overlap.computing - alone) >= imported.step;
+    finding.weakens = link.assumes_interference && matters ? Weakens::scenario : Weakens::nothing;
     Findings nothing;  // new
     const Json cluster = imported.scenario["cluster"];
     imported.scenario =

@@ -227,7 +227,7 @@ TEST_CASE("what is weak in a link is stated in its file, and nothing in a good o
     const MeasuredRun alone = collect_run(machine.all_reduces(1), false, "alone.jsonl");
     const LinkParameters link = calibrate({alone}, std::nullopt).link;
     REQUIRE(link.caveats.size() == 1);
-    CHECK(link.caveats.front().text.find("only all-reduces were measured") == 0);
+    CHECK(link.caveats.front().text.find("no contention was measured") == 0);
     CHECK_FALSE(link.caveats.front().withholds);
     const Json json = link_json(link);
     CHECK(read_link({&json, "link.json", ""}, no_files) == link);

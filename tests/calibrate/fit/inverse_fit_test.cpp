@@ -121,7 +121,7 @@ TEST_CASE("a link fitted to steps states what they do not tell, no more what the
                            .part = ObservedPart::step,
                            .steps = steps_of_machine(scenario, 1.3, 0.7, 8, synthetic_caps())};
     CHECK(fit_to_steps({observed}).link.caveats.empty());
-    observed.steps.resize(1);
+    observed.steps.resize(2);  // for three unknowns
     const InverseFit fit = fit_to_steps({observed});
     REQUIRE(fit.link.caveats.size() == fit.warnings.size());
     CHECK(fit.link.caveats.front() == Caveat{.text = fit.warnings.front()});
