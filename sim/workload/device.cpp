@@ -30,7 +30,9 @@ struct Chip {
     std::string_view what;
     Peaks peak_tflop_per_s{};
     double memory_gb_per_s = 0;
-    std::int64_t memory_gib = 0;  // what data sheets call GB: an "80 GB" A100 has 81,920 MiB
+    // What data sheets call GB: an "80 GB" A100 has 81,920 MiB. Of V100 there are some with 16.
+    // B200 and GB200 as eighths of a DGX B200's 1,440 GB and 72nds of an NVL72's 13.4 TB.
+    std::int64_t memory_gib = 0;
     std::int64_t multiprocessors = 0;
     Lanes lanes = Lanes::wide;
     Attention attention = Attention::flash;
@@ -206,7 +208,7 @@ constexpr std::array<Chip, 16> chips{{
      Lanes::narrow,
      Attention::fused,
      1,
-     "NVIDIA V100 data sheet, of which there are some with half the memory; V100 white paper"},
+     "NVIDIA V100 data sheet; V100 white paper"},
 }};
 
 DevicePreset preset_of(const Chip& chip) {
