@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "sim/base/json_output.h"
+#include "sim/report/memory_json.h"
 #include "sim/report/report.h"
 #include "sim/report/verdict.h"
 
@@ -139,6 +140,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
     }
     add_optional(json, "configured", prediction.configured, row_json);
     add_optional(json, "with_ddp", prediction.with_ddp, row_json);
+    json["memory"] = to_json(memory_need(scenario));
     return json;
 }
 

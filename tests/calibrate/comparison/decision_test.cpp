@@ -7,7 +7,6 @@
 #include <iostream>
 #include <map>
 
-#include "sim/base/mixed_bits.h"
 #include "sim/base/statistics.h"
 #include "sim/engine/varied_steps.h"
 #include "tests/catch.h"

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "sim/base/mixed_bits.h"
 #include "sim/engine/varied_steps.h"
 #include "tests/catch.h"
 

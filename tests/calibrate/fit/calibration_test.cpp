@@ -224,6 +224,53 @@ TEST_CASE("without contention measured, GPUs are assumed to disturb, and CPUs ar
           std::string::npos);
 }
 
+TEST_CASE("what is weak in a link is stated in its file, and nothing in a good one's") {
+    CHECK(calibrate({synthetic_run({})}, synthetic_scenario()).link.caveats.empty());
+    CHECK_FALSE(
+        link_json(calibrate({synthetic_run({})}, synthetic_scenario()).link).contains("caveats"));
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const MeasuredRun alone = collect_run(machine.all_reduces(1), false, "alone.jsonl");
+    const LinkParameters link = calibrate({alone}, std::nullopt).link;
+    REQUIRE(link.caveats.size() == 1);
+    CHECK(link.caveats.front().text.find("no contention was measured") == 0);
+    CHECK_FALSE(link.caveats.front().withholds);
+    const Json json = link_json(link);
+    CHECK(read_link({&json, "link.json", ""}, no_files) == link);
+}
+
+TEST_CASE("an all-reduce's single sample and few sizes are stated in the link") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> few;
+    for (Measurement& record : machine.all_reduces(1)) {
+        auto& all_reduce = std::get<AllReduceRecord>(record);
+        all_reduce.samples_us.resize(1);
+        if (few.size() < 3) {
+            few.push_back(record);
+        }
+    }
+    const LinkParameters link =
+        calibrate({collect_run(few, false, "few.jsonl")}, std::nullopt).link;
+    REQUIRE(link.caveats.size() == 4);
+    CHECK(link.caveats[0].text.find("of 1024 bytes and perhaps others there is a single") == 0);
+    CHECK(link.caveats[1].text.find("only 3 different sizes") == 0);
+    // 1,024 to 4,096 bytes are less than 16 times apart.
+    CHECK(link.caveats[2].text.find("sizes from 1024 to 4096 bytes only") == 0);
+}
+
+TEST_CASE("a scenario states that its computing was measured in few rounds") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const auto caveats_of_rounds = [&](int rounds) {
+        const MeasuredRun run =
+            collect_run(concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
+                                      machine.all_reduces(1), machine.computes(rounds)}),
+                        false, "m.jsonl");
+        return calibrated(calibrate({run}, synthetic_scenario())).caveats;
+    };
+    CHECK(caveats_of_rounds(2) ==
+          std::vector<Caveat>{{.text = "computing was measured in 2 rounds only"}});
+    CHECK(caveats_of_rounds(3).empty());
+}
+
 TEST_CASE("matrix products and the rest measured apart mix to what both together were") {
     ContentionRecord record = contention_of({10}, {10}).front();
     const auto fitted = [&] { return fit_interference({record}).segments.front(); };
@@ -256,6 +303,8 @@ TEST_CASE("several ranks on one GPU are never called an interconnect") {
     const MeasuredRun run = synthetic_gpu_run(true);
     const Calibration calibration = calibrate({run}, synthetic_scenario(synthetic_gpu_document()));
     CHECK(calibration.link.name == "nccl measured, shared GPU, not an interconnect");
+    CHECK(calibration.link.caveats.front() ==
+          Caveat{.text = std::string(shared_gpu_warning), .withholds = true});
     CHECK(calibration_report(calibration).find("several ranks ran on one GPU") !=
           std::string::npos);
     const Scenario fitted =
