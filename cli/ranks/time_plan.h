@@ -30,6 +30,7 @@ class TimePlan {
 
     // A step that was not among the items. Returns its index.
     std::size_t add_step(const Item& item);
+    void choose_too(std::size_t item) { chosen_.push_back(item); }
     void set_essential(std::vector<std::size_t> essential) { essential_ = std::move(essential); }
 
     // The items of the next round, rising; none: it is over. `wanted`: the steps that the decision

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -176,7 +177,9 @@ class Director {
 
     // Where what a calibration needs was measured again, the advice may be another.
     void take_advice(Order& order) {
-        if (!std::exchange(is_advice_new_, false) || items_of_plan_.empty()) {
+        constexpr std::int64_t before_it_is_known = 2;
+        if (items_of_plan_.empty() || plan_.rounds() < before_it_is_known ||
+            !std::exchange(is_advice_new_, false)) {
             return;
         }
         const std::optional<Prediction> prediction = advice_of(records_, options_.output);
@@ -185,39 +188,69 @@ class Director {
         }
         const Evaluation& advised = prediction->advised();
         const auto same = std::ranges::find(buckets_of_plan_, advised.bucket_bytes);
-        if (same == buckets_of_plan_.end()) {
+        const std::vector<std::size_t> chosen = chosen_plans();
+        if (same != buckets_of_plan_.end()) {
+            advised_ = static_cast<std::size_t>(same - buckets_of_plan_.begin());
+            if (std::ranges::find(chosen, *advised_) == chosen.end()) {
+                plan_.choose_too(items_of_plan_[*advised_].front());
+            }
+            return;
+        }
+        // A calibration that is not sure yet would have every cap measured.
+        constexpr int most_added = 3;
+        if (added_ < most_added) {
+            ++added_;
             const Item item{.protocol = Protocol::step, .cap = advised.cap};
             order.new_caps.push_back(advised.cap.size().value().count);
             items_.push_back(item);
             plan_.add_step(item);
             add_plan(item);
+            advised_ = plan_of_.back();
         }
-        advised_ = static_cast<std::size_t>(
-            std::ranges::find(buckets_of_plan_, advised.bucket_bytes) - buckets_of_plan_.begin());
     }
 
-    MeasuredDecision decide() {
-        std::size_t rounds = 0;
-        for (const auto& of_plan : step_us_) {
-            rounds = std::max(rounds, of_plan.size());
+    // Plans that are measured, in the order of their items.
+    [[nodiscard]] std::vector<std::size_t> chosen_plans() const {
+        std::vector<std::size_t> plans;
+        for (const std::size_t item : plan_.chosen()) {
+            const std::size_t plan = plan_of_[item];
+            if (plan != no_plan && std::ranges::find(plans, plan) == plans.end()) {
+                plans.push_back(plan);
+            }
         }
-        for (auto& of_plan : step_us_) {
+        return plans;
+    }
+
+    // Its plans are indices of ours.
+    MeasuredDecision decide() {
+        const std::vector<std::size_t> plans = chosen_plans();
+        const std::vector<std::size_t> defaults = defaults_among(items_);
+        std::size_t rounds = 0;
+        for (const std::size_t plan : plans) {
+            rounds = std::max(rounds, step_us_[plan].size());
+        }
+        if (rounds == 0 || defaults.empty()) {
+            return {};
+        }
+        auto steps = transformed(plans, [&](std::size_t plan) { return step_us_[plan]; });
+        for (auto& of_plan : steps) {
             of_plan.resize(rounds);
         }
-        const std::vector<std::size_t> defaults = defaults_among(items_);
-        std::vector<std::size_t> essential = defaults;
-        if (rounds == 0 || defaults.empty()) {
-            return {.settled = false};
+        const auto place_of = [&](std::size_t plan) {
+            return static_cast<std::size_t>(std::ranges::find(plans, plan) - plans.begin());
+        };
+        const std::size_t standard = place_of(plan_of_[defaults.front()]);
+        const std::size_t advised = advised_ ? place_of(*advised_) : standard;
+        MeasuredDecision decision = judge_decision(PairedSteps(steps), advised, standard);
+        std::set<std::size_t> essential(defaults.begin(), defaults.end());
+        for (const std::size_t place : {advised, decision.best}) {
+            essential.insert(items_of_plan_[plans[place]].front());
         }
-        const PairedSteps steps(step_us_);
-        const std::size_t standard = plan_of_[defaults.front()];
-        MeasuredDecision decision = judge_decision(steps, advised_.value_or(standard), standard);
-        for (const std::size_t plan : {advised_.value_or(standard), decision.best}) {
-            essential.push_back(items_of_plan_[plan].front());
+        plan_.set_essential({essential.begin(), essential.end()});
+        decision.best = plans[decision.best];
+        for (std::size_t& place : decision.open) {
+            place = plans[place];
         }
-        std::ranges::sort(essential);
-        essential.erase(std::unique(essential.begin(), essential.end()), essential.end());
-        plan_.set_essential(std::move(essential));
         return decision;
     }
 
@@ -237,6 +270,7 @@ class Director {
     std::vector<std::vector<std::size_t>> items_of_plan_;
     std::vector<std::vector<std::optional<double>>> step_us_;  // [plan][round]
     std::optional<std::size_t> advised_;                       // plan
+    int added_ = 0;
 };
 
 // One rank's part.

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/caveat.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/base/caveat.h"
 #include "sim/link/network/algorithm.h"
 #include "sim/link/network/topology.h"
 

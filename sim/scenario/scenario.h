@@ -9,11 +9,11 @@
 #include <variant>
 #include <vector>
 
+#include "sim/base/caveat.h"
 #include "sim/base/dtype.h"
 #include "sim/base/json.h"
 #include "sim/base/names.h"
 #include "sim/base/units.h"
-#include "sim/base/caveat.h"
 #include "sim/link/link.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/program.h"
