@@ -513,7 +513,7 @@ LinkParameters fitted_link(const LogImport& imported) {
                          "with TORCH_NCCL_ENABLE_TIMING)",
                          "neither");
     }
-    link->name = "of the log";
+    link->name = (imported.backend.empty() ? "network" : imported.backend) + ", as logged";
     link->provenance.backend = imported.backend;
     link->provenance.versions = imported.version;
     link->provenance.source = "durations of a log of collectives, least times";

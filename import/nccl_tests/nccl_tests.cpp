@@ -223,8 +223,8 @@ Told nodes_told(const NcclTestsRun& run) {
         fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
     if (run.listed >= run.ranks) {
         return {run.nodes,
-                fmt::format("the log names {}, {} {} on each", run.nodes == 1 ? "it" : "them", each,
-                            most == 1 ? "rank" : "ranks")};
+                fmt::format("the log names {}, with {} {}{}", run.nodes == 1 ? "it" : "them", each,
+                            most == 1 ? "rank" : "ranks", run.nodes == 1 ? "" : " each")};
     }
     const std::int64_t first = hosts.front();
     if (hosts.size() == 1 || run.ranks % first != 0) {

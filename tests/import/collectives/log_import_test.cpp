@@ -87,7 +87,7 @@ TEST_CASE("Durations make the link, and tell the wait from forward", "[import]")
     // 1 ms for a megabyte, 2 for two, 4 for four: no latency, and 1.5 MB on the wire a millisecond.
     REQUIRE(scenario.link.segments.size() == 1);
     CHECK(to_gb_per_s(scenario.link.segments[0].bandwidth) == Approx(1.5).epsilon(0.02));
-    CHECK(scenario.link.name == "of the log");
+    CHECK(scenario.link.name == "nccl, as logged");
     CHECK(scenario.link.provenance.versions == "2.27.5");
     const std::string text = replay_text(imported, scenario);
     CHECK(contains(text, "logged 30.000 ms"));

@@ -241,10 +241,10 @@ TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off doe
     const ImportedAllReduces cut = imported(device_list(3, 8) + table);
     CHECK(cut.environment.transport.ranks == 16);
     CHECK(contains(cut.report, "the device list has only 3"));
-    CHECK(
-        contains(refusal(device_list(16, 8) + table, {.ranks_per_node = 4}),
-                 "expected --ranks-per-node 8 for 2 nodes, as the log names them, 8 ranks on each, "
-                 "got 4"));
+    CHECK(contains(
+        refusal(device_list(16, 8) + table, {.ranks_per_node = 4}),
+        "expected --ranks-per-node 8 for 2 nodes, as the log names them, with 8 ranks each, "
+        "got 4"));
     // Of 1,440 ranks one is listed, and no number of them follows from the table: it is asked for,
     // and the one host that is named is not taken for all of them.
     const std::string many = device_list(1, 8) + log_text(usual_times(), 1440, {});
@@ -261,7 +261,7 @@ TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off doe
     CHECK(hosts.environment.hosts == 360);
     CHECK(contains(hosts.report, "which was cut off, has 4 ranks on its first host"));
     CHECK(contains(imported(device_list(16, 8) + table).report,
-                   "nodes  2 (the log names them, 8 ranks on each)"));
+                   "nodes  2 (the log names them, with 8 ranks each)"));
     // rccl-tests has no groups.
     const ImportedAllReduces rccl = imported(
         "rccl-tests: Version develop:3f7f785\n"
