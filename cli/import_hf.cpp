@@ -103,7 +103,7 @@ class Choices {
 // is not where an installed program could find it), for any number of ranks.
 Json assumed_link() {
     return parse_json(R"({
-        "name": "assumed: NCCL over NVLink, H100", "algorithm": "ring", "launch_us": 19.9,
+        "name": "NVLink of H100, assumed", "algorithm": "ring", "launch_us": 19.9,
         "segments": [
             { "up_to_bytes": 65536, "latency_us": 0.595, "bandwidth_gb_per_s": 26.11 },
             { "up_to_bytes": 1048576, "latency_us": 1.22, "bandwidth_gb_per_s": 3251.0 },

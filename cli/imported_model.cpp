@@ -1,14 +1,18 @@
 #include "cli/imported_model.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
+#include "cli/shell/shipped_files.h"
 #include "import/hugging_face/hf_config.h"
+#include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/models/models.h"
@@ -24,7 +28,8 @@ Json scenario_around(const HfModel& model) {
               {"batch", 1},
               {"sequence_length", 1},
               {"device", "A100"}}},
-            {"cluster", {{"ranks", 2}, {"link", "eth-10g"}}}};
+            {"cluster", {{"ranks", 2}, {"link", "eth-10g"}}},
+            {"sync", {{"strategy", "ddp"}}}};
 }
 
 }  // namespace
@@ -39,6 +44,12 @@ Workload imported_model(const std::string& model) {
                                    {.device = device_preset("A100").value()});
     }
     const std::string file = config_of_folder(model);
+    std::error_code error;
+    if (const std::string meant = did_you_mean(model, names);
+        !meant.empty() && !std::filesystem::exists(here_or_shipped(file), error)) {
+        throw InputError("--model", "", "a model that ships, a scenario file, or a config.json",
+                         "\"" + model + "\"" + meant);
+    }
     const std::string text =
         reading({file}, FileKind::scenario, [&] { return read_text_file(file); });
     const FileKind kind = kind_of_text(text, file);

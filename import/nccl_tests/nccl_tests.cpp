@@ -236,7 +236,7 @@ Told nodes_told(const NcclTestsRun& run) {
 }
 
 Told nodes_of(const NcclTestsLog& log, const NcclTestsRun& run, const NcclTestsOptions& options) {
-    const Told told = nodes_told(run);
+    Told told = nodes_told(run);
     if (options.ranks_per_node) {
         const std::int64_t per_node = *options.ranks_per_node;
         if (run.ranks % per_node != 0) {

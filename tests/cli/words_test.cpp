@@ -92,6 +92,24 @@ TEST_CASE("a file that is not there is refused with the one that was meant", "[w
     CHECK_FALSE(contains(refused({"predict", folder.file("something else")}), "did you mean"));
 }
 
+TEST_CASE(
+    "a model may be named by its configuration or its folder, and one that is none is suggested",
+    "[words]") {
+    const TestFolder folder;
+    write_file(folder.file("config.json"),
+               R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2,
+                   "n_positions": 64, "vocab_size": 100})");
+    const Words import_trace{
+        "import", "kineto",           BUCKETWISE_TEST_DATA_DIR "/traces/ddp.json.gz",
+        "-o",     folder.file("out"), "--model"};
+    // The model is read, and is not the one that was traced: 2 + 2 x 12 + 2 parameters.
+    for (const std::string& model : {folder.file("config.json"), folder.path()}) {
+        CHECK(contains(refused(import_trace + Words{model}), "the model's 28 gradients"));
+    }
+    CHECK(
+        contains(refused(import_trace + Words{"resnt50"}), "\"resnt50\" (did you mean resnet50?)"));
+}
+
 TEST_CASE("predict lists the strategies, and how one is set", "[words]") {
     const std::string help = typed({"predict", "--help"}).output;
     CHECK(contains(help, "--set /sync/strategy="));
