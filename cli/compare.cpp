@@ -8,8 +8,8 @@
 #include "calibrate/comparison/step_comparison.h"
 #include "calibrate/fit/calibration.h"
 #include "cli/commands.h"
-#include "cli/measured_files.h"
 #include "cli/prediction.h"
+#include "cli/ranks/measured_files.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
@@ -34,11 +34,14 @@ compute records of the measurements. Measured steps are only ever compared with.
 
 po::options_description compare_options() {
     po::options_description options("options", 100);
-    add_options(options, {{"measurements", "file that bucketwise measure wrote"},
-                          {"output,o", "file to write the comparison to, as JSON"},
-                          {"trace",
-                           "write the step at the chosen cap, predicted beside measured, as a "
-                           "trace for ui.perfetto.dev"}});
+    add_options(options,
+                {{"measurements", "file that bucketwise measure wrote"},
+                 {"output,o", "file to write the comparison to, as JSON"},
+                 {"trace",
+                  "write the step at the chosen cap, predicted beside measured, as a "
+                  "trace for ui.perfetto.dev"},
+                 {"details", "print all: every cap, where the error comes from, what would help",
+                  no_value}});
     add_scenario_options(options);
     add_options(options, {help_option});
     return options;
@@ -88,7 +91,9 @@ int run_compare(const CommandLine& line) {
     const Json document = read_scenario_document(values, file);
     const MeasuredRun run = read_runs({text_value(values, "measurements")}).front();
     const Scenario scenario = scenario_to_compare(document, file, run);
-    Comparison comparison = compare_steps(scenario, run);
+    const Prediction prediction =
+        predict_with_progress(scenario, step_input(scenario), {}).prediction;
+    Comparison comparison = compare_steps(scenario, run, prediction);
     if (knows_only_its_device(scenario)) {
         comparison.notes.emplace_back(
             "the measurements hold no compute records: computing is the scenario's device's");
@@ -103,7 +108,7 @@ int run_compare(const CommandLine& line) {
             {trace, step_trace_beside(scenario, step_input(scenario), chosen.asked_cap(),
                                       measured_process(comparison))});
     }
-    write_outputs(outputs, comparison_report(comparison));
+    write_outputs(outputs, comparison_report(comparison, values.count("details") != 0));
     return exit_done;
 }
 

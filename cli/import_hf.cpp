@@ -77,6 +77,7 @@ class Choices {
             return *number;
         }
         assume(option, std::to_string(otherwise), what);
+        name(option, std::to_string(otherwise));
         return otherwise;
     }
 
@@ -85,6 +86,7 @@ class Choices {
             return text_value(values_, option);
         }
         assume(option, otherwise, what);
+        name(option, otherwise);
         return otherwise;
     }
 
@@ -93,10 +95,17 @@ class Choices {
     }
 
     [[nodiscard]] const std::string& assumed() const { return assumed_; }
+    // The values that no option named, as one phrase.
+    [[nodiscard]] const std::string& unnamed() const { return unnamed_; }
 
   private:
+    void name(const char* option, const std::string& value) {
+        unnamed_ += fmt::format("{}{} {}", unnamed_.empty() ? "" : ", ", option, value);
+    }
+
     const po::variables_map& values_;
     std::string assumed_;
+    std::string unnamed_;
 };
 
 // As measured on 4 H100 of one node with NCCL 2.29.2 (scenarios/links/nccl_h100_nvlink.json, which
@@ -104,6 +113,7 @@ class Choices {
 Json assumed_link() {
     return parse_json(R"({
         "name": "NVLink of H100, assumed", "algorithm": "ring", "launch_us": 19.9,
+        "caveats": ["nobody named a link: this one was measured on 4 H100 of one node"],
         "segments": [
             { "up_to_bytes": 65536, "latency_us": 0.595, "bandwidth_gb_per_s": 26.11 },
             { "up_to_bytes": 1048576, "latency_us": 1.22, "bandwidth_gb_per_s": 3251.0 },
@@ -216,6 +226,13 @@ int run_import_hf(const CommandLine& line) {
     }
     Choices choices(values);
     Json document = scenario_of(model, name_of_model(file, model), choices, values);
+    for (const std::string& assumed : model.assumed) {
+        add_caveat(document, {.text = assumed});
+    }
+    if (!choices.unnamed().empty()) {
+        add_caveat(document, {.text = "assumed when it was imported, as no option said it: " +
+                                      choices.unnamed()});
+    }
     change_document(values, file, document);
     inline_link(document, file, read_text_file);
     const Scenario scenario = parse_scenario(document, file, read_text_file);

@@ -53,6 +53,7 @@ void import_log_files(const CommandLine& line, const LogFiles& files, const LogR
     }
     LogImport imported = import_logs(logs, request);
     const Scenario scenario = connect(imported, optional_text(values, "link"), read_text_file);
+    state_caveats(scenario, imported);
     write_outputs({{text_value(values, "output"), json_text(imported.scenario)}},
                   imported.scenario["name"].get<std::string>() + "\n" + text_of(imported.findings) +
                       replay_text(imported, scenario));

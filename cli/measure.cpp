@@ -25,16 +25,20 @@ void check_output(const MeasureOptions& options) {
     const MeasurementFile writable(options.output);
 }
 
-std::string failure_text(const LaunchFailure& failure, const MeasureOptions& options) {
+bool holds_something(const std::string& file) {
     std::error_code ignored;
-    const bool kept =
-        fs::is_regular_file(options.output, ignored) && fs::file_size(options.output, ignored) > 0;
-    return text_of(failure) +
-           (kept ? fmt::format("; {} keeps what was measured, --resume goes on", options.output)
-                 : "");
+    return fs::is_regular_file(file, ignored) && fs::file_size(file, ignored) > 0;
 }
 
-void run_launcher(const MeasureOptions& options) {
+std::string failure_text(const LaunchFailure& failure, const MeasureOptions& options) {
+    return text_of(failure) +
+           (holds_something(options.output)
+                ? fmt::format("; {} keeps what was measured, --resume goes on", options.output)
+                : "");
+}
+
+// By what the user has ended it, where something was measured and that is no failure; else empty.
+std::string run_launcher(const MeasureOptions& options, Interruption interruption) {
     check_output(options);
     std::optional<LaunchFailure> failure;
     {
@@ -42,17 +46,23 @@ void run_launcher(const MeasureOptions& options) {
         failure = launch_job(options.job, {}, line);
     }
     drop_torn_line(options.output);
+    if (failure && failure->interrupted && interruption == Interruption::ends_well &&
+        holds_something(options.output)) {
+        return failure->reason;
+    }
     if (failure) {
         throw std::runtime_error(failure_text(*failure, options));
     }
+    return {};
 }
 
 }  // namespace
 
-MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity) {
+MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity,
+                       Interruption interruption) {
     if (!identity) {
-        run_launcher(options);
-        return {.file = options.output};
+        std::string interrupted = run_launcher(options, interruption);
+        return {.file = options.output, .interrupted = std::move(interrupted)};
     }
     // Where somebody else started the ranks, the first of them has the file.
     const bool has_file = identity->rank == 0 && !is_own_rank(identity);

@@ -2,6 +2,7 @@
 // behind it, the measurement, and the text it ends with.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -24,16 +25,19 @@ MeasureOptions measure_options(const CommandLine& line, const std::optional<Rank
 
 // What measure takes, and validate, whose -o and text are others.
 CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
-                              std::string_view text);
+                              const char* time_text, std::string_view text);
 
 struct MeasureOutcome {
     int exit_code = exit_done;
-    std::string file = {};  // all that was measured, in the process that has it; else empty
+    std::string file = {};         // all that was measured, in the process that has it; else empty
+    std::string interrupted = {};  // by what, where the user ended it and the file holds something
 };
 
 // Where a launcher started this process, it is one rank. Throws InputError and, when measuring
-// failed, std::runtime_error.
-MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity);
+// failed, std::runtime_error; where the user ended it, only `ends_well` says whether.
+enum class Interruption : std::uint8_t { is_failure, ends_well };
+MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity,
+                       Interruption interruption = Interruption::is_failure);
 
 // Medians and spreads of everything in the records.
 std::string measure_report(const std::vector<Measurement>& records);

@@ -43,7 +43,10 @@ Ranks are processes of this machine, on its loopback interface, unless torchrun,
 this one: then it is one rank, meets the others through --store and listens on --interface.
 )";
 
-po::options_description measuring_options(const char* output_text) {
+constexpr const char* measure_time_text =
+    "such as 2min: measure for so long, what is worth it: every round goes to the caps between "
+    "which nothing is decided yet; instead of --rounds";
+po::options_description measuring_options(const char* output_text, const char* time_text) {
     po::options_description options("options", 100);
     add_options(
         options,
@@ -61,7 +64,8 @@ po::options_description measuring_options(const char* output_text) {
          {"all-reduce", "who sums: the library, or, with gloo, our own ring or direct", "library"},
          {"contention-ctas",
           "nccl: numbers of thread blocks to measure contention with; default: 2,8,32"},
-         {"rounds", "how often to measure everything; one more round warms up", "10"},
+         {"rounds", "how often to measure everything at most; one more round warms up", "10"},
+         {"time", time_text},
          {"seed", "of the order within each round", "1"},
          {"resume", "go on with a file that an earlier run left", no_value}});
     add_backend_options(options);
@@ -260,28 +264,53 @@ std::vector<Item> requested_items(const po::variables_map& values, const Scenari
 }
 
 // What measures into `output` as `arguments` say, which have another -o.
-std::vector<std::string> measure_command(const std::vector<std::string>& arguments,
-                                         const std::string& output) {
-    const po::options_description options = measuring_options("");
+std::vector<std::string> measure_command(
+    const std::vector<std::string>& arguments, const std::string& output,
+    const std::optional<std::chrono::duration<double>>& time_limit) {
+    const po::options_description options = measuring_options("", "");
     std::vector<std::string> command{"bucketwise", "measure"};
     for (const po::option& option :
          po::command_line_parser(arguments).options(options).run().options) {
         std::vector<std::string> tokens = option.original_tokens;
+        if (option.string_key == "time") {
+            continue;
+        }
         if (option.string_key == "output") {
             tokens.back().resize(tokens.back().size() - option.value.front().size());
             tokens.back() += output;
         }
         command.insert(command.end(), tokens.begin(), tokens.end());
     }
+    if (time_limit) {
+        command.push_back(fmt::format("--time={:g}s", time_limit->count()));
+    }
     return command;
+}
+
+// Of a validation what is left beside concluding: calibrating, predicting and drawing.
+using TimeLimit = std::optional<std::chrono::duration<double>>;
+
+TimeLimit time_limit_of(const po::variables_map& values, bool concludes) {
+    constexpr double standard_s = 180;
+    constexpr double concluding_s = 10;
+    constexpr double shortest_s = 1;
+    constexpr double longest_s = 7 * 86400;
+    if (values.count("time") == 0 && (!concludes || is_typed(values, "rounds"))) {
+        return std::nullopt;
+    }
+    const double seconds = values.count("time") == 0
+                               ? standard_s
+                               : seconds_value(values, "time", shortest_s, longest_s);
+    return std::chrono::duration<double>(concludes ? std::max(seconds - concluding_s, seconds / 2)
+                                                   : seconds);
 }
 
 }  // namespace
 
 CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
-                              std::string_view text) {
+                              const char* time_text, std::string_view text) {
     return {.usage = {usage},
-            .options = measuring_options(output_text),
+            .options = measuring_options(output_text, time_text),
             .text = text,
             .values = {{"all-reduce", one_of(every<AllReduceImplementation>)},
                        {"bucket-cap", {.names = {"auto"}, .files = false}},
@@ -292,7 +321,7 @@ CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
 CommandHelp measure_help() {
     return help_of_measuring("bucketwise measure SCENARIO -o FILE [OPTIONS]",
                              "file to append measurements to, one JSON object per line",
-                             measure_examples);
+                             measure_time_text, measure_examples);
 }
 
 MeasureOptions measure_options(const CommandLine& line, const std::optional<RankIdentity>& identity,
@@ -320,9 +349,10 @@ MeasureOptions measure_options(const CommandLine& line, const std::optional<Rank
     inline_link(document, file, read_text_file);
     apply_ranks(values, identity, document);
 
+    options.time_limit = time_limit_of(values, static_cast<bool>(place));
     job.command = {"bucketwise", "measure"};
     if (place) {
-        job.command = measure_command(line.arguments, options.output);
+        job.command = measure_command(line.arguments, options.output, options.time_limit);
     } else {
         job.command.insert(job.command.end(), line.arguments.begin(), line.arguments.end());
     }
@@ -331,7 +361,10 @@ MeasureOptions measure_options(const CommandLine& line, const std::optional<Rank
     options.scenario_text = document.dump();
     options.input = replay_input(options.scenario);
     job.ranks = static_cast<int>(options.scenario.group.ranks);
-    job.order.rounds = whole_number(values, "rounds", {1, 1'000'000});
+    constexpr std::int64_t most_rounds = 1'000'000;
+    const bool as_many_as_fit = options.time_limit && !is_typed(values, "rounds");
+    job.order.rounds =
+        as_many_as_fit ? most_rounds : whole_number(values, "rounds", {1, most_rounds});
     job.order.seed = seed_value(values);
     options.items = requested_items(values, options.scenario, options.input);
     options.resume = values.count("resume") != 0;

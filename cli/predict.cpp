@@ -69,6 +69,10 @@ po::options_description predict_options() {
           "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step",
           no_value},
          {"draws", "how many, with --percentiles; 1000 if left out"},
+         {"details",
+          "print all: every cap that tells something, how sure the choice is, where the link is "
+          "from",
+          no_value},
          nccl_version_option,
          help_option});
     return options;
@@ -164,7 +168,8 @@ int run_predict(const CommandLine& line) {
         outputs.push_back(
             {text_value(values, "trace"), best_step_trace(scenario, input, prediction)});
     }
-    write_outputs(outputs, text_report(scenario, prediction, settings, ends) +
+    const Detail detail = values.count("details") == 0 ? Detail::brief : Detail::full;
+    write_outputs(outputs, text_report(scenario, prediction, settings, ends, detail) +
                                (percentiles ? text_of(*percentiles) : "") +
                                (optimum ? optimal_text(scenario, *optimum) : ""));
     return exit_done;

@@ -13,6 +13,7 @@
 #include "cli/shell/files.h"
 #include "import/replay/replay.h"
 #include "import/replay/trace_advice.h"
+#include "import/replay/trace_caveats.h"
 #include "import/replay/trace_comparison.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
@@ -105,8 +106,9 @@ int import_traces(const CommandLine& line, const std::string& command, FileKind 
     const auto link =
         values.count("link") != 0 ? std::optional(text_value(values, "link")) : std::nullopt;
     const Scenario scenario = connect(imported, link, read_text_file);
-    std::vector<OutputText> outputs{{text_value(values, "output"), json_text(imported.scenario)}};
     const Replay replayed = replay(imported, scenario);
+    state_caveats(replayed, imported);
+    std::vector<OutputText> outputs{{text_value(values, "output"), json_text(imported.scenario)}};
     if (const std::string trace = text_or_empty(values, "trace"); !trace.empty()) {
         const TraceProcess traced = traced_process(imported.typical, imported.file);
         outputs.push_back({trace, step_trace_beside(scenario, step_input(scenario),

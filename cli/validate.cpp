@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -15,8 +16,10 @@
 #include "calibrate/fit/calibration.h"
 #include "cli/commands.h"
 #include "cli/measure.h"
-#include "cli/measured_files.h"
 #include "cli/prediction.h"
+#include "cli/ranks/measured_files.h"
+#include "cli/ranks/measurement_file.h"
+#include "cli/ranks/timed_run.h"
 #include "cli/shell/files.h"
 #include "cli/shell/plots.h"
 #include "cli/validation_report.h"
@@ -127,8 +130,17 @@ void check_enough(const MeasureOptions& options) {
     }
 }
 
-// Everything after the measurement.
-int conclude(const std::string& folder) {
+bool is_enough_to_conclude(const std::string& file) {
+    const std::vector<Measurement> records = read_measurements(file).records;
+    return std::ranges::any_of(records,
+                               [](const Measurement& record) {
+                                   return std::holds_alternative<StepRecord>(record);
+                               }) &&
+           advice_of(records, file).has_value();
+}
+
+// Everything after the measurement. `interrupted`: by what it ended early; empty: it did not.
+int conclude(const std::string& folder, const std::string& interrupted) {
     const auto path = [&](const char* name) { return folder + "/" + name; };
     const auto write = [&](const char* name, const std::string& text) {
         write_text_file(path(name), text);
@@ -151,10 +163,13 @@ int conclude(const std::string& folder) {
     const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
     const StepInput input = step_input(scenario);
     const auto [prediction, settings, ends] = predict_with_progress(scenario, input, {});
-    report.prediction = text_report(scenario, prediction, settings, ends);
+    report.prediction = text_report(scenario, prediction, settings, ends, Detail::full);
     write("prediction.json", json_text(to_json(scenario, prediction, settings, ends)));
 
-    report.comparison = compare_steps(scenario, run);
+    report.comparison = compare_steps(scenario, run, prediction);
+    if (!interrupted.empty()) {
+        report.comparison.notes.push_back(interrupted + ": judged by what was measured until then");
+    }
     write("comparison.json", json_text(to_json(report.comparison)));
     if (can_be_traced(input)) {
         const MeasuredCap& chosen = report.comparison.points[report.comparison.chosen].measured;
@@ -175,7 +190,7 @@ int conclude(const std::string& folder) {
         "python3 plots/plot.py ."};
     write("report.md", markdown_report(report));
     write("report.html", html_report(report));
-    write_output("-", comparison_report(report.comparison) +
+    write_output("-", comparison_report(report.comparison, false) +
                           fmt::format("\n{}: report.html to read and to send on, link.json and "
                                       "scenario.json to predict with\n",
                                       folder));
@@ -188,6 +203,9 @@ CommandHelp validate_help() {
     return help_of_measuring("bucketwise validate SCENARIO -o FOLDER [OPTIONS]",
                              "folder where everything goes; made if it is missing, and empty "
                              "unless --resume",
+                             "such as 2min: be done after so long; every round goes to the caps "
+                             "between which nothing is decided yet, and it ends early once all is; "
+                             "default: 3min, unless --rounds is given",
                              validate_text);
 }
 
@@ -205,8 +223,14 @@ int run_validate(const CommandLine& line) {
     check_enough(options);
     const bool has_file = !identity || identity->rank == 0;
     const NewFolder created(folder, has_file && prepare_folder(folder, options.resume));
-    const MeasureOutcome outcome = measure(options, identity);
-    return outcome.file.empty() ? outcome.exit_code : conclude(folder);
+    const MeasureOutcome outcome = measure(options, identity, Interruption::ends_well);
+    if (!outcome.interrupted.empty() && !is_enough_to_conclude(outcome.file)) {
+        throw std::runtime_error(
+            fmt::format("{} before there was enough to conclude from; {} keeps what was measured, "
+                        "--resume goes on",
+                        outcome.interrupted, outcome.file));
+    }
+    return outcome.file.empty() ? outcome.exit_code : conclude(folder, outcome.interrupted);
 }
 
 }  // namespace bucketwise

@@ -212,8 +212,8 @@ details { margin: .6rem 0; } .machine { color: #555; font-size: .9rem; }
 std::string markdown_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
     std::string text = fmt::format("# {}: predicted and measured\n\n{}, {} ranks. {}\n\n",
-                                   c.scenario, c.strategy, c.ranks, c.machine);
-    for (const std::string& line : verdict(c)) {
+                                   c.scenario, name_of(c.strategy), c.ranks, c.machine);
+    for (const std::string& line : findings(c)) {
         text += fmt::format("- {}\n", line);
     }
     text += "\n" + sections(report, markdown);
@@ -230,8 +230,8 @@ std::string html_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
     std::string body = fmt::format("<h1>{}: predicted and measured</h1>\n", escaped(c.scenario));
     body += fmt::format("<p class=\"machine\">{}, {} ranks. {}</p>\n<ul class=\"verdict\">\n",
-                        escaped(c.strategy), c.ranks, escaped(c.machine));
-    for (const std::string& line : verdict(c)) {
+                        name_of(c.strategy), c.ranks, escaped(c.machine));
+    for (const std::string& line : findings(c)) {
         body += fmt::format("<li>{}</li>\n", escaped(line));
     }
     body += "</ul>\n" + sections(report, html) +

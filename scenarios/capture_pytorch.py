@@ -49,7 +49,13 @@ PLACEHOLDER = {
     "name": "a placeholder, not measured: give --link",
     "algorithm": "ring",
     "segments": [{"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}],
+    "caveats": [{"text": "a placeholder that nobody measured: give --link", "withholds_advice": True}],
 }
+
+# From where on a caveat in the file says what is weak in it, and from where on nothing should be advised by it.
+FEW_PASSES = 5
+WIDE_SPREAD, HOPELESS_SPREAD = 0.2, 0.5  # interquartile range by median, of forward and backward together
+UNSEEN, MOSTLY_UNSEEN = 0.1, 0.5  # of a step: what is neither forward nor backward nor optimizer
 
 
 def capture(model, path, steps=20, warmup=5):
@@ -257,9 +263,67 @@ class _Capture:
         copied = self._copied_gb_per_s([self._times(p)[2] for p in passes])
         if copied is not None:
             document["cluster"]["link"]["copy_gb_per_s"] = copied
+        caveats = self._caveats(document, used, len(undisturbed))
+        if caveats:
+            document["caveats"] = caveats
         _write_json(self.path, document)
         self._write_log()
         self._summarise(document, used, len(undisturbed))
+
+    def _caveats(self, document, used, undisturbed):
+        """What is known to be weak in the document: texts, or objects where nothing should be advised by it."""
+        caveats = []
+        if len(used) < FEW_PASSES:
+            caveats.append(f"times are medians of only {len(used)} pass{'es' if len(used) > 1 else ''}")
+        if len(used) != undisturbed:
+            caveats.append(
+                "every pass that was timed communicated, which slowed its computing by an unknown amount: "
+                "some under no_sync() before the training loop tell what it takes alone"
+            )
+        spread = _spread([self.clock.ms_between(p.begin, p.backward_end) for p in used])
+        if spread > WIDE_SPREAD:
+            caveats.append(
+                _caveat(
+                    f"passes differ: half of them lie {100 * spread:.0f} % of their median apart",
+                    spread > HOPELESS_SPREAD,
+                )
+            )
+        unseen = self._unseen_share()
+        if unseen is not None and unseen > UNSEEN:
+            caveats.append(
+                _caveat(
+                    f"{100 * unseen:.0f} % of the time from one step to the next is neither forward nor backward nor "
+                    "optimizer (loading data, logging, a synchronisation): steps are that much longer than predicted",
+                    unseen > MOSTLY_UNSEEN,
+                )
+            )
+        unused = self._unused(used)
+        if unused:
+            caveats.append(f"{len(unused)} of {len(self.parameters)} gradients were never ready; taken for ready at once")
+        if document["cluster"]["ranks"] > 1 and self.ddp is None:
+            caveats.append("the model was outside of DistributedDataParallel: its settings are taken for the defaults")
+        hook = self._log().get("comm_hook")
+        if document["sync"].get("comm_hook") == "none" and hook:
+            caveats.append(f"what the communication hook {hook} does is not in the scenario"[:500])
+        if any(isinstance(m, torch.nn.SyncBatchNorm) for m in self.module.modules()):
+            caveats.append("SyncBatchNorm's collectives are not in the scenario")
+        return caveats
+
+    def _unseen_share(self):
+        """Of the time from one step to the next; None where too few steps followed one another."""
+        shares = []
+        passes = self.passes[self.warmup :]
+        for one, following in zip(passes, passes[1:]):
+            whole = self.clock.ms_between(one.begin, following.begin)
+            seen = self.clock.ms_between(one.begin, one.backward_end)
+            seen += sum(self.clock.ms_between(a, b) for a, b in zip(one.optimizer[::2], one.optimizer[1::2]))
+            # Before PyTorch 2.0 nothing watches optimizers, and micro-steps that accumulate have none.
+            if len(one.optimizer) >= 2 and whole > 0:
+                shares.append(max(whole - seen, 0.0) / whole)
+        return statistics.median(shares) if shares else None
+
+    def _unused(self, passes):
+        return [name for i, (name, _) in enumerate(self.parameters) if not any(i in p.finished for p in passes)]
 
     def _copied_gb_per_s(self, own):
         """Of the gradients that are large beside what calling a hook costs, each at its fastest: the least disturbed."""
@@ -378,7 +442,7 @@ class _Capture:
             if any(isinstance(m, torch.nn.SyncBatchNorm) for m in self.module.modules())
             else []
         )
-        unused = [g["name"] for i, g in enumerate(workload["gradients"]) if not any(i in p.finished for p in used)]
+        unused = self._unused(used)
         missing += [f"a gradient of {', '.join(unused[:5])}{', ...' if unused[5:] else ''}"] if unused else []
         _say("not captured: " + "; ".join(missing))
 
@@ -391,6 +455,18 @@ class _KeepAlive:
 
     def remove(self):
         self.node = None
+
+
+def _caveat(text, withholds):
+    return {"text": text, "withholds_advice": True} if withholds else text
+
+
+def _spread(times):
+    """Interquartile range by the median; of fewer than four it tells nothing."""
+    if len(times) < 4 or statistics.median(times) <= 0:
+        return 0.0
+    low, _, high = statistics.quantiles(times, n=4)
+    return (high - low) / statistics.median(times)
 
 
 def _rounded(ms):

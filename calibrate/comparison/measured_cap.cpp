@@ -25,6 +25,7 @@ MeasuredCap summary_of(const StepRecords& records) {
     summary.bucket_bytes = first.bucket_bytes;
     for (const StepRecord* record : records) {
         append(summary.step_us, record->samples_us);
+        summary.rounds.resize(summary.step_us.size(), record->round);
         append(summary.free_communication_us, record->free_communication_us);
     }
     summary.exposed_us = median_of(records, &StepRecord::exposed_communication_us);

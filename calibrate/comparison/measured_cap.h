@@ -1,6 +1,7 @@
 // All steps measured at one cap, over all rounds.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct MeasuredCap {
     std::optional<Bytes> cap;  // none: the strategy has no cap to vary
     bool is_default = false;   // the framework's default, not a cap that was named
     std::vector<Bytes> bucket_bytes;
-    std::vector<double> step_us;                // of the slowest rank, by round
+    std::vector<double> step_us;                // of the slowest rank, by sample
+    std::vector<std::int64_t> rounds;           // in which each sample was taken
     std::vector<double> free_communication_us;  // likewise, with collectives that do nothing
     double exposed_us = 0;                      // median
     // Medians of rank 0.

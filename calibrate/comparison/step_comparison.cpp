@@ -1,6 +1,10 @@
 #include "calibrate/comparison/step_comparison.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -103,6 +107,29 @@ double noise_of(const std::vector<CapComparison>& points) {
     });
 }
 
+// Rounds differ by more than caps do, and not every cap was measured in every one.
+void hold_against_default(std::vector<CapComparison>& points) {
+    const auto standard = std::ranges::find_if(
+        points, [](const CapComparison& point) { return point.measured.is_default; });
+    if (standard == points.end()) {
+        return;
+    }
+    const MeasuredPlans plans = measured_plans(transformed(points, &CapComparison::measured));
+    const auto index = static_cast<std::size_t>(standard - points.begin());
+    const auto slower = plans.steps.slower_than(plans.plan_of[index]);
+    const double standard_ms = standard->measured_ms;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        if (const std::optional<double> by = slower[plans.plan_of[i]]) {
+            const double paired_ms = standard_ms * (1 + *by);
+            const double shift = paired_ms / points[i].measured_ms;
+            MedianInterval& interval = points[i].measured_interval_ms;
+            interval = {std::min(interval.low * shift, paired_ms),
+                        std::max(interval.high * shift, paired_ms)};
+            points[i].measured_ms = paired_ms;
+        }
+    }
+}
+
 std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& scenario,
                                         const MeasuredRun& run) {
     Evaluator evaluator(input, scenario.sync);
@@ -120,6 +147,7 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
         point.measured_interval_ms = {us.low / 1e3, us.high / 1e3};
         points.push_back(std::move(point));
     }
+    hold_against_default(points);
     const IsolatedMeasurements isolated{.compute_step_us = compute_step_us(run),
                                         .all_reduces = all_reduce_samples({run})};
     for (std::size_t i = 0; i < points.size(); ++i) {
@@ -135,7 +163,28 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     return points;
 }
 
-void judge(Comparison& comparison) {
+// What is said of the chosen cap is said with its interval, which contains it.
+void widen_to(double share, std::optional<SlowerBy>& interval) {
+    if (interval) {
+        interval->middle = share;
+        interval->low = std::min(interval->low, share);
+        interval->high = std::max(interval->high, share);
+    }
+}
+
+void judge_chosen(const std::vector<MeasuredCap>& caps, Comparison& comparison) {
+    const MeasuredPlans plans = measured_plans(caps);
+    std::optional<std::size_t> standard;
+    if (comparison.default_cap) {
+        standard = plans.plan_of[*comparison.default_cap];
+    }
+    comparison.decision = judge_decision(plans.steps, plans.plan_of[comparison.chosen], standard);
+    comparison.decision.best = plans.first_of[comparison.decision.best];
+    widen_to(comparison.regret, comparison.decision.regret);
+    widen_to(comparison.gain_over_default, comparison.decision.gain);
+}
+
+void judge(const Prediction& prediction, Comparison& comparison) {
     std::vector<ComparedPoint> plain;
     for (const CapComparison& point : comparison.points) {
         plain.push_back({.bucket_cap_mib = to_mib(point.measured.cap.value_or(Bytes{0})),
@@ -146,15 +195,13 @@ void judge(Comparison& comparison) {
     comparison.max_error = largest_absolute_error(plain);
     comparison.rank_correlation = rank_correlation(plain);
     comparison.noise_floor = noise_of(comparison.points);
-    const auto least = [&](double ComparedPoint::*ms) {
-        return static_cast<std::size_t>(std::ranges::min_element(plain, {}, ms) - plain.begin());
-    };
-    const auto confidence_of = [](const CapComparison& point) {
-        return point.predicted.confidence;
-    };
-    comparison.chosen = least_expected_regret(transformed(comparison.points, confidence_of),
-                                              least(&ComparedPoint::predicted_step_ms));
-    comparison.fastest = least(&ComparedPoint::measured_step_ms);
+    const auto caps = transformed(comparison.points, &CapComparison::measured);
+    const AdvisedCap advised = advised_cap(caps, prediction);
+    comparison.chosen = advised.index;
+    comparison.advised_was_measured = advised.was_measured;
+    comparison.advised_cap = prediction.advised().cap.named();
+    comparison.fastest = static_cast<std::size_t>(
+        std::ranges::min_element(plain, {}, &ComparedPoint::measured_step_ms) - plain.begin());
     comparison.regret = regret(plain, comparison.chosen);
     for (std::size_t i = 0; i < comparison.points.size(); ++i) {
         if (comparison.points[i].measured.is_default) {
@@ -163,6 +210,7 @@ void judge(Comparison& comparison) {
                 plain[i].measured_step_ms / plain[comparison.chosen].measured_step_ms - 1;
         }
     }
+    judge_chosen(caps, comparison);
 }
 
 // The extremes of five samples hold their median with a probability of 94 %: no interval of theirs
@@ -311,14 +359,93 @@ std::string machine_of(const MeasuredRun& run) {
 
 }  // namespace
 
-Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
+MeasuredPlans measured_plans(const std::vector<MeasuredCap>& caps) {
+    std::vector<std::size_t> plan_of;
+    std::vector<std::size_t> first_of;
+    for (std::size_t cap = 0; cap < caps.size(); ++cap) {
+        const auto same = std::ranges::find_if(first_of, [&](std::size_t first) {
+            return caps[first].bucket_bytes == caps[cap].bucket_bytes;
+        });
+        plan_of.push_back(static_cast<std::size_t>(same - first_of.begin()));
+        if (same == first_of.end()) {
+            first_of.push_back(cap);
+        }
+    }
+    // Several samples of a plan in one round count as their mean.
+    using Samples = std::map<std::int64_t, std::vector<double>>;
+    std::vector<Samples> by_round(first_of.size());
+    std::set<std::int64_t> measured_rounds;
+    for (std::size_t cap = 0; cap < caps.size(); ++cap) {
+        for (std::size_t i = 0; i < caps[cap].step_us.size(); ++i) {
+            by_round[plan_of[cap]][caps[cap].rounds[i]].push_back(caps[cap].step_us[i]);
+            measured_rounds.insert(caps[cap].rounds[i]);
+        }
+    }
+    std::vector<std::vector<std::optional<double>>> steps(first_of.size());
+    for (std::size_t plan = 0; plan < first_of.size(); ++plan) {
+        for (const std::int64_t round : measured_rounds) {
+            const auto found = by_round[plan].find(round);
+            steps[plan].push_back(
+                found == by_round[plan].end() ? std::nullopt : std::optional(mean(found->second)));
+        }
+    }
+    return {PairedSteps(steps), std::move(plan_of), std::move(first_of)};
+}
+
+AdvisedCap advised_cap(const std::vector<MeasuredCap>& caps, const Prediction& prediction) {
+    const Evaluation& advised = prediction.advised();
+    const auto is_advised = [&](const MeasuredCap& cap) {
+        return cap.bucket_bytes == advised.bucket_bytes;
+    };
+    const auto same = std::ranges::find_if(caps, is_advised);
+    if (same != caps.end()) {
+        return {static_cast<std::size_t>(same - caps.begin()), true};
+    }
+    const auto octaves = [&](const MeasuredCap& cap) {
+        const auto size = [](const std::optional<Bytes>& of) {
+            return static_cast<double>(of.value_or(default_bucket_cap).count);
+        };
+        return std::abs(std::log2(size(cap.cap) / size(advised.cap.size())));
+    };
+    const auto nearest = std::ranges::min_element(caps, {}, octaves);
+    return {static_cast<std::size_t>(nearest - caps.begin()), false};
+}
+
+bool is_noise_known(const Comparison& c) {
+    constexpr double fewest = 3;
+    return median_of(c.points, [](const CapComparison& point) {
+               return static_cast<double>(point.measured.step_us.size());
+           }) >= fewest;
+}
+
+Verdict error_verdict(const Comparison& c) {
+    if (!is_noise_known(c)) {
+        return Verdict::inconclusive;
+    }
+    return c.mape <= mape_goal       ? Verdict::held
+           : c.mape <= c.noise_floor ? Verdict::inconclusive
+                                     : Verdict::missed;
+}
+
+Verdict decision_verdict(const Comparison& c) {
+    constexpr double least_correlation = 0.5;
+    const auto [least, most] =
+        std::ranges::minmax_element(c.points, {}, &CapComparison::measured_ms);
+    const bool caps_differ = most->measured_ms > (1 + c.noise_floor) * least->measured_ms;
+    const bool by_luck = c.rank_correlation < least_correlation && caps_differ;
+    return c.decision.verdict == Verdict::held && by_luck ? Verdict::inconclusive
+                                                          : c.decision.verdict;
+}
+
+Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
+                         const Prediction& prediction) {
     check_run(scenario, run);
     check_same_scenario(scenario, run);
     const StepInput input = step_input(scenario);
     check_unrolled(input);
     Comparison comparison;
     comparison.scenario = scenario.name;
-    comparison.strategy = name_of(scenario.sync.strategy);
+    comparison.strategy = scenario.sync.strategy;
     comparison.ranks = scenario.group.ranks;
     comparison.machine = machine_of(run);
     comparison.shared_gpu = run.transport.shared_gpu;
@@ -327,7 +454,14 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run) {
     }
     comparison.notes = run.warnings;
     comparison.points = compare_caps(input, scenario, run);
-    judge(comparison);
+    judge(prediction, comparison);
+    comparison.reasons_to_withhold = reasons_to_withhold(scenario);
+    for (const CapComparison& point : comparison.points) {
+        for (const auto* samples :
+             {&point.measured.step_us, &point.measured.free_communication_us}) {
+            comparison.measuring_s += std::accumulate(samples->begin(), samples->end(), 0.0) / 1e6;
+        }
+    }
     note_few_samples(comparison);
     comparison.what_if = what_if(input, scenario, comparison.points);
     const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;

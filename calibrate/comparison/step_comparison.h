@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "calibrate/comparison/attribution.h"
+#include "calibrate/comparison/decision.h"
 #include "calibrate/comparison/measured_cap.h"
 #include "calibrate/fit/measured_run.h"
 #include "sim/base/json.h"
@@ -21,7 +22,9 @@ struct CapComparison {
     MeasuredCap measured;
     Evaluation predicted;
     double predicted_ms = 0;
-    double measured_ms = 0;  // median
+    // Where there is a default cap: what it takes in the median, and what this one takes longer in
+    // the rounds that both were measured in; else the median.
+    double measured_ms = 0;
     MedianInterval measured_interval_ms;
     Attribution attribution;
     bool operator==(const CapComparison&) const = default;
@@ -54,17 +57,23 @@ struct StepPicture {
 
 struct Comparison {
     std::string scenario;
-    std::string strategy;
+    Strategy strategy = Strategy::ddp;
     std::int64_t ranks = 1;
     std::string machine;                // hardware, versions, date
     std::string command;                // that measured
     bool shared_gpu = false;            // several ranks ran on one GPU: no interconnect
     std::vector<CapComparison> points;  // by rising cap
-    // Index into points: the fastest prediction, or the least expected regret if that is less.
+    // Index into points: what predict advises. Where that plan was not measured, the nearest cap.
     std::size_t chosen = 0;
-    std::size_t fastest = 0;  // the fastest measured
+    bool advised_was_measured = true;
+    std::optional<Bytes> advised_cap = {};  // none: no cap is named
+    std::size_t fastest = 0;                // the fastest measured
     std::optional<std::size_t> default_cap;
-    double mape = 0;  // shares, all
+    // Its indices are points; of points with one plan the first. `open` has no meaning.
+    MeasuredDecision decision;
+    double measuring_s = 0;                             // that steps took in all
+    std::vector<std::string> reasons_to_withhold = {};  // of the scenario
+    double mape = 0;                                    // shares, all
     double max_error = 0;
     double rank_correlation = 0;
     double regret = 0;             // of the chosen
@@ -77,39 +86,63 @@ struct Comparison {
     bool operator==(const Comparison&) const = default;
 };
 
-// The goals that a comparison is held against.
+// How far a comparison's error may be off, as a share, and whether it is.
 constexpr double mape_goal = 0.02;
-constexpr double regret_goal = 0.01;
+// Whether most caps were measured often enough to say how far their steps lie apart.
+[[nodiscard]] bool is_noise_known(const Comparison& comparison);
+// Held: within the goal. Inconclusive: beyond it, but not by more than the steps are known.
+[[nodiscard]] Verdict error_verdict(const Comparison& comparison);
 
-[[nodiscard]] inline bool meets_error_goal(const Comparison& c) {
-    return c.mape <= (c.noise_floor > mape_goal ? c.noise_floor : mape_goal);
-}
 // Whether there was something to decide.
 [[nodiscard]] inline bool has_decision(const Comparison& c) {
     return c.points.size() > 1 && c.default_cap.has_value();
 }
-[[nodiscard]] inline bool meets_decision_goal(const Comparison& c) {
-    return c.regret <= regret_goal + c.noise_floor && c.gain_over_default >= -c.noise_floor;
-}
+// Held also where the order of the predictions was right, or caps differ by no more than the noise:
+// a choice that is good by luck proves nothing.
+[[nodiscard]] Verdict decision_verdict(const Comparison& comparison);
 
 // Predicts every cap that `run` measured with `scenario`, which holds the calibrated link and
-// computing. Throws InputError when the run has no steps, or is one of another number of ranks,
-// strategy or bucket plan than the scenario's.
-Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run);
+// computing, and judges what `prediction` of it advises. Throws InputError when the run has no
+// steps, or is one of another number of ranks, strategy or bucket plan than the scenario's.
+Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
+                         const Prediction& prediction);
 
+// By point of `comparison` or, before there is one, by measured cap: the samples of every plan,
+// paired by round. Caps with one plan are one, and `plan_of` says which.
+struct MeasuredPlans {
+    PairedSteps steps;
+    std::vector<std::size_t> plan_of;   // by cap
+    std::vector<std::size_t> first_of;  // by plan: a cap
+};
+MeasuredPlans measured_plans(const std::vector<MeasuredCap>& caps);
+
+// Index into `caps` of what `prediction` advises, or of the cap nearest to it.
+struct AdvisedCap {
+    std::size_t index = 0;
+    bool was_measured = false;
+};
+AdvisedCap advised_cap(const std::vector<MeasuredCap>& caps, const Prediction& prediction);
+
+// Of what to_json() of a comparison gives; counts up when a key changes what it means or goes.
+constexpr int comparison_format = 2;
 Json to_json(const Comparison& comparison);
 
 // The measured step at the chosen cap, for a trace.
 TraceProcess measured_process(const Comparison& comparison);
 
-// For people: "25 MiB", or "-" without a cap; what point `i` is besides a point.
+// For people: "25 MiB", or "-" without a cap; the same of point `i`, or "default"; what it is
+// besides a point.
 std::string cap_text(const std::optional<Bytes>& cap);
+std::string point_name(const Comparison& comparison, std::size_t i);
 std::string marks_of(const Comparison& comparison, std::size_t i);
 
-// What a reader wants to know first, a sentence or two each.
-std::vector<std::string> verdict(const Comparison& comparison);
+// The sentence that a report begins with: what to do, what it brings, and how sure that is.
+std::string verdict_text(const Comparison& comparison);
 
-// The table and the verdict, for a person.
-std::string comparison_report(const Comparison& comparison);
+// What it rests on, a sentence or two each.
+std::vector<std::string> findings(const Comparison& comparison);
+
+// For a person, the verdict first. `full`: every cap, where the error comes from, what would help.
+std::string comparison_report(const Comparison& comparison, bool full);
 
 }  // namespace bucketwise

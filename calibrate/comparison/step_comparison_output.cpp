@@ -1,14 +1,16 @@
 // What `bucketwise compare` writes and prints.
 #include <algorithm>
-#include <cmath>
+#include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/comparison/step_comparison.h"
 #include "sim/base/json_output.h"
+#include "sim/report/number_text.h"
 #include "sim/report/prediction_json.h"
-#include "sim/report/report.h"
+#include "sim/report/sweep_table.h"
 
 namespace bucketwise {
 namespace {
@@ -62,17 +64,32 @@ std::string marked(const Comparison& comparison, std::size_t i) {
     return marks.empty() ? "" : "  " + marks;
 }
 
-std::string table(const Comparison& comparison) {
+// The advised cap, the best, the default, and the ends.
+std::vector<std::size_t> deciding_points(const Comparison& comparison) {
+    std::set<std::size_t> points{0, comparison.chosen, comparison.fastest, comparison.decision.best,
+                                 comparison.points.size() - 1};
+    if (comparison.default_cap) {
+        points.insert(*comparison.default_cap);
+    }
+    return {points.begin(), points.end()};
+}
+
+std::string table(const Comparison& comparison, bool full) {
     std::string text =
-        fmt::format("  {:>14} {:>7} {:>13} {:>12} {:>20} {:>8}\n", "bucket cap", "buckets",
+        fmt::format("{:>12} {:>8} {:>13} {:>12} {:>15} {:>8}\n", "bucket cap", "buckets",
                     "predicted, ms", "measured, ms", "95 % interval", "error");
-    for (std::size_t i = 0; i < comparison.points.size(); ++i) {
+    std::vector<std::size_t> points = deciding_points(comparison);
+    if (full) {
+        points.resize(comparison.points.size());
+        std::iota(points.begin(), points.end(), 0);
+    }
+    for (const std::size_t i : points) {
         const CapComparison& point = comparison.points[i];
-        text += fmt::format("  {:>14} {:>7} {:>13.2f} {:>12.2f} {:>20} {:>6.1f} %{}\n",
-                            cap_text(point.measured.cap), point.measured.bucket_bytes.size(),
-                            point.predicted_ms, point.measured_ms,
-                            fmt::format("{:.2f} to {:.2f}", point.measured_interval_ms.low,
-                                        point.measured_interval_ms.high),
+        text += fmt::format("{:>12} {:>8} {:>13} {:>12} {:>15} {:>6.1f} %{}\n",
+                            point_name(comparison, i), point.measured.bucket_bytes.size(),
+                            three_digits(point.predicted_ms), three_digits(point.measured_ms),
+                            fmt::format("{} to {}", three_digits(point.measured_interval_ms.low),
+                                        three_digits(point.measured_interval_ms.high)),
                             100 * point.error(), marked(comparison, i));
     }
     return text;
@@ -88,8 +105,9 @@ std::string causes_text(const Comparison& comparison) {
         text += fmt::format(" {:>7}", fmt::format("({})", i + 1));
     }
     text += "\n";
+    std::size_t at = 0;
     for (const CapComparison& point : comparison.points) {
-        text += fmt::format("  {:>14} {:>8.2f}", cap_text(point.measured.cap),
+        text += fmt::format("  {:>14} {:>8.2f}", point_name(comparison, at++),
                             point.measured_ms - point.predicted_ms);
         for (const Cause& cause : point.attribution.causes) {
             text += fmt::format(" {:>7.2f}", cause.ms);
@@ -119,10 +137,29 @@ std::string what_if_text(const Comparison& comparison) {
     std::string text = "\n  What would help, each at its own best of these caps\n";
     const double now_ms = comparison.what_if.front().step_ms;
     for (const ChangedMachine& what : comparison.what_if) {
-        text += fmt::format("  {:>22}  {:>10.2f} ms  {:>6.1f} %  {}\n", what.change, what.step_ms,
-                            100 * (what.step_ms / now_ms - 1), cap_text(what.cap));
+        text += fmt::format("  {:>22}  {:>8} ms  {:>6.1f} %  {}\n", what.change,
+                            three_digits(what.step_ms), 100 * (what.step_ms / now_ms - 1),
+                            cap_text(what.cap));
     }
     return text;
+}
+
+// As shares.
+Json interval_json(const SlowerBy& interval) {
+    return Json{interval.low, interval.high};
+}
+
+Json verdict_json(const Comparison& comparison) {
+    Json json{{"text", verdict_text(comparison)},
+              {"error", name_of(error_verdict(comparison))},
+              {"decision", has_decision(comparison) ? Json(name_of(decision_verdict(comparison)))
+                                                    : Json(nullptr)}};
+    if (has_decision(comparison)) {
+        add_optional(json, "regret_95", comparison.decision.regret, interval_json);
+        add_optional(json, "gain_over_default_95", comparison.decision.gain, interval_json);
+        json["settled"] = comparison.decision.settled;
+    }
+    return json;
 }
 
 }  // namespace
@@ -136,30 +173,32 @@ Json to_json(const Comparison& comparison) {
     const auto cap_of = [&](std::size_t i) {
         return mib_or_null(comparison.points[i].measured.cap);
     };
-    Json json{{"scenario", comparison.scenario},
-              {"strategy", comparison.strategy},
-              {"ranks", comparison.ranks},
-              {"machine", comparison.machine},
-              {"command", comparison.command},
-              {"points", json_list(comparison.points, point_json)},
-              {"predicted_best_mib", cap_of(comparison.chosen)},
-              {"measured_best_mib", cap_of(comparison.fastest)},
-              {"mape", comparison.mape},
-              {"max_error", comparison.max_error},
-              {"rank_correlation", comparison.rank_correlation},
-              {"regret", comparison.regret},
-              {"noise_floor", comparison.noise_floor},
-              {"gain_over_default",
-               comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
-              {"meets_error_goal", meets_error_goal(comparison)},
-              {"meets_decision_goal",
-               has_decision(comparison) ? Json(meets_decision_goal(comparison)) : Json(nullptr)},
-              {"what_if", json_list(comparison.what_if, change_json)},
-              {"pictures",
-               {{"bucket_cap_mib", cap_of(comparison.chosen)},
-                {"predicted", picture_json(comparison.predicted_picture)},
-                {"measured", picture_json(comparison.measured_picture)}}},
-              {"notes", comparison.notes}};
+    Json json{
+        {"format", comparison_format},
+        {"verdict", verdict_json(comparison)},
+        {"scenario", comparison.scenario},
+        {"strategy", name_of(comparison.strategy)},
+        {"ranks", comparison.ranks},
+        {"machine", comparison.machine},
+        {"command", comparison.command},
+        {"points", json_list(comparison.points, point_json)},
+        {"predicted_best_mib", cap_of(comparison.chosen)},
+        {"predicted_best_is_default", comparison.points[comparison.chosen].measured.is_default},
+        {"advised_was_measured", comparison.advised_was_measured},
+        {"measured_best_mib", cap_of(comparison.fastest)},
+        {"mape", comparison.mape},
+        {"max_error", comparison.max_error},
+        {"rank_correlation", comparison.rank_correlation},
+        {"regret", comparison.regret},
+        {"noise_floor", comparison.noise_floor},
+        {"gain_over_default",
+         comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
+        {"what_if", json_list(comparison.what_if, change_json)},
+        {"pictures",
+         {{"bucket_cap_mib", cap_of(comparison.chosen)},
+          {"predicted", picture_json(comparison.predicted_picture)},
+          {"measured", picture_json(comparison.measured_picture)}}},
+        {"notes", comparison.notes}};
     add_if(comparison.shared_gpu, json, "shared_gpu", true);
     return json;
 }
@@ -184,64 +223,27 @@ std::string cap_text(const std::optional<Bytes>& cap) {
     return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
 }
 
+std::string point_name(const Comparison& comparison, std::size_t i) {
+    const MeasuredCap& measured = comparison.points[i].measured;
+    return measured.is_default ? "default" : rounded_cap_text(measured.cap);
+}
+
 std::string marks_of(const Comparison& comparison, std::size_t i) {
     const bool decided = has_decision(comparison);
-    return marks_text({{comparison.points[i].measured.is_default, "default"},
-                       {decided && i == comparison.chosen, "predicted best"},
+    return marks_text({{decided && i == comparison.chosen, "advised"},
                        {decided && i == comparison.fastest, "measured best"}});
 }
 
-std::vector<std::string> verdict(const Comparison& c) {
-    const CapComparison& chosen = c.points[c.chosen];
-    std::vector<std::string> lines;
-    const std::string of_chosen = fmt::format(
-        "predicted {:.1f} ms per step, measured {:.1f} ms ({:.1f} to {:.1f})", chosen.predicted_ms,
-        chosen.measured_ms, chosen.measured_interval_ms.low, chosen.measured_interval_ms.high);
-    if (has_decision(c)) {
-        lines.push_back(fmt::format("Predicted best bucket cap: {}, {}.",
-                                    cap_text(chosen.measured.cap), of_chosen));
-        lines.push_back(fmt::format(
-            "Measured best: {}, {:.1f} ms. Choosing by the prediction costs {:.2f} % (regret).",
-            cap_text(c.points[c.fastest].measured.cap), c.points[c.fastest].measured_ms,
-            100 * c.regret));
-    } else {
-        lines.push_back(fmt::format("Without caps to choose from: {}.", of_chosen));
-    }
-    if (has_decision(c) && *c.default_cap != c.chosen) {
-        lines.push_back(fmt::format(
-            "The framework's default takes {:.1f} ms: the predicted best {} {:.2f} %.",
-            c.points[*c.default_cap].measured_ms, c.gain_over_default >= 0 ? "saves" : "loses",
-            100 * std::abs(1 - 1 / (1 + c.gain_over_default))));
-    }
-    lines.push_back(fmt::format(
-        "Mean absolute error {:.2f} % over {} cap{}, largest {:.2f} %; rank correlation {:.2f}; "
-        "steps measured to within {:.2f} % (noise floor).",
-        100 * c.mape, c.points.size(), c.points.size() == 1 ? "" : "s", 100 * c.max_error,
-        c.rank_correlation, 100 * c.noise_floor));
-    std::string goals = fmt::format("Goals: error at most {:g} % or the noise floor, {}",
-                                    100 * mape_goal, meets_error_goal(c) ? "met" : "missed");
-    if (has_decision(c)) {
-        goals += fmt::format(
-            "; regret at most {:g} % and the noise floor, and no worse than the default but for "
-            "noise, {}",
-            100 * regret_goal, meets_decision_goal(c) ? "met" : "missed");
-    }
-    lines.push_back(goals + ".");
-    if (c.shared_gpu) {
-        lines.push_back(fmt::format("Not an interconnect: {}.", shared_gpu_warning));
-    }
-    return lines;
-}
-
-std::string comparison_report(const Comparison& comparison) {
+std::string comparison_report(const Comparison& comparison, bool full) {
     std::string text =
-        fmt::format("{}: {}, {} ranks, predicted beside measured\n  {}\n\n", comparison.scenario,
-                    comparison.strategy, comparison.ranks, comparison.machine);
-    text += table(comparison) + "\n";
-    for (const std::string& line : verdict(comparison)) {
+        fmt::format("{}\n\n{}: {}, {}, predicted beside measured\n  {}\n\n",
+                    verdict_text(comparison), comparison.scenario, name_of(comparison.strategy),
+                    counted(comparison.ranks, "rank"), comparison.machine);
+    text += table(comparison, full) + '\n';
+    for (const std::string& line : findings(comparison)) {
         text += fmt::format("  {}\n", line);
     }
-    text += causes_text(comparison) + what_if_text(comparison);
+    text += full ? causes_text(comparison) + what_if_text(comparison) : "";
     for (const std::string& note : comparison.notes) {
         text += fmt::format("  Note: {}.\n", note);
     }

@@ -131,19 +131,62 @@ std::string link_name(const MeasuredRun& run) {
     return fmt::format("{}{}, measured", run.transport.backend, where);
 }
 
-std::string no_contention_warning(const MeasuredRun& run) {
-    // As a simulation does of a link that says nothing (sim/link/assumed_interference.h).
-    const bool assumed = run.transport.backend == "nccl";
-    if (run.computes.empty()) {
-        return fmt::format(
-            "only all-reduces were measured: the link is known, but not what computing and copying "
-            "take, nor how computing and communicating slow each other, which is {}",
-            assumed ? "assumed in predictions" : "taken as not at all");
-    }
+// As a simulation does of a link that says nothing (sim/link/assumed_interference.h).
+std::string no_contention_text(const MeasuredRun& run) {
     return fmt::format("no contention was measured: {}",
-                       assumed ? "how computing and communicating slow each other is assumed in "
-                                 "predictions, as of GPUs that nobody measured"
-                               : "computing and communicating are taken not to slow each other");
+                       run.transport.backend == "nccl"
+                           ? "how computing and communicating slow each other is assumed in "
+                             "predictions, as of GPUs that nobody measured"
+                           : "computing and communicating are taken not to slow each other");
+}
+
+std::string no_contention_warning(const MeasuredRun& run) {
+    if (!run.computes.empty()) {
+        return no_contention_text(run);
+    }
+    return fmt::format(
+        "only all-reduces were measured: the link is known, but not what computing and copying "
+        "take, nor how computing and communicating slow each other, which is {}",
+        run.transport.backend == "nccl" ? "assumed in predictions" : "taken as not at all");
+}
+
+// How far the fit is typically off the all-reduces that it follows, as a share.
+double typical_residual(const LinkFit& fit) {
+    std::vector<double> off;
+    for (const LinkResidual& residual : fit.residuals) {
+        if (!residual.dropped) {
+            off.push_back(std::abs(residual.relative()));
+        }
+    }
+    return median(std::move(off));
+}
+
+// What of it whoever predicts with the link has to know.
+std::vector<Caveat> link_caveats(const Calibration& calibration, const MeasuredRun& first) {
+    std::vector<Caveat> caveats;
+    if (calibration.shared_gpu) {
+        caveats.push_back({.text = std::string(shared_gpu_warning), .withholds = true});
+    }
+    if (const auto off = residual_caveat(typical_residual(calibration.link_fit), "all-reduces")) {
+        caveats.push_back(*off);
+    }
+    const auto fewest = std::ranges::min_element(calibration.all_reduces, {},
+                                                 [](const auto& s) { return s.samples_us.size(); });
+    if (fewest->samples_us.size() == 1) {
+        caveats.push_back({.text = fmt::format("of {} bytes and perhaps others there is a single "
+                                               "sample, which tells nothing of how they vary",
+                                               fewest->size.count)});
+    }
+    for (const auto* warnings :
+         {&calibration.link_fit.weaknesses, &calibration.interference.warnings}) {
+        for (const std::string& warning : *warnings) {
+            caveats.push_back({.text = warning});
+        }
+    }
+    if (first.contentions.empty()) {
+        caveats.push_back({.text = no_contention_text(first)});
+    }
+    return caveats;
 }
 
 std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
@@ -231,6 +274,7 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
     if (first.contentions.empty()) {
         result.warnings.push_back(no_contention_warning(first));
     }
+    link.caveats = link_caveats(result, first);
     return result;
 }
 
@@ -259,6 +303,8 @@ Json device_json(const Device& device) {
               {"launch_us", to_us(device.launch)},
               {"host_is_device", device.host_is_device}};
     add_optional(json, "copy_launch_us", device.copy_launch, to_us);
+    add_optional(json, "memory_gib", device.memory,
+                 [](Bytes memory) { return to_mib(memory) / 1024; });
     add_if(device.graph_launch > Duration{0}, json, "graph_launch_us", to_us(device.graph_launch));
     return json;
 }
@@ -325,6 +371,12 @@ Json with_measured_computing(Json document, const ComputeFit& compute) {
 Json calibrated_scenario(Json document, const Calibration& calibration) {
     document = with_measured_computing(std::move(document), calibration.compute.value());
     document["cluster"]["link"] = link_json(calibration.link);
+    constexpr std::size_t few_rounds = 3;
+    if (calibration.compute->rounds < few_rounds) {
+        add_caveat(document, {.text = fmt::format("computing was measured in {} round{} only",
+                                                  calibration.compute->rounds,
+                                                  calibration.compute->rounds == 1 ? "" : "s")});
+    }
     if (calibration.device) {
         Device device = calibration.device->device;
         if (!calibration.compute->launch) {

@@ -345,6 +345,13 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
         }
     }
     fit.typical_error = minimum.residuals.norm() / std::sqrt(static_cast<double>(simulator.rows()));
+    fit.link.caveats.clear();  // of what was fitted anew
+    if (const auto off = residual_caveat(fit.typical_error, "steps")) {
+        fit.link.caveats.push_back(*off);
+    }
+    for (const std::string& warning : fit.warnings) {
+        fit.link.caveats.push_back({.text = warning});
+    }
     return fit;
 }
 

@@ -454,15 +454,16 @@ void warn(LinkFit& fit, const std::vector<Observation>& observations) {
     constexpr std::size_t few_sizes = 4;
     constexpr std::int64_t narrow = 16;
     if (sizes.size() < few_sizes) {
-        fit.warnings.push_back(fmt::format(
+        fit.weaknesses.push_back(fmt::format(
             "only {} different sizes: latency and bandwidth are uncertain; measure at least {}",
             sizes.size(), few_sizes));
     }
     if (sizes.back().count < narrow * sizes.front().count) {
-        fit.warnings.push_back(
+        fit.weaknesses.push_back(
             fmt::format("sizes from {} to {} bytes only: everything else is an extrapolation",
                         sizes.front().count, sizes.back().count));
     }
+    fit.warnings = fit.weaknesses;
     for (const Segment& segment : fit.segments) {
         if (segment.bandwidth >= bandwidth_from_gb_per_s(largest_gb_per_s)) {
             fit.warnings.push_back(fmt::format(
@@ -515,6 +516,17 @@ void set_common(LinkFit& fit, const Regression& regression, std::size_t points) 
 }
 
 }  // namespace
+
+std::optional<Caveat> residual_caveat(double typical, std::string_view what) {
+    constexpr double noticeable = 0.05;
+    constexpr double poor = 0.2;  // more than caps that matter differ by
+    if (typical < noticeable) {
+        return std::nullopt;
+    }
+    return Caveat{.text = fmt::format("it is typically {:.0f} % off the {} that it was fitted to",
+                                      100 * typical, what),
+                  .withholds = typical >= poor};
+}
 
 LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file,
                  std::optional<std::int64_t> processors) {

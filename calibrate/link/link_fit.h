@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "sim/base/caveat.h"
 #include "sim/base/units.h"
 #include "sim/link/link.h"
 
@@ -49,8 +51,13 @@ struct LinkFit {
     double message_standard_error_us = 0;
     std::vector<LinkResidual> residuals;  // by ranks and size
     std::vector<std::string> warnings;    // one sentence each, without an end
+    // Of these, what leaves predictions with the link uncertain.
+    std::vector<std::string> weaknesses = {};
     bool operator==(const LinkFit&) const = default;
 };
+
+// Of a link that is typically so far, as a share, off `what` it was fitted to; none: it is near.
+std::optional<Caveat> residual_caveat(double typical, std::string_view what);
 
 // Weighted by the points' standard errors and 1 % of their time, whichever is more; no result is
 // negative. A point that lies far off while all others agree is dropped, at most one and one more

@@ -1,15 +1,19 @@
 #include "cli/ranks/measure_rank.h"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "cli/ranks/measurement_file.h"
+#include "cli/ranks/timed_run.h"
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
 #include "sim/base/hash.h"
@@ -78,6 +82,7 @@ std::vector<Agreement> agreements_of(const MeasureOptions& options) {
             {"--share-gpu", job.request.share_gpu ? 1 : 0},
             {"--ctas", job.request.ctas.value_or(0)},
             {"--rounds", job.order.rounds},
+            {"--time", options.time_limit ? std::llround(1e3 * options.time_limit->count()) : -1},
             {"--seed", static_cast<std::int64_t>(job.order.seed)}};
 }
 
@@ -109,32 +114,41 @@ std::vector<std::int64_t> open_positions_of_all(const MeasureOptions& options,
     return open;
 }
 
-void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
-                          RankSession& session) {
-    const std::unique_ptr<RankDevice> device = session.connection().device(
-        options.scenario, options.input.workload, settings_for(options.scenario.sync));
-    Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
-    check_agreement(options, session.control());
-    session.control().barrier();
-    device->calibrate();
+// Everything that will be measured, once, and dropped: caches, connections and pages. What an
+// earlier run has begun it has warmed up but for what every process does anew: one item of each
+// kind.
+std::vector<std::size_t> cold_items(const MeasureOptions& options,
+                                    const std::vector<std::int64_t>& open) {
+    std::vector<std::size_t> cold;
+    std::set<Protocol> kinds;
+    const std::size_t items = options.items.size();
+    for (std::size_t item = items; item-- > 0;) {  // the largest of a kind first
+        bool is_open = false;
+        for (std::size_t at = item; at < open.size(); at += items) {
+            is_open = is_open || open[at] != 0;
+        }
+        const bool is_begun = open[item] == 0;  // in the first round
+        if (is_open && (kinds.insert(options.items[item].protocol).second || !is_begun)) {
+            cold.push_back(item);
+        }
+    }
+    std::ranges::reverse(cold);
+    return cold;
+}
+
+// Every item in every round that an earlier run has left open.
+void measure_rounds(const MeasureOptions& options, const RankIdentity& identity, Measurer& measurer,
+                    RankSession& session) {
     const std::vector<std::int64_t> open = open_positions_of_all(options, session.control());
-    session.expect(std::accumulate(open.begin(), open.end(), std::int64_t{0}));
+    const std::vector<std::size_t> cold = cold_items(options, open);
+    session.expect(std::accumulate(open.begin(), open.end(), std::ssize(cold)));
     session.keep({environment_record(options, identity, session)});
     const MeasuringOrder& order = options.job.order;
     const std::size_t items = options.items.size();
-    const auto is_open = [&](std::int64_t round, std::size_t item) {
-        return open[static_cast<std::size_t>(round) * items + item] != 0;
-    };
-    // Everything that will be measured, once, and dropped: caches, connections and pages.
-    for (std::size_t item = 0; item < items; ++item) {
-        std::int64_t round = 0;
-        while (round < order.rounds && !is_open(round, item)) {
-            ++round;
-        }
-        if (round < order.rounds) {
-            session.show("warming up: " + label_of(options.items[item]));
-            measurer.measure(options.items[item], -1, 0);
-        }
+    for (const std::size_t item : cold) {
+        session.show("warming up: " + label_of(options.items[item]));
+        measurer.measure(options.items[item], -1, 0);
+        session.item_done();
     }
     session.take_rounds(
         order, items, [&](std::size_t item) { return label_of(options.items[item]); },
@@ -143,7 +157,31 @@ void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& ide
                 measurer.measure(options.items[item], round,
                                  seeded_bits(order.seed, round, static_cast<std::int64_t>(item))));
         },
-        is_open);
+        [&](std::int64_t round, std::size_t item) {
+            return open[static_cast<std::size_t>(round) * items + item] != 0;
+        });
+}
+
+void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
+                          RankSession& session) {
+    const std::unique_ptr<RankDevice> device = session.connection().device(
+        options.scenario, options.input.workload, settings_for(options.scenario.sync));
+    Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
+    check_agreement(options, session.control());
+    session.control().barrier();
+    device->calibrate();
+    if (options.time_limit) {
+        std::vector<Measurement> records;
+        if (session.is_first() && options.resume) {
+            records = read_measurements(options.output).records;
+        }
+        const EnvironmentRecord environment = environment_record(options, identity, session);
+        session.keep({environment});
+        records.insert(records.begin(), environment);
+        measure_in_time(options, measurer, session, records, label_of);
+    } else {
+        measure_rounds(options, identity, measurer, session);
+    }
     session.leave();
 }
 

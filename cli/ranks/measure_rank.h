@@ -1,7 +1,9 @@
 // What `bucketwise measure` was asked for, and one rank of it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,9 @@ struct MeasureOptions {
     std::vector<Item> items;    // that each round measures
     std::string output;
     bool resume = false;
+    // None: as many rounds as the job's order says, of everything. Else at most so many, of what
+    // is worth measuring (timed_run.h).
+    std::optional<std::chrono::duration<double>> time_limit = {};
 };
 
 // Meets the others, measures, and, on rank 0, writes the records. Returns the exit code; says why

@@ -47,8 +47,8 @@ TemporaryFolder::~TemporaryFolder() {
 void add_network_options(po::options_description& options, const std::string& deadline_text) {
     options.add_options()  //
         ("link-rate", po::value<std::string>(),
-         "give each rank a network of its own and limit its link to, say, 1gbit (root, Linux)")  //
-        ("deadline", po::value<double>(), deadline_text.c_str())                                 //
+         "give each rank a network of its own and limit its link to, say, 1gbit (Linux)")  //
+        ("deadline", po::value<double>(), deadline_text.c_str())                           //
         ("store", po::value<std::string>(),
          "where ranks that a launcher started meet: a folder that all see, or redis://HOST:PORT")  //
         ("interface", po::value<std::string>(),

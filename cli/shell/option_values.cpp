@@ -1,8 +1,10 @@
 #include "cli/shell/option_values.h"
 
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -78,6 +80,32 @@ std::vector<std::int64_t> whole_numbers(const po::variables_map& values, const c
         numbers.push_back(whole_number(text, fmt::format("--{}", option), range));
     }
     return numbers;
+}
+
+double seconds_value(const po::variables_map& values, const char* option, double least,
+                     double most) {
+    struct TimeUnit {
+        std::string_view name;
+        double seconds;
+    };
+    constexpr std::array<TimeUnit, 6> units{
+        {{"s", 1}, {"sec", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"ms", 1e-3}}};
+    const std::string& text = text_value(values, option);
+    double number = 0;
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    const std::string_view unit =
+        std::string_view(text).substr(static_cast<std::size_t>(end - text.data()));
+    for (const TimeUnit& known : units) {
+        const double seconds = number * known.seconds;
+        if (error == std::errc{} && unit == known.name && seconds >= least && seconds <= most) {
+            return seconds;
+        }
+    }
+    throw InputError(
+        std::string("--") + option, "",
+        fmt::format("a time of {:g} s to {:g} h, such as 90s, 2min or 1h", least, most / 3600),
+        "\"" + text + "\"");
 }
 
 std::uint64_t seed_value(const po::variables_map& values) {

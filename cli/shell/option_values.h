@@ -105,6 +105,11 @@ std::optional<std::int64_t> optional_number(const boost::program_options::variab
 std::vector<std::int64_t> whole_numbers(const boost::program_options::variables_map& values,
                                         const char* option, WholeNumbers range);
 
+// The seconds that --`option` says, such as 90s, 2min, 1.5h. Throws InputError when it is no such
+// time, or not within the bounds.
+double seconds_value(const boost::program_options::variables_map& values, const char* option,
+                     double least, double most);
+
 // The value of --seed.
 std::uint64_t seed_value(const boost::program_options::variables_map& values);
 

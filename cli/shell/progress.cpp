@@ -19,28 +19,48 @@ int terminal_columns() {
     return known ? size.ws_col : 80;
 }
 
+std::string seconds_left(std::int64_t seconds) {
+    return seconds < 120 ? fmt::format(" {} s left", seconds)
+                         : fmt::format(" {} min left", (seconds + 30) / 60);
+}
+
 std::string time_left(std::int64_t done, std::int64_t total,
                       std::chrono::duration<double> elapsed) {
     if (done < 1) {
         return "";
     }
-    const auto seconds = static_cast<std::int64_t>(
-        std::ceil(elapsed.count() / static_cast<double>(done) * static_cast<double>(total - done)));
-    return seconds < 120 ? fmt::format(", {} s left", seconds)
-                         : fmt::format(", {} min left", (seconds + 30) / 60);
+    return "," +
+           seconds_left(static_cast<std::int64_t>(std::ceil(
+               elapsed.count() / static_cast<double>(done) * static_cast<double>(total - done))));
+}
+
+std::string bar(std::int64_t done, std::int64_t total) {
+    constexpr std::int64_t width = 20;
+    const std::int64_t filled =
+        total > 0 ? std::clamp<std::int64_t>(width * done / total, 0, width) : 0;
+    return '[' + std::string(static_cast<std::size_t>(filled), '=') +
+           std::string(static_cast<std::size_t>(width - filled), ' ') + ']';
+}
+
+std::string cut_to(const std::string& line, int columns) {
+    return line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 1)));
 }
 
 }  // namespace
 
 std::string progress_line(std::int64_t done, std::int64_t total, const std::string& text,
                           std::chrono::duration<double> elapsed, int columns) {
-    constexpr std::int64_t width = 20;
-    const std::int64_t filled = total > 0 ? width * done / total : 0;
-    const std::string bar = std::string(static_cast<std::size_t>(filled), '=') +
-                            std::string(static_cast<std::size_t>(width - filled), ' ');
-    std::string line = fmt::format("measuring [{}] {}/{}{}  {}", bar, done, total,
-                                   time_left(done, total, elapsed), text);
-    return line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 1)));
+    return cut_to(fmt::format("measuring {} {}/{}{}  {}", bar(done, total), done, total,
+                              time_left(done, total, elapsed), text),
+                  columns);
+}
+
+std::string timed_progress_line(std::int64_t elapsed_ms, std::int64_t limit_ms,
+                                const std::string& text, int columns) {
+    const std::int64_t left_s = (std::max(limit_ms - elapsed_ms, std::int64_t{0}) + 999) / 1000;
+    return cut_to(
+        fmt::format("measuring {}{}  {}", bar(elapsed_ms, limit_ms), seconds_left(left_s), text),
+        columns);
 }
 
 TerminalLine::TerminalLine() : visible_(::isatty(STDERR_FILENO) == 1) {}
@@ -62,20 +82,23 @@ void MeasureProgress::show(const std::string& report) {
         return;
     }
     std::istringstream stream(report);
+    std::string unit;
     std::int64_t done = 0;
     std::int64_t total = 0;
     std::string text;
-    if (!(stream >> done >> total)) {
+    if (!(stream >> unit >> done >> total)) {
         return;
     }
     std::getline(stream >> std::ws, text);
+    if (unit == "ms") {
+        line_.write("\033[K" + timed_progress_line(done, total, text, terminal_columns()));
+        return;
+    }
     const auto now = std::chrono::steady_clock::now();
-    if (!counting_ && text.rfind("warming up", 0) != 0) {
-        counting_ = true;
+    if (!first_) {
         first_ = now;
     }
-    const std::chrono::duration<double> elapsed = now - (counting_ ? first_ : now);
-    line_.write("\033[K" + progress_line(done, total, text, elapsed, terminal_columns()));
+    line_.write("\033[K" + progress_line(done, total, text, now - *first_, terminal_columns()));
 }
 
 void PercentLine::operator()(double done) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,16 +25,15 @@ class TerminalLine {
     bool shown_ = false;
 };
 
-// How far a measurement is: "DONE TOTAL TEXT", as rank 0 reports it, becomes a bar with the time
-// left.
+// How far a measurement is: "items DONE TOTAL TEXT" or "ms ELAPSED LIMIT TEXT", as rank 0 reports
+// it, becomes a bar with the time left.
 class MeasureProgress {
   public:
     void show(const std::string& report);
 
   private:
     TerminalLine line_;
-    std::chrono::steady_clock::time_point first_;  // when the first item was done
-    bool counting_ = false;
+    std::optional<std::chrono::steady_clock::time_point> first_;  // when the first item began
 };
 
 // How far a simulation is, in percent, once there is something to wait for.
@@ -71,5 +71,9 @@ std::string reading_text(std::uint64_t read_bytes, std::uint64_t bytes,
 // The line for `done` of `total` after `elapsed`, at most `columns` wide.
 std::string progress_line(std::int64_t done, std::int64_t total, const std::string& text,
                           std::chrono::duration<double> elapsed, int columns);
+
+// The line after `elapsed_ms` of a run that ends after `limit_ms`.
+std::string timed_progress_line(std::int64_t elapsed_ms, std::int64_t limit_ms,
+                                const std::string& text, int columns);
 
 }  // namespace bucketwise

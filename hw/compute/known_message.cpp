@@ -9,7 +9,7 @@
 
 #include "hw/compute/elements.h"
 #include "hw/compute/gradient_pattern.h"
-#include "sim/base/mixed_bits.h"
+#include "sim/base/hash.h"
 
 namespace bucketwise {
 namespace {

@@ -14,7 +14,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <future>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -23,6 +22,8 @@
 
 #include <fmt/format.h>
 
+#include "hw/launch/child_descriptors.h"
+#include "hw/launch/user_namespace.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 
@@ -102,8 +103,6 @@ std::string reason(int error) {
     throw std::runtime_error("--link-rate " + what);
 }
 
-constexpr const char* needs_privileges = "needs CAP_NET_ADMIN and CAP_SYS_ADMIN (run as root)";
-
 std::string find_program(const std::string& name) {
     const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nothing sets it
     // Where they are on most systems, and where the PATH of a plain user does not look.
@@ -143,9 +142,10 @@ int exit_status(::pid_t child) {
     return status;
 }
 
-// Runs `program -batch -` in the network namespace of the calling thread. Where it fails, the first
-// line of its standard error.
-std::optional<std::string> error_of_batch(const std::string& program, const std::string& commands) {
+// Runs `program -batch -` in the network namespace of this process. The program has `inherited`
+// open too, under the same numbers. Where it fails, the first line of its standard error.
+std::optional<std::string> error_of_batch(const std::string& program, const std::string& commands,
+                                          const std::vector<Descriptor>& inherited) {
     const Descriptor input = memory_file(commands);
     const Descriptor errors = memory_file("");
     std::array<std::string, 3> words{program, "-batch", "-"};
@@ -155,6 +155,9 @@ std::optional<std::string> error_of_batch(const std::string& program, const std:
     ::posix_spawn_file_actions_adddup2(&actions, input.get(), STDIN_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, errors.get(), STDERR_FILENO);
     ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    for (const Descriptor& descriptor : inherited) {
+        ::posix_spawn_file_actions_adddup2(&actions, descriptor.get(), descriptor.get());
+    }
     ::pid_t child = -1;
     const int error =
         ::posix_spawn(&child, program.c_str(), &actions, nullptr, arguments.data(), environ);
@@ -170,22 +173,28 @@ struct Explanation {
     std::string_view said;
     const char* means;
 };
-constexpr std::array<Explanation, 3> explanations{
-    {{"Operation not permitted", needs_privileges},
-     {"qdisc kind is unknown", "needs the kernel's token bucket filter (sch_tbf)"},
-     {"Unknown device type", "needs the kernel's veth pairs and bridges (veth, bridge)"}}};
+constexpr std::array<Explanation, 2> explanations{
+    {{"qdisc kind is unknown",
+      "needs the kernel's token bucket filter (as root, once: modprobe sch_tbf)"},
+     {"Unknown device type",
+      "needs the kernel's veth pairs and bridges (as root, once: modprobe -a veth bridge)"}}};
 
-void require_batch(const std::string& program, const std::string& commands) {
-    const std::optional<std::string> error = error_of_batch(program, commands);
+void require_batch(const std::string& program, const std::string& commands,
+                   const std::vector<Descriptor>& inherited = {}) {
+    const std::optional<std::string> error = error_of_batch(program, commands, inherited);
     if (!error) {
         return;
     }
+    const std::string whose = fmt::format("{}: {}", program, *error);
+    if (error->find("Operation not permitted") != std::string::npos) {
+        fail(missing_privileges(read_user_namespace_settings(), "the kernel (" + whose + ")"));
+    }
     for (const Explanation& explanation : explanations) {
         if (error->find(explanation.said) != std::string::npos) {
-            fail(fmt::format("{}: {}: {}", explanation.means, program, *error));
+            fail(fmt::format("{}: {}", explanation.means, whose));
         }
     }
-    fail(fmt::format("cannot build the network: {}: {}", program, *error));
+    fail("cannot build the network: " + whose);
 }
 
 // -- namespaces --
@@ -198,14 +207,15 @@ void write_setting(const char* path, std::string_view value) {
     }
 }
 
-// Moves the calling thread into a new namespace. Its settings are those of the machine, but for:
+// Moves this process into a new namespace. Its settings are those of the machine, but for:
 Descriptor new_namespace() {
     if (::unshare(CLONE_NEWNET) != 0) {
         const std::string why = reason(errno);
-        fail(errno == EPERM ? fmt::format("{}: {}", needs_privileges, why)
+        fail(errno == EPERM ? missing_privileges(read_user_namespace_settings(),
+                                                 "the kernel (network namespace: " + why + ")")
                             : "cannot make a network namespace: " + why);
     }
-    Descriptor holder(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    Descriptor holder(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
     if (holder.get() < 0) {
         fail("cannot open a network namespace: " + reason(errno));
     }
@@ -218,8 +228,8 @@ Descriptor new_namespace() {
     return holder;
 }
 
-bool enter_namespace(const Descriptor& holder) noexcept {
-    return ::setns(holder.get(), CLONE_NEWNET) == 0;
+bool enter_namespace(const Descriptor& holder, int kind) noexcept {
+    return ::setns(holder.get(), kind) == 0;
 }
 
 // -- the network --
@@ -237,8 +247,9 @@ std::string shaping(const std::string& device, BitsPerSecond rate, const LinkSha
                        rate.count, shape.burst_bytes, shape.queue_bytes);
 }
 
-// Makes the links of all ranks, each with one end in the switch's namespace, where the calling
-// thread is, and the other in the rank's.
+// Makes the links of all ranks, each with one end in the switch's namespace, where this process is,
+// and the other in the rank's, which the program finds among its own descriptors: it may not look
+// at those of a process with more privileges.
 std::string switch_commands(const std::vector<Descriptor>& namespaces) {
     // forward_delay 0: a port carries packets as soon as it is up.
     std::string commands =
@@ -247,9 +258,9 @@ std::string switch_commands(const std::vector<Descriptor>& namespaces) {
         const int holder = namespaces[static_cast<std::size_t>(rank)].get();
         commands += fmt::format(
             "link add name port{0} mtu {1} type veth "
-            "peer name eth0 mtu {1} address {2} netns /proc/{3}/fd/{4}\n"
+            "peer name eth0 mtu {1} address {2} netns /proc/self/fd/{3}\n"
             "link set dev port{0} master switch0 up\n",
-            rank, mtu_bytes, hardware_address_of(rank), ::getpid(), holder);
+            rank, mtu_bytes, hardware_address_of(rank), holder);
     }
     return commands + "link set dev switch0 up\n";
 }
@@ -271,8 +282,6 @@ std::string rank_commands(int rank, int ranks, const LinkShape& shape) {
     return commands;
 }
 
-// Namespaces of the ranks and, last, of the switch. For a thread of its own, which ends in one of
-// them.
 std::vector<Descriptor> build(int ranks, BitsPerSecond rate) {
     const std::string ip = find_program("ip");
     const std::string tc = find_program("tc");
@@ -282,20 +291,32 @@ std::vector<Descriptor> build(int ranks, BitsPerSecond rate) {
         namespaces.push_back(new_namespace());
     }
     Descriptor of_switch = new_namespace();
-    require_batch(ip, switch_commands(namespaces));
+    require_batch(ip, switch_commands(namespaces), namespaces);
     std::string ports;
     for (int rank = 0; rank < ranks; ++rank) {
         ports += shaping(fmt::format("port{}", rank), rate, shape);
     }
     require_batch(tc, ports);
     for (int rank = 0; rank < ranks; ++rank) {
-        if (!enter_namespace(namespaces[static_cast<std::size_t>(rank)])) {
+        if (!enter_namespace(namespaces[static_cast<std::size_t>(rank)], CLONE_NEWNET)) {
             fail("cannot enter a network namespace: " + reason(errno));
         }
         require_batch(ip, rank_commands(rank, ranks, shape));
         require_batch(tc, shaping("eth0", rate, shape));
     }
     namespaces.push_back(std::move(of_switch));
+    return namespaces;
+}
+
+// Network namespaces of the ranks and of the switch, last the user namespace if they are in one.
+// For a process of its own, which ends in one of each.
+std::vector<Descriptor> build_with_privileges(int ranks, BitsPerSecond rate) {
+    if (may_make_networks()) {
+        return build(ranks, rate);
+    }
+    Descriptor users = enter_new_user_namespace();
+    std::vector<Descriptor> namespaces = build(ranks, rate);
+    namespaces.push_back(std::move(users));
     return namespaces;
 }
 
@@ -333,16 +354,21 @@ std::string text_of(BitsPerSecond rate) {
 
 ShapedNetwork::ShapedNetwork(int ranks, BitsPerSecond rate) {
     invariant(ranks >= 1 && ranks <= most_ranks, "a shaped network has 1 to 250 ranks");
-    // A namespace belongs to a thread: the calling one never leaves its own.
-    namespaces_ = std::async(std::launch::async, [&] { return build(ranks, rate); }).get();
+    networks_ = descriptors_from_child([&] { return build_with_privileges(ranks, rate); });
+    if (std::ssize(networks_) == ranks + 2) {
+        users_ = std::move(networks_.back());
+        networks_.pop_back();
+    }
 }
 
 bool ShapedNetwork::enter(int rank) const noexcept {
-    if (rank < 0 || rank >= std::ssize(namespaces_) - 1) {
+    if (rank < 0 || rank >= std::ssize(networks_) - 1) {
         errno = EINVAL;
         return false;
     }
-    return enter_namespace(namespaces_[static_cast<std::size_t>(rank)]);
+    // First the one whose users may enter the other.
+    return (!users_.is_open() || enter_namespace(users_, CLONE_NEWUSER)) &&
+           enter_namespace(networks_[static_cast<std::size_t>(rank)], CLONE_NEWNET);
 }
 
 std::string ShapedNetwork::address(int rank) {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/mixed_bits.h"
+#include "sim/base/hash.h"
 
 namespace bucketwise {
 

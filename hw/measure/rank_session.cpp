@@ -12,9 +12,16 @@ void RankSession::show(const std::string& text) {
 }
 
 void RankSession::show_again() const {
-    if (show_) {
-        show_(fmt::format("{} {} {}", done_, total_, shown_));
+    if (!show_) {
+        return;
     }
+    if (!limit_) {
+        show_(fmt::format("items {} {} {}", done_, total_, shown_));
+        return;
+    }
+    const std::chrono::duration<double, std::milli> elapsed =
+        std::chrono::steady_clock::now() - start_;
+    show_(fmt::format("ms {:.0f} {:.0f} {}", elapsed.count(), 1e3 * limit_->count(), shown_));
 }
 
 void RankSession::take_rounds(const MeasuringOrder& order, std::size_t items, const Label& label,

@@ -2,10 +2,12 @@
 // round by round, says how far it is, and brings to rank 0 what all ranks have seen.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +23,8 @@ namespace bucketwise {
 
 class RankSession {
   public:
-    // Both may be empty. `show` gets "DONE TOTAL TEXT" on every rank, `keep` records on rank 0.
+    // Both may be empty. `show` gets "items DONE TOTAL TEXT" or "ms ELAPSED LIMIT TEXT" on every
+    // rank, `keep` records on rank 0.
     using Show = std::function<void(const std::string& text)>;
     using Keep = std::function<void(const std::vector<Measurement>& records)>;
 
@@ -38,6 +41,11 @@ class RankSession {
     void expect(std::int64_t total, std::int64_t done = 0) {
         total_ = total;
         done_ = done;
+    }
+    // Instead, a run that ends after so long, which begins now.
+    void expect_time(std::chrono::duration<double> limit) {
+        limit_ = limit;
+        start_ = std::chrono::steady_clock::now();
     }
     void show(const std::string& text);
     void show_again() const;  // who says nothing for long is taken for hung
@@ -74,6 +82,8 @@ class RankSession {
     Keep keep_;
     std::int64_t done_ = 0;
     std::int64_t total_ = 0;
+    std::optional<std::chrono::duration<double>> limit_;
+    std::chrono::steady_clock::time_point start_;
     std::string shown_;
 };
 

@@ -311,7 +311,11 @@ void report_left_out(const CollectiveLog& log, const GradientSteps& found,
     if (others.empty()) {
         return;
     }
-    findings.missing("other collectives", "left out: {}", text_of_kinds(others));
+    // Not what only sets training up.
+    const bool in_steps = std::ranges::any_of(
+        others, [&](const auto& kind) { return kind.second >= found.steps.size(); });
+    findings.missing("other collectives", "left out: {}", text_of_kinds(others)).weakens =
+        in_steps ? Weakens::scenario : Weakens::nothing;
 }
 
 // Buckets of a step have at most one small one of each dtype: the last, which is what was left.
@@ -338,9 +342,10 @@ void find_in(const CollectiveLog& log, const Places& places, const GradientSteps
     }
     if (log.clock != LogClock::host) {
         found.steps = {places};
-        findings.assumed("steps",
-                         "nothing marks steps: the trace is taken for one, of {} all-reduces",
-                         places.size());
+        findings
+            .assumed("steps", "nothing marks steps: the trace is taken for one, of {} all-reduces",
+                     places.size())
+            .weakens = Weakens::scenario;
         return;
     }
     const IssuedAllReduces issued = issued_of(log, found.group, places);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "import/collectives/gradient_steps.h"
 #include "import/collectives/rank_arrival.h"
 #include "import/replay/bucket_caps.h"
+#include "import/replay/trace_caveats.h"
 #include "import/replay/trace_link.h"
 #include "import/source/plain_text.h"
 #include "sim/base/error.h"
@@ -108,7 +110,8 @@ std::int64_t number_of_ranks(const std::vector<LoggedRank>& ranks, const LogImpo
         return gradients.group_size;
     }
     if (ranks.size() > 1) {
-        findings.assumed("ranks", "{}, as many as there are files", ranks.size());
+        findings.assumed("ranks", "{}, as many as there are files", ranks.size()).weakens =
+            Weakens::scenario;
         return std::ssize(ranks);
     }
     throw InputError("--ranks", "", "the number of ranks, which the log does not tell", "nothing");
@@ -162,7 +165,7 @@ class Importer {
                         logs.size() > 1 ? "s" : "", log_.collectives.size(),
                         log_.backend.empty() ? "" : " over " + log_.backend);
         for (const std::string& note : log_.notes) {
-            findings_.assumed("log", "{}", note);
+            findings_.assumed("log", "{}", note).weakens = Weakens::scenario;
         }
         ranks_ = ranks_of(logs, request, findings_);
         result_.file = log_.file;
@@ -237,11 +240,13 @@ class Importer {
         result_.pause = *result_.period - backward_;
         result_.waiting = waiting_of(ranks_);
         forward_ = result_.pause;
-        findings_.assumed("backward",
-                          "{:.3f} ms, from the first issue of a step to its last: when the host "
-                          "issued a bucket is taken for when its gradients were ready, which on a "
-                          "GPU is later",
-                          to_ms(backward_));
+        findings_
+            .assumed("backward",
+                     "{:.3f} ms, from the first issue of a step to its last: when the host "
+                     "issued a bucket is taken for when its gradients were ready, which on a "
+                     "GPU is later",
+                     to_ms(backward_))
+            .weakens = Weakens::scenario;
         findings_.assumed("forward",
                           "{:.3f} ms from a step's last issue to the next one's first: optimizer, "
                           "forward, backward up to the first bucket, and the wait for "
@@ -280,9 +285,11 @@ class Importer {
             bucket.ready = std::min(scaled(backward_, so_far / all), backward_);
         }
         from_start_ = true;
-        findings_.assumed("times",
-                          "the log has none: forward and backward as given, and gradients are "
-                          "ready in proportion to their elements");
+        findings_
+            .assumed("times",
+                     "the log has none: forward and backward as given, and gradients are "
+                     "ready in proportion to their elements")
+            .weakens = Weakens::scenario;
     }
 
     // --- what the wire takes ---
@@ -308,10 +315,12 @@ class Importer {
         if (all_ranks) {
             findings_.assumed("link", "an all-reduce takes what it takes the rank that comes last");
         } else {
-            findings_.assumed("link",
-                              "of {} ranks {} logged, so waiting for the others cannot be told "
-                              "from the wire: the shortest of all steps is taken",
-                              result_.ranks, ranks_.size() == 1 ? "one was" : "not all were");
+            findings_
+                .assumed("link",
+                         "of {} ranks {} logged, so waiting for the others cannot be told "
+                         "from the wire: the shortest of all steps is taken",
+                         result_.ranks, ranks_.size() == 1 ? "one was" : "not all were")
+                .weakens = Weakens::link;
         }
     }
 
@@ -328,9 +337,11 @@ class Importer {
                                  .dtype = bucket.dtype});
             ready_.push_back(bucket.ready);
         }
-        findings_.assumed("gradients",
-                          "one for each bucket, as the log knows no others: of other caps only "
-                          "larger ones can be predicted; --model has them");
+        findings_
+            .assumed("gradients",
+                     "one for each bucket, as the log knows no others: of other caps only "
+                     "larger ones can be predicted; --model has them")
+            .weakens = Weakens::scenario;
         return gradients;
     }
 
@@ -412,7 +423,8 @@ class Importer {
             gradients, [&](const auto& g) { return g.dtype == gradients.front().dtype; });
         add_if(ranks_.front().gradients.unused_map, sync, "find_unused_parameters", true);
         if (!one_dtype) {
-            findings_.missing("caps", "buckets are of several dtypes: taken as with the default");
+            findings_.missing("caps", "buckets are of several dtypes: taken as with the default")
+                .weakens = Weakens::scenario;
             return sync;
         }
         const auto elements =
@@ -427,7 +439,7 @@ class Importer {
         if (caps.explained) {
             findings_.found("caps", "{}", caps.text);
         } else {
-            findings_.missing("caps", "{}", caps.text);
+            findings_.missing("caps", "{}", caps.text).weakens = Weakens::scenario;
         }
         const SyncRequest& request = caps.sync;
         add_optional(sync, "bucket_cap_mib", request.bucket_cap.named(), typed_mib);
@@ -516,6 +528,8 @@ LinkParameters fitted_link(const LogImport& imported) {
     link->name = (imported.backend.empty() ? "network" : imported.backend) + ", as logged";
     link->provenance.backend = imported.backend;
     link->provenance.versions = imported.version;
+    std::ranges::copy(caveats_of(imported.findings, Weakens::link),
+                      std::back_inserter(link->caveats));
     link->provenance.source = "durations of a log of collectives, least times";
     return *link;
 }
@@ -561,6 +575,22 @@ Scenario connect(LogImport& imported, const std::optional<std::string>& link,
             to_ms(waiting), to_ms(forward));
     }
     return parsed();
+}
+
+void state_caveats(const Scenario& scenario, LogImport& imported) {
+    if (!imported.period) {
+        add_caveat(imported.scenario, {.text = "the log does not tell how long a step took, so "
+                                               "nothing says how far its replay is off"});
+    } else if (const auto caveat = replay_caveat(step_of(scenario), *imported.period, "the log")) {
+        add_caveat(imported.scenario, *caveat);
+    } else if (!imported.waiting) {
+        add_caveat(imported.scenario,
+                   {.text = "no duration tells how long all-reduces took: how long the host waits "
+                            "for them is the link's word alone"});
+    }
+    for (const Caveat& caveat : caveats_of(imported.findings, Weakens::scenario)) {
+        add_caveat(imported.scenario, caveat);
+    }
 }
 
 std::string replay_text(const LogImport& imported, const Scenario& scenario) {

@@ -63,6 +63,9 @@ LogImport import_logs(const std::vector<CollectiveLog>& logs, const LogImportReq
 Scenario connect(LogImport& imported, const std::optional<std::string>& link,
                  const FileReader& read_file);
 
+// States in the document what is known to be weak in it.
+void state_caveats(const Scenario& scenario, LogImport& imported);
+
 // The step that the scenario predicts, beside the one that the logs show.
 std::string replay_text(const LogImport& imported, const Scenario& scenario);
 

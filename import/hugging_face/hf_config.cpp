@@ -178,7 +178,7 @@ HfModel read_mixtral(const Config& config, const JsonPlace& type, HfExperts expe
     model.assumed.emplace_back(
         "experts are computed, each on as many tokens as the others, but their gradients are none "
         "of these, and neither the exchange of tokens among ranks nor the optimizer's work on "
-        "experts is in the step");
+        "experts is in the step, nor are experts in the memory that training is said to need");
     return model;
 }
 

@@ -352,11 +352,13 @@ class StandingGradients {
                          "is taken for a bucket of DistributedDataParallel's, and stands for one "
                          "gradient, ready when it is launched, so that other caps than the traced "
                          "one can only join buckets (nsys profile --pytorch=autograd-shapes-nvtx "
-                         "tells gradients)"});
+                         "tells gradients)",
+                         true});
         if (one_thread_ && !marked_) {
             notes.push_back({"passes",
                              "one thread launches all of a step, so nothing tells where backward "
-                             "begins: taken to begin just before its first all-reduce"});
+                             "begins: taken to begin just before its first all-reduce",
+                             true});
         }
     }
 

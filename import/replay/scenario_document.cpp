@@ -283,7 +283,8 @@ class ScenarioDocument {
             }
             const std::int64_t bytes = collective.bytes.count;
             if (bytes <= 0) {
-                findings_.missing("buffers", "a broadcast whose size no event tells is left out");
+                findings_.missing("buffers", "a broadcast whose size no event tells is left out")
+                    .weakens = Weakens::scenario;
                 continue;
             }
             std::int64_t tensors = 0;
@@ -425,9 +426,11 @@ class ScenarioDocument {
             findings_.found("comm hook", "gradients travel as {}", name_of(element));
         }
         if (!step.is_ddp && step.sharding.empty()) {
-            findings_.assumed("strategy",
-                              "no reducer of DistributedDataParallel was seen at work; the "
-                              "all-reduces are taken for its");
+            findings_
+                .assumed("strategy",
+                         "no reducer of DistributedDataParallel was seen at work; the "
+                         "all-reduces are taken for its")
+                .weakens = Weakens::scenario;
         }
         add_caps(found, sync);
         return sync;
@@ -466,7 +469,7 @@ class ScenarioDocument {
             sync["bucket_cap_mib_list"].push_back(typed_mib(cap));
         }
         if (!caps.explained) {
-            findings_.missing("buckets", "{}", caps.text);
+            findings_.missing("buckets", "{}", caps.text).weakens = Weakens::scenario;
         } else if (buckets.size() > 1) {
             findings_.found("buckets", "{}", caps.text);
         } else {

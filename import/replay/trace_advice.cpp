@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "import/replay/trace_caveats.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 
@@ -208,15 +209,24 @@ TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const 
     const StepInput input = step_input(scenario);
     Evaluator evaluator(input, scenario.sync);
     const Duration exposed = evaluator.evaluate(scenario.sync.bucket_cap).exposed;
-    return {.binds = binds_text(imported.account, !input.workload.host_is_device),
-            .communication = communication_text(imported, replay, exposed),
-            .savings = Changes(scenario, input, replay.step).savings(),
-            .step = replay.step};
+    TraceAdvice advice{.binds = binds_text(imported.account, !input.workload.host_is_device),
+                       .communication = communication_text(imported, replay, exposed),
+                       .savings = {},
+                       .step = replay.step};
+    const auto poor = replay_caveat(replay.step, replay.traced_step, "the trace");
+    if (poor && poor->withholds) {
+        advice.withheld = poor->text;
+    } else {
+        advice.savings = Changes(scenario, input, replay.step).savings();
+    }
+    return advice;
 }
 
 std::string text_of(const TraceAdvice& advice) {
     std::string change =
-        advice.savings.empty() ? "nothing that is known here saves half a percent\n" : "";
+        !advice.withheld.empty() ? fmt::format("advice is withheld: {}\n", advice.withheld)
+        : advice.savings.empty() ? "nothing that is known here saves half a percent\n"
+                                 : "";
     constexpr std::size_t most_listed = 3;
     for (std::size_t i = 0; i < std::min(advice.savings.size(), most_listed); ++i) {
         const Saving& saving = advice.savings[i];

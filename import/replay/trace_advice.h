@@ -24,10 +24,12 @@ struct TraceAdvice {
     std::string communication;
     std::vector<Saving> savings;  // the largest first; none that saves less than 0.5 %
     Duration step{0};             // as replayed
+    std::string withheld = {};    // why nothing is said of savings; empty: they are
     bool operator==(const TraceAdvice&) const = default;
 };
 
-// `replay` is of `scenario`, the imported one. Each saving is one simulation, or a few.
+// `replay` is of `scenario`, the imported one. Each saving is one simulation, or a few; none is
+// made where the replay is so far off that they would mislead (poor_replay_error).
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay);
 
 // Three lines.

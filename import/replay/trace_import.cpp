@@ -20,10 +20,11 @@ void find_all_reduces(TracedRun& run, const std::vector<Gradient>& gradients,
     result.all_reduces = all_reduces_of(run);
     result.ranks = number_of_ranks(run, request.ranks, result.findings);
     if (result.all_reduces.empty()) {
-        result.findings.missing(
+        Finding& finding = result.findings.missing(
             "all-reduces",
             "none in backward: a run of one rank, or of a strategy without them; the scenario "
             "synchronises as DistributedDataParallel would");
+        finding.weakens = result.ranks > 1 ? Weakens::scenario : Weakens::nothing;
         return;
     }
     const TracedCollective& first = *reductions(run, run.first()).front();
@@ -152,10 +153,12 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
         return;
     }
     const bool kept = !run.rank().has_device;  // as operations of the host
-    findings.missing("other collectives", "{}: {} (SyncBatchNorm, metrics, other parallelism)",
-                     text_of_kinds(others),
-                     kept ? "the scenario has them as computing"
-                          : "left out, but for what computing waits for them");
+    Finding& finding =
+        findings.missing("other collectives", "{}: {} (SyncBatchNorm, metrics, other parallelism)",
+                         text_of_kinds(others),
+                         kept ? "the scenario has them as computing"
+                              : "left out, but for what computing waits for them");
+    finding.weakens = kept ? Weakens::nothing : Weakens::scenario;
 }
 
 }  // namespace
@@ -168,7 +171,8 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     TracedRun& run = *result.run;
     choose_steps(run, findings);
     for (const TraceNote& note : run.rank().notes) {
-        findings.assumed(note.item.c_str(), "{}", note.text);
+        findings.assumed(note.item.c_str(), "{}", note.text).weakens =
+            note.weakens ? Weakens::scenario : Weakens::nothing;
     }
     result.file = run.rank().file;
     result.step = run.typical(&TracedStep::length);

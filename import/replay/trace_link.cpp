@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,8 @@ LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost)
     link->name = (backend.empty() ? "network" : backend) + ", as traced";
     link->provenance.hardware = rank.device;
     link->provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
+    std::ranges::copy(caveats_of(imported.findings, Weakens::link),
+                      std::back_inserter(link->caveats));
     link->provenance.source = "all-reduces of " + rank.profile + ", least times" +
                               (cost.is_assumed ? "; what they cost computing is assumed" : "");
     return *link;
@@ -139,7 +142,7 @@ void take_out_interference(const LinkParameters& link, TraceImport& imported) {
     const Overlap overlap = overlap_of(run, imported.all_reduces);
     take_out_of_computing(run, imported.all_reduces, link);
     const Duration alone = overlap_of(run, imported.all_reduces).computing;
-    imported.findings.assumed(
+    Finding& finding = imported.findings.assumed(
         "undisturbed",
         "{:.3f} of {:.3f} ms of computing ran beside all-reduces; what that costs, {:.3f} ms by "
         "{}, "
@@ -147,6 +150,9 @@ void take_out_interference(const LinkParameters& link, TraceImport& imported) {
         "without communication, measures it",
         to_ms(overlap.beside), to_ms(overlap.computing), to_ms(overlap.computing - alone),
         link.assumes_interference ? "what is assumed of GPUs" : "the link's interference");
+    constexpr std::int64_t noticeable = 100;  // of a step, that part
+    const bool matters = noticeable * (overlap.computing - alone) >= imported.step;
+    finding.weakens = link.assumes_interference && matters ? Weakens::scenario : Weakens::nothing;
     Findings nothing;  // new
     const Json cluster = imported.scenario["cluster"];
     imported.scenario =
@@ -163,8 +169,20 @@ std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_
         return std::nullopt;
     }
     LinkParameters link;
-    link.segments = points.size() > 1 ? fit_link(Algorithm::ring, points, file).segments
-                                      : std::vector{segment_through(points.front())};
+    if (points.size() > 1) {
+        LinkFit fit = fit_link(Algorithm::ring, points, file);
+        link.segments = std::move(fit.segments);
+        for (std::string& weakness : fit.weaknesses) {
+            link.caveats.push_back({.text = std::move(weakness)});
+        }
+    } else {
+        link.segments = {segment_through(points.front())};
+        link.caveats.push_back(
+            {.text =
+                 fmt::format("its all-reduces were all of {} bytes, which tell a bandwidth, but "
+                             "no latency: what others take is an extrapolation",
+                             points.front().size.count)});
+    }
     // A few steps do not tell how sure they are.
     for (Segment& segment : link.segments) {
         segment.errors.reset();
@@ -188,6 +206,9 @@ void put_link(Json& scenario, const std::optional<std::string>& link, std::int64
         LinkParameters none;
         none.name = "none";
         none.segments = {{.bandwidth = {1'000'000'000}}};
+        none.caveats = {{.text = "a placeholder, as one rank sends nothing: of several ranks, give "
+                                 "a link",
+                         .withholds = true}};
         cluster_link = link_json(none);
     } else {
         cluster_link = link_json(fitted());

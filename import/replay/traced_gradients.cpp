@@ -315,10 +315,12 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
     if (!ranks) {
         // What all-reduces took is fitted for as many, so that the replay is the same for any.
         ranks = reduced.empty() ? 1 : 2;
-        findings.assumed("ranks",
-                         "{}, as nothing tells how many there are: --ranks says it, before other "
-                         "numbers of ranks are asked about",
-                         *ranks);
+        findings
+            .assumed("ranks",
+                     "{}, as nothing tells how many there are: --ranks says it, before other "
+                     "numbers of ranks are asked about",
+                     *ranks)
+            .weakens = Weakens::scenario;
     }
     if (*ranks < 1) {
         throw InputError(run.rank().file, "/distributedInfo/world_size", "at least one rank",
@@ -373,11 +375,12 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
     } else if (all_ranks) {
         findings.assumed("link", "an all-reduce takes what it takes the rank that comes last");
     } else {
-        findings.assumed("link",
-                         "of {} ranks {} traced, so waiting for the others cannot be told from the "
-                         "wire: the shortest of {} steps is taken for the wire",
-                         ranks, run.ranks.size() == 1 ? "one was" : "not all were",
-                         run.alike().size());
+        findings
+            .assumed("link",
+                     "of {} ranks {} traced, so waiting for the others cannot be told from the "
+                     "wire: the shortest of {} steps is taken for the wire",
+                     ranks, run.ranks.size() == 1 ? "one was" : "not all were", run.alike().size())
+            .weakens = Weakens::link;
     }
 }
 
@@ -391,10 +394,12 @@ std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& mod
     if (sizes.elements.empty() && without_names) {
         sizes = shared_sizes(run);
         if (!sizes.elements.empty()) {
-            findings.assumed("sizes",
-                             "no event has a gradient's size: those of one all-reduce are taken to "
-                             "be equal, so that buckets other than the traced ones are a guess; "
-                             "--model, or record_shapes=True, tells them");
+            findings
+                .assumed("sizes",
+                         "no event has a gradient's size: those of one all-reduce are taken to "
+                         "be equal, so that buckets other than the traced ones are a guess; "
+                         "--model, or record_shapes=True, tells them")
+                .weakens = Weakens::scenario;
         }
     }
     std::vector<Gradient> gradients =
@@ -430,9 +435,11 @@ void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& 
         }
     }
     if (any) {
-        findings.assumed("all-reduces",
-                         "no event tells their bytes: each is taken to hold the gradients that "
-                         "were ready since the one before");
+        findings
+            .assumed("all-reduces",
+                     "no event tells their bytes: each is taken to hold the gradients that "
+                     "were ready since the one before")
+            .weakens = Weakens::scenario;
     }
     for (Gradient& gradient : gradients) {
         gradient.dtype = gradient_dtype(run);
@@ -481,10 +488,12 @@ void check_sums(const TracedRun& run, const std::vector<Gradient>& gradients, Fi
     findings.found("launches", "all-reduces were issued when {} gradients were ready",
                    fmt::join(ready, ", "));
     if (const std::int64_t sum = elements_of(gradients); reduced != sum) {
-        findings.missing("gradients",
-                         "all-reduces move {} elements, the gradients have {}: another all-reduce "
-                         "is among them, or gradients are that were never ready",
-                         reduced, sum);
+        findings
+            .missing("gradients",
+                     "all-reduces move {} elements, the gradients have {}: another all-reduce "
+                     "is among them, or gradients are that were never ready",
+                     reduced, sum)
+            .weakens = Weakens::scenario;
     }
 }
 

@@ -82,11 +82,12 @@ void report_compiled(const TracedStep& step, Findings& findings) {
                    "torch.compile: backward is {} compiled piece{}; the gradients of each become "
                    "ready at its end",
                    step.compiled_pieces, step.compiled_pieces == 1 ? "" : "s");
-    findings.assumed(
-        "compiled",
-        "pieces stay as they were traced; DDPOptimizer cuts the graph where a bucket of "
-        "the cap ends, so other caps than the traced one have other pieces: trace the "
-        "one that is chosen");
+    findings
+        .assumed("compiled",
+                 "pieces stay as they were traced; DDPOptimizer cuts the graph where a bucket of "
+                 "the cap ends, so other caps than the traced one have other pieces: trace the "
+                 "one that is chosen")
+        .weakens = Weakens::scenario;
 }
 
 void report_graphs(const TracedStep& step, Findings& findings) {
@@ -101,12 +102,13 @@ void report_graphs(const TracedStep& step, Findings& findings) {
 
 void report_whole_shards(const TracedStep& step, Findings& findings) {
     if (!step.sharding.empty()) {
-        findings.assumed(
-            "strategy",
-            "{} that shards nothing (replicate, NO_SHARD, or a mesh of one shard): an "
-            "all-reduce is of what one module wraps, so buckets are chosen by wrapping, "
-            "not by a cap; other caps are what DistributedDataParallel would do",
-            step.sharding);
+        findings
+            .assumed("strategy",
+                     "{} that shards nothing (replicate, NO_SHARD, or a mesh of one shard): an "
+                     "all-reduce is of what one module wraps, so buckets are chosen by wrapping, "
+                     "not by a cap; other caps are what DistributedDataParallel would do",
+                     step.sharding)
+            .weakens = Weakens::scenario;
     }
 }
 

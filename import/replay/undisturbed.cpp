@@ -322,8 +322,10 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
     }
     const KernelSlowdown all = slowdown_of(pairs, [](const Pair&) { return true; });
     if (all.kernels == 0) {
-        findings.missing("undisturbed",
-                         "no kernel that ran mostly beside an all-reduce is also in {}", from);
+        findings
+            .missing("undisturbed", "no kernel that ran mostly beside an all-reduce is also in {}",
+                     from)
+            .weakens = Weakens::scenario;
         return std::nullopt;
     }
     KernelSlowdowns slowdowns{

@@ -2,6 +2,18 @@
 
 namespace bucketwise {
 
+std::vector<Caveat> caveats_of(const Findings& findings, Weakens what) {
+    std::vector<Caveat> caveats;
+    for (const Finding& finding : findings.all) {
+        if (finding.weakens == what) {
+            const bool says_whose = what == Weakens::link && finding.item == "link";
+            caveats.push_back(
+                {.text = says_whose ? finding.text : finding.item + ": " + finding.text});
+        }
+    }
+    return caveats;
+}
+
 std::string text_of_kinds(const std::map<std::string, std::size_t>& counts) {
     constexpr std::size_t most_listed = 8;
     std::vector<std::string> texts;

@@ -44,6 +44,7 @@ struct CollectiveCall {
 struct TraceNote {
     std::string item;
     std::string text;
+    bool weakens = false;  // what is made of the trace: whoever predicts with it has to know
     bool operator==(const TraceNote&) const = default;
 };
 

@@ -1,5 +1,4 @@
-// Fowler, Noll and Vo's hash of 64 bits, variant 1a: equal on every machine and at every
-// optimisation level, and different when what is hashed is, but for accidents.
+// Bits that follow from what is hashed, equal on every machine and at every optimisation level.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +6,16 @@
 
 namespace bucketwise {
 
+// Bits that look random, of a counter: SplitMix64's output function.
+constexpr std::uint64_t mixed_bits(std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15ULL;
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31U);
+}
+
+// Fowler, Noll and Vo's hash of 64 bits, variant 1a: different when what is hashed is, but for
+// accidents.
 class FnvHash {
   public:
     constexpr void add(std::string_view text) {

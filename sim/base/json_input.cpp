@@ -191,6 +191,10 @@ bool read_boolean(const JsonPlace& place) {
 }
 
 std::string read_string(const JsonPlace& place) {
+    return read_text(place, longest_string);
+}
+
+std::string read_text(const JsonPlace& place, std::size_t longest) {
     if (!place.value->is_string()) {
         place.fail("a string");
     }
@@ -199,8 +203,8 @@ std::string read_string(const JsonPlace& place) {
         const auto byte = static_cast<unsigned char>(c);
         return byte < ' ' || byte == 127;
     });
-    if (text.empty() || text.size() > longest_string || !printable) {
-        place.fail(fmt::format("1 to {} bytes of text without control characters", longest_string));
+    if (text.empty() || text.size() > longest || !printable) {
+        place.fail(fmt::format("1 to {} bytes of text without control characters", longest));
     }
     return text;
 }

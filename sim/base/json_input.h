@@ -3,6 +3,7 @@
 // on it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,6 +52,8 @@ std::int64_t read_integer(const JsonPlace& place, std::int64_t lowest, std::int6
 bool read_boolean(const JsonPlace& place);
 // A string without control characters, at most 200 bytes long.
 std::string read_string(const JsonPlace& place);
+// The same of at most so many bytes.
+std::string read_text(const JsonPlace& place, std::size_t longest);
 // Each element of a non-empty array with at most `most` elements.
 std::vector<JsonPlace> read_array(const JsonPlace& place, std::size_t most);
 

@@ -79,6 +79,40 @@ double standard_error_of_median(const std::vector<double>& samples) {
            std::sqrt(static_cast<double>(samples.size()));
 }
 
+namespace {
+
+// Half of the probability that |t| is below tan(angle) roots of the degrees: finite sums for whole
+// degrees of freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).
+double student_t_within(double angle, std::int64_t degrees) {
+    constexpr double pi = 3.14159265358979323846;
+    const double cosine = std::cos(angle);
+    const bool odd = degrees % 2 == 1;
+    double term = odd ? cosine : 1.0;
+    double sum = degrees == 1 ? 0.0 : term;
+    for (std::int64_t k = odd ? 3 : 2; k < degrees; k += 2) {
+        term *= cosine * cosine * static_cast<double>(k - 1) / static_cast<double>(k);
+        sum += term;
+    }
+    const double both = odd ? 2 / pi * (angle + std::sin(angle) * sum) : std::sin(angle) * sum;
+    return both / 2;
+}
+
+}  // namespace
+
+double student_t_exceeded(double above, std::int64_t degrees) {
+    invariant(degrees >= 1 && above > 0 && above < 0.5, "a quantile of Student's t");
+    constexpr std::int64_t as_good_as_normal = 1000;
+    degrees = std::min(degrees, as_good_as_normal);
+    double low = 0;
+    double high = 1.5707963267948966;
+    constexpr int halvings = 60;
+    for (int i = 0; i < halvings; ++i) {
+        const double middle = (low + high) / 2;
+        (student_t_within(middle, degrees) < 0.5 - above ? low : high) = middle;
+    }
+    return std::tan(low) * std::sqrt(static_cast<double>(degrees));
+}
+
 MedianInterval median_interval(const std::vector<double>& samples) {
     invariant(!samples.empty(), "an interval of samples");
     constexpr int resamples = 2000;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <vector>
@@ -71,6 +72,10 @@ template <typename Sample>
 Sample sample_at(const std::vector<Sample>& sorted, double q) {
     return sorted[static_cast<std::size_t>(std::round(q * static_cast<double>(sorted.size() - 1)))];
 }
+
+// The value that Student's t with so many degrees of freedom exceeds with probability `above`.
+// Precondition (asserted): 1 degree or more, 0 < above < 0.5.
+double student_t_exceeded(double above, std::int64_t degrees);
 
 struct MedianInterval {
     double low = 0;

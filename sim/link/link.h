@@ -151,8 +151,8 @@ void set_product_share(double share, std::vector<InterferenceSegment>& interfere
 // Interference that does not depend on the message.
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);
 
-// As a link file holds it. read_link() reads it back as it was, but for texts of the provenance
-// that are longer than it allows: they are cut. Numbers are as short as that permits.
+// As a link file holds it. read_link() reads it back as it was, but for texts that are longer
+// than it allows: they are cut. Numbers are as short as that permits.
 Json link_json(const LinkParameters& link);
 
 }  // namespace bucketwise

@@ -69,7 +69,7 @@ class LinkReader {
         const JsonObject object(
             place, {"name", "algorithm", "segments", "intra", "inter", "topology", "launch_us",
                     "meeting_us", "message_us", "processors", "host_issue_us", "host_wait_us",
-                    "interference", "ctas", "copy_gb_per_s", "provenance"});
+                    "interference", "ctas", "copy_gb_per_s", "provenance", "caveats"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
         link.algorithm = read_choice(object.at("algorithm"), every<Algorithm>);
@@ -86,6 +86,7 @@ class LinkReader {
         }
         read_costs(object, link);
         object.read_optional("provenance", link.provenance, read_provenance);
+        object.read_optional("caveats", link.caveats, read_caveats);
         return link;
     }
 
@@ -390,6 +391,7 @@ void disown_changed_preset(LinkParameters& link) {
         const std::string backend = original.provenance.backend;  // by which costs are assumed
         original.provenance = link.provenance;
         original.provenance.backend = backend;
+        original.caveats = link.caveats;  // no numbers
         if (link == original) {
             return;
         }

@@ -1,6 +1,4 @@
 // A link as a link file holds it.
-#include <algorithm>
-
 #include "sim/base/invariant.h"
 #include "sim/base/json_output.h"
 #include "sim/link/link.h"
@@ -49,22 +47,10 @@ Json interference_json(const InterferenceSegment& segment) {
     return json;
 }
 
-// As a link file may have it: no control characters, and as long, in whole characters of UTF-8.
-std::string cut(std::string text) {
-    std::replace_if(
-        text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
+// As read_string() reads it.
+std::string cut(const std::string& text) {
     constexpr std::size_t longest = 200;
-    constexpr unsigned char continuation_mask = 0xC0;
-    constexpr unsigned char continuation = 0x80;
-    if (text.size() <= longest) {
-        return text;
-    }
-    const std::string dots = "...";
-    std::size_t end = longest - dots.size();
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & continuation_mask) == continuation) {
-        --end;
-    }
-    return text.substr(0, end) + dots;
+    return cut_text(text, longest);
 }
 
 Json provenance_json(const Provenance& from) {
@@ -144,6 +130,7 @@ Json link_json(const LinkParameters& link) {
     add_optional(json, "ctas", link.ctas);
     add_optional(json, "copy_gb_per_s", link.copy_bandwidth, to_gb_per_s);
     add_if(link.provenance != Provenance{}, json, "provenance", provenance_json(link.provenance));
+    add_unless_empty(json, "caveats", caveats_json(link.caveats));
     return json;
 }
 

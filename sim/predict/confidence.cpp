@@ -65,13 +65,14 @@ double octaves_from_default(Bytes cap) {
 
 std::vector<StepConfidence> confidence_of(const StepInput& input,
                                           const std::vector<SyncSettings>& choices,
-                                          double tolerance, double measuring_error) {
+                                          double tolerance, double measuring_error,
+                                          std::optional<std::size_t> standard) {
     ModelError error = model_error_of(input);
     error.measuring = measuring_error;
-    auto result =
-        transformed(drawn_regrets(input, choices, error, tolerance), [](const DrawnRegret& regret) {
-            return StepConfidence{regret, {}};
-        });
+    auto result = transformed(drawn_regrets(input, choices, error, tolerance, standard),
+                              [](const DrawnRegret& regret) {
+                                  return StepConfidence{regret, {}};
+                              });
     if (!input.variation && !is_fitted(input.link)) {
         return result;
     }

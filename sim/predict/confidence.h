@@ -2,6 +2,7 @@
 // steps lie, under parameters drawn from what their fit leaves open and the measured variation.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -30,11 +31,12 @@ struct StepConfidence {
 // By choice: ways to synchronise that differ in their bucket plans only. Regrets as
 // drawn_regrets(); the interval of 200 draws from the seed in `input`: the same input gives the
 // same answer. The accumulated micro-steps of one step vary alike. `measuring_error`: of the steps
-// that the choice will be judged by, as a share. Throws InputError when a drawn step could last
-// longer than longest_duration.
+// that the choice will be judged by, as a share. `standard`: as drawn_regrets(). Throws InputError
+// when a drawn step could last longer than longest_duration.
 std::vector<StepConfidence> confidence_of(const StepInput& input,
                                           const std::vector<SyncSettings>& choices,
-                                          double tolerance, double measuring_error = 0);
+                                          double tolerance, double measuring_error = 0,
+                                          std::optional<std::size_t> standard = {});
 
 // The row that is expected to cost least over the best in hindsight: the fastest, unless another
 // one is better by more than a draw of lots would be. Rows without a confidence do not count.

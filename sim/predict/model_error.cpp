@@ -159,6 +159,12 @@ class WrongModel {
     Duration backward_{0};
 };
 
+double saved_of(Duration standard, Duration step) {
+    return standard.count() > 0 ? static_cast<double>((standard - step).count()) /
+                                      static_cast<double>(standard.count())
+                                : 0.0;
+}
+
 }  // namespace
 
 ModelError model_error_of(const StepInput& input) {
@@ -182,7 +188,8 @@ ModelError model_error_of(const StepInput& input) {
 
 std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                                        const std::vector<SyncSettings>& choices,
-                                       const ModelError& error, double tolerance) {
+                                       const ModelError& error, double tolerance,
+                                       std::optional<std::size_t> standard) {
     invariant(!choices.empty(), "there is a choice");
     const WrongModel model(input, error);
     const LinkParameters link = with_declared_errors(input.link, error.interference);
@@ -199,6 +206,7 @@ std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
     const int pairs = std::ranges::count(paced, 0) == 0 ? pairs_of_draws : pairs_of_slow_draws;
     Normal normal(input.variation.value_or(Variation{}).seed);
     std::vector<std::vector<double>> regrets(choices.size());
+    std::vector<std::vector<double>> saved(choices.size());
     std::vector<Duration> steps(choices.size());
     Program program;
     for (int pair = 0; pair < pairs; ++pair) {
@@ -218,13 +226,20 @@ std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                 const auto over = static_cast<double>((steps[i] - best).count());
                 regrets[i].push_back(best.count() > 0 ? over / static_cast<double>(best.count())
                                                       : 0.0);
+                saved[i].push_back(saved_of(steps[standard.value_or(i)], steps[i]));
             }
         }
     }
-    return transformed(regrets, [&](const std::vector<double>& of_choice) {
-        return DrawnRegret{mean(of_choice), quantile(of_choice, most_in_draws),
-                           quantile(of_choice, 1 - most_in_draws) > tolerance};
-    });
+    std::vector<DrawnRegret> result;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+        result.push_back({mean(regrets[i]), quantile(regrets[i], most_in_draws),
+                          quantile(regrets[i], 1 - most_in_draws) > tolerance});
+        if (standard) {
+            result.back().saved = {quantile(saved[i], (1 - most_in_draws) / 2),
+                                   quantile(saved[i], (1 + most_in_draws) / 2)};
+        }
+    }
+    return result;
 }
 
 }  // namespace bucketwise

@@ -6,6 +6,8 @@
 // choice, so that what all choices share cancels.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "sim/plan/strategy.h"
@@ -33,21 +35,32 @@ struct ModelError {
 // as wide as its ends lie apart, and on a GPU each collective costs computing something.
 ModelError model_error_of(const StepInput& input);
 
+// Between what 95 % of draws lie, as a share.
+struct DrawnShare {
+    double low = 0;
+    double high = 0;
+    bool operator==(const DrawnShare&) const = default;
+};
+
 // Of one choice.
 struct DrawnRegret {
     double expected = 0;  // over the best of all choices, as a share: the mean over draws
     double most = 0;      // 95 % of draws are not above it
     // In 95 % of draws the choice is slower than the best by more than the tolerance asked for.
     bool told_from_best = false;
+    // What it saves of the step with the standard choice; none: there is none.
+    std::optional<DrawnShare> saved = {};
     bool operator==(const DrawnRegret&) const = default;
 };
 
 // By choice: ways to synchronise that differ in their bucket plans only. 96 draws (24 where one
 // has to be simulated as many steps), every second the opposite of the one before, so that means
-// are those of many more, from the seed in `input`: the same input gives the same answer. Throws
-// InputError when a step could last longer than longest_duration.
+// are those of many more, from the seed in `input`: the same input gives the same answer.
+// `standard`: the choice that others are held against. Throws InputError when a step could last
+// longer than longest_duration.
 std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                                        const std::vector<SyncSettings>& choices,
-                                       const ModelError& error, double tolerance);
+                                       const ModelError& error, double tolerance,
+                                       std::optional<std::size_t> standard = {});
 
 }  // namespace bucketwise

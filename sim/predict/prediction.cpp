@@ -216,7 +216,7 @@ void add_confidence(const StepInput& input, const SyncRequest& request, Predicti
     rows.push_back(&prediction.default_cap);
     choices.push_back(settings_for(without_caps(request)));
     const std::vector<StepConfidence> confidences =
-        confidence_of(input, choices, plateau_tolerance);
+        confidence_of(input, choices, plateau_tolerance, 0, choices.size() - 1);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         rows[i]->confidence = confidences[i];
     }
@@ -255,6 +255,16 @@ bool keeps_default(const Prediction& prediction) {
                ? left.confidence->regret.expected <=
                      chosen.confidence->regret.expected + plateau_tolerance
                : within_plateau(left.step(), chosen.step());
+}
+
+// Of a strategy that does not overlap as DDP does: the same step with DDP and its default caps.
+std::optional<Evaluation> step_with_ddp(const StepInput& input, const SyncRequest& request) {
+    if (is_ddp(request.strategy) || !settings_for(request).communicates || input.group.ranks < 2) {
+        return std::nullopt;
+    }
+    SyncRequest ddp = without_caps(request);
+    ddp.strategy = Strategy::ddp;
+    return Evaluator(input, ddp).evaluate(Cap());
 }
 
 // --- notes ---
@@ -396,6 +406,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     prediction.default_is_fastest =
         caps.empty() && has_cap(request) && default_step < fastest_step(prediction.sweep);
     prediction.keep_default = keeps_default(prediction);
+    prediction.with_ddp = step_with_ddp(input, request);
     const bool leaves_default = prediction.keep_default || prediction.default_is_fastest;
     prediction.binding = (leaves_default ? defaults : evaluator).binding(prediction.advised().cap);
     return prediction;

@@ -58,6 +58,8 @@ struct Prediction {
     // The advice: the default is expected to cost no more than plateau_tolerance over the choice.
     bool keep_default = false;
     std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
+    // Of a strategy that is not DDP's: the same step with DDP and its default caps.
+    std::optional<Evaluation> with_ddp = {};
     std::size_t plateau_low = 0;   // indices into sweep: the run of caps around the best whose step
     std::size_t plateau_high = 0;  // is within plateau_tolerance of it
     Binding binding;               // of the advised step

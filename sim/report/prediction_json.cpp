@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "sim/base/json_output.h"
+#include "sim/report/memory_json.h"
 #include "sim/report/report.h"
+#include "sim/report/verdict.h"
 
 namespace bucketwise {
 namespace {
@@ -90,6 +92,14 @@ Json percentiles_json(const PercentileRow& row) {
             {"p99_ms", to_ms(row.steps.p99)}};
 }
 
+Json verdict_json(const PredictedVerdict& verdict) {
+    Json json{{"advice", name_of(verdict.advice)}, {"text", verdict.text}};
+    add_optional(json, "saved_95", verdict.saved, [](const DrawnShare& saved) {
+        return Json{saved.low, saved.high};
+    });
+    return json;
+}
+
 }  // namespace
 
 Json mib_or_null(const std::optional<Bytes>& cap) {
@@ -99,7 +109,10 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
 Json to_json(const Scenario& scenario, const Prediction& prediction,
              const std::vector<FrameworkSetting>& settings, const PriorEnds& ends) {
     const Evaluation& best = prediction.chosen();
-    Json json{{"scenario", scenario.name},
+    const PredictedVerdict verdict = verdict_of(scenario, prediction);
+    Json json{{"format", prediction_format},
+              {"verdict", verdict_json(verdict)},
+              {"scenario", scenario.name},
               {"strategy", name_of(scenario.sync.strategy)},
               {"ranks", scenario.group.ranks},
               {"link", scenario.link.name},
@@ -126,6 +139,8 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
                                  {"ends", json_list(ends.device, prior_end_json)}};
     }
     add_optional(json, "configured", prediction.configured, row_json);
+    add_optional(json, "with_ddp", prediction.with_ddp, row_json);
+    json["memory"] = to_json(memory_need(scenario));
     return json;
 }
 

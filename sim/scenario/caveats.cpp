@@ -3,12 +3,30 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/transformed.h"
 #include "sim/link/assumed_interference.h"
+#include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/product_time.h"
 
 namespace bucketwise {
 namespace {
+
+// The scenario's, then those of its link and of that one's tiers, which say whose they are.
+std::vector<Caveat> stated_caveats(const Scenario& scenario) {
+    std::vector<Caveat> stated = scenario.caveats;
+    const auto add_link = [&](const LinkParameters& link, const auto& self) -> void {
+        for (const Caveat& caveat : link.caveats) {
+            stated.push_back(
+                {fmt::format("link {}: {}", link.name, caveat.text), caveat.withholds});
+        }
+        for (const LinkParameters& tier : link.tiers) {
+            self(tier, self);
+        }
+    };
+    add_link(scenario.link, add_link);
+    return stated;
+}
 
 void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
     for (const LinkParameters& tier : link.tiers) {
@@ -101,7 +119,7 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     const bool caps_matter =
         settings.communicates && (settings.policy.closing == Closing::overshoot ||
                                   settings.policy.closing == Closing::strict);
-    std::vector<std::string> notes;
+    std::vector<std::string> notes = transformed(stated_caveats(scenario), &Caveat::text);
     const auto note = [&](bool given, bool effective, std::string_view key) {
         if (given && !effective) {
             notes.push_back(fmt::format("/sync/{} has no effect with the strategy {}", key,
@@ -128,16 +146,17 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     }
     note_ctas(scenario.link, notes);
     note_run(scenario, notes);
+    if (auto warning = memory_warning(scenario)) {
+        notes.push_back(*std::move(warning));
+    }
     return notes;
 }
 
 std::vector<std::string> reasons_to_withhold(const Scenario& scenario) {
     std::vector<std::string> reasons;
-    for (const std::vector<Caveat>* stated : {&scenario.caveats, &scenario.link.caveats}) {
-        for (const Caveat& caveat : *stated) {
-            if (caveat.withholds) {
-                reasons.push_back(caveat.text);
-            }
+    for (const Caveat& caveat : stated_caveats(scenario)) {
+        if (caveat.withholds) {
+            reasons.push_back(caveat.text);
         }
     }
     return reasons;

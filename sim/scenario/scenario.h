@@ -114,11 +114,19 @@ struct Scenario {
 Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file);
 
 // The sections of a scenario file.
-enum class ScenarioSection : std::uint8_t { name, workload, cluster, sync, step, variation };
+enum class ScenarioSection : std::uint8_t {
+    name,
+    workload,
+    cluster,
+    sync,
+    step,
+    variation,
+    caveats
+};
 
 template <>
 inline constexpr auto names_of<ScenarioSection> = names("name", "workload", "cluster", "sync",
-                                                        "step", "variation");
+                                                        "step", "variation", "caveats");
 
 using ScenarioSections = std::set<ScenarioSection>;
 
@@ -149,8 +157,9 @@ StepInput step_input(const Scenario& scenario, Workload workload);
 // Sets what the section cluster says of that.
 void set_cluster(const Scenario& scenario, StepInput& input);
 
-// What a user should know before trusting a prediction, one sentence each: keys that the strategy
-// does not look at, and a link measured on another number of ranks.
+// What a user should know before trusting a prediction, one sentence each: what the scenario and
+// its link state themselves, keys that the strategy does not look at, a link measured on
+// another number of ranks, and memory that is too small.
 std::vector<std::string> caveats(const Scenario& scenario);
 
 // Of the caveats that the scenario and its link state, those by which nothing should be advised.

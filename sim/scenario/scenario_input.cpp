@@ -263,8 +263,8 @@ Variation read_variation(const JsonPlace& place) {
 
 void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
                      const ScenarioSections& sections, Scenario& scenario) {
-    const JsonObject object({&document, file, ""},
-                            {"name", "workload", "cluster", "sync", "step", "variation"});
+    const JsonObject object({&document, file, ""}, {"name", "workload", "cluster", "sync", "step",
+                                                    "variation", "caveats"});
     const auto rereads = [&](ScenarioSection section) { return sections.contains(section); };
     if (rereads(ScenarioSection::name)) {
         scenario.name = read_string(object.at("name"));
@@ -290,6 +290,10 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
     if (rereads(ScenarioSection::variation)) {
         scenario.variation.reset();
         object.read_optional("variation", scenario.variation, read_variation);
+    }
+    if (rereads(ScenarioSection::caveats)) {
+        scenario.caveats.clear();
+        object.read_optional("caveats", scenario.caveats, read_caveats);
     }
 }
 

@@ -49,6 +49,7 @@ struct Device {
     bool host_is_device = false;  // a CPU: the thread that launches also computes
     Duration graph_launch{0};     // host time to launch a whole step as one CUDA graph
     std::optional<std::int64_t> multiprocessors = {};  // of a GPU
+    std::optional<Bytes> memory = {};                  // none: not known
     // Of a preset: what it makes of its peaks where nothing was measured. It needs, besides:
     std::optional<GpuPrior> prior = {};
     bool wide = false;             // 128 float32 lanes a multiprocessor, not 64

@@ -19,6 +19,11 @@ Device read_preset(const JsonPlace& place, const std::string& expected) {
     return *preset;
 }
 
+Bytes read_memory(const JsonPlace& place) {
+    const double gib = read_number(place, {1e-3, 1 << 20});
+    return {static_cast<std::int64_t>(gib * 1024 * static_cast<double>(bytes_per_mib))};
+}
+
 void read_peaks(const JsonPlace& place, Device& device) {
     const JsonObject peaks(place, {"float32", "tfloat32", "float16", "bfloat16", "float64"});
     for (const Arithmetic arithmetic : every<Arithmetic>) {
@@ -40,7 +45,8 @@ std::vector<std::string_view> known_keys() {
                                        "copy_fixed_us",
                                        "graph_launch_us",
                                        "host_is_device",
-                                       "multiprocessors"};
+                                       "multiprocessors",
+                                       "memory_gib"};
     keys.insert(keys.end(), names_of<GpuFactor>.begin(), names_of<GpuFactor>.end());
     return keys;
 }
@@ -99,12 +105,15 @@ Device read_device(const JsonPlace& place) {
     if (const auto host_is_device = object.find("host_is_device")) {
         device.host_is_device = read_boolean(*host_is_device);
         if (device.host_is_device) {
-            device.graph_launch = Duration{0};  // the preset's is a GPU's
+            // The preset's are a GPU's.
+            device.graph_launch = Duration{0};
+            device.memory.reset();
         }
     }
     read_prior(object, device);
     object.read_optional("graph_launch_us", device.graph_launch, read_duration_us);
     object.read_optional("multiprocessors", device.multiprocessors, read_integer, 1, 4096);
+    object.read_optional("memory_gib", device.memory, read_memory);
     return device;
 }
 

@@ -108,6 +108,10 @@ struct Operation {
     std::int64_t kernel_area = 1;       // of a convolution: taps per input channel
     std::int64_t operand_elements = 0;  // of a product: its two factors and its result
     EagerPasses eager = {};
+    // What autograd keeps of its result until backward, for itself or for what reads the result;
+    // bytes are those of what is not in the arithmetic: a dropout's mask, where maxima were.
+    std::int64_t kept_elements = 0;
+    std::int64_t kept_bytes = 0;
     bool operator==(const Operation&) const = default;
 };
 

@@ -77,7 +77,9 @@ TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a predictio
     CHECK(contains(imported.output, "2 traces; the scenario is made of " + recorded + " (process"));
     CHECK(contains(imported.output, "Replayed: "));
     CHECK(contains(text_of_file(scenario), "all-reduces of an Nsight Systems trace, least times"));
-    CHECK(bucketwise({"predict", scenario}).exit_code == 0);
+    const Outcome predicted = bucketwise({"predict", scenario});
+    CHECK(predicted.exit_code == 0);
+    CHECK(contains(predicted.output, "Note: link of the trace: only 2 different sizes"));
 
     const Outcome refused = bucketwise({"import", "nsys", recorded, "-o", recorded});
     CHECK(refused.exit_code == 2);
@@ -151,6 +153,8 @@ TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once
         return nlohmann::json::parse(predicted.output)["best"];
     };
     const auto best = predict(own);
+    CHECK(contains(own["caveats"].dump(), "as no option said it: batch 8, sequence-length 1024"));
+    CHECK(contains(own["cluster"]["link"]["caveats"].dump(), "nobody named a link"));
     own["workload"]["model"] = "gpt2";
     CHECK(predict(own) == best);
     const Outcome changed = bucketwise({"import", "hf", folder.file("config.json"), "-o", "-",

@@ -8,6 +8,7 @@
 
 #include "import/replay/replay.h"
 #include "import/replay/trace_advice.h"
+#include "import/replay/trace_caveats.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
 #include "sim/scenario/scenario.h"
@@ -43,6 +44,9 @@ inline void check_import(TraceImport imported, std::size_t bytes) {
     // And on the link that the trace has, if it has one.
     const Scenario connected = connect(imported, {}, no_file);
     check_replay(imported, connected, advises);
+    // And as it is written, with what is known to be weak.
+    state_caveats(replay(imported, connected), imported);
+    require(parse_scenario(imported.scenario, "written", no_file).link == connected.link);
 }
 
 }  // namespace bucketwise

@@ -99,6 +99,12 @@ def check_captured(torch, name, file, binary, ddp, micro_steps):
     has_hooks = hasattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook")
     assert (document["step"].get("optimizer_ms", 0) > 0) == has_hooks, document["step"]
     prediction = predict(binary, file)
+    assert document["cluster"]["link"]["caveats"][0]["withholds_advice"], document["cluster"]["link"]
+    assert any("a placeholder that nobody measured" in note for note in prediction["notes"]), prediction["notes"]
+    stated = [c if isinstance(c, str) else c["text"] for c in document.get("caveats", [])]
+    disturbed = any("every pass that was timed communicated" in text for text in stated)
+    assert disturbed == (ddp is not model and micro_steps == 1), f"{name}: {stated}"
+    assert set(stated) <= set(prediction["notes"]), prediction["notes"]
     if ddp is model:
         return
     assert document["step"]["accumulation"] == micro_steps and document["cluster"]["ranks"] == RANKS

@@ -32,14 +32,15 @@ MINIMAL = {"name": "two gradients",
            "sync": {"strategy": "ddp", "bucket_cap_mib": 25}}
 PEAKS = {"float32": 67, "tfloat32": 494, "float16": 989, "bfloat16": 989, "float64": 34}
 DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_bandwidth_gb_per_s": 3350,
-          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "copy_launch_us": 4, "graph_launch_us": 10, "copy_fixed_us": 2, "multiprocessors": 108,
+          "compute_efficiency": 0.6, "memory_efficiency": 0.85, "launch_us": 8, "copy_launch_us": 4, "graph_launch_us": 10, "copy_fixed_us": 2, "multiprocessors": 108, "memory_gib": 40,
           "host_is_device": False}
 FULL_LINK = {**SLOW, "launch_us": 5, "meeting_us": 2, "message_us": 1, "processors": 4, "host_issue_us": 3,
              "host_wait_us": 1, "copy_gb_per_s": 100,
              "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2, "start_delay_us": 5},
              "provenance": {"backend": "nccl", "ranks": 2, "smallest_message_bytes": 1,
                             "largest_message_bytes": 1 << 30, "hardware": "two", "versions": "1", "date": "2026-01-01",
-                            "samples": 3, "source": "made up"}}
+                            "samples": 3, "source": "made up"},
+             "caveats": ["few sizes", {"text": "residuals of 30 %", "withholds_advice": True}]}
 BY_SIZE_LINK = {"name": "fitted", "algorithm": "ring",
                 "segments": [{"latency_us": 20.0, "bandwidth_gb_per_s": 0.5, "standard_errors": ERRORS}],
                 "interference": [{"up_to_bytes": 1024, "compute_slowdown": 1.1, "communication_slowdown": 1.2,
@@ -142,7 +143,8 @@ DOCUMENTS = json.loads(json.dumps({
         "sync": {"strategy": "ddp"},
         "variation": {"seed": 1, "compute_spread": 0.01, "operation_spread": 0.02, "collective_spread": 0.03,
                       "compute_standard_error": 0.001, "rank_spread": 0.01, "straggler_probability": 0.001,
-                      "straggler_slowdown": 2}},
+                      "straggler_slowdown": 2},
+        "caveats": [{"text": "the trace replays 30 % off", "withholds_advice": True}, "unknown ranks"]},
     "vision": {
         "name": "vision",
         "workload": {"model": "resnet18", "batch": 2, "image_size": 64, "forward_ms": 1, "backward_ms": 2},
@@ -508,6 +510,15 @@ def invalid_values():
     yield "/cluster/stragglers", [{"rank": 1, "compute_slowdown": 1.2}] * 2, False
     yield "/cluster/stragglers", [{"rank": 1, "compute_slowdown": 0.9}], True
     yield "/cluster/stragglers", [{"rank": 1}], True
+    yield "/caveats", "weak", True
+    yield "/caveats", [], True
+    yield "/caveats", [""], True
+    yield "/caveats", ["n" * 501], True
+    yield "/caveats", ["two\nlines"], True
+    yield "/caveats", [7], True
+    yield "/caveats", [{"withholds_advice": True}], True
+    yield "/caveats", [{"text": "weak", "withholds_advice": 1}], True
+    yield "/cluster/link/caveats", [{"text": "weak", "why": "so"}], True
     yield "/sync/strategy", "DDP", True
     yield "/sync/bucket_cap_mib", 0, True
     yield "/sync/bucket_cap_mib", 1e-7, True

@@ -13,6 +13,9 @@
 //  - Eager kernels that a fused one replaces: a GELU, a rotary embedding or an RMS norm written
 //    in Python launches several; each counts as the one pass it needs. What is launched besides
 //    stands apart (Operation::eager), for a device that nobody has measured.
+//
+// What autograd keeps for backward (Operation::kept_elements) counts once, where it is made,
+// however many operations read it.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +90,7 @@ struct Attention {
 };
 
 // How many tensors of the operation's size each pass reads and writes; how many kernels an eager
-// framework launches for it, and what those read and write besides.
+// framework launches for it, what those read and write besides, and how many it keeps for backward.
 struct Traffic {
     std::int64_t forward = 0;
     std::int64_t backward = 0;
@@ -96,29 +99,36 @@ struct Traffic {
     std::int64_t forward_besides = 0;
     std::int64_t backward_besides = 0;
     OperationKind kind = OperationKind::pass;
+    std::int64_t kept = 1;
 };
 inline constexpr Traffic activation{2, 3};  // backward: gradient, saved tensor -> gradient
 // Backward needs the gradient alone. Two products, a negation, a concatenation, a sum, and the
-// slices of cosine and sine.
-inline constexpr Traffic rotation{2, 2, 9, 9, 7, 7};
-// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), one kernel for each sign.
-inline constexpr Traffic gelu_in_python{2, 3, 8, 10, 15, 23};
-inline constexpr Traffic silu_written_out{2, 3, 2, 3, 3, 4};  // x sigmoid(x)
+// slices of cosine and sine. Its result is kept, but in place of what it reads.
+inline constexpr Traffic rotation{2, 2, 9, 9, 7, 7, OperationKind::pass, 0};
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), one kernel for each sign. Kept
+// are half of x, tanh, one more than that, and the product.
+inline constexpr Traffic gelu_in_python{2, 3, 8, 10, 15, 23, OperationKind::pass, 4};
+// x sigmoid(x), both of which are kept.
+inline constexpr Traffic silu_written_out{2, 3, 2, 3, 3, 4, OperationKind::pass, 2};
 // Of attention's scores. Written out: maximum, difference, exponential, sum and quotient.
-inline constexpr Traffic scale_and_mask{2, 2, 2, 1, 2, 0, OperationKind::scores_pass};
-inline constexpr Traffic scale_and_mask_written_out{2, 2, 4, 3, 3, 2, OperationKind::scores_pass};
+// Kept are the exponential and the quotient.
+inline constexpr Traffic scale_and_mask{2, 2, 2, 1, 2, 0, OperationKind::scores_pass, 0};
+inline constexpr Traffic scale_and_mask_written_out{2, 2, 4, 3, 3, 2, OperationKind::scores_pass,
+                                                    0};
 inline constexpr Traffic softmax{2, 3, 1, 1, 0, 0, OperationKind::scores_pass};
-inline constexpr Traffic softmax_written_out{2, 3, 5, 6, 10, 9, OperationKind::scores_pass};
+inline constexpr Traffic softmax_written_out{2, 3, 5, 6, 10, 9, OperationKind::scores_pass, 2};
 inline constexpr Traffic multiplication{3, 6};  // twice: gradient, other factor -> gradient
-inline constexpr Traffic addition{3, 0};        // autograd hands the same gradient to both sides
-inline constexpr Traffic gather{2, 2};          // rows, each to where it is worked on
-inline constexpr Traffic first_token{0, 1};     // a view, whose backward fills zeros around it
+// Autograd hands the same gradient to both sides, and keeps nothing.
+inline constexpr Traffic addition{3, 0, 1, 1, 0, 0, OperationKind::pass, 0};
+// A view, whose backward fills zeros around it.
+inline constexpr Traffic first_token{0, 1, 1, 1, 0, 0, OperationKind::pass, 0};
+inline constexpr Traffic gather{2, 2};  // rows, each to where it is worked on, and kept there
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
 inline constexpr Traffic cross_entropy{2, 4, 2, 3, 0, 0, OperationKind::stream};
 // Hugging Face's shifts and casts the logits first.
 inline constexpr Traffic cross_entropy_shifted{2, 4, 3, 3, 2, 0, OperationKind::stream};
-inline constexpr Traffic cross_entropy_written_out{2, 4, 8, 8, 10, 6, OperationKind::stream};
+inline constexpr Traffic cross_entropy_written_out{2, 4, 8, 8, 10, 6, OperationKind::stream, 2};
 
 class ModelBuilder {
   public:
@@ -156,6 +166,7 @@ class ModelBuilder {
                                             .result = output.elements()});
         operation.kind = OperationKind::convolution;
         operation.kernel_area = kernel * kernel;
+        operation.kept_elements = output.elements();
         operation.parameters.push_back(
             parameter(name + ".weight", {output.channels, in_channels, kernel, kernel}));
         if (layer.bias) {
@@ -174,7 +185,10 @@ class ModelBuilder {
         const FeatureMap output{input.batch, input.channels, window.output_size(input.size)};
         add_operation(name, input.elements() + output.elements(),
                       2 * output.elements() + input.elements());
-        model_.operations.back().eager.input_gradient.kernels = 2;  // fills zeros first
+        Operation& operation = model_.operations.back();
+        operation.eager.input_gradient.kernels = 2;  // fills zeros first
+        operation.kept_elements = output.elements();
+        operation.kept_bytes = 8 * output.elements();  // where each came from, an int64
         return output;
     }
 
@@ -183,7 +197,7 @@ class ModelBuilder {
                             std::int64_t output_size) {
         const FeatureMap output{input.batch, input.channels, output_size};
         const std::int64_t elements = input.elements() + output.elements();
-        add_operation(name, elements, elements);
+        add_operation(name, elements, elements).kept_elements = output.elements();
         return output;
     }
 
@@ -201,6 +215,7 @@ class ModelBuilder {
         // Autograd hands out gradients in the order of the operator's arguments, and addmm's first
         // is the bias (tests/data/pytorch/readiness.json).
         operation.kind = OperationKind::linear;
+        operation.kept_elements = layer.rows * layer.out;
         if (layer.bias) {
             operation.eager.weight_gradient = {2, layer.rows * layer.out};
             operation.parameters.push_back(parameter(name + layer.separator + "bias", {layer.out}));
@@ -214,11 +229,13 @@ class ModelBuilder {
     // A linear layer whose weight and gradient are none of this model's parameters, though they are
     // computed: of experts, `product.count` of them.
     void foreign_linear(const std::string& name, const MatrixProduct& product) {
-        add_product(name, product,
-                    {.left = product.count * product.m * product.k,
-                     .right = product.count * product.k * product.n,
-                     .result = product.count * product.m * product.n})
-            .kind = OperationKind::linear;
+        const std::int64_t result = product.count * product.m * product.n;
+        Operation& operation = add_product(name, product,
+                                           {.left = product.count * product.m * product.k,
+                                            .right = product.count * product.k * product.n,
+                                            .result = result});
+        operation.kind = OperationKind::linear;
+        operation.kept_elements = result;
     }
 
     // The gradient is dense: zeros everywhere, then the rows are read and added. A tied table also
@@ -228,6 +245,7 @@ class ModelBuilder {
         const std::int64_t size = table.entries * table.width;
         Operation& operation = add_operation(name, moved, 0);
         operation.kind = OperationKind::stream;
+        operation.kept_elements = table.rows * table.width;  // or, in its place, a sum with others
         operation.weight_gradient = {0, moved + (table.tied ? 4 : 1) * size};
         operation.eager.weight_gradient.kernels = 3;  // fills zeros, sorts, adds
         operation.parameters.push_back(parameter(
@@ -279,16 +297,19 @@ class ModelBuilder {
         elementwise(name + ".softmax", scores, shape.written_out ? softmax_written_out : softmax);
         if (shape.dropout) {
             dropout(scores);
+            model_.operations.back().kept_elements += scores;  // besides the softmax's
         }
         Operation& by_values =
             add_product(name + ".values", {.m = length, .n = width, .k = length, .count = products},
                         {.left = scores, .right = activations, .result = activations});
         by_values.kind = shape.causal ? OperationKind::masked_sum : OperationKind::weighted_sum;
+        by_values.kept_elements = activations;
         by_values.eager.forward = {2, 2 * activations};         // and together again
         by_values.eager.input_gradient = {5, 8 * activations};  // all of that backwards
     }
 
-    // Also adds the statistics that DDP broadcasts.
+    // Also adds the statistics that DDP broadcasts. Its result is kept as that of the activation or
+    // sum that follows.
     // Forward reads the input twice, for the statistics and to normalise, and writes once.
     void batch_norm(const std::string& name, const FeatureMap& map) {
         Operation& operation = add_norm(name, map.elements(), map.channels, 3);
@@ -305,6 +326,7 @@ class ModelBuilder {
                     bool bias = true) {
         Operation& operation = add_norm(name, rows * width, width, 2);
         operation.kind = OperationKind::normalisation;
+        operation.kept_elements = rows * width;
         if (bias) {
             operation.parameters.push_back(parameter(name + ".bias", {width}));
         }
@@ -313,8 +335,10 @@ class ModelBuilder {
     void rms_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
         Operation& operation = add_norm(name, rows * width, width, 2);
         operation.kind = OperationKind::normalisation;
-        // In Python: a cast, square, mean, sum, root, two products, and a cast back.
+        // In Python: a cast, square, mean, sum, root, two products, and a cast back. Both products
+        // are kept.
         const std::int64_t elements = rows * width;
+        operation.kept_elements = 2 * elements;
         operation.eager = {{7, 10 * elements}, {6, 10 * elements}, {3, 5 * elements}};
     }
 
@@ -325,6 +349,13 @@ class ModelBuilder {
         operation.eager.forward = {traffic.forward_kernels, traffic.forward_besides * elements};
         operation.eager.input_gradient = {traffic.backward_kernels,
                                           traffic.backward_besides * elements};
+        operation.kept_elements = traffic.kept * elements;
+    }
+
+    // Its gradient follows from its result, so that nobody keeps what it reads.
+    void relu(const std::string& name, std::int64_t elements) {
+        model_.operations.back().kept_elements = 0;
+        elementwise(name, elements, activation);
     }
 
     // Of the last operation's result. The mask has a byte for each element.
@@ -334,12 +365,16 @@ class ModelBuilder {
         eager.forward = {eager.forward.kernels + 1, eager.forward.elements + moved};
         eager.input_gradient = {eager.input_gradient.kernels + 1,
                                 eager.input_gradient.elements + moved};
+        model_.operations.back().kept_bytes += elements;
     }
 
     // Joins a branch with a shortcut that took `forked` elements from the same tensor.
+    // Kept is the sum, not the branch that ends.
     void residual_add(const std::string& name, std::int64_t elements, std::int64_t forked) {
+        model_.operations.back().kept_elements = 0;
         elementwise(name, elements, addition);
         model_.operations.back().kind = OperationKind::stream;
+        model_.operations.back().kept_elements = elements;
         add_fork(forked);
     }
 

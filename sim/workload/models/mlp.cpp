@@ -16,8 +16,7 @@ Model make_mlp(std::string name, const MlpShape& shape, const ModelInput& input)
                                                .weight_is_in_out = true,
                                                .input_gradient = i > 0});
         if (i + 1 < linears) {
-            builder.elementwise(std::to_string(2 * i + 1), input.batch * shape.layers[i + 1],
-                                activation);
+            builder.relu(std::to_string(2 * i + 1), input.batch * shape.layers[i + 1]);
         }
     }
     builder.elementwise("loss", input.batch * shape.layers.back(), cross_entropy);

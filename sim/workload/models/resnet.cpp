@@ -28,7 +28,7 @@ FeatureMap add_block(ModelBuilder& builder, const std::string& name, const Featu
     FeatureMap map = input;
     for (std::size_t i = 0; i < convolutions.size(); ++i) {
         if (i > 0) {
-            builder.elementwise(numbered(".relu", i), map.elements(), activation);
+            builder.relu(numbered(".relu", i), map.elements());
         }
         map = builder.convolution(numbered(".conv", i + 1), map, convolutions[i]);
         builder.batch_norm(numbered(".bn", i + 1), map);
@@ -38,7 +38,7 @@ FeatureMap add_block(ModelBuilder& builder, const std::string& name, const Featu
         builder.batch_norm(name + ".downsample.1", map);
     }
     builder.residual_add(name + ".add", map.elements(), input.elements());
-    builder.elementwise(numbered(".relu", convolutions.size()), map.elements(), activation);
+    builder.relu(numbered(".relu", convolutions.size()), map.elements());
     return map;
 }
 
@@ -46,7 +46,7 @@ FeatureMap add_stem(ModelBuilder& builder, const FeatureMap& images) {
     const FeatureMap map = builder.convolution(
         "conv1", images, {.out_channels = 64, .window = {7, 2, 3}, .input_gradient = false});
     builder.batch_norm("bn1", map);
-    builder.elementwise("relu", map.elements(), activation);
+    builder.relu("relu", map.elements());
     return builder.max_pool("maxpool", map, {3, 2, 1});
 }
 

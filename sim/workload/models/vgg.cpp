@@ -22,7 +22,7 @@ FeatureMap add_features(ModelBuilder& builder, FeatureMap map) {
                                        .window = {3, 1, 1},
                                        .bias = true,
                                        .input_gradient = !reads_images});
-            builder.elementwise(next(), map.elements(), activation);
+            builder.relu(next(), map.elements());
         }
         map = builder.max_pool(next(), map, {2, 2, 0});
     }
@@ -40,9 +40,9 @@ Model make_vgg16(std::string name, const ModelInput& input) {
     // classifier.2 and .5 are dropout.
     builder.linear("classifier.0",
                    {.rows = input.batch, .in = map.elements() / input.batch, .out = hidden});
-    builder.elementwise("classifier.1", input.batch * hidden, activation);
+    builder.relu("classifier.1", input.batch * hidden);
     builder.linear("classifier.3", {.rows = input.batch, .in = hidden, .out = hidden});
-    builder.elementwise("classifier.4", input.batch * hidden, activation);
+    builder.relu("classifier.4", input.batch * hidden);
     builder.linear("classifier.6", {.rows = input.batch, .in = hidden, .out = classes});
     builder.elementwise("loss", input.batch * classes, cross_entropy);
     return std::move(builder).build();

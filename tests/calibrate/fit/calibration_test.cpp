@@ -18,6 +18,11 @@ std::string no_files(const std::string& path) {
     throw InputError(path, "", "no file", "one");
 }
 
+Comparison compared(const Scenario& scenario, const MeasuredRun& run) {
+    const StepInput input = step_input(scenario);
+    return compare_steps(scenario, run, predict(input, scenario.sync, {}, [](double) {}));
+}
+
 Scenario calibrated(const Calibration& calibration) {
     const Json document = calibrated_scenario(Json::parse(synthetic_document()), calibration);
     return parse_scenario(document, "calibrated.json", no_files);
@@ -42,7 +47,7 @@ Comparison compare_with(const std::string& other_document) {
                                   machine.all_reduces(3), machine.computes(3),
                                   machine.contentions(3), other.steps(3, synthetic_caps())}),
                     false, "mixed.jsonl");
-    return compare_steps(calibrated(calibrate({run}, synthetic_scenario())), run);
+    return compared(calibrated(calibrate({run}, synthetic_scenario())), run);
 }
 
 std::string replaced(const std::string& from, const std::string& to) {
@@ -67,7 +72,7 @@ TEST_CASE("a machine without noise is found again, and its steps predicted exact
     CHECK(calibration.link.interference[0].slowdown == Interference{1'250'000, 1'100'000});
     CHECK(static_cast<double>(calibration.link.copy_bandwidth->count) == Approx(4e9).epsilon(1e-3));
 
-    const Comparison comparison = compare_steps(calibrated(calibration), run);
+    const Comparison comparison = compared(calibrated(calibration), run);
     CHECK(comparison.points.size() == 13);
     CHECK(comparison.max_error < 1e-3);
     CHECK(comparison.regret == 0);
@@ -127,7 +132,7 @@ TEST_CASE("a GPU's launches and slowdowns by thread blocks are found again, and 
     const Json document = calibrated_scenario(Json::parse(synthetic_gpu_document()), calibration);
     CHECK(document["workload"]["device"]["host_is_device"] == false);
     Scenario fitted = parse_scenario(document, "calibrated.json", no_files);
-    const Comparison comparison = compare_steps(fitted, run);
+    const Comparison comparison = compared(fitted, run);
     CHECK(comparison.max_error < 1e-3);
     CHECK(comparison.rank_correlation > 0.99);
     // Launching binds part of that step, so what operations take without it is known, too: the
@@ -219,6 +224,53 @@ TEST_CASE("without contention measured, GPUs are assumed to disturb, and CPUs ar
           std::string::npos);
 }
 
+TEST_CASE("what is weak in a link is stated in its file, and nothing in a good one's") {
+    CHECK(calibrate({synthetic_run({})}, synthetic_scenario()).link.caveats.empty());
+    CHECK_FALSE(
+        link_json(calibrate({synthetic_run({})}, synthetic_scenario()).link).contains("caveats"));
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const MeasuredRun alone = collect_run(machine.all_reduces(1), false, "alone.jsonl");
+    const LinkParameters link = calibrate({alone}, std::nullopt).link;
+    REQUIRE(link.caveats.size() == 1);
+    CHECK(link.caveats.front().text.find("no contention was measured") == 0);
+    CHECK_FALSE(link.caveats.front().withholds);
+    const Json json = link_json(link);
+    CHECK(read_link({&json, "link.json", ""}, no_files) == link);
+}
+
+TEST_CASE("an all-reduce's single sample and few sizes are stated in the link") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> few;
+    for (Measurement& record : machine.all_reduces(1)) {
+        auto& all_reduce = std::get<AllReduceRecord>(record);
+        all_reduce.samples_us.resize(1);
+        if (few.size() < 3) {
+            few.push_back(record);
+        }
+    }
+    const LinkParameters link =
+        calibrate({collect_run(few, false, "few.jsonl")}, std::nullopt).link;
+    REQUIRE(link.caveats.size() == 4);
+    CHECK(link.caveats[0].text.find("of 1024 bytes and perhaps others there is a single") == 0);
+    CHECK(link.caveats[1].text.find("only 3 different sizes") == 0);
+    // 1,024 to 4,096 bytes are less than 16 times apart.
+    CHECK(link.caveats[2].text.find("sizes from 1024 to 4096 bytes only") == 0);
+}
+
+TEST_CASE("a scenario states that its computing was measured in few rounds") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const auto caveats_of_rounds = [&](int rounds) {
+        const MeasuredRun run =
+            collect_run(concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
+                                      machine.all_reduces(1), machine.computes(rounds)}),
+                        false, "m.jsonl");
+        return calibrated(calibrate({run}, synthetic_scenario())).caveats;
+    };
+    CHECK(caveats_of_rounds(2) ==
+          std::vector<Caveat>{{.text = "computing was measured in 2 rounds only"}});
+    CHECK(caveats_of_rounds(3).empty());
+}
+
 TEST_CASE("matrix products and the rest measured apart mix to what both together were") {
     ContentionRecord record = contention_of({10}, {10}).front();
     const auto fitted = [&] { return fit_interference({record}).segments.front(); };
@@ -251,17 +303,20 @@ TEST_CASE("several ranks on one GPU are never called an interconnect") {
     const MeasuredRun run = synthetic_gpu_run(true);
     const Calibration calibration = calibrate({run}, synthetic_scenario(synthetic_gpu_document()));
     CHECK(calibration.link.name == "nccl measured, shared GPU, not an interconnect");
+    CHECK(calibration.link.caveats.front() ==
+          Caveat{.text = std::string(shared_gpu_warning), .withholds = true});
     CHECK(calibration_report(calibration).find("several ranks ran on one GPU") !=
           std::string::npos);
     const Scenario fitted =
         parse_scenario(calibrated_scenario(Json::parse(synthetic_gpu_document()), calibration),
                        "c.json", no_files);
-    const Comparison comparison = compare_steps(fitted, run);
+    const Comparison comparison = compared(fitted, run);
     CHECK(comparison.machine.find("2 ranks of one shared GPU") != std::string::npos);
-    CHECK(verdict(comparison).back().find("Not an interconnect: several ranks ran on one GPU") ==
-          0);
+    CHECK(
+        verdict_text(comparison).find("Do not take this for an interconnect: several ranks ran") ==
+        0);
     CHECK(to_json(comparison)["shared_gpu"] == true);
-    CHECK_FALSE(to_json(compare_steps(fitted, synthetic_gpu_run())).contains("shared_gpu"));
+    CHECK_FALSE(to_json(compared(fitted, synthetic_gpu_run())).contains("shared_gpu"));
 }
 
 // As when `compare` gives the measured times to a scenario that knows its computing from a device.
@@ -291,10 +346,10 @@ TEST_CASE("under noise the prediction stays within it") {
     const MeasuredRun run =
         synthetic_run({.compute = 0.05, .all_reduce = 0.05, .step = 0.02, .seed = 7}, 10);
     const Calibration calibration = calibrate({run}, synthetic_scenario());
-    const Comparison comparison = compare_steps(calibrated(calibration), run);
+    const Comparison comparison = compared(calibrated(calibration), run);
     CHECK(comparison.mape < 0.02);
-    CHECK(meets_error_goal(comparison));
-    CHECK(meets_decision_goal(comparison));
+    CHECK(error_verdict(comparison) == Verdict::held);
+    CHECK(decision_verdict(comparison) == Verdict::held);
     // Nearly every measured median lies within the interval of single steps.
     int within = 0;
     for (const CapComparison& point : comparison.points) {
@@ -524,16 +579,16 @@ TEST_CASE("steps of other buckets, ranks or strategies are not compared") {
     const Scenario scenario = synthetic_scenario();
     Scenario other = scenario;
     other.group.ranks = other.group.ranks_per_node = 4;
-    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    CHECK_THROWS_AS(compared(other, run), InputError);
     other = scenario;
     other.sync.strategy = Strategy::bucketed;
-    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    CHECK_THROWS_AS(compared(other, run), InputError);
     other = scenario;
     other.sync.explicit_cap_sets_first = false;  // PyTorch 1.13's first bucket
-    CHECK_THROWS_AS(compare_steps(other, run), InputError);
+    CHECK_THROWS_AS(compared(other, run), InputError);
     MeasuredRun without = run;
     without.steps.clear();
-    CHECK_THROWS_AS(compare_steps(scenario, without), InputError);
+    CHECK_THROWS_AS(compared(scenario, without), InputError);
 }
 
 // Medians of parts do not sum to medians of wholes; the fit must not make operations of the
@@ -558,7 +613,7 @@ TEST_CASE("a listed workload keeps its operations, whatever the noise") {
         const Calibration calibration = calibrate({run}, scenario);
         const Scenario fitted = parse_scenario(
             calibrated_scenario(Json::parse(document), calibration), "fitted.json", no_files);
-        CHECK(compare_steps(fitted, run).points.size() == 3);
+        CHECK(compared(fitted, run).points.size() == 3);
     }
 }
 
@@ -571,17 +626,17 @@ TEST_CASE("a strategy without caps is compared, with nothing to decide") {
         concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(3),
                       machine.computes(3), machine.steps(6, {})}),
         false, "flat.jsonl");
-    const Comparison comparison = compare_steps(scenario, run);
+    const Comparison comparison = compared(scenario, run);
     CHECK(comparison.points.size() == 1);
     CHECK_FALSE(has_decision(comparison));
-    CHECK(to_json(comparison)["meets_decision_goal"].is_null());
-    CHECK(comparison_report(comparison).find("regret") == std::string::npos);
+    CHECK(to_json(comparison)["verdict"]["decision"].is_null());
+    CHECK(comparison_report(comparison, true).find("regret") == std::string::npos);
 }
 
 TEST_CASE("measurements of another step than the scenario's are refused") {
     const MeasuredRun run = synthetic_run({}, 2);
     const auto refused = [&](const std::string& from, const std::string& to) {
-        CHECK_THROWS_AS(compare_steps(synthetic_scenario(replaced(from, to)), run), InputError);
+        CHECK_THROWS_AS(compared(synthetic_scenario(replaced(from, to)), run), InputError);
     };
     refused("\"views\": true", "\"views\": false");
     refused("\"batch\": 1", "\"batch\": 2");
@@ -593,7 +648,7 @@ TEST_CASE("measurements of another step than the scenario's are refused") {
         step.collective_end_us.pop_back();
         step.collective_last_begin_us.pop_back();
     }
-    CHECK_THROWS_AS(compare_steps(synthetic_scenario(), spoilt), InputError);
+    CHECK_THROWS_AS(compared(synthetic_scenario(), spoilt), InputError);
 }
 
 TEST_CASE("operations too short to time give no device, and no crash") {

@@ -113,6 +113,20 @@ TEST_CASE("known parameters are found again from exact times, on 20 machines") {
     }
 }
 
+TEST_CASE("a link fitted to steps states what they do not tell, no more what the scenario's did") {
+    Scenario scenario = synthetic_scenario();
+    scenario.link.caveats = {{.text = "a placeholder", .withholds = true}};
+    ObservedSteps observed{.file = "steps.csv",
+                           .scenario = scenario,
+                           .part = ObservedPart::step,
+                           .steps = steps_of_machine(scenario, 1.3, 0.7, 8, synthetic_caps())};
+    CHECK(fit_to_steps({observed}).link.caveats.empty());
+    observed.steps.resize(2);  // for three unknowns
+    const InverseFit fit = fit_to_steps({observed});
+    REQUIRE(fit.link.caveats.size() == fit.warnings.size());
+    CHECK(fit.link.caveats.front() == Caveat{.text = fit.warnings.front()});
+}
+
 TEST_CASE("under 1 % noise known parameters lie within three standard errors, on 20 machines") {
     const Scenario scenario = synthetic_scenario();
     std::mt19937 random(12);

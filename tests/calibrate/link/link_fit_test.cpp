@@ -282,5 +282,15 @@ TEST_CASE("non-negative least squares finds the constrained minimum, on 1,000 ra
     }
 }
 
+TEST_CASE("a link far off what it was fitted to says so, and from 20 % on withholds advice") {
+    CHECK_FALSE(residual_caveat(0.049, "all-reduces"));
+    CHECK(residual_caveat(0.05, "all-reduces") ==
+          Caveat{.text = "it is typically 5 % off the all-reduces that it was fitted to"});
+    CHECK_FALSE(residual_caveat(0.199, "steps")->withholds);
+    CHECK(residual_caveat(0.2, "steps") ==
+          Caveat{.text = "it is typically 20 % off the steps that it was fitted to",
+                 .withholds = true});
+}
+
 }  // namespace
 }  // namespace bucketwise

@@ -3,21 +3,22 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -25,8 +26,10 @@
 #include <utility>
 #include <vector>
 
+#include "hw/launch/launcher.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
+#include "tests/hw/launch/child_process.h"
 
 namespace bucketwise {
 namespace {
@@ -37,7 +40,6 @@ namespace fs = std::filesystem;
 constexpr BitsPerSecond megabit{1'000'000};
 constexpr BitsPerSecond gigabit{1'000'000'000};
 constexpr std::uint16_t port = 5000;  // free in a new namespace, whatever this machine listens on
-constexpr unsigned longest_test_seconds = 120;
 
 // Nothing, with a warning, where this machine lacks what the network needs.
 std::unique_ptr<ShapedNetwork> network_if_possible(int ranks, BitsPerSecond rate) {
@@ -53,21 +55,42 @@ std::unique_ptr<ShapedNetwork> network_if_possible(int ranks, BitsPerSecond rate
     }
 }
 
-// A child that runs `work` and exits with 0 if it returned true. It ends with its parent, and in
-// any case soon.
-::pid_t start_child(const std::function<bool()>& work) {
-    const ::pid_t child = ::fork();
-    if (child == 0) {
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        ::alarm(longest_test_seconds);
-        ::_exit(work() ? 0 : 1);
+// Whether networks can be made without root; with a warning if not.
+bool ordinary_users_can() {
+    const Pipe pipe = open_pipe();
+    const bool can = ended_well(start_child([&] {
+        if (!become_ordinary_user()) {
+            return false;
+        }
+        try {
+            const ShapedNetwork network(2, gigabit);
+            return true;
+        } catch (const std::runtime_error& error) {
+            const std::string what = error.what();
+            [[maybe_unused]] const ::ssize_t count =
+                ::write(pipe.write.get(), what.data(), what.size());
+            return false;
+        }
+    }));
+    std::string what(PIPE_BUF, '\0');
+    const ::ssize_t count = ::read(pipe.read.get(), what.data(), what.size());
+    what.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
+    if (!can) {
+        REQUIRE_THAT(what, Catch::Matchers::StartsWith("--link-rate needs "));
+        WARN("skipped: " << what);
     }
-    return child;
+    return can;
 }
 
-bool ended_well(::pid_t child) {
-    int status = -1;
-    return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+void wait_until_readable(const Descriptor& pipe) {
+    ::pollfd poll{pipe.get(), POLLIN, 0};
+    REQUIRE(::poll(&poll, 1, longest_child_seconds * 1000) == 1);
+}
+
+void wait_for_byte(const Descriptor& pipe) {
+    wait_until_readable(pipe);
+    char byte = 0;
+    REQUIRE(::read(pipe.get(), &byte, 1) == 1);
 }
 
 ::sockaddr_in socket_address(const std::string& address) {
@@ -135,8 +158,8 @@ bool send(const std::string& receiver, std::size_t bytes) {
     return ::recv(peer, &answer, 1, 0) == 1;
 }
 
-// Seconds until rank 0 has received `bytes` from every other rank.
-double gather_seconds(const ShapedNetwork& network, int ranks, std::size_t bytes) {
+// Seconds until rank 0 has received `bytes` from every other rank; none if anything went wrong.
+std::optional<double> gather_seconds(const ShapedNetwork& network, int ranks, std::size_t bytes) {
     const std::string receiver = network.address(0);
     const auto begin = Clock::now();
     std::vector<::pid_t> children{
@@ -145,10 +168,9 @@ double gather_seconds(const ShapedNetwork& network, int ranks, std::size_t bytes
         children.push_back(
             start_child([&, rank] { return network.enter(rank) && send(receiver, bytes); }));
     }
-    for (const ::pid_t child : children) {
-        CHECK(ended_well(child));
-    }
-    return std::chrono::duration<double>(Clock::now() - begin).count();
+    const auto failed = std::count_if(children.begin(), children.end(), std::not_fn(ended_well));
+    return failed != 0 ? std::nullopt
+                       : std::optional(std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
 ::ino_t own_namespace() {
@@ -242,6 +264,125 @@ TEST_CASE("16 ranks meet, and share the link of the one they all send to") {
     }
 }
 
+TEST_CASE("an ordinary user's link carries bytes no faster than its rate") {
+    if (ordinary_users_can()) {
+        CHECK(ended_well(start_child([] {
+            if (!become_ordinary_user()) {
+                return false;
+            }
+            const ShapedNetwork network(2, {50 * megabit.count});
+            // 2 MB at 50 mbit, as above.
+            return gather_seconds(network, 2, 2'000'000) >= 0.8 * 0.320;
+        })));
+    }
+}
+
+TEST_CASE("an ordinary user's rank is that user, without privileges, in a network of its own") {
+    if (!ordinary_users_can()) {
+        return;
+    }
+    CHECK(ended_well(start_child([] {
+        if (!become_ordinary_user()) {
+            return false;
+        }
+        const ShapedNetwork network(2, gigabit);
+        const std::string user = std::to_string(::getuid());
+        LaunchRequest launch;
+        // What it makes is that user's; eth0 has the rank's address; no capability is left.
+        launch.command = {
+            "/bin/sh", "-c",
+            "file=$(mktemp) && owner=$(stat -c %u $file) && rm $file && [ $owner = " + user +
+                " ] && [ $(id -u) = " + user +
+                " ] && grep -q 'CapEff:.0000000000000000$' /proc/self/status && "
+                "grep -q eth0 /proc/self/net/dev && ! grep -q switch0 /proc/self/net/dev"};
+        launch.ranks = 2;
+        launch.before_exec = [&](int rank) { return network.enter(rank); };
+        return !launch_ranks(launch, {});
+    })));
+}
+
+// The launcher's signals must reach ranks whose namespaces are not its own.
+TEST_CASE("an ordinary user's ranks are ended when one of them fails") {
+    if (!ordinary_users_can()) {
+        return;
+    }
+    CHECK(ended_well(start_child([] {
+        if (!become_ordinary_user()) {
+            return false;
+        }
+        const ShapedNetwork network(2, gigabit);
+        LaunchRequest launch;
+        launch.command = {"/bin/sh", "-c", "[ $RANK = 1 ] && exit 3; exec sleep 1000"};
+        launch.ranks = 2;
+        launch.before_exec = [&](int rank) { return network.enter(rank); };
+        const std::optional<LaunchFailure> failure = launch_ranks(launch, {});
+        return failure && failure->rank == 1 && failure->reason == "exited with status 3";
+    })));
+}
+
+// A named pipe that ranks of any user can write to; a launcher hands down no other.
+class NamedPipe {
+  public:
+    NamedPipe() {
+        REQUIRE(::mkdtemp(folder_.data()) != nullptr);
+        REQUIRE(::chmod(folder_.c_str(), 0755) == 0);
+        REQUIRE((::mkfifo(path().c_str(), 0622) == 0 && ::chmod(path().c_str(), 0622) == 0));
+        end_ = Descriptor(::open(path().c_str(), O_RDWR | O_CLOEXEC));
+        REQUIRE(end_.is_open());
+    }
+    ~NamedPipe() {
+        ::unlink(path().c_str());
+        ::rmdir(folder_.c_str());
+    }
+    NamedPipe(const NamedPipe&) = delete;
+    NamedPipe& operator=(const NamedPipe&) = delete;
+
+    [[nodiscard]] std::string path() const { return folder_ + "/pipe"; }
+
+    [[nodiscard]] int read_number() const {
+        std::string digits;
+        while (true) {
+            wait_until_readable(end_);
+            char digit = 0;
+            REQUIRE(::read(end_.get(), &digit, 1) == 1);
+            if (digit == '\n') {
+                return std::stoi(digits);
+            }
+            digits.push_back(digit);
+        }
+    }
+
+  private:
+    std::string folder_ = (fs::temp_directory_path() / "bucketwise-test-XXXXXX").string();
+    Descriptor end_;
+};
+
+// Entering a user namespace, or becoming a program, must not make the kernel forget that a rank
+// ends with its launcher.
+TEST_CASE("an ordinary user's ranks end when their launcher is killed") {
+    if (!ordinary_users_can()) {
+        return;
+    }
+    const NamedPipe pipe;
+    const ::pid_t launcher = start_child([&] {
+        if (!become_ordinary_user()) {
+            return false;
+        }
+        const ShapedNetwork network(2, gigabit);
+        LaunchRequest launch;
+        launch.command = {"/bin/sh", "-c", "echo $$ > " + pipe.path() + " && exec sleep 1000"};
+        launch.ranks = 2;
+        launch.before_exec = [&](int rank) { return network.enter(rank); };
+        return !launch_ranks(launch, {});
+    });
+    const ProcessHandle one(pipe.read_number());
+    const ProcessHandle other(pipe.read_number());
+    ::kill(launcher, SIGKILL);
+    CHECK_FALSE(ended_well(launcher));
+    CHECK(one.ends());
+    CHECK(other.ends());
+}
+
 TEST_CASE("every rank has an address of its own") {
     const auto network = network_if_possible(3, gigabit);
     if (network) {
@@ -266,9 +407,29 @@ TEST_CASE("a network leaves this machine and the calling thread as they were") {
     CHECK(devices_of_this_machine() == devices);
 }
 
-// In a child that waits in the namespace of rank 0 with nothing else of the network's.
-bool link_vanishes(int rank_namespace, int ready) {
-    if (::setns(rank_namespace, CLONE_NEWNET) != 0 || ::if_nametoindex("eth0") == 0 ||
+// The namespaces of a process, held from outside.
+struct NamespacesOf {
+    explicit NamespacesOf(::pid_t process)
+        : users(open_namespace(process, "user")), network(open_namespace(process, "net")) {}
+
+    static Descriptor open_namespace(::pid_t process, const std::string& kind) {
+        const std::string path = "/proc/" + std::to_string(process) + "/ns/" + kind;
+        Descriptor holder(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        REQUIRE(holder.is_open());
+        return holder;
+    }
+
+    Descriptor users;
+    Descriptor network;
+};
+
+// In a child that waits in the namespaces of rank 0 with nothing else of the network's.
+bool link_vanishes(const NamespacesOf& rank, int ready) {
+    // Where root built the network, these are the child's own users, which it cannot enter again.
+    if (::setns(rank.users.get(), CLONE_NEWUSER) != 0 && errno != EINVAL) {
+        return false;
+    }
+    if (::setns(rank.network.get(), CLONE_NEWNET) != 0 || ::if_nametoindex("eth0") == 0 ||
         ::write(ready, "!", 1) != 1) {
         return false;
     }
@@ -278,34 +439,39 @@ bool link_vanishes(int rank_namespace, int ready) {
     return true;
 }
 
-TEST_CASE("the devices go when the process that built them is killed") {
-    if (!network_if_possible(2, gigabit)) {
-        return;
-    }
-    int built[2];
-    int watching[2];
-    REQUIRE(::pipe(built) == 0);
-    REQUIRE(::pipe(watching) == 0);
+// `become` makes the process that builds the network the user whose network it is.
+void check_devices_go_with(const std::function<bool()>& become) {
+    const Pipe built = open_pipe();
+    const Pipe watching = open_pipe();
     const ::pid_t builder = start_child([&] {
+        if (!become()) {
+            return false;
+        }
         const ShapedNetwork network(2, gigabit);
-        const bool told = network.enter(0) && ::write(built[1], "!", 1) == 1;
+        const bool told = network.enter(0) && ::write(built.write.get(), "!", 1) == 1;
         ::pause();
         return told;
     });
-    char byte = 0;
-    REQUIRE(::read(built[0], &byte, 1) == 1);
+    wait_for_byte(built.read);
     // Rank 0's namespace stays, as long as this holds it. That of the switch does not, and takes
     // the links with it.
-    const std::string path = "/proc/" + std::to_string(builder) + "/ns/net";
-    const int rank_namespace = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    REQUIRE(rank_namespace >= 0);
-    const ::pid_t watcher = start_child([&] { return link_vanishes(rank_namespace, watching[1]); });
-    REQUIRE(::read(watching[0], &byte, 1) == 1);
+    const NamespacesOf rank(builder);
+    const ::pid_t watcher = start_child([&] { return link_vanishes(rank, watching.write.get()); });
+    wait_for_byte(watching.read);
     ::kill(builder, SIGKILL);
     CHECK_FALSE(ended_well(builder));
     CHECK(ended_well(watcher));
-    for (const int descriptor : {built[0], built[1], watching[0], watching[1], rank_namespace}) {
-        ::close(descriptor);
+}
+
+TEST_CASE("the devices go when the process that built them is killed") {
+    if (network_if_possible(2, gigabit)) {
+        check_devices_go_with([] { return true; });
+    }
+}
+
+TEST_CASE("the devices of an ordinary user go when the process that built them is killed") {
+    if (ordinary_users_can()) {
+        check_devices_go_with(become_ordinary_user);
     }
 }
 
@@ -326,27 +492,6 @@ TEST_CASE("networks of several processes do not meet") {
     for (const ::pid_t child : children) {
         CHECK(ended_well(child));
     }
-}
-
-TEST_CASE("without privileges a network says what it needs") {
-    if (::getuid() != 0) {
-        WARN("skipped: only root can give up its privileges");
-        return;
-    }
-    constexpr ::uid_t nobody = 65534;
-    CHECK(ended_well(start_child([] {
-        if (::setresuid(nobody, nobody, nobody) != 0) {
-            return false;
-        }
-        try {
-            const ShapedNetwork network(2, gigabit);
-        } catch (const std::runtime_error& error) {
-            return std::string(error.what()) ==
-                   "--link-rate needs CAP_NET_ADMIN and CAP_SYS_ADMIN (run as root): "
-                   "Operation not permitted";
-        }
-        return false;
-    })));
 }
 
 TEST_CASE("a rank that does not exist has no namespace to enter") {

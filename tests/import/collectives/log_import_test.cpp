@@ -94,6 +94,39 @@ TEST_CASE("Durations make the link, and tell the wait from forward", "[import]")
     CHECK_FALSE(contains(text, "proves nothing"));
 }
 
+TEST_CASE("What a log does not tell is in the scenario that is made of it", "[import]") {
+    WrittenDump dump;
+    dump.steps(6, elements, {0, 3, 8}, 30);
+    LogImport imported = import_logs({dump.log()}, {});
+    const Scenario connected = connect(imported, "eth-10g", no_file);
+    state_caveats(connected, imported);
+    const std::string stated = imported.scenario["caveats"].dump();
+    CHECK(contains(stated, "no duration tells how long all-reduces took"));
+    CHECK(contains(stated, "backward: 8.000 ms, from the first issue"));
+    CHECK(contains(stated, "gradients: one for each bucket"));
+    CHECK(parse_scenario(imported.scenario, "s", no_file).caveats.size() == 3);
+    CHECK_FALSE(imported.scenario["cluster"]["link"].contains("caveats"));  // it is a preset
+
+    // 7 MB at 0.94 x 1 Gbit/s take 90 ms of steps of 4.
+    WrittenDump short_steps;
+    short_steps.steps(6, elements, {0, 1, 2}, 4);
+    LogImport off = import_logs({short_steps.log()}, {});
+    const Scenario slow = connect(off, "eth-1g", no_file);
+    state_caveats(slow, off);
+    CHECK(off.scenario["caveats"][0]["withholds_advice"] == true);
+    CHECK(contains(off.scenario["caveats"][0]["text"].get<std::string>(), "the log replays "));
+
+    // Of 4 ranks one was logged, which its own link says.
+    WrittenDump timed;
+    timed.steps(6, elements, {0, 3, 8}, 30, {1, 2, 4});
+    LogImport with_link = import_logs({timed.log()}, {});
+    const Scenario fitted = connect(with_link, {}, no_file);
+    CHECK(contains(with_link.scenario["cluster"]["link"]["caveats"].dump(),
+                   "of 4 ranks one was logged"));
+    state_caveats(fitted, with_link);
+    CHECK_FALSE(contains(with_link.scenario["caveats"].dump(), "no duration tells"));
+}
+
 TEST_CASE("Without durations or a link none is made up", "[import]") {
     WrittenDump dump;
     dump.steps(6, elements, {0, 3, 8}, 30);

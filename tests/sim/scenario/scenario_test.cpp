@@ -733,6 +733,80 @@ TEST_CASE("keys that the strategy does not look at and links measured on other r
                                    "/sync/views has no effect with the strategy naive"});
 }
 
+TEST_CASE("what a scenario and its link state to be weak comes first, a link's behind its name") {
+    Json document = changed(
+        "/caveats", {"unknown ranks", {{"text", "replays 30 % off"}, {"withholds_advice", true}}});
+    document["cluster"]["link"]["caveats"] = {
+        Json{{"text", "a placeholder"}, {"withholds_advice", true}}, "few sizes",
+        Json{{"text", "one node"}, {"withholds_advice", false}}};
+    document["cluster"]["link"]["provenance"] = {{"ranks", 4}};
+    const Scenario scenario = parse(document);
+    CHECK(scenario.caveats == std::vector<Caveat>{{.text = "unknown ranks"},
+                                                  {.text = "replays 30 % off", .withholds = true}});
+    CHECK(caveats(scenario) ==
+          std::vector<std::string>{"unknown ranks", "replays 30 % off", "link slow: a placeholder",
+                                   "link slow: few sizes", "link slow: one node",
+                                   "link slow was measured on 4 ranks; its cost on 2 is an "
+                                   "extrapolation"});
+    CHECK(reasons_to_withhold(scenario) ==
+          std::vector<std::string>{"replays 30 % off", "link slow: a placeholder"});
+    CHECK(reasons_to_withhold(parse(Json::parse(contract))).empty());
+    // A link is written as it was read.
+    document["cluster"]["link"] = link_json(scenario.link);
+    CHECK(parse(document).link == scenario.link);
+}
+
+TEST_CASE("caveats of both tiers of a link are told") {
+    Json document = Json::parse(contract);
+    const Json slow = document["cluster"]["link"];
+    Json intra = slow;
+    intra["name"] = "inside";
+    intra["caveats"] = Json::array({"few sizes"});
+    document["cluster"]["ranks_per_node"] = 2;
+    document["cluster"]["link"] = {
+        {"name", "both"}, {"algorithm", "hierarchical"}, {"intra", intra}, {"inter", slow}};
+    CHECK(caveats(parse(document)) == std::vector<std::string>{"link inside: few sizes"});
+}
+
+TEST_CASE("a caveat of no text, too long a one or an unknown key is refused where it stands") {
+    const auto refused = [](const Json& caveats) { return refusal(changed("/caveats", caveats)); };
+    CHECK(refused("weak").find("/caveats: expected an array of 1 to 64 elements") !=
+          std::string::npos);
+    const std::string bounds = "expected 1 to 500 bytes of text without control characters";
+    CHECK(refused(Json::array({""})).find("/caveats/0: " + bounds) != std::string::npos);
+    CHECK(refused({"fine", std::string(501, 'n')}).find("/caveats/1: " + bounds) !=
+          std::string::npos);
+    CHECK(refused(Json::array({"two\nlines"})).find("/caveats/0: " + bounds) != std::string::npos);
+    CHECK(refused(Json::array({std::string(500, 'n')})) == "accepted");
+    CHECK(refused(Json::array({Json{{"withholds_advice", true}}})).find("the key text") !=
+          std::string::npos);
+    CHECK(refused(Json::array({Json{{"text", "weak"}, {"advice", 1}}})).find("/caveats/0/advice") !=
+          std::string::npos);
+    CHECK(refused(Json::array({7})).find("/caveats/0: expected a text, or an object") !=
+          std::string::npos);
+}
+
+TEST_CASE("a caveat is written as it is read, cut where it is too long") {
+    Json document = Json::object();
+    add_caveat(document, {.text = "weak"});
+    add_caveat(document, {.text = std::string(600, 'n') + "\n", .withholds = true});
+    // 500 bytes with three dots.
+    CHECK(document["caveats"] ==
+          Json{"weak", {{"text", std::string(497, 'n') + "..."}, {"withholds_advice", true}}});
+    for (int i = 0; i < 100; ++i) {
+        add_caveat(document, {.text = "more"});
+    }
+    CHECK(read_caveats({&document["caveats"], "test", "/caveats"}).size() == 64);
+}
+
+TEST_CASE("caveats are read anew as a section of their own") {
+    Json document = changed("/caveats", Json::array({"weak"}));
+    Scenario scenario = parse(document);
+    document.erase("caveats");
+    reread_scenario(document, "test", {}, {ScenarioSection::caveats}, scenario);
+    CHECK(scenario.caveats.empty());
+}
+
 TEST_CASE("keys of how a framework runs a model are named where they do nothing") {
     Json document = Json::parse(contract);
     const auto notes = [&](const Json& workload) {

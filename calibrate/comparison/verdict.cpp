@@ -1,0 +1,201 @@
+// What a comparison says to a reader first: what to do, what it brings, how sure that is.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "calibrate/comparison/step_comparison.h"
+#include "sim/report/number_text.h"
+#include "sim/report/verdict.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr double shown_share = 0.0005;
+
+// How much faster something is than what is slower by `share` of it.
+double faster(double share) {
+    return share / (1 + share);
+}
+
+std::string faster_text(const SlowerBy& other) {
+    return percent_range_text(faster(other.low), faster(other.high)) + " faster";
+}
+
+// "bucket_cap_mb=4", "the default of 25 MiB".
+std::string setting_of(const Comparison& c, std::size_t point) {
+    const MeasuredCap& measured = c.points[point].measured;
+    if (measured.is_default || !measured.cap) {
+        return "the default of " + cap_text(measured.cap);
+    }
+    return cap_to_set_text(c.strategy, *measured.cap);
+}
+
+std::string to_do(const Comparison& c, std::size_t point) {
+    return (c.points[point].measured.is_default ? "Keep " : "Set ") + setting_of(c, point);
+}
+
+std::string held_text(const Comparison& c) {
+    const MeasuredDecision& decision = c.decision;
+    if (c.chosen == *c.default_cap) {
+        return fmt::format("{}: no cap that was measured is more than {} faster.",
+                           to_do(c, c.chosen), percent_text(faster(decision.regret->high)));
+    }
+    const std::string cost = decision.regret->high < shown_share
+                                 ? std::string("the fastest of all that were measured")
+                                 : fmt::format("at most {} slower than the best measured",
+                                               percent_text(decision.regret->high));
+    if (!decision.gain || decision.gain->low <= 0) {
+        return fmt::format("{}: as fast as the default for all that can be told, and {}.",
+                           to_do(c, c.chosen), cost);
+    }
+    return fmt::format("{}: {} than the default, and {}.", to_do(c, c.chosen),
+                       faster_text(*decision.gain), cost);
+}
+
+std::string missed_text(const Comparison& c) {
+    return fmt::format("{}, which is {} than {}, which was predicted to be best.",
+                       to_do(c, c.decision.best), faster_text(*c.decision.regret),
+                       setting_of(c, c.chosen));
+}
+
+// How long it would take until the widest interval that keeps the decision open is narrow enough,
+// if it narrows with the root of the time and only what is open is measured.
+std::string waiting_text_of(const Comparison& c) {
+    constexpr double longest_s = 7200;
+    const double resolution = c.decision.resolution.value_or(0);
+    const auto points = static_cast<double>(c.points.size());
+    constexpr double held_against = 2;  // the default and the best
+    const double share =
+        std::min((static_cast<double>(c.decision.open.size()) + held_against) / points, 1.0);
+    const double more_s =
+        share * c.measuring_s * (std::pow(resolution / most_noise_in_a_decision, 2) - 1);
+    if (!(more_s > 0)) {
+        return "";
+    }
+    return more_s > longest_s ? " Not even two more hours would settle it on this machine."
+                              : fmt::format(" {} more would settle it.", waiting_text(more_s));
+}
+
+std::string luck_text(const Comparison& c, const std::string& act) {
+    return fmt::format(
+        "{}; but the prediction does not order these caps (rank correlation {:.2f}), so that may "
+        "be luck.",
+        act, c.rank_correlation);
+}
+
+std::string inconclusive_text(const Comparison& c) {
+    const MeasuredDecision& decision = c.decision;
+    const bool names_a_cap = c.chosen != *c.default_cap && decision.gain.has_value();
+    std::string act = fmt::format("keep {}", setting_of(c, *c.default_cap));
+    if (names_a_cap && decision.gain->low > 0) {
+        act =
+            fmt::format("{}: {} than the default", to_do(c, c.chosen), faster_text(*decision.gain));
+    } else if (names_a_cap && decision.gain_is_likely) {
+        act = fmt::format(
+            "{}: probably faster than the default, by {}, but {} is possible", to_do(c, c.chosen),
+            percent_text(faster(decision.gain->middle)),
+            percent_range_text(faster(decision.gain->low), faster(decision.gain->high)));
+    } else if (decision.verdict != Verdict::held) {
+        const std::string noise =
+            decision.resolution ? fmt::format("the noise is {}", percent_text(*decision.resolution))
+                                : std::string("too few steps were measured");
+        return fmt::format("Cannot tell which cap is best, as {}: {}.{}", noise, act,
+                           waiting_text_of(c));
+    }
+    if (decision.verdict == Verdict::held) {
+        act.front() = act.front() == 'k' ? 'K' : act.front();
+        return luck_text(c, act);
+    }
+    return fmt::format("{}; whether another cap is faster still cannot be told.{}", act,
+                       waiting_text_of(c));
+}
+
+std::string advised_text(const Comparison& c) {
+    const CapComparison& chosen = c.points[c.chosen];
+    const std::string of_chosen = fmt::format(
+        "predicted {} ms per step, measured {} ms ({} to {})", three_digits(chosen.predicted_ms),
+        three_digits(chosen.measured_ms), three_digits(chosen.measured_interval_ms.low),
+        three_digits(chosen.measured_interval_ms.high));
+    if (!has_decision(c)) {
+        return fmt::format("Without caps to choose from: {}.", of_chosen);
+    }
+    return fmt::format("Advised by the prediction: {}{}, {}.",
+                       chosen.measured.is_default ? "the default, " : "",
+                       cap_text(chosen.measured.cap), of_chosen);
+}
+
+std::string regret_text(const Comparison& c) {
+    const SlowerBy& regret = *c.decision.regret;
+    return fmt::format(
+        "That costs {} over the best measured ({}), {} in 95 % of cases: the choice {}.",
+        percent_text(c.regret),
+        c.fastest == c.chosen ? "which it is"
+        : marks_of(c, c.fastest).starts_with("default")
+            ? "the default"
+            : cap_text(c.points[c.fastest].measured.cap),
+        percent_range_text(std::max(regret.low, 0.0), regret.high),
+        decision_verdict(c) == Verdict::held     ? "held"
+        : decision_verdict(c) == Verdict::missed ? "missed"
+                                                 : "is inconclusive");
+}
+
+std::string error_text(const Comparison& c) {
+    const Verdict verdict = error_verdict(c);
+    const std::string known =
+        is_noise_known(c)
+            ? fmt::format("with steps known to within {}", percent_text(c.noise_floor))
+            : std::string("too few steps were measured to say how well they are known");
+    const std::string judged = !is_noise_known(c) ? std::string("")
+                               : verdict == Verdict::held
+                                   ? fmt::format(": within the goal of {:g} %", 100 * mape_goal)
+                               : verdict == Verdict::inconclusive
+                                   ? std::string(": too noisy to tell more")
+                                   : fmt::format(": the goal of {:g} % is missed", 100 * mape_goal);
+    return fmt::format("Predicted steps are off by {} on average over {}, {} at most; {}{}.",
+                       percent_text(c.mape), counted(std::ssize(c.points), "cap"),
+                       percent_text(c.max_error), known, judged);
+}
+
+}  // namespace
+
+std::string verdict_text(const Comparison& c) {
+    if (!c.reasons_to_withhold.empty()) {
+        return fmt::format("Do not rely on this: {}.", fmt::join(c.reasons_to_withhold, "; "));
+    }
+    if (c.shared_gpu) {
+        return fmt::format("Do not take this for an interconnect: {}.", shared_gpu_warning);
+    }
+    if (!has_decision(c)) {
+        const double error = c.points.front().error();
+        return fmt::format("The predicted step is {} {} than the measured one.",
+                           percent_text(std::abs(error)), error < 0 ? "shorter" : "longer");
+    }
+    switch (decision_verdict(c)) {
+        case Verdict::held:
+            return held_text(c);
+        case Verdict::missed:
+            return missed_text(c);
+        case Verdict::inconclusive:
+            return inconclusive_text(c);
+    }
+    return {};
+}
+
+std::vector<std::string> findings(const Comparison& c) {
+    std::vector<std::string> lines{advised_text(c)};
+    if (has_decision(c)) {
+        if (!c.advised_was_measured) {
+            lines.push_back(fmt::format(
+                "The advised cap, {}, was not measured; this one is the nearest that was.",
+                cap_text(c.advised_cap)));
+        }
+        if (c.decision.regret) {
+            lines.push_back(regret_text(c));
+        }
+    }
+    lines.push_back(error_text(c));
+    return lines;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,67 @@
+// How a run that has so many seconds spends them: what it measures at all, how often what a
+// calibration needs, and that every further round goes to the caps between which nothing is decided
+// yet. Plain arithmetic on what items took; no clock, no ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hw/measure/measurer.h"
+
+namespace bucketwise {
+
+class TimePlan {
+  public:
+    // `limit_s` counts from the same instant as every `elapsed_s`. At most `most_rounds` rounds.
+    // `essential`: the steps that every round measures whatever happens, the default's among them.
+    TimePlan(std::vector<Item> items, double limit_s, std::int64_t most_rounds,
+             std::vector<std::size_t> essential);
+
+    // One item of each kind, the longest one, by which the others are judged.
+    [[nodiscard]] std::vector<std::size_t> probes() const;
+
+    // An item was measured, or warmed up, and took so long.
+    void took(std::size_t item, double seconds);
+
+    // After the probes: chooses among the items what can be measured a few times in what is left.
+    void choose(double elapsed_s);
+    [[nodiscard]] const std::vector<std::size_t>& chosen() const { return chosen_; }
+
+    // A step that was not among the items. Returns its index.
+    std::size_t add_step(const Item& item);
+    void set_essential(std::vector<std::size_t> essential) { essential_ = std::move(essential); }
+
+    // The items of the next round, rising; none: it is over. `wanted`: the steps that the decision
+    // still needs, or all that were chosen in the first rounds; `settled`: it needs none.
+    std::vector<std::size_t> next_round(double elapsed_s, const std::vector<std::size_t>& wanted,
+                                        bool settled);
+
+    // Whether that round measured what a calibration needs.
+    [[nodiscard]] bool measured_isolated() const { return measured_isolated_; }
+    [[nodiscard]] std::int64_t rounds() const { return rounds_; }
+    // What is left of the time, and no less than 0.
+    [[nodiscard]] double left_s(double elapsed_s) const;
+
+  private:
+    [[nodiscard]] double cost_of(std::size_t item) const;
+    [[nodiscard]] double cost_of(const std::vector<std::size_t>& items) const;
+    [[nodiscard]] bool is_step(std::size_t item) const;
+    [[nodiscard]] std::vector<std::size_t> of_kind(Protocol protocol) const;
+    [[nodiscard]] std::vector<std::size_t> thinned(double share) const;
+    [[nodiscard]] std::vector<std::size_t> isolated() const;
+    [[nodiscard]] bool is_due_for_isolated() const;
+
+    std::vector<Item> items_;
+    double limit_s_;
+    std::int64_t most_rounds_;
+    std::vector<std::size_t> essential_;
+    std::vector<std::vector<double>> seconds_;  // by item, each time
+    std::vector<std::size_t> chosen_;
+    std::int64_t isolated_rounds_ = 0;  // planned
+    std::int64_t isolated_done_ = 0;
+    std::int64_t rounds_ = 0;  // begun
+    bool measured_isolated_ = false;
+};
+
+}  // namespace bucketwise

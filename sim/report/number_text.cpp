@@ -1,0 +1,62 @@
+#include "sim/report/number_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace bucketwise {
+namespace {
+
+constexpr double shown_share = 0.0005;    // less reads as 0.0 %
+constexpr double whole_percent = 0.0995;  // from here on without a decimal
+
+std::string percent_number(double share, bool whole) {
+    const double percent = 100 * share;
+    // No "-0".
+    const double unit = whole ? 1 : 0.1;
+    const double rounded = std::round(percent / unit) * unit + 0.0;
+    return whole ? fmt::format("{:.0f}", rounded) : fmt::format("{:.1f}", rounded);
+}
+
+}  // namespace
+
+std::string three_digits(double value) {
+    const double size = std::abs(value);
+    if (size == 0 || !std::isfinite(value)) {
+        return fmt::format("{}", value + 0.0);
+    }
+    constexpr int digits = 3;
+    // Of the rounded number: 9.996 is 10.0.
+    const int before = static_cast<int>(std::floor(std::log10(size * (1 + 0.5e-3)))) + 1;
+    return fmt::format("{:.{}f}", value, std::clamp(digits - before, 0, 9));
+}
+
+std::string percent_text(double share) {
+    return share < shown_share ? "less than 0.1 %"
+                               : percent_number(share, share >= whole_percent) + " %";
+}
+
+std::string percent_range_text(double low, double high) {
+    const bool whole = std::max(std::abs(low), std::abs(high)) >= whole_percent;
+    const std::string from = percent_number(low, whole);
+    const std::string to = percent_number(high, whole);
+    return (from == to ? to : from + " to " + to) + " %";
+}
+
+std::string counted(long long count, const std::string& noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string waiting_text(double seconds) {
+    constexpr double minute = 60;
+    constexpr double hour = 3600;
+    if (seconds < 2 * minute) {
+        return counted(static_cast<long long>(std::ceil(seconds / 10) * 10), "second");
+    }
+    return seconds < 2 * hour
+               ? counted(static_cast<long long>(std::ceil(seconds / minute)), "minute")
+               : counted(static_cast<long long>(std::ceil(seconds / hour)), "hour");
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,135 @@
+#include "sim/report/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "sim/report/number_text.h"
+#include "sim/report/report.h"
+
+namespace bucketwise {
+namespace {
+
+double share_of(Duration part, Duration whole) {
+    return whole.count() > 0
+               ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
+               : 0.0;
+}
+
+std::string step_text(Duration step) {
+    return three_digits(to_ms(step)) + " ms";
+}
+
+// Only DDP has a default cap of its own; the other strategies are held against it all the same.
+std::string default_text(const Scenario& scenario, const Prediction& prediction) {
+    return (is_ddp(scenario.sync.strategy) ? "the default of " : "DDP's default of ") +
+           bucket_cap_text(prediction.default_cap.cap.size());
+}
+
+// What leaving the default as it is may forgo.
+std::string keeping_text(const Scenario& scenario, const Prediction& prediction) {
+    const Evaluation& left = prediction.default_cap;
+    const double forgone =
+        std::max(share_of(left.step() - prediction.fastest().step(), left.step()), 0.0);
+    std::string text = fmt::format("Keep {}: no cap is more than {} faster",
+                                   default_text(scenario, prediction), percent_text(forgone));
+    if (forgone < 0.0005) {
+        text = fmt::format("Keep {}: no cap is faster", default_text(scenario, prediction));
+    }
+    if (left.confidence && left.confidence->regret.most > std::max(forgone, plateau_tolerance)) {
+        text += fmt::format(", or {} if the model is as wrong as it may be",
+                            percent_text(left.confidence->regret.most));
+    }
+    return text + ".";
+}
+
+std::string setting_text(const Scenario& scenario, const Prediction& prediction,
+                         const std::optional<DrawnShare>& saved) {
+    const Evaluation& best = prediction.sweep[prediction.best];
+    const double typical =
+        share_of(prediction.default_cap.step() - best.step(), prediction.default_cap.step());
+    const std::string set =
+        fmt::format("Set {}: ", cap_to_set_text(scenario.sync.strategy, best.cap.size().value()));
+    const std::string the_default = default_text(scenario, prediction);
+    if (!saved) {
+        return fmt::format("{}{} faster than {}.", set, percent_text(typical), the_default);
+    }
+    if (saved->low > 0) {
+        return fmt::format("{}{} faster than {}.", set, percent_range_text(saved->low, saved->high),
+                           the_default);
+    }
+    constexpr double noticeable = 0.001;
+    if (typical < noticeable) {
+        return fmt::format(
+            "{}no faster than {} if the model is right, but safer: from {} slower to {} faster if "
+            "it is not.",
+            set, the_default, percent_text(-saved->low), percent_text(std::max(saved->high, 0.0)));
+    }
+    return fmt::format("{}probably {} faster than {}; from {} slower to {} faster is possible.",
+                       set, percent_text(typical), the_default, percent_text(-saved->low),
+                       percent_text(saved->high));
+}
+
+std::string text_without_choice(const Scenario& scenario, const Prediction& prediction) {
+    const Duration step = prediction.sweep[prediction.best].step();
+    if (scenario.sync.bucket_cap_list.empty()) {
+        return fmt::format("A step takes {}; {} has no bucket cap to choose.", step_text(step),
+                           name_of(scenario.sync.strategy));
+    }
+    const Duration left = prediction.default_cap.step();
+    return fmt::format("A step takes {} with the caps of bucket_cap_mib_list, {} {} {}.",
+                       step_text(step), percent_text(std::abs(share_of(left - step, left))),
+                       step > left ? "slower than with" : "faster than with",
+                       default_text(scenario, prediction));
+}
+
+// Where another strategy beats every cap.
+std::string ddp_text(const Prediction& prediction) {
+    constexpr double worth_changing = 0.01;
+    if (!prediction.with_ddp) {
+        return "";
+    }
+    const Duration best = std::min(prediction.fastest().step(), prediction.advised().step());
+    const double faster = share_of(best - prediction.with_ddp->step(), best);
+    return faster < worth_changing
+               ? ""
+               : fmt::format(
+                     " Better, use DistributedDataParallel (strategy ddp): {} faster with its "
+                     "default caps.",
+                     percent_text(faster));
+}
+
+}  // namespace
+
+std::string cap_to_set_text(Strategy strategy, Bytes cap) {
+    return is_ddp(strategy) ? fmt::format("bucket_cap_mb={}", typed_mib(cap))
+                            : "a bucket cap of " + bucket_cap_text(cap);
+}
+
+PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& prediction) {
+    PredictedVerdict verdict;
+    const Evaluation& best = prediction.sweep[prediction.best];
+    if (best.cap.is_none()) {
+        verdict.text = text_without_choice(scenario, prediction);
+    } else if (prediction.keep_default || prediction.default_is_fastest) {
+        verdict.advice = Advice::keep_default;
+        verdict.text = keeping_text(scenario, prediction);
+    } else {
+        verdict.advice = Advice::set_cap;
+        if (best.confidence) {
+            verdict.saved = best.confidence->regret.saved;
+        }
+        verdict.text = setting_text(scenario, prediction, verdict.saved);
+    }
+    verdict.text += ddp_text(prediction);
+    const std::vector<std::string> reasons = reasons_to_withhold(scenario);
+    if (!reasons.empty()) {
+        verdict = {.advice = Advice::withheld,
+                   .text = fmt::format("Do not rely on this: {}.", fmt::join(reasons, "; "))};
+    }
+    return verdict;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,47 @@
+// What a rank's training holds in its device's memory: so that nobody buys a plan that does not
+// fit.
+//
+// Parameters, gradients, buckets and the optimizer's state are counted. Activations are estimated
+// from what autograd keeps of each operation's result (Operation::kept_elements), in the arithmetic
+// it runs in; under autocast sums of a transformer's stream and losses in float32, and, besides,
+// the weights' copies in 16 bits. Attention in one kernel keeps no scores; compiled passes over
+// memory are computed again. This is what Korthikanti et al. count (arXiv 2205.05198, section 4),
+// who leave out what follows the layers. Left out are activation checkpointing, what the allocator,
+// the CUDA context and NCCL take, and what kernels need while they run.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "sim/base/units.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+struct MemoryNeed {
+    Bytes parameters;                           // and the model's buffers
+    Bytes gradients;                            // with views: in their buckets
+    Bytes buckets;                              // beside the gradients
+    Bytes hook_copies;                          // of buckets, cast, while all of them travel
+    std::optional<Bytes> optimizer_state = {};  // none: of which optimizer is not said
+    std::optional<Bytes> activations = {};      // of one micro-step; none: of no model
+    bool gradients_stay = false;       // from step to step, as views or accumulated ones do
+    std::optional<Bytes> device = {};  // that there is; none: not known
+    bool operator==(const MemoryNeed&) const = default;
+
+    // What is there when backward begins, with all activations, and when it ends, with all
+    // gradients: PyTorch frees gradients before forward (set_to_none) unless they stay.
+    [[nodiscard]] Bytes at_begin() const;
+    [[nodiscard]] Bytes at_end() const;
+    [[nodiscard]] Bytes most() const { return std::max(at_begin(), at_end()); }
+    [[nodiscard]] bool fits() const { return !device || most() <= *device; }
+};
+
+MemoryNeed memory_need(const Scenario& scenario);
+
+// "needs about 96 GiB of the H100's 80: ...", the parts that make it; none: it fits, for all that
+// is known.
+std::optional<std::string> memory_warning(const Scenario& scenario);
+
+}  // namespace bucketwise

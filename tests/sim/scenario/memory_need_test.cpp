@@ -1,0 +1,163 @@
+#include "sim/scenario/memory_need.h"
+
+#include "sim/base/json_input.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+Json with_workload(const Json& workload) {
+    return {{"name", "memory"},
+            {"workload", workload},
+            {"cluster",
+             {{"ranks", 8},
+              {"link",
+               {{"name", "l"},
+                {"algorithm", "ring"},
+                {"segments", {{{"latency_us", 1}, {"bandwidth_gb_per_s", 1}}}}}}}},
+            {"sync", {{"strategy", "ddp"}}},
+            {"step", {{"optimizer", "adam"}}}};
+}
+
+Scenario scenario_of(const Json& document) {
+    return parse_scenario(document, "test", {});
+}
+
+MemoryNeed need_of(const Json& document) {
+    return memory_need(scenario_of(document));
+}
+
+Json gpt2_xl(const char* device) {
+    return with_workload(
+        {{"model", "gpt2-xl"}, {"batch", 8}, {"sequence_length", 1024}, {"device", device}});
+}
+
+// One layer of a width of 8 and 2 heads on 16 tokens.
+Json small_gpt2() {
+    return with_workload({{"model",
+                           {{"family", "gpt2"},
+                            {"layers", 1},
+                            {"hidden", 8},
+                            {"feed_forward", 32},
+                            {"heads", 2},
+                            {"vocabulary", 100},
+                            {"context", 16}}},
+                          {"batch", 1},
+                          {"sequence_length", 16},
+                          {"arithmetic", "bfloat16"},
+                          {"device", "A100"}});
+}
+
+TEST_CASE("a perceptron needs what a hand counts") {
+    const MemoryNeed need = need_of(with_workload(
+        {{"model", {{"family", "mlp"}, {"layers", {4, 3, 2}}}}, {"batch", 5}, {"device", "A100"}}));
+    // 4 x 3 + 3 and 3 x 2 + 2 parameters are 23, of 4 bytes.
+    CHECK(need.parameters == Bytes{92});
+    CHECK(need.gradients == Bytes{92});
+    CHECK(need.buckets == Bytes{92});
+    CHECK(need.optimizer_state == Bytes{184});
+    // ReLU's result, logits and log-softmax, 5 x (3 + 2 + 2) elements; ReLU keeps nothing it reads.
+    CHECK(need.activations == Bytes{140});
+    CHECK(need.at_begin() == Bytes{92 + 92 + 184 + 140});
+    CHECK(need.at_end() == Bytes{92 + 92 + 184 + 92});
+    CHECK(need.most() == need.at_begin());
+    CHECK(need.device == Bytes{80 * (std::int64_t{1} << 30)});
+}
+
+TEST_CASE("gpt2-xl in float32 needs what Korthikanti et al. count, and its head") {
+    const MemoryNeed need = need_of(gpt2_xl("A40"));
+    // 1,557,611,200 parameters.
+    CHECK(need.parameters == Bytes{4 * 1'557'611'200});
+    CHECK(need.optimizer_state == Bytes{8 * 1'557'611'200});
+    // Their table without dropout's masks and scores: 32 bytes of 16 bits for each token, layer and
+    // element of the width, so 16 elements. 8 x 1,024 tokens of a width of 1,600 are 13,107,200.
+    // Besides the embedding and the last norm, positions of one sequence, logits and log-softmax.
+    const std::int64_t elements =
+        (48 * 16 + 2) * 13'107'200 + 1024 * 1600 + 2 * 8 * 1024 * 50'257LL;
+    CHECK(need.activations == Bytes{4 * elements});
+}
+
+TEST_CASE("autocast keeps a transformer's stream in float32 and weights in 16 bits besides") {
+    // 128 elements are 16 tokens by the width of 8. In 16 bits: three norms, query, key and value,
+    // attention's sum, 4 + 4 of feed-forward, that is 15 x 128, and 16 x 100 logits. In 32: the
+    // embedding, its positions, two sums, and log-softmax. Weights of products: 8 x 24 + 8 x 8 + 2
+    // x 8 x 32 + 8 x 100 = 1,568.
+    const std::int64_t automatic = 2 * (15 * 128 + 1600) + 4 * (4 * 128 + 1600) + 2 * 1568;
+    CHECK(need_of(small_gpt2()).activations == Bytes{automatic});
+
+    Json eager = small_gpt2();
+    eager["workload"]["attention"] = "eager";
+    // Softmax of 2 heads, 16 x 16 scores each.
+    CHECK(need_of(eager).activations == Bytes{automatic + 2 * 512});
+
+    Json compiled = small_gpt2();
+    compiled["workload"]["execution"] = "compiled";
+    // Three norms and the GELU, 7 x 128 elements, are computed again.
+    CHECK(need_of(compiled).activations == Bytes{automatic - 2 * 7 * 128});
+}
+
+TEST_CASE("resnet50 keeps each convolution's and each ReLU's result") {
+    Json document = with_workload({{"model", "resnet50"}, {"batch", 2}, {"device", "A100"}});
+    // Convolutions of torchvision's: 802,816 in the stem; in the stages 3,612,672, 2,709,504,
+    // 1,956,864 and 526,848, and shortcuts of 802,816, 401,408, 200,704 and 100,352: 11,113,984,
+    // of which all but the shortcuts' 1,505,280 have a ReLU after them or, the last of a block,
+    // after its sum. Pooling keeps 64 x 56 x 56 with int64 places, and 2,048; the head 2 x 1,000.
+    const std::int64_t elements = 11'113'984 + 11'113'984 - 1'505'280 + 200'704 + 2'048 + 2'000;
+    CHECK(need_of(document).activations == Bytes{2 * (4 * elements + 8 * 200'704)});
+    // Running statistics are with the parameters: 26,560 channels twice in float32, and 53 counts.
+    CHECK(need_of(document).parameters.count ==
+          need_of(document).gradients.count + 2 * 4 * 26'560 + 8 * 53);
+}
+
+TEST_CASE("views are the buckets, a hook's casts come besides, and accumulated gradients stay") {
+    Json document = with_workload(
+        {{"forward_ms", 1},
+         {"backward_ms", 2},
+         {"gradients", {{{"name", "a"}, {"numel", 1000}, {"dtype", "float32"}, {"ready_ms", 1}}}}});
+    document["step"] = {{"optimizer_ms", 1}};
+    MemoryNeed need = need_of(document);
+    CHECK(need.gradients == Bytes{4000});
+    CHECK(need.buckets == Bytes{4000});
+    CHECK_FALSE(need.gradients_stay);
+    CHECK_FALSE(need.optimizer_state);  // it has a time, not a name
+    CHECK_FALSE(need.activations);
+    CHECK(need.at_begin() == Bytes{8000});
+    CHECK(need.at_end() == Bytes{12000});
+    CHECK(need.fits());  // for all that is known
+
+    document["sync"]["views"] = true;
+    document["sync"]["comm_hook"] = "bf16";
+    need = need_of(document);
+    CHECK(need.buckets == Bytes{0});
+    CHECK(need.gradients_stay);
+    CHECK(need.hook_copies == Bytes{2000});  // half of them
+    CHECK(need.at_begin() == Bytes{8000});
+    CHECK(need.at_end() == Bytes{10000});
+
+    document["sync"] = {{"strategy", "naive"}};
+    document["step"]["accumulation"] = 2;
+    need = need_of(document);
+    CHECK(need.buckets == Bytes{0});
+    CHECK(need.gradients_stay);
+}
+
+TEST_CASE("what does not fit is a note with its parts, and withholds nothing") {
+    // 5.80 of parameters, as much of buckets, 11.6 of Adam's moments, 40.7 of activations, in GiB.
+    const Scenario small = scenario_of(gpt2_xl("A40"));
+    const std::string warning =
+        "a rank needs about 64 GiB of memory when backward begins, and A40 has 48: parameters "
+        "5.8, buckets 5.8, the optimizer's state 12, activations about 41";
+    CHECK(memory_warning(small) == warning);
+    CHECK(caveats(small) == std::vector{warning});
+    CHECK(reasons_to_withhold(small).empty());
+    CHECK_FALSE(memory_warning(scenario_of(gpt2_xl("A100"))));
+
+    Json own = gpt2_xl("A40");
+    own["workload"]["device"] = {{"preset", "A40"}, {"memory_gib", 64}};
+    CHECK_FALSE(memory_warning(scenario_of(own)));
+    own["workload"]["device"]["memory_gib"] = 63.5;
+    CHECK(memory_warning(scenario_of(own)).value().find("has 64") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace bucketwise
