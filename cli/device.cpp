@@ -68,13 +68,11 @@ ResultTable device_table() {
 }
 
 const DevicePreset& preset_named(const std::string& name) {
-    const auto& presets = device_presets();
-    const auto found =
-        std::find_if(presets.begin(), presets.end(),
-                     [&](const DevicePreset& preset) { return preset.device.name == name; });
-    if (found == presets.end()) {
-        throw InputError("device show", "",
-                         fmt::format("one of {}", fmt::join(device_preset_names(), ", ")), name);
+    const DevicePreset* const found = find_device_preset(name);
+    if (found == nullptr) {
+        const std::vector<std::string_view>& names = device_preset_names();
+        throw InputError("device show", "", fmt::format("one of {}", fmt::join(names, ", ")),
+                         name + did_you_mean(name, names));
     }
     return *found;
 }

@@ -64,7 +64,7 @@ int run_import_chakra(const CommandLine& line) {
             "import chakra: expected --forward-ms and --backward-ms, or neither, got "
             "one"};
     }
-    import_log_files(line, "traces", read_chakra, request);
+    import_log_files(line, {"traces", FileKind::execution_trace}, read_chakra, request);
     return exit_done;
 }
 

@@ -46,7 +46,7 @@ int run_import_flight_recorder(const CommandLine& line) {
     check_files(line.values, {{"link"}, {"model"}, {"dumps", "dump"}}, {{"output"}});
     LogImportRequest request = log_request(line.values);
     request.same_host = line.values.count("same-host") != 0;
-    import_log_files(line, "dumps", read_flight_recorder, request);
+    import_log_files(line, {"dumps", FileKind::flight_recorder}, read_flight_recorder, request);
     return exit_done;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
+#include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
@@ -35,12 +36,14 @@ constexpr std::int64_t default_ranks = 8;
 constexpr std::string_view import_hf_examples = R"(
 examples:
   bucketwise import hf config.json -o scenario.json
+  bucketwise import hf my-model/ -o scenario.json
   bucketwise import hf config.json -o scenario.json --batch 4 --sequence-length 2048 --device A100
   bucketwise import hf config.json -o scenario.json --ranks 32 --link link.json --set /step/accumulation=4
   bucketwise predict scenario.json
 
-gpt2, llama, mistral and bert. What the configuration does not say, which is all but the model, is assumed unless an
-option says it, and printed.
+gpt2, llama, mistral, qwen2, mixtral (--dense-only), t5, and bert with its heads; config.json, or the folder that it
+lies in. What the configuration does not say, which is all but the model, is assumed unless an option says it, and
+printed.
 )";
 
 po::options_description import_hf_options() {
@@ -55,6 +58,9 @@ po::options_description import_hf_options() {
           "of matrix products; bfloat16 unless given, which is mixed precision with float32"},
          {"device", "a preset; H100 unless given"},
          {"ranks", "8 unless given"},
+         {"dense-only",
+          "of a mixture of experts, the gradients that all ranks reduce: all but the experts'",
+          no_value},
          help_option});
     add_scenario_options(options);
     return options;
@@ -106,7 +112,7 @@ class Choices {
 // is not where an installed program could find it), for any number of ranks.
 Json assumed_link() {
     return parse_json(R"({
-        "name": "assumed: NCCL over NVLink, H100", "algorithm": "ring", "launch_us": 19.9,
+        "name": "NVLink of H100, assumed", "algorithm": "ring", "launch_us": 19.9,
         "caveats": ["nobody named a link: this one was measured on 4 H100 of one node"],
         "segments": [
             { "up_to_bytes": 65536, "latency_us": 0.595, "bandwidth_gb_per_s": 26.11 },
@@ -138,6 +144,16 @@ Json scenario_of(const HfModel& model, const std::string& name, Choices& choices
     document["step"] = {{"optimizer", "adam"}};
     choices.assume("set", "", "/sync/pytorch_version=\"2.4\", /step/optimizer=\"adam\"");
     return document;
+}
+
+// What was typed in another spelling ("bf16", "h100"), by its own name.
+void write_names(const ModelWorkload& workload, Json& document) {
+    Json& written = document["workload"];
+    written["dtype"] = name_of(workload.dtype);
+    written["arithmetic"] = name_of(workload.arithmetic);
+    if (written["device"].is_string() && workload.device) {
+        written["device"] = workload.device->name;
+    }
 }
 
 std::int64_t flops_of(const Model& model) {
@@ -186,7 +202,7 @@ std::string name_of_model(const std::string& file, const HfModel& model) {
 
 CommandHelp import_hf_help() {
     const std::vector<std::string_view>& names = device_preset_names();
-    return {.usage = {"bucketwise import hf CONFIG.json -o FILE [OPTIONS]"},
+    return {.usage = {"bucketwise import hf CONFIG.json|FOLDER -o FILE [OPTIONS]"},
             .options = import_hf_options(),
             .text = import_hf_examples,
             .values = {{"arithmetic", one_of(every<Arithmetic>)},
@@ -198,9 +214,16 @@ CommandHelp import_hf_help() {
 
 int run_import_hf(const CommandLine& line) {
     const po::variables_map& values = line.values;
-    const std::string& file = text_value(values, "config");
+    const std::string file = config_of_folder(text_value(values, "config"));
     check_files(values, {{"link"}, {"config"}}, {{"output"}});
-    const HfModel model = read_hf_config(parse_json(read_text_file(file), file), file);
+    const HfModel model = reading({file}, FileKind::model_config, [&] {
+        return read_hf_config(
+            parse_json(read_text_file(file), file), file,
+            values.count("dense-only") != 0 ? HfExperts::left_out : HfExperts::refused);
+    });
+    if (values.count("dense-only") != 0 && model.shape.experts == 0) {
+        throw UsageError{"--dense-only: expected a mixture of experts, got " + model.architecture};
+    }
     Choices choices(values);
     Json document = scenario_of(model, name_of_model(file, model), choices, values);
     for (const std::string& assumed : model.assumed) {
@@ -213,6 +236,7 @@ int run_import_hf(const CommandLine& line) {
     change_document(values, file, document);
     inline_link(document, file, read_text_file);
     const Scenario scenario = parse_scenario(document, file, read_text_file);
+    write_names(std::get<ModelWorkload>(scenario.workload), document);
     write_outputs({{text_value(values, "output"), json_text(document)}},
                   report_of(model, scenario, choices));
     return exit_done;

@@ -67,7 +67,7 @@ CommandHelp import_kineto_help() {
 }
 
 int run_import_kineto(const CommandLine& line) {
-    return import_traces(line, "kineto", read_traces);
+    return import_traces(line, "kineto", FileKind::profiler_trace, read_traces);
 }
 
 }  // namespace bucketwise

@@ -25,8 +25,9 @@ std::optional<std::string> optional_text(const po::variables_map& values, const 
 std::vector<OptionText> log_options() {
     return {{"output,o", "scenario file to write, - for standard output"},
             {"model",
-             "whose gradients these are, to tell buckets apart: a model that ships, or a scenario "
-             "file"},
+             "whose gradients these are, to tell buckets apart: a model that ships, a scenario "
+             "file, or "
+             "a config.json"},
             {"link", "link file or preset, where no log tells how long all-reduces take"},
             {"group", "process group whose all-reduces are the gradients'"},
             {"ranks", "of that group, where no log tells"}};
@@ -42,12 +43,13 @@ LogImportRequest log_request(const po::variables_map& values) {
     return request;
 }
 
-void import_log_files(const CommandLine& line, const char* files, const LogReader& read,
+void import_log_files(const CommandLine& line, const LogFiles& files, const LogReader& read,
                       const LogImportRequest& request) {
     const po::variables_map& values = line.values;
     std::vector<CollectiveLog> logs;
-    for (const std::string& file : texts_value(values, files)) {
-        logs.push_back(read(inflated(blocks_of_file(file), file), file));
+    for (const std::string& file : texts_value(values, files.option)) {
+        logs.push_back(reading({file}, files.kind,
+                               [&] { return read(inflated(blocks_of_file(file), file), file); }));
     }
     LogImport imported = import_logs(logs, request);
     const Scenario scenario = connect(imported, optional_text(values, "link"), read_text_file);

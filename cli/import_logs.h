@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/shell/command_help.h"
+#include "cli/shell/file_kind.h"
 #include "cli/shell/option_values.h"
 #include "import/collectives/collective_log.h"
 #include "import/collectives/log_import.h"
@@ -21,9 +22,15 @@ LogImportRequest log_request(const boost::program_options::variables_map& values
 
 using LogReader = std::function<CollectiveLog(ByteSource source, const std::string& file)>;
 
-// Reads the files of the option `files`, compressed or not, imports and connects them, and writes
-// the scenario and its report.
-void import_log_files(const CommandLine& line, const char* files, const LogReader& read,
+// The option that names the files, and what they are to be.
+struct LogFiles {
+    const char* option;
+    FileKind kind;
+};
+
+// Reads the files, compressed or not, imports and connects them, and writes the scenario and its
+// report.
+void import_log_files(const CommandLine& line, const LogFiles& files, const LogReader& read,
                       const LogImportRequest& request);
 
 }  // namespace bucketwise

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
+#include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/version.h"
@@ -87,9 +88,12 @@ int run_import_nccl_tests(const CommandLine& line) {
     const NcclTestsOptions wanted = requested(values, files.size());
     std::vector<NcclTestsLog> logs;
     for (const std::string& file : files) {
-        logs.push_back(read_nccl_tests_log(blocks_of_file(file), file));
+        logs.push_back(reading({file}, FileKind::nccl_tests_log,
+                               [&] { return read_nccl_tests_log(blocks_of_file(file), file); }));
     }
-    ImportedAllReduces imported = import_nccl_tests(std::move(logs), wanted);
+    ImportedAllReduces imported = reading(files, FileKind::nccl_tests_log, [&] {
+        return import_nccl_tests(std::move(logs), wanted);
+    });
     EnvironmentRecord& environment = imported.environment;
     environment.version = program_version();
     environment.command = {"bucketwise", "import", "nccl-tests"};

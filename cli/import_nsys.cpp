@@ -60,9 +60,9 @@ int run_import_nsys(const CommandLine& line) {
         constexpr std::int64_t most = std::int64_t{1} << 40;
         what.all_reduce_bytes = whole_numbers(line.values, "all-reduce-bytes", {1, most});
     }
-    return import_traces(line, "nsys", [&](const std::vector<std::string>& files) {
-        return read_exports(files, what);
-    });
+    return import_traces(
+        line, "nsys", FileKind::nsys_export,
+        [&](const std::vector<std::string>& files) { return read_exports(files, what); });
 }
 
 }  // namespace bucketwise

@@ -305,7 +305,7 @@ ResultTable table_of(const LinkRequest& request) {
         table.rows.push_back(std::move(row));
     }
     if (!ends.empty()) {
-        table.notes.emplace_back("a preset, a prior with a range: " + link.provenance.source);
+        table.notes.emplace_back("a preset, with a range: " + link.provenance.source);
     }
     if (nccl) {
         const NcclSettings& settings = *link.topology->nccl;

@@ -15,6 +15,7 @@
 #include "cli/shell/size.h"
 #include "sim/base/json_input.h"
 #include "sim/optimum/optimal_plan.h"
+#include "sim/plan/strategy.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/optimal_report.h"
@@ -34,6 +35,21 @@ examples:
   bucketwise predict scenarios/cs336_xl.json --set /cluster/ranks=8 --trace step.json
   bucketwise predict scenarios/resnet50_8xh100.json --plan optimal
 )";
+
+// The examples, and what --strategy and the key may say.
+const std::string& predict_text() {
+    static const std::string text = [] {
+        std::string listed =
+            std::string(predict_examples) +
+            "\nstrategies, for --strategy, --set /sync/strategy=... or the scenario's key:\n";
+        for (const Strategy strategy : every<Strategy>) {
+            listed += fmt::format("  {:<20} {}\n", name_of(strategy),
+                                  strategy_texts[static_cast<std::size_t>(strategy)]);
+        }
+        return listed;
+    }();
+    return text;
+}
 
 po::options_description predict_options() {
     po::options_description options("options");
@@ -109,7 +125,7 @@ bool wants_optimal_plan(const po::variables_map& values) {
 CommandHelp predict_help() {
     return {.usage = {"bucketwise predict SCENARIO [OPTIONS]"},
             .options = predict_options(),
-            .text = predict_examples,
+            .text = predict_text(),
             .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
                        {"nccl-version", one_of(every<NcclVersion>)},
                        {"plan", {.names = {"optimal"}, .files = false}}},

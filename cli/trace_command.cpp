@@ -46,7 +46,8 @@ CommandHelp trace_help(const std::string& command, std::string_view text,
     std::vector<OptionText> options{
         {"output,o", "scenario file to write, - for standard output"},
         {"model",
-         "whose gradients these are, to name them: a model that ships, or a scenario file"},
+         "whose gradients these are, to name them: a model that ships, a scenario file, or a "
+         "config.json"},
         {"link", "link file or preset to use instead of one fitted to the trace's all-reduces"},
         {"undisturbed",
          "trace of the same steps without communication (no_sync, or one rank), which tells how "
@@ -66,7 +67,11 @@ CommandHelp trace_help(const std::string& command, std::string_view text,
             .wants = "traces, and -o with a file to write"};
 }
 
-int import_traces(const CommandLine& line, const std::string& command, const TraceReader& read) {
+int import_traces(const CommandLine& line, const std::string& command, FileKind kind,
+                  const TraceReader& reader) {
+    const TraceReader read = [&](const std::vector<std::string>& files) {
+        return reading(files, kind, [&] { return reader(files); });
+    };
     const po::variables_map& values = line.values;
     const std::string words = "import " + command;
     const std::string other = text_or_empty(values, "compare");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/shell/command_help.h"
+#include "cli/shell/file_kind.h"
 #include "cli/shell/option_values.h"
 #include "import/replay/traced_run.h"
 
@@ -23,6 +24,8 @@ using TraceReader = std::function<std::vector<TracedRank>(const std::vector<std:
 // Writes the step that the ranks have in common as a scenario, and prints what was found and how
 // it replays; or compares it with another one's. Returns the exit code. Throws UsageError where an
 // output would take the place of an input, before anything is read that takes long.
-int import_traces(const CommandLine& line, const std::string& command, const TraceReader& read);
+// `kind`: what the traces' files are to be.
+int import_traces(const CommandLine& line, const std::string& command, FileKind kind,
+                  const TraceReader& reader);
 
 }  // namespace bucketwise

@@ -122,11 +122,13 @@ std::string link_name(const MeasuredRun& run) {
     }
     const std::string rate = run.environment ? run.environment->link_rate : "";
     const bool one_host = run.environment && run.environment->hosts == 1;
-    const std::string where = !rate.empty()                     ? "at " + rate
-                              : !one_host                       ? "as it is"
-                              : run.transport.backend == "gloo" ? "on loopback"
-                                                                : "within one host";
-    return fmt::format("{} {}, measured", run.transport.backend, where);
+    const bool several_hosts = run.environment && run.environment->hosts > 1;
+    const std::string where = !rate.empty()                     ? " at " + rate
+                              : several_hosts                   ? " between hosts"
+                              : !one_host                       ? ""
+                              : run.transport.backend == "gloo" ? " on loopback"
+                                                                : " within one host";
+    return fmt::format("{}{}, measured", run.transport.backend, where);
 }
 
 // As a simulation does of a link that says nothing (sim/link/assumed_interference.h).

@@ -7,6 +7,7 @@
 
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
+#include "sim/base/edit_distance.h"
 #include "sim/base/transformed.h"
 #include "sim/link/link_presets.h"
 
@@ -15,7 +16,23 @@ namespace {
 
 namespace po = boost::program_options;
 
-po::variables_map parse(const std::vector<std::string>& arguments, const CommandHelp& help) {
+// "; did you mean --help?", of an option that there is not; else where they are listed.
+std::string instead_of(const std::string& option, const po::options_description& options,
+                       const std::string& words) {
+    std::vector<std::string_view> known;
+    for (const auto& described : options.options()) {
+        known.emplace_back(described->long_name());
+    }
+    const std::string_view typed = option;
+    const std::string_view nearest =
+        nearest_name(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())), known);
+    return nearest.empty() ? fmt::format("; see bucketwise {} --help", words)
+                           : fmt::format("; did you mean --{}?", nearest);
+}
+
+// `words`: "bench allreduce".
+po::variables_map parse(const std::vector<std::string>& arguments, const CommandHelp& help,
+                        const std::string& words) {
     const auto& [option, most] = help.positional;
     po::options_description all;
     all.add(help.options);
@@ -29,18 +46,24 @@ po::variables_map parse(const std::vector<std::string>& arguments, const Command
     po::variables_map values;
     const int style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(
-        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
-        values);
+    try {
+        po::store(po::command_line_parser(arguments)
+                      .options(all)
+                      .positional(positional)
+                      .style(style)
+                      .run(),
+                  values);
+    } catch (const po::unknown_option& error) {
+        throw UsageError{error.what() + instead_of(error.get_option_name(), help.options, words)};
+    }
     po::notify(values);
     return values;
 }
 
-// `words`: "bench allreduce".
 int run_command(const CommandEntry& command, const std::string& words,
                 const std::vector<std::string>& arguments) {
     const CommandHelp help = command.help();
-    const CommandLine line{arguments, parse(arguments, help)};
+    const CommandLine line{arguments, parse(arguments, help, words)};
     if (line.values.count("help") != 0) {
         write_output("-", help_text(help));
         return exit_done;
@@ -52,6 +75,38 @@ int run_command(const CommandEntry& command, const std::string& words,
         }
     }
     return command.run(line);
+}
+
+std::vector<std::string_view> names_in(const CommandGroup& group) {
+    return transformed(group.commands, &CommandEntry::name);
+}
+
+// What `word` was meant to be: one of the group's commands, or one of a group within it ("import
+// kineto"). Empty: nothing is near.
+std::string meant_by(const std::string& word, const CommandGroup& group) {
+    if (const std::string_view nearest = nearest_name(word, names_in(group)); !nearest.empty()) {
+        return std::string(nearest);
+    }
+    for (const CommandEntry& command : group.commands) {
+        if (command.group != nullptr) {
+            const std::string_view nearest = nearest_name(word, names_in(*command.group));
+            if (!nearest.empty()) {
+                return fmt::format("{} {}", command.name, nearest);
+            }
+        }
+    }
+    return "";
+}
+
+// Throws UsageError. `got`: a word, or none.
+[[noreturn]] void refuse_word(const CommandGroup& group, const std::string* got) {
+    const std::string before = group.name.empty() ? "" : std::string(group.name) + " ";
+    const std::string meant = got == nullptr ? "" : meant_by(*got, group);
+    throw UsageError{fmt::format("{}expected {}, got {}; {}",
+                                 group.name.empty() ? "" : std::string(group.name) + ": ",
+                                 group.wants, got == nullptr ? "nothing" : "\"" + *got + "\"",
+                                 meant.empty() ? fmt::format("see bucketwise {}--help", before)
+                                               : fmt::format("did you mean {}{}?", before, meant))};
 }
 
 }  // namespace
@@ -83,13 +138,8 @@ std::string help_text(const CommandGroup& group) {
 
 int run_group(const CommandGroup& group, const std::vector<std::string>& arguments) {
     const std::string before = group.name.empty() ? "" : std::string(group.name) + " ";
-    const auto refuse = [&](const std::string& got) {
-        throw UsageError{fmt::format("{}expected {}, got {}; see bucketwise {}--help",
-                                     group.name.empty() ? "" : std::string(group.name) + ": ",
-                                     group.wants, got, before)};
-    };
     if (arguments.empty()) {
-        refuse("nothing");
+        refuse_word(group, nullptr);
     }
     const std::string& word = arguments.front();
     if (word == "--help" || word == "-h" || word == "help") {
@@ -98,7 +148,7 @@ int run_group(const CommandGroup& group, const std::vector<std::string>& argumen
     }
     const auto command = std::ranges::find(group.commands, word, &CommandEntry::name);
     if (command == group.commands.end()) {
-        refuse("\"" + word + "\"");
+        refuse_word(group, &word);
     }
     const std::vector<std::string> others(arguments.begin() + 1, arguments.end());
     return command->group != nullptr ? run_group(*command->group, others)

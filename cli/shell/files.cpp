@@ -49,7 +49,10 @@ File open_to_read(const std::string& name) {
     }
     File file(std::fopen(path.c_str(), "re"));
     if (!file) {
-        throw InputError(path, "", "a file that can be read", reason());
+        const std::string why = reason();
+        const std::string meant = errno == ENOENT ? nearest_file(name) : "";
+        throw InputError(path, "", "a file that can be read",
+                         why + (meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant)));
     }
     return file;
 }

@@ -6,12 +6,15 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <boost/program_options.hpp>
 
 #include "cli/shell/csv.h"
 #include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/base/names.h"
 
 namespace bucketwise {
 
@@ -57,13 +60,16 @@ std::optional<std::string> first_typed(const boost::program_options::variables_m
 template <typename Choices>
 auto choice_named(const std::string& text, const Choices& choices, const std::string& option) {
     std::string listed;
+    std::vector<std::string_view> known;
     for (const auto choice : choices) {
-        if (text == name_of(choice)) {
+        if (is_called(choice, text)) {
             return choice;
         }
-        listed += (listed.empty() ? "" : ", ") + std::string(name_of(choice));
+        known.push_back(name_of(choice));
+        listed += (listed.empty() ? "" : ", ") + std::string(known.back());
     }
-    throw InputError(option, "", "one of " + listed, "\"" + text + "\"");
+    throw InputError(option, "", "one of " + listed,
+                     "\"" + text + "\"" + did_you_mean(text, known));
 }
 
 // The values in their order, without those that came before.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/shell/exit_codes.h"
+#include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/shipped_files.h"
@@ -24,7 +25,7 @@ void add_scenario_options(po::options_description& options) {
     add_options(
         options,
         {{"link", "link file, or preset (bucketwise link list), to use instead of the scenario's"},
-         {"strategy", "strategy to use instead of the scenario's"}});
+         {"strategy", "strategy to use instead of the scenario's, such as ddp, overlap or naive"}});
     add_set_option(options);
 }
 
@@ -35,7 +36,11 @@ void add_set_option(po::options_description& options) {
 }
 
 Json read_scenario_document(const po::variables_map& values, const std::string& file) {
-    Json document = parse_json(read_text_file(file), file);
+    Json document = reading({file}, FileKind::scenario, [&] {
+        const std::string text = read_text_file(file);
+        refuse_other_kind(kind_of_text(text, file), file, FileKind::scenario);
+        return parse_json(text, file);
+    });
     change_document(values, file, document);
     return document;
 }

@@ -1,23 +1,88 @@
 #include "cli/shell/shipped_files.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
+
+#include <fmt/format.h>
+
+#include "sim/base/edit_distance.h"
 
 namespace bucketwise {
 
 namespace fs = std::filesystem;
 
-std::optional<std::string> shipped_file(const std::string& name) {
+namespace {
+
+// Sorted, so that of equally near ones the same is meant everywhere. At most 10,000: nobody's slip
+// of the hand is worth more.
+std::vector<std::string> names_of_files(const fs::path& folder) {
+    constexpr std::size_t most = 10'000;
+    std::vector<std::string> names;
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+        std::error_code ignored;
+        if (entry->is_regular_file(ignored)) {
+            names.push_back(entry->path().filename().string());
+        }
+        if (names.size() == most) {
+            break;
+        }
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+// The first of the folders that may hold what ships for which `holds(folder / name)`.
+template <typename Holds>
+std::optional<fs::path> found_shipped(const std::string& name, const Holds& holds) {
     std::error_code error;
     const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
     for (const fs::path& place :
          {folder, folder / BUCKETWISE_DATA_FROM_PROGRAM, fs::path(BUCKETWISE_SOURCE_DIR)}) {
         const fs::path file = (place / name).lexically_normal();
-        if (fs::is_regular_file(file, error)) {
-            return file.string();
+        if (holds(file)) {
+            return file;
         }
     }
     return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> shipped_file(const std::string& name) {
+    const auto found = found_shipped(name, [](const fs::path& file) {
+        std::error_code error;
+        return fs::is_regular_file(file, error);
+    });
+    return found ? std::optional(found->string()) : std::nullopt;
+}
+
+std::vector<std::string> shipped_names(const std::string& folder) {
+    const auto found = found_shipped(folder, [](const fs::path& place) {
+        std::error_code error;
+        return fs::is_directory(place, error);
+    });
+    return found ? names_of_files(*found) : std::vector<std::string>{};
+}
+
+std::string nearest_file(const std::string& path) {
+    const fs::path wanted(path);
+    const std::string name = wanted.filename().string();
+    const std::vector<std::string> beside =
+        names_of_files(wanted.has_parent_path() ? wanted.parent_path() : fs::path("."));
+    if (const std::string_view nearest = nearest_name(name, {beside.begin(), beside.end()});
+        !nearest.empty()) {
+        return (wanted.parent_path() / nearest).string();
+    }
+    // A scenario may be named without its folder, or its ending.
+    const std::vector<std::string> scenarios = shipped_names("scenarios");
+    const std::string_view shipped = nearest_name(wanted.has_extension() ? name : name + ".json",
+                                                  {scenarios.begin(), scenarios.end()});
+    const bool may_ship = !wanted.has_parent_path() || wanted.parent_path() == "scenarios";
+    return may_ship && shipped.ends_with(".json") ? fmt::format("scenarios/{}", shipped) : "";
 }
 
 std::string here_or_shipped(const std::string& path) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace bucketwise {
 
@@ -13,5 +14,12 @@ std::optional<std::string> shipped_file(const std::string& name);
 // `path`, or, where there is no such file here, what ships under that name:
 // "scenarios/two_buckets.json" is the same in every folder, unless that folder has one of its own.
 std::string here_or_shipped(const std::string& path);
+
+// The names of the files that ship in a folder, sorted.
+std::vector<std::string> shipped_names(const std::string& folder);
+
+// What a file that is not there may have been meant to be: one in the same folder whose name is
+// near, or a scenario that ships. Empty: nothing.
+std::string nearest_file(const std::string& path);
 
 }  // namespace bucketwise

@@ -525,7 +525,7 @@ LinkParameters fitted_link(const LogImport& imported) {
                          "with TORCH_NCCL_ENABLE_TIMING)",
                          "neither");
     }
-    link->name = "of the log";
+    link->name = (imported.backend.empty() ? "network" : imported.backend) + ", as logged";
     link->provenance.backend = imported.backend;
     link->provenance.versions = imported.version;
     std::ranges::copy(caveats_of(imported.findings, Weakens::link),

@@ -128,11 +128,10 @@ void report(const std::vector<StepArrivals>& steps, const std::string& how,
     }
     const auto most = std::ranges::max_element(latest);
     findings.found("arrival",
-                   "the first of {} ranks waits {:.3f} ms for the last before an all-reduce, on "
-                   "average, {:.3f} ms at most ({}); most often, {} of {} times, for {}",
-                   ranks.size(), mean(waits_ms), std::ranges::max(waits_ms), how, *most,
-                   waits_ms.size(),
-                   ranks[static_cast<std::size_t>(most - latest.begin())].log->file);
+                   "before an all-reduce the first of {} ranks waits {:.3f} ms for the last on "
+                   "average, {:.3f} ms at most; most often ({} of {} times) for {} ({})",
+                   ranks.size(), mean(waits_ms), std::ranges::max(waits_ms), *most, waits_ms.size(),
+                   ranks[static_cast<std::size_t>(most - latest.begin())].log->file, how);
 }
 
 }  // namespace
@@ -192,7 +191,7 @@ std::optional<Duration> arrival_deviation(const std::vector<LoggedRank>& all_ran
                        ? std::optional(begin_us + to_us(*collective.issued))
                        : std::nullopt;
         });
-        how = "by the hosts' clocks, taken for one, as --same-host says; when it was issued";
+        how = "by the hosts' clocks when it was issued, taken for one clock, as --same-host says";
         if (!same_host) {
             const std::vector<double> offsets = offsets_of(arrivals, ranks.size());
             for (StepArrivals& step : arrivals) {
@@ -200,8 +199,8 @@ std::optional<Duration> arrival_deviation(const std::vector<LoggedRank>& all_ran
                 take_out(offsets, step.last);
             }
             how =
-                "by the hosts' clocks, each rank's median offset taken out, and with it whatever "
-                "makes a rank always late; --same-host leaves it in; when it was issued";
+                "by the hosts' clocks when it was issued; each rank's median offset is taken out, "
+                "and with it whatever makes a rank always late, which --same-host leaves in";
         }
     }
     if (!any(arrivals)) {

@@ -147,11 +147,79 @@ HfModel read_llama(const Config& config, std::string_view architecture) {
     if (config.flag("tie_word_embeddings", false)) {
         shape.tied_embeddings = true;
     }
-    if (config.find("sliding_window")) {
+    // Qwen2's says how wide its window would be, and whether there is one.
+    if (config.find("sliding_window") && config.flag("use_sliding_window", true)) {
         model.assumed.emplace_back(
             "attention is over the whole sequence, whatever sliding_window says");
     }
     return model;
+}
+
+// A Llama whose three projections into attention have biases, which no key says.
+HfModel read_qwen2(const Config& config) {
+    HfModel model = read_llama(config, "Qwen2ForCausalLM");
+    model.shape.attention_bias = model.shape.feed_forward_bias = false;
+    model.shape.query_key_value_bias = true;
+    static_cast<void>(config.at("num_key_value_heads"));  // left out it would be 32
+    return model;
+}
+
+// A Llama with experts.
+HfModel read_mixtral(const Config& config, const JsonPlace& type, HfExperts experts) {
+    if (experts == HfExperts::refused) {
+        type.fail(
+            "a model whose gradients all ranks reduce, or --dense-only for those of it that are "
+            "not experts', which expert parallelism reduces among fewer ranks");
+    }
+    HfModel model = read_llama(config, "MixtralForCausalLM");
+    model.shape.attention_bias = model.shape.feed_forward_bias = false;
+    model.shape.experts = config.count("num_local_experts");
+    model.shape.experts_per_token = config.count("num_experts_per_tok");
+    model.assumed.emplace_back(
+        "experts are computed, each on as many tokens as the others, but their gradients are none "
+        "of these, and neither the exchange of tokens among ranks nor the optimizer's work on "
+        "experts is in the step, nor are experts in the memory that training is said to need");
+    return model;
+}
+
+// Its configuration counts its encoder's layers and says how wide a head is.
+HfModel read_t5(const Config& config) {
+    HfModel model;
+    read_architecture(config, {{"T5ForConditionalGeneration"}, {"T5WithLMHeadModel"}}, model);
+    TransformerShape& shape = model.shape;
+    shape.family = TransformerFamily::t5;
+    shape.layers = config.count("num_layers");
+    shape.hidden = config.count("d_model");
+    shape.feed_forward = config.count("d_ff");
+    shape.heads = config.count("num_heads");
+    shape.vocabulary = config.count("vocab_size");
+    constexpr std::int64_t longest_trained = 512;
+    shape.context = config.count_or("n_positions", longest_trained);
+    if (const std::int64_t width = config.count("d_kv"); width * shape.heads != shape.hidden) {
+        shape.head_width = width;
+    }
+    if (const auto layers = config.count_or("num_decoder_layers", shape.layers);
+        layers != shape.layers) {
+        shape.decoder_layers = layers;
+    }
+    shape.relative_buckets = config.count_or("relative_attention_num_buckets", 32);
+    if (const auto feed_forward = config.find("feed_forward_proj")) {
+        shape.gated = read_string(*feed_forward).starts_with("gated-");
+    }
+    if (!config.flag("tie_word_embeddings", true)) {
+        shape.tied_embeddings = false;
+    }
+    model.assumed.emplace_back("the decoder's sequence is as long as the encoder's");
+    return model;
+}
+
+// As many as have names, where their number is not said; two are what a configuration leaves out.
+std::int64_t labels_of(const Config& config) {
+    const auto names = config.find("id2label");
+    const auto named = names && names->value->is_object() && !names->value->empty()
+                           ? static_cast<std::int64_t>(names->value->size())
+                           : TransformerShape{}.labels;
+    return config.count_or("num_labels", named);
 }
 
 HfModel read_bert(const Config& config) {
@@ -159,14 +227,24 @@ HfModel read_bert(const Config& config) {
     read_architecture(config,
                       {{"BertForMaskedLM", BertHead::masked_lm},
                        {"BertForPreTraining", BertHead::pretraining},
-                       {"BertModel", BertHead::none}},
+                       {"BertModel", BertHead::none},
+                       {"BertForSequenceClassification", BertHead::sequence_classification},
+                       {"BertForTokenClassification", BertHead::token_classification},
+                       {"BertForQuestionAnswering", BertHead::question_answering},
+                       {"BertForMultipleChoice", BertHead::sequence_classification},
+                       {"BertForNextSentencePrediction", BertHead::next_sentence}},
                       model);
+    if (model.architecture == "BertForMultipleChoice") {
+        model.shape.labels = 1;  // how good each choice is
+    } else if (has_labels(model.shape.bert_head)) {
+        model.shape.labels = labels_of(config);
+    }
     config.refuse_flag("add_cross_attention", "its parameters are not known here");
     const auto positions = config.find("position_embedding_type");
     if (positions && *positions->value != "absolute") {
         positions->fail("absolute, as others have parameters that are not known here");
     }
-    if (model.shape.bert_head != BertHead::none && !config.flag("tie_word_embeddings", true)) {
+    if (has_language_model(model.shape.bert_head) && !config.flag("tie_word_embeddings", true)) {
         config.at("tie_word_embeddings").fail("true: the head shares the embedding's table");
     }
     TransformerShape& shape = model.shape;
@@ -179,7 +257,7 @@ HfModel read_bert(const Config& config) {
 
 }  // namespace
 
-HfModel read_hf_config(const Json& document, const std::string& file) {
+HfModel read_hf_config(const Json& document, const std::string& file, HfExperts experts) {
     const Config config(document, file);
     const JsonPlace type = config.at("model_type");
     if (const auto quantised = config.find("quantization_config")) {
@@ -197,7 +275,24 @@ HfModel read_hf_config(const Json& document, const std::string& file) {
     if (*type.value == "bert") {
         return read_bert(config);
     }
-    type.fail("gpt2, llama, mistral or bert, whose parameters are known");
+    if (*type.value == "qwen2") {
+        return read_qwen2(config);
+    }
+    if (*type.value == "mixtral") {
+        return read_mixtral(config, type, experts);
+    }
+    if (*type.value == "t5") {
+        return read_t5(config);
+    }
+    if (*type.value == "vit") {
+        type.fail(
+            "a language model; of vision transformers there is torchvision's vit_b_16, which a "
+            "scenario names as its model, with as many parameters as ViT-B/16 of Hugging Face");
+    }
+    type.fail(
+        "gpt2, llama, mistral, qwen2, mixtral, t5 or bert, whose parameters are known; of any "
+        "other "
+        "scenarios/capture_pytorch.py, from within its training script, writes a scenario");
 }
 
 Json shape_json(const TransformerShape& shape) {
@@ -223,6 +318,13 @@ Json shape_json(const TransformerShape& shape) {
     add("hugging_face", shape.hugging_face, plain.hugging_face);
     add("token_types", shape.token_types, plain.token_types);
     add("bert_head", name_of(shape.bert_head), name_of(plain.bert_head));
+    add("labels", shape.labels, plain.labels);
+    add("query_key_value_bias", shape.query_key_value_bias, plain.query_key_value_bias);
+    add("experts", shape.experts, plain.experts);
+    add("experts_per_token", shape.experts_per_token, plain.experts_per_token);
+    add("decoder_layers", shape.decoder_layers, plain.decoder_layers);
+    add("relative_buckets", shape.relative_buckets, plain.relative_buckets);
+    add("gated", shape.gated, plain.gated);
     add_optional(json, "tied_embeddings", shape.tied_embeddings);
     return json;
 }

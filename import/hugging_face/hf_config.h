@@ -4,6 +4,7 @@
 // change the parameters are honoured or refused by name; the others are not looked at.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,18 @@ struct HfModel {
     bool operator==(const HfModel&) const = default;
 };
 
-// Takes model_type gpt2, llama, mistral (whose parameters follow the same rules) or bert. Throws
-// InputError, which names `file` and the key, for others, for values that no such model has, and
-// for keys that change the parameters in a way that is not known here.
-HfModel read_hf_config(const Json& document, const std::string& file);
+// What becomes of experts, whose gradients expert parallelism reduces among fewer ranks.
+enum class HfExperts : std::uint8_t {
+    refused,
+    left_out  // of the parameters: what all ranks reduce is the rest
+};
+
+// Takes model_type gpt2, llama, mistral and qwen2 (which follow Llama's rules, the latter with
+// three biases more), mixtral, t5 or bert. Throws InputError, which names `file` and the key, for
+// others, for values that no such model has, and for keys that change the parameters in a way that
+// is not known here.
+HfModel read_hf_config(const Json& document, const std::string& file,
+                       HfExperts experts = HfExperts::refused);
 
 // As the key `model` of a scenario's workload has it.
 Json shape_json(const TransformerShape& shape);

@@ -13,6 +13,7 @@
 
 #include "import/nccl_tests/nccl_tests_ranks.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 #include "sim/link/nearest_preset.h"
 
 namespace bucketwise {
@@ -131,9 +132,11 @@ Told ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run, const Inferr
     if (agrees_with_ranks(run.rows, run.ranks)) {
         return {run.ranks, run.ranks_from};
     }
-    if (inferred.is_one() && inferred.fewest > run.ranks) {
-        return {inferred.fewest,
-                fmt::format("{}; {} has only {}", from_rows, run.ranks_from, run.ranks)};
+    if (inferred.is_known() && inferred.fewest > run.ranks) {
+        return inferred.is_one()
+                   ? Told{inferred.fewest,
+                          fmt::format("{}; {} has only {}", from_rows, run.ranks_from, run.ranks)}
+                   : Told{};
     }
     contradict(log, run,
                fmt::format("all-reduces on {} ranks, as {} says", run.ranks, run.ranks_from),
@@ -154,7 +157,10 @@ Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t ask
     Told told = ranks_in_log(log, run, inferred);
     if (asked == 0) {
         if (told.number == 0) {
-            contradict(log, run, "--ranks, as the log has no list of devices",
+            contradict(log, run,
+                       run.ranks == 0
+                           ? "--ranks, as the log has no list of devices"
+                           : fmt::format("--ranks, as {} has only {}", run.ranks_from, run.ranks),
                        inferred.is_known()
                            ? fmt::format("a busbw / algbw that fits {} ranks", range_text(inferred))
                            : std::string("a busbw that does not tell either"));
@@ -178,26 +184,82 @@ Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t ask
 
 // --- nodes ---
 
+// How many of the listed ranks each host has, in the order of the list.
+std::vector<std::int64_t> ranks_by_host(const NcclTestsRun& run) {
+    if (run.devices.empty()) {
+        return {};
+    }
+    std::vector<std::pair<std::string_view, std::int64_t>> hosts;
+    for (const NcclTestsDevice& device : run.devices) {
+        if (device.group != run.devices.front().group) {
+            continue;
+        }
+        const auto known = std::ranges::find(hosts, device.host,
+                                             &std::pair<std::string_view, std::int64_t>::first);
+        if (known == hosts.end()) {
+            hosts.emplace_back(device.host, 1);
+        } else {
+            ++known->second;
+        }
+    }
+    // JSON lists one device of each process.
+    const std::int64_t each =
+        std::max<std::int64_t>(run.listed / static_cast<std::int64_t>(run.devices.size()), 1);
+    return transformed(hosts, [&](const auto& host) { return each * host.second; });
+}
+
+// Of a list that was cut off the first host is whole where another follows it, and tells how many
+// ranks the others have. A list of one host tells nothing.
+Told nodes_told(const NcclTestsRun& run) {
+    if (!run.nodes_listed) {
+        return {run.nodes, "NCCL's own lines say so"};
+    }
+    const std::vector<std::int64_t> hosts = ranks_by_host(run);
+    if (hosts.empty()) {
+        return {};
+    }
+    const auto [fewest, most] = std::ranges::minmax(hosts);
+    const std::string each =
+        fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
+    if (run.listed >= run.ranks) {
+        return {run.nodes,
+                fmt::format("the log names {}, with {} {}{}", run.nodes == 1 ? "it" : "them", each,
+                            most == 1 ? "rank" : "ranks", run.nodes == 1 ? "" : " each")};
+    }
+    const std::int64_t first = hosts.front();
+    if (hosts.size() == 1 || run.ranks % first != 0) {
+        return {};
+    }
+    return {run.ranks / first,
+            fmt::format("the device list, which was cut off, has {} {} on its first host", first,
+                        first == 1 ? "rank" : "ranks")};
+}
+
 Told nodes_of(const NcclTestsLog& log, const NcclTestsRun& run, const NcclTestsOptions& options) {
+    Told told = nodes_told(run);
     if (options.ranks_per_node) {
         const std::int64_t per_node = *options.ranks_per_node;
         if (run.ranks % per_node != 0) {
             contradict(log, run, fmt::format("--ranks-per-node that divides {} ranks", run.ranks),
                        std::to_string(per_node));
         }
-        if (run.nodes > 0 && run.nodes != run.ranks / per_node) {
+        if (told.number > 0 && told.number != run.ranks / per_node) {
             contradict(log, run,
-                       fmt::format("--ranks-per-node {}, as the log names {} hosts",
-                                   run.ranks / run.nodes, run.nodes),
+                       fmt::format("--ranks-per-node {} for {} nodes, as {}",
+                                   run.ranks / told.number, told.number, told.how),
                        std::to_string(per_node));
         }
         return {run.ranks / per_node, "--ranks-per-node"};
     }
-    if (run.nodes > 0) {
-        return {run.nodes, "the log names them"};
+    if (told.number > 0) {
+        return told;
     }
     return {(run.ranks + gpus_of_a_node - 1) / gpus_of_a_node,
-            "assumed, as the log names no hosts: 8 GPUs a node; --ranks-per-node says otherwise"};
+            run.listed > 0
+                ? "assumed, as the device list was cut off: 8 GPUs a node; --ranks-per-node says "
+                  "otherwise"
+                : "assumed, as the log names no hosts: 8 GPUs a node; --ranks-per-node says "
+                  "otherwise"};
 }
 
 // --- what is taken of all logs together ---
@@ -257,9 +319,11 @@ std::string run_text(const NcclTestsRun& run, const std::string& what, const Tol
         sizes.insert(row.bytes);
         times += row.halves.size();
     }
-    std::string text = fmt::format("  {} all-reduces ({}), {} sizes from {} to {}, {} times\n",
-                                   run.rows.size(), what, sizes.size(), size_text(*sizes.begin()),
-                                   size_text(*sizes.rbegin()), times);
+    const auto plural = [](std::size_t count) { return count == 1 ? "" : "s"; };
+    std::string text =
+        fmt::format("  {} all-reduce{} ({}), {} size{} from {} to {}, {} time{}\n", run.rows.size(),
+                    plural(run.rows.size()), what, sizes.size(), plural(sizes.size()),
+                    size_text(*sizes.begin()), size_text(*sizes.rbegin()), times, plural(times));
     text += fmt::format("    ranks  {} ({})\n", ranks.number, ranks.how);
     text += fmt::format("    nodes  {} ({})\n", nodes.number, nodes.how);
     if (run.columns.cpu_time) {
@@ -296,11 +360,21 @@ std::string nearest_text(const MeasuredTimes& measured) {
         nearest->sizes);
 }
 
+// "3 lines of ...", "1 line of ...": all that is skipped begins with a plural.
+std::string counted(const SkippedLines& skipped) {
+    std::string what = skipped.what;
+    if (skipped.count == 1) {
+        what.erase(what.find(' ') - 1, 1);
+    }
+    return fmt::format("{} {}", skipped.count, what);
+}
+
 std::string skipped_text(const NcclTestsLog& log) {
     std::string text;
     for (const SkippedLines& skipped : log.skipped) {
-        text += fmt::format("    not taken: {} {}, first {} {}\n", skipped.count, skipped.what,
-                            log.json ? "number" : "in line", skipped.first_line);
+        text += fmt::format("    not taken: {}, {}in {} {}\n", counted(skipped),
+                            skipped.count == 1 ? "" : "first ", log.json ? "document" : "line",
+                            skipped.first_line);
     }
     return text;
 }
@@ -401,7 +475,7 @@ class Import {
     std::vector<std::string> skipped;
     for (const NcclTestsLog& log : logs) {
         for (const SkippedLines& lines : log.skipped) {
-            skipped.push_back(fmt::format("{} {}", lines.count, lines.what));
+            skipped.push_back(counted(lines));
         }
     }
     throw InputError(

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -149,6 +150,15 @@ void add_devices(const Json& list, NcclTestsRun& run) {
     const bool every_rank = listed > 1 && run.devices[1].rank == run.devices[0].rank + 1;
     run.ranks = every_rank ? listed : listed * std::max<std::int64_t>(run.gpus_per_process, 1);
     run.ranks_from = "the device list";
+    run.listed = run.ranks;
+    std::set<std::string_view> hosts;
+    for (const NcclTestsDevice& device : run.devices) {
+        hosts.insert(device.host);
+    }
+    if (!hosts.contains("")) {
+        run.nodes = static_cast<std::int64_t>(hosts.size());
+        run.nodes_listed = true;
+    }
 }
 
 NcclTestsRun run_of(const Json& document, std::int64_t number) {
@@ -172,7 +182,7 @@ NcclTestsRun run_of(const Json& document, std::int64_t number) {
 void add_run(const Json& document, std::int64_t number, NcclTestsLog& log) {
     const Json& results = member(document, "results");
     if (!results.is_array()) {
-        log.skip("JSON documents without results", number);
+        log.skip("documents without results", number);
         return;
     }
     NcclTestsRun run = run_of(document, number);
@@ -202,7 +212,7 @@ void read_nccl_tests_json(const std::string& text, NcclTestsLog& log) {
     while (const auto document = next_document(rest)) {
         ++number;
         if (document->cut) {
-            log.skip("JSON documents cut off: what is whole of them is taken", number);
+            log.skip("documents cut off, of which what is whole is taken", number);
         }
         const Json json = parse_json(document->text, log.file);
         if (json.is_array()) {

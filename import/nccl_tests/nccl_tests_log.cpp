@@ -94,11 +94,38 @@ struct NcclInfo {
     std::set<std::int64_t> nodes;
 };
 
+// mpirun --tag-output puts "[1,0]<stdout>:" before what it has read of a rank's output at once,
+// which may end in mid-row, in mid-number even: all but the first of a line's own tags go. What
+// another rank's tag begins is that rank's, and stays to be seen as such. `kept` holds the line if
+// it changes.
+std::string_view without_inner_tags(std::string_view line, std::string& kept) {
+    constexpr std::string_view end_of_tag = "]<stdout>:";
+    const std::size_t end = line.find(end_of_tag);
+    const std::size_t begin = end == std::string_view::npos ? end : line.rfind('[', end);
+    if (begin == std::string_view::npos) {
+        return line;
+    }
+    const std::string tag(line.substr(begin, end + end_of_tag.size() - begin));
+    // Of a row whose first half has no tag of its own this one is within it, too.
+    const bool first_leads = line.find_first_not_of(spaces) == begin;
+    std::size_t at = line.find(tag, first_leads ? begin + tag.size() : begin);
+    if (at == std::string_view::npos) {
+        return line;
+    }
+    kept = line;
+    for (; at != std::string::npos; at = kept.find(tag, at)) {
+        kept.erase(at, tag.size());
+    }
+    return kept;
+}
+
 class TextLog {
   public:
     explicit TextLog(NcclTestsLog& log) : log_(log) {}
 
-    void read(const TextLine& line) {
+    void read(const TextLine& given) {
+        const TextLine line{given.number, without_inner_tags(given.text, untagged_),
+                            given.too_long};
         if (line.too_long) {
             skip("lines longer than 64 KiB", line);
         } else if (contains(line.text, "NCCL INFO") || contains(line.text, "NCCL WARN") ||
@@ -118,16 +145,17 @@ class TextLog {
                 hosts.insert(device.host);
             }
         }
+        run_.listed = static_cast<std::int64_t>(listed.size());
         if (info_.ranks.size() == 1) {
             run_.ranks = *info_.ranks.begin();
             run_.ranks_from = "NCCL's own lines";
         } else if (!listed.empty()) {
-            run_.ranks = static_cast<std::int64_t>(listed.size());
+            run_.ranks = run_.listed;
             run_.ranks_from = "the device list";
         }
-        run_.nodes = !hosts.empty()            ? static_cast<std::int64_t>(hosts.size())
-                     : info_.nodes.size() == 1 ? *info_.nodes.begin()
-                                               : 0;
+        run_.nodes_listed = info_.nodes.size() != 1;
+        run_.nodes =
+            run_.nodes_listed ? static_cast<std::int64_t>(hosts.size()) : *info_.nodes.begin();
         if (!run_.rows.empty()) {
             log_.runs.push_back(std::move(run_));
         }
@@ -272,13 +300,14 @@ class TextLog {
                 run_.collective = program;
             }
         } else if (!is_expected(words, line.text)) {
-            skip("lines that are not nccl-tests'", line);
+            skip("lines not of nccl-tests", line);
         }
     }
 
     NcclTestsLog& log_;
     NcclTestsRun run_;
     NcclInfo info_;
+    std::string untagged_;   // a line without what mpirun put into it
     std::string mentioned_;  // the program of a command line, which comes before what it prints
     std::size_t rows_ = 0;
     std::size_t devices_ = 0;
@@ -321,7 +350,7 @@ void NcclTestsLog::skip(const std::string& what, std::int64_t line, std::int64_t
 
 bool NcclTestsLog::is_usable(const NcclTestsRow& row, const std::string& what, std::int64_t line) {
     if (row.halves.empty() || row.incomplete) {
-        skip(row.halves.empty() ? what : "halves of " + what, line);
+        skip(row.halves.empty() ? what : "half-" + what, line);
     }
     return !row.halves.empty();
 }

@@ -28,6 +28,8 @@ struct NcclTestsRun {
     std::int64_t ranks = 0;       // as the device list or NCCL itself says; 0: neither does
     std::string ranks_from = {};  // which of them did
     std::int64_t nodes = 0;       // likewise
+    std::int64_t listed = 0;      // ranks that the device list has, which may be cut off
+    bool nodes_listed = false;    // by their names in the device list, not by NCCL itself
     std::string library = {};     // such as "NCCL 2.29.2"
     std::string date = {};        // of the run, as it was printed; empty: it was not
     NcclTestsColumns columns = {};

@@ -111,7 +111,7 @@ std::string text_of(const Replay& replay) {
     };
     if (std::ranges::any_of(replay.all_reduces, before_step)) {
         return text +
-               "  When the device ran the all-reduces no event tells; the host issued them before "
+               "  No event tells when the device ran the all-reduces; the host issued them before "
                "the step began.\n";
     }
     text += fmt::format("\n  {:>14} {:>16} {:>19} {:>15}\n", "all-reduce (B)", "traced start (ms)",

@@ -81,12 +81,13 @@ LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost)
         throw InputError(rank.file, "/traceEvents",
                          "all-reduces on a communication stream, or a link (--link)", "neither");
     }
-    link->name = "of the trace";
     if (cost.interference.empty()) {
         link->ctas = thread_blocks(imported);  // by which it is assumed
     }
     link->interference = cost.interference;
     link->provenance.backend = rank.backend.empty() && rank.has_device ? "nccl" : rank.backend;
+    const std::string& backend = link->provenance.backend;
+    link->name = (backend.empty() ? "network" : backend) + ", as traced";
     link->provenance.hardware = rank.device;
     link->provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
     std::ranges::copy(caveats_of(imported.findings, Weakens::link),

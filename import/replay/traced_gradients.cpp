@@ -136,13 +136,24 @@ TracedSizes shared_sizes(const TracedRun& run) {
     return sizes;
 }
 
+// What to type so that a trace has shapes.
+const char* shape_recorder(const TracedRun& run) {
+    return run.rank().profile == TraceHead{}.profile
+               ? "profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
+                 "ProfilerActivity.CUDA])"
+               : "nsys profile -t cuda,nvtx --pytorch=autograd-shapes-nvtx";
+}
+
 // Numbered against the order of readiness.
 std::vector<Gradient> numbered(const TracedRun& run, const TracedSizes& sizes) {
     const std::size_t count = gradients_of(run.first());
     if (sizes.elements.empty()) {
-        throw InputError(run.rank().file, "/traceEvents",
-                         "shapes (record_shapes=True), DDP's copies out of its buckets, or --model",
-                         fmt::format("{} gradients whose sizes nothing tells", count));
+        throw InputError(
+            run.rank().file, "/traceEvents",
+            fmt::format("DDP's copies out of its buckets, --model, or shapes, which {} "
+                        "records",
+                        shape_recorder(run)),
+            fmt::format("{} gradients whose sizes nothing tells", count));
     }
     std::vector<Gradient> gradients;
     for (std::size_t i = 0; i < count; ++i) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,6 +23,39 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
         }
     }
     return row.back();
+}
+
+// The one of `known` that `text` was probably meant to be, whatever its case: one that it begins,
+// or the one with the fewest characters to change, if these are few. Empty: none is near.
+inline std::string_view nearest_name(std::string_view text,
+                                     const std::vector<std::string_view>& known) {
+    constexpr std::size_t longest = 64;   // a longer one is no slip of the hand
+    constexpr std::size_t beginning = 3;  // characters that tell which name they begin
+    const auto lower = [](std::string_view name) {
+        std::string lowered(name);
+        for (char& c : lowered) {
+            c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        }
+        return lowered;
+    };
+    if (text.empty() || text.size() > longest) {
+        return {};
+    }
+    const std::string typed = lower(text);
+    std::string_view nearest;
+    // With as many changes as characters nothing of it would be left.
+    std::size_t fewest = std::min(std::max<std::size_t>(2, typed.size() / 3) + 1,
+                                  std::max<std::size_t>(typed.size(), 1));
+    for (const std::string_view name : known) {
+        const std::string candidate = lower(name);
+        const bool begins = typed.size() >= beginning && candidate.starts_with(typed);
+        const std::size_t distance = begins ? 1 : edit_distance(typed, candidate);
+        if (distance < fewest) {
+            fewest = distance;
+            nearest = name;
+        }
+    }
+    return nearest;
 }
 
 }  // namespace bucketwise

@@ -120,20 +120,6 @@ std::string without_prefix(std::string message) {
     return message;
 }
 
-std::string suggestion(std::string_view key, const std::vector<std::string_view>& known) {
-    constexpr std::size_t longest_key = 64;
-    std::string_view nearest;
-    std::size_t distance = std::max<std::size_t>(2, key.size() / 3) + 1;
-    for (const std::string_view candidate : known) {
-        const std::size_t d = key.size() > longest_key ? key.size() : edit_distance(key, candidate);
-        if (d < distance) {
-            distance = d;
-            nearest = candidate;
-        }
-    }
-    return nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest);
-}
-
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& file) {
@@ -145,6 +131,18 @@ Json parse_json(std::string_view text, const std::string& file) {
         throw InputError(file, "", "numbers within the range of a double",
                          without_prefix(error.what()));
     }
+}
+
+std::string did_you_mean(std::string_view text, const std::vector<std::string_view>& known) {
+    const std::string_view nearest = nearest_name(text, known);
+    return nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest);
+}
+
+void JsonPlace::fail_name(const std::string& expected,
+                          const std::vector<std::string_view>& known) const {
+    fail(expected,
+         described(*value) +
+             (value->is_string() ? did_you_mean(value->get_ref<const std::string&>(), known) : ""));
 }
 
 void JsonPlace::fail(const std::string& expected) const {
@@ -233,7 +231,7 @@ JsonObject::JsonObject(JsonPlace place, std::vector<std::string_view> known)
         if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
             throw InputError(place_.file, place_.pointer + "/" + shown_key(key),
                              fmt::format("one of the keys {}", fmt::join(known_, ", ")),
-                             "an unknown key" + suggestion(key, known_));
+                             "an unknown key" + did_you_mean(key, known_));
         }
     }
 }

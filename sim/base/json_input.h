@@ -14,6 +14,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/json.h"
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -31,7 +32,13 @@ struct JsonPlace {
     // Throws the error of a value that is not as expected; `got` describes the value unless given.
     [[noreturn]] void fail(const std::string& expected) const;
     [[noreturn]] void fail(const std::string& expected, const std::string& got) const;
+    // The same of a value that is to be one of these names; the nearest is suggested.
+    [[noreturn]] void fail_name(const std::string& expected,
+                                const std::vector<std::string_view>& known) const;
 };
+
+// " (did you mean NAME?)", NAME being the one of `known` that is near `text`; empty where none is.
+std::string did_you_mean(std::string_view text, const std::vector<std::string_view>& known);
 
 // Bounds of a number; the message says which one was violated.
 struct NumberRange {
@@ -54,14 +61,16 @@ std::vector<JsonPlace> read_array(const JsonPlace& place, std::size_t most);
 template <typename Choices>
 auto read_choice(const JsonPlace& place, const Choices& choices) {
     std::string listed;
+    std::vector<std::string_view> known;
     for (const auto choice : choices) {
         if (place.value->is_string() &&
-            place.value->template get_ref<const std::string&>() == name_of(choice)) {
+            is_called(choice, place.value->template get_ref<const std::string&>())) {
             return choice;
         }
-        listed += (listed.empty() ? "" : ", ") + std::string(name_of(choice));
+        known.push_back(name_of(choice));
+        listed += (listed.empty() ? "" : ", ") + std::string(known.back());
     }
-    place.fail("one of " + listed);
+    place.fail_name("one of " + listed, known);
 }
 
 // An object all of whose keys are among `known`; construction throws on any other key, suggesting

@@ -31,6 +31,30 @@ constexpr std::string_view name_of(Value value) {
     return names_of<Value>[index];
 }
 
+// Another word for a value, which is understood wherever its name is, and never written.
+template <typename Value>
+struct OtherName {
+    std::string_view text;
+    Value value;
+};
+
+// The other words for the values of an enumeration, beside its declaration; none unless given.
+template <typename Value>
+inline constexpr std::array<OtherName<Value>, 0> other_names_of{};
+
+// Whether `text` is the value's name or another word for it.
+template <typename Value>
+constexpr bool is_called(const Value& value, std::string_view text) {
+    if constexpr (Named<Value>) {
+        for (const auto& other : other_names_of<Value>) {
+            if (other.value == value && other.text == text) {
+                return true;
+            }
+        }
+    }
+    return name_of(value) == text;
+}
+
 // All values, in the order of their declaration.
 template <Named Value>
 inline constexpr auto every = []<std::size_t... index>(std::index_sequence<index...>) {

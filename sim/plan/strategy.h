@@ -1,8 +1,10 @@
 // The named strategies: each is a preset of a few fields, with no code of its own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/names.h"
@@ -30,6 +32,18 @@ inline constexpr auto names_of<Strategy> = names("none", "naive", "flat", "overl
                                                  "ddp", "ddp_first_iteration", "python_sync",
                                                  "python_async");
 
+// What each of them is, in a line, as --help lists them.
+inline constexpr std::array<std::string_view, names_of<Strategy>.size()> strategy_texts{
+    "no communication: the floor of the others",
+    "one all-reduce per gradient, after backward",
+    "one all-reduce of all gradients, after backward",
+    "one all-reduce per gradient, as it becomes ready",
+    "strict buckets in reverse order, each as it fills (CS336)",
+    "PyTorch's DistributedDataParallel, from its second iteration on",
+    "the same before it has seen in which order gradients become ready",
+    "PyTorch's compare_ddp benchmark, all-reduces after backward",
+    "the same, each all-reduce as its bucket fills"};
+
 // Whether PyTorch's DistributedDataParallel does the work, with a default cap and buffers of its
 // own.
 constexpr bool is_ddp(Strategy strategy) {
@@ -41,6 +55,11 @@ enum class CommHook : std::uint8_t { none, fp16, bf16 };
 
 template <>
 inline constexpr auto names_of<CommHook> = names("none", "fp16", "bf16");
+
+template <>
+inline constexpr std::array other_names_of<CommHook>{
+    OtherName<CommHook>{"float16", CommHook::fp16}, OtherName<CommHook>{"half", CommHook::fp16},
+    OtherName<CommHook>{"bfloat16", CommHook::bf16}};
 
 // What a user says about synchronisation. Where a field is left out, the strategy decides.
 struct SyncRequest {

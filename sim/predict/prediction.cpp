@@ -300,7 +300,7 @@ void note_extrapolation(const StepInput& input, Prediction& prediction) {
     });
     if (beyond != sizes.end()) {
         prediction.notes.push_back(fmt::format(
-            "link {} was measured with messages of {} to {} bytes; an all-reduce of {} is an "
+            "link \"{}\" was measured with messages of {} to {} bytes; an all-reduce of {} is an "
             "extrapolation",
             input.link.name, from.smallest_message->count, from.largest_message->count,
             beyond->count));

@@ -19,6 +19,7 @@ constexpr std::int64_t most_width = 1 << 18;
 constexpr std::int64_t most_hidden = 1 << 15;
 constexpr std::int64_t most_feed_forward = 1 << 18;
 constexpr std::int64_t most_heads = 1 << 10;
+constexpr std::int64_t most_experts = 1 << 12;
 constexpr std::int64_t most_vocabulary = 1 << 20;
 constexpr std::int64_t most_tokens = 1 << 26;
 constexpr std::int64_t most_sequence = 1 << 20;
@@ -33,10 +34,11 @@ struct ShapeFamily {
 std::string_view name_of(const ShapeFamily& family) {
     return family.transformer ? name_of(*family.transformer) : "mlp";
 }
-constexpr std::array<ShapeFamily, 5> all_families{{{TransformerFamily::gpt2},
+constexpr std::array<ShapeFamily, 6> all_families{{{TransformerFamily::gpt2},
                                                    {TransformerFamily::bert},
                                                    {TransformerFamily::llama},
                                                    {TransformerFamily::cs336},
+                                                   {TransformerFamily::t5},
                                                    {}}};
 
 using ModelChoice = std::variant<std::string, TransformerShape, MlpShape>;
@@ -66,14 +68,10 @@ void refuse(const JsonObject& object, std::string_view key, std::string_view why
     }
 }
 
-// What only Llama's layers vary in.
-void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
-    const bool is_llama = shape.family == TransformerFamily::llama;
-    if (!is_llama) {
-        for (const char* key :
-             {"key_value_heads", "head_width", "attention_bias", "feed_forward_bias"}) {
-            refuse(object, key, "but for llama");
-        }
+// Of one head, which llama and t5 may have apart from the stream's width.
+void read_head_width(const JsonObject& object, TransformerShape& shape) {
+    if (shape.family != TransformerFamily::llama && shape.family != TransformerFamily::t5) {
+        refuse(object, "head_width", "but for llama and t5");
     }
     if (const auto width = object.find("head_width")) {
         shape.head_width = read_integer(*width, 1, most_hidden);
@@ -85,6 +83,35 @@ void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
         object.at("heads").fail(
             fmt::format("a number of heads that divides hidden ({})", shape.hidden));
     }
+}
+
+// A mixture of experts: both numbers or neither.
+void read_experts(const JsonObject& object, TransformerShape& shape) {
+    const auto experts = object.find("experts");
+    const auto per_token = object.find("experts_per_token");
+    if (!experts && !per_token) {
+        return;
+    }
+    shape.experts = read_integer(object.at("experts"), 1, most_experts);
+    shape.experts_per_token = read_integer(object.at("experts_per_token"), 1, shape.experts);
+    if (shape.experts_per_token * shape.feed_forward > most_feed_forward) {
+        object.at("experts_per_token")
+            .fail(fmt::format("a number which times feed_forward ({}) is at most {}",
+                              shape.feed_forward, most_feed_forward));
+    }
+    if (shape.feed_forward_bias) {
+        object.at("feed_forward_bias").fail("false beside experts");
+    }
+}
+
+// What only Llama's layers vary in.
+void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
+    if (shape.family != TransformerFamily::llama) {
+        for (const char* key : {"key_value_heads", "attention_bias", "feed_forward_bias",
+                                "query_key_value_bias", "experts", "experts_per_token"}) {
+            refuse(object, key, "but for llama");
+        }
+    }
     if (const auto heads = object.find("key_value_heads")) {
         shape.key_value_heads = read_integer(*heads, 1, most_heads);
         if (shape.heads % shape.key_value_heads != 0) {
@@ -93,6 +120,21 @@ void read_llama_shape(const JsonObject& object, TransformerShape& shape) {
     }
     object.read_optional("attention_bias", shape.attention_bias, read_boolean);
     object.read_optional("feed_forward_bias", shape.feed_forward_bias, read_boolean);
+    object.read_optional("query_key_value_bias", shape.query_key_value_bias, read_boolean);
+    read_experts(object, shape);
+}
+
+// What only T5's stacks vary in.
+void read_t5_shape(const JsonObject& object, TransformerShape& shape) {
+    if (shape.family != TransformerFamily::t5) {
+        for (const char* key : {"decoder_layers", "relative_buckets", "gated"}) {
+            refuse(object, key, "but for t5");
+        }
+    }
+    object.read_optional("decoder_layers", shape.decoder_layers, read_integer, 1, most_layers);
+    object.read_optional("relative_buckets", shape.relative_buckets, read_integer, 1,
+                         most_sequence);
+    object.read_optional("gated", shape.gated, read_boolean);
 }
 
 // What only GPT-2's layers vary in.
@@ -107,14 +149,13 @@ void read_gpt2_shape(const JsonObject& object, TransformerShape& shape) {
 
 // What is before and behind the layers.
 void read_ends(const JsonObject& object, TransformerShape& shape) {
-    const bool has_head =
-        shape.family == TransformerFamily::gpt2 || shape.family == TransformerFamily::llama;
-    if (!has_head) {
-        refuse(object, "tied_embeddings", "but for gpt2 and llama");
+    if (shape.family == TransformerFamily::bert || shape.family == TransformerFamily::cs336) {
+        refuse(object, "tied_embeddings", "but for gpt2, llama and t5");
     }
     if (shape.family != TransformerFamily::bert) {
         refuse(object, "token_types", "but for bert");
         refuse(object, "bert_head", "but for bert");
+        refuse(object, "labels", "but for bert");
     }
     if (shape.family != TransformerFamily::gpt2 && shape.family != TransformerFamily::bert) {
         refuse(object, "hugging_face", "but for gpt2 and bert");
@@ -123,14 +164,34 @@ void read_ends(const JsonObject& object, TransformerShape& shape) {
     object.read_optional("tied_embeddings", shape.tied_embeddings, read_boolean);
     object.read_optional("token_types", shape.token_types, read_integer, 1, most_vocabulary);
     object.read_optional_choice("bert_head", shape.bert_head, every<BertHead>);
+    object.read_optional("labels", shape.labels, read_integer, 1, most_vocabulary);
 }
 
 TransformerShape read_transformer_shape(const JsonPlace& place) {
-    const JsonObject object(
-        place,
-        {"family", "layers", "hidden", "feed_forward", "heads", "vocabulary", "context",
-         "key_value_heads", "head_width", "attention_bias", "feed_forward_bias", "tied_embeddings",
-         "token_types", "bert_head", "linear_bias", "norm_bias", "hugging_face"});
+    const JsonObject object(place, {"family",
+                                    "layers",
+                                    "hidden",
+                                    "feed_forward",
+                                    "heads",
+                                    "vocabulary",
+                                    "context",
+                                    "key_value_heads",
+                                    "head_width",
+                                    "attention_bias",
+                                    "feed_forward_bias",
+                                    "tied_embeddings",
+                                    "token_types",
+                                    "bert_head",
+                                    "labels",
+                                    "linear_bias",
+                                    "norm_bias",
+                                    "hugging_face",
+                                    "query_key_value_bias",
+                                    "experts",
+                                    "experts_per_token",
+                                    "decoder_layers",
+                                    "relative_buckets",
+                                    "gated"});
     TransformerShape shape;
     shape.family = *read_choice(object.at("family"), all_families).transformer;
     shape.layers = read_integer(object.at("layers"), 1, most_layers);
@@ -139,7 +200,9 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
     shape.heads = read_integer(object.at("heads"), 1, most_heads);
     shape.vocabulary = read_integer(object.at("vocabulary"), 1, most_vocabulary);
     shape.context = read_integer(object.at("context"), 1, most_sequence);
+    read_head_width(object, shape);
     read_llama_shape(object, shape);
+    read_t5_shape(object, shape);
     read_gpt2_shape(object, shape);
     read_ends(object, shape);
     return shape;
@@ -153,8 +216,9 @@ ModelChoice read_model(const JsonPlace& place) {
     if (!place.value->is_string() ||
         std::find(names.begin(), names.end(), place.value->get_ref<const std::string&>()) ==
             names.end()) {
-        place.fail(
-            fmt::format("a model ({}) or an object with the shape of one", fmt::join(names, ", ")));
+        place.fail_name(
+            fmt::format("a model ({}) or an object with the shape of one", fmt::join(names, ", ")),
+            names);
     }
     return place.value->get<std::string>();
 }

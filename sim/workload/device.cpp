@@ -230,6 +230,46 @@ DevicePreset preset_of(const Chip& chip) {
             chip.source};
 }
 
+// What is left of a name where spelling and the maker's names do not count: "rtx4090" of "NVIDIA
+// GeForce RTX 4090".
+std::string spelt_alike(std::string_view name) {
+    std::string text;
+    for (const char c : name) {
+        if (c >= 'A' && c <= 'Z') {
+            text += static_cast<char>(c - 'A' + 'a');
+        } else if (c != ' ' && c != '-' && c != '_') {
+            text += c;
+        }
+    }
+    for (const std::string_view maker : {"nvidia", "amd", "tesla", "geforce", "instinct"}) {
+        if (text.starts_with(maker)) {
+            text.erase(0, maker.size());
+        }
+    }
+    return text;
+}
+
+// What tells a preset's board from others of its chip, whose rates differ (A100 with 40 GB, H100
+// and V100 on PCIe); and what nvidia-smi calls it.
+struct OtherSpelling {
+    std::string_view text;  // as spelt_alike() makes it
+    std::string_view chip;
+};
+constexpr std::array<OtherSpelling, 14> other_spellings{{{"a10080gb", "A100"},
+                                                         {"a100sxm480gb", "A100"},
+                                                         {"a10080gbsxm", "A100"},
+                                                         {"rtxa4000", "A4000"},
+                                                         {"b200sxm", "B200"},
+                                                         {"h100sxm", "H100"},
+                                                         {"h100sxm5", "H100"},
+                                                         {"h100sxm580gb", "H100"},
+                                                         {"h10080gbhbm3", "H100"},
+                                                         {"h200sxm", "H200"},
+                                                         {"3090", "RTX 3090"},
+                                                         {"4090", "RTX 4090"},
+                                                         {"rtxpro6000blackwell", "RTX PRO 6000"},
+                                                         {"v100sxm2", "V100"}}};
+
 }  // namespace
 
 Bytes element_size(Arithmetic arithmetic) {
@@ -242,12 +282,20 @@ const std::vector<DevicePreset>& device_presets() {
     return presets;
 }
 
-std::optional<Device> device_preset(std::string_view name) {
+const DevicePreset* find_device_preset(std::string_view name) {
+    const std::string wanted = spelt_alike(name);
+    const auto* const other = std::ranges::find(other_spellings, wanted, &OtherSpelling::text);
+    const std::string spelt = other == other_spellings.end() ? wanted : spelt_alike(other->chip);
     const auto& presets = device_presets();
-    const auto found =
-        std::find_if(presets.begin(), presets.end(),
-                     [&](const DevicePreset& preset) { return preset.device.name == name; });
-    return found == presets.end() ? std::nullopt : std::optional(found->device);
+    const auto found = std::ranges::find_if(presets, [&](const DevicePreset& preset) {
+        return spelt_alike(preset.device.name) == spelt;
+    });
+    return found == presets.end() ? nullptr : &*found;
+}
+
+std::optional<Device> device_preset(std::string_view name) {
+    const DevicePreset* const found = find_device_preset(name);
+    return found == nullptr ? std::nullopt : std::optional(found->device);
 }
 
 const std::vector<std::string_view>& device_preset_names() {

@@ -22,6 +22,17 @@ template <>
 inline constexpr auto names_of<Arithmetic> = names("float32", "tfloat32", "float16", "bfloat16",
                                                    "float64");
 
+template <>
+inline constexpr std::array other_names_of<Arithmetic>{
+    OtherName<Arithmetic>{"fp32", Arithmetic::float32},
+    OtherName<Arithmetic>{"float", Arithmetic::float32},
+    OtherName<Arithmetic>{"tf32", Arithmetic::tfloat32},
+    OtherName<Arithmetic>{"fp16", Arithmetic::float16},
+    OtherName<Arithmetic>{"half", Arithmetic::float16},
+    OtherName<Arithmetic>{"bf16", Arithmetic::bfloat16},
+    OtherName<Arithmetic>{"fp64", Arithmetic::float64},
+    OtherName<Arithmetic>{"double", Arithmetic::float64}};
+
 Bytes element_size(Arithmetic arithmetic);
 
 struct Device {
@@ -59,6 +70,10 @@ struct DevicePreset {
     std::string_view source;  // of its peaks
 };
 const std::vector<DevicePreset>& device_presets();  // sorted by name
+// By its name, however it is spelt: case, spaces, hyphens and the maker's name aside, and with what
+// tells the same board from others of its chip ("h100", "a100-80gb", "NVIDIA GeForce RTX 4090").
+// Null: none.
+const DevicePreset* find_device_preset(std::string_view name);
 std::optional<Device> device_preset(std::string_view name);
 const std::vector<std::string_view>& device_preset_names();
 

@@ -14,7 +14,7 @@ Device read_preset(const JsonPlace& place, const std::string& expected) {
         place.value->is_string() ? device_preset(place.value->get_ref<const std::string&>())
                                  : std::nullopt;
     if (!preset) {
-        place.fail(expected);
+        place.fail_name(expected, device_preset_names());
     }
     return *preset;
 }

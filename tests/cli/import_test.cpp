@@ -90,7 +90,7 @@ TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a predictio
                    "--step-range: expected the name of ranges that mark steps, got \"my step\""));
     const Outcome other = bucketwise({"import", "nsys", scenario, "-o", folder.file("s.json")});
     CHECK(other.exit_code == 2);
-    CHECK(contains(other.errors, "got file is not a database"));
+    CHECK(contains(other.errors, "expected an export of Nsight Systems, got a scenario"));
 }
 
 TEST_CASE("Dumps of a flight recorder and an execution trace become scenarios that predict takes",
@@ -165,6 +165,7 @@ TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once
 TEST_CASE("What cannot be imported is refused in one line, and nothing is written", "[import]") {
     const TestFolder folder;
     const std::string output = folder.file("out");
+    std::filesystem::create_directory(folder.file("no model"));
     write_file(folder.file("good"), log_text(usual_times(), 8, {}));
     write_file(folder.file("empty"), "");
     write_file(folder.file("config.json"), gpt2_config);
@@ -187,11 +188,11 @@ TEST_CASE("What cannot be imported is refused in one line, and nothing is writte
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks",
          "99999999999999999999"},
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks-per-node", "3"},
-        {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "float"},
+        {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "int8"},
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "float16"},
         {"import", "hf", folder.file("good"), "-o", output},
         {"import", "hf", folder.file("deep.json"), "-o", output},
-        {"import", "hf", folder.path(), "-o", output},
+        {"import", "hf", folder.file("no model"), "-o", output},
         {"import", "hf", folder.file("config.json"), "-o", folder.file("config.json")},
         {"import", "hf", folder.file("config.json"), "-o", output, "--batch", "0"},
         {"import", "hf", folder.file("config.json"), "-o", output, "--sequence-length", "2048"},

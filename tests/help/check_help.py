@@ -244,6 +244,8 @@ def prepare(root, folder):
     for name, ranks in (("one_node.log", 8), ("two_nodes.log", 16)):
         (folder / name).write_text(nccl_tests_log(ranks))
     (folder / "config.json").write_text(CONFIG)
+    (folder / "my-model").mkdir()
+    (folder / "my-model" / "config.json").write_text(CONFIG)
     rows = [(3, 471.87), (6, 471.91), (9, 475.78), (12, 477.68), (15, 473.82), (18, 480.49), (21, 473.28), (24, 478.61)]
     (folder / "steps.csv").write_text("bucket_cap_mib,backward_ms\n" + "".join(f"{c},{t}\n" for c, t in rows))
     for place in (".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"):

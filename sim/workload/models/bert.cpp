@@ -1,6 +1,9 @@
 // Hugging Face's BERT: post-norm, learned positions. BertModel (with pooler) has no loss of its
 // own; backward starts at the pooler's output. BertForMaskedLM has no pooler but a head over all
 // tokens, tied to the embedding; BertForPreTraining has both, and a classifier of the pooled token.
+// BertForSequenceClassification, BertForMultipleChoice (with one label) and
+// BertForNextSentencePrediction classify the pooled token, BertForTokenClassification and
+// BertForQuestionAnswering every token.
 #include "sim/workload/models/builder.h"
 
 namespace bucketwise::models {
@@ -24,7 +27,7 @@ void add_embeddings(ModelBuilder& builder, const TransformerShape& shape, const 
     builder.embedding(word_embeddings(shape), {.rows = tokens,
                                                .entries = shape.vocabulary,
                                                .width = shape.hidden,
-                                               .tied = shape.bert_head != BertHead::none});
+                                               .tied = has_language_model(shape.bert_head)});
     builder.embedding(name + "token_type_embeddings",
                       {.rows = tokens, .entries = shape.token_types, .width = shape.hidden});
     builder.elementwise(name + "token_type_embeddings.add", tokens * shape.hidden, addition);
@@ -98,6 +101,44 @@ void add_masked_lm(ModelBuilder& builder, const TransformerShape& shape, const M
     builder.elementwise("loss", tokens * shape.vocabulary, cross_entropy);
 }
 
+// Rows of what is classified: tokens, or sequences.
+void add_classifier(ModelBuilder& builder, const std::string& name, const std::string& loss,
+                    std::int64_t rows, std::int64_t hidden, std::int64_t classes) {
+    builder.linear(name, {.rows = rows, .in = hidden, .out = classes});
+    builder.elementwise(loss, rows * classes, cross_entropy);
+}
+
+void add_head(ModelBuilder& builder, const TransformerShape& shape, const ModelInput& input) {
+    constexpr std::int64_t follows_or_not = 2;  // the second sentence the first
+    const std::int64_t tokens = input.batch * input.sequence_length;
+    const std::int64_t hidden = shape.hidden;
+    if (has_language_model(shape.bert_head)) {
+        add_masked_lm(builder, shape, input);
+    }
+    switch (shape.bert_head) {
+        case BertHead::none:
+        case BertHead::masked_lm:
+            break;
+        case BertHead::pretraining:
+            add_classifier(builder, "cls.seq_relationship", "next_sentence_loss", input.batch,
+                           hidden, follows_or_not);
+            break;
+        case BertHead::next_sentence:
+            add_classifier(builder, "cls.seq_relationship", "loss", input.batch, hidden,
+                           follows_or_not);
+            break;
+        case BertHead::sequence_classification:
+            add_classifier(builder, "classifier", "loss", input.batch, hidden, shape.labels);
+            break;
+        case BertHead::token_classification:
+            add_classifier(builder, "classifier", "loss", tokens, hidden, shape.labels);
+            break;
+        case BertHead::question_answering:
+            add_classifier(builder, "qa_outputs", "loss", tokens, hidden, shape.labels);
+            break;
+    }
+}
+
 }  // namespace
 
 Model make_bert(std::string name, const TransformerShape& shape, const ModelInput& input) {
@@ -109,18 +150,10 @@ Model make_bert(std::string name, const TransformerShape& shape, const ModelInpu
         add_bert_attention(builder, layer + ".attention", shape, input);
         add_bert_feed_forward(builder, layer, shape, tokens);
     }
-    if (shape.bert_head != BertHead::masked_lm) {
+    if (has_pooler(shape.bert_head)) {
         add_pooler(builder, shape, input);
     }
-    if (shape.bert_head != BertHead::none) {
-        add_masked_lm(builder, shape, input);
-    }
-    if (shape.bert_head == BertHead::pretraining) {
-        constexpr std::int64_t classes = 2;  // the second sentence follows the first, or does not
-        builder.linear("cls.seq_relationship",
-                       {.rows = input.batch, .in = shape.hidden, .out = classes});
-        builder.elementwise("next_sentence_loss", input.batch * classes, cross_entropy);
-    }
+    add_head(builder, shape, input);
     return std::move(builder).build();
 }
 

@@ -75,7 +75,8 @@ struct Embedding {
     std::int64_t rows = 0;  // looked up
     std::int64_t entries = 0;
     std::int64_t width = 0;
-    bool tied = false;  // to the output layer
+    bool tied = false;        // to the output layer
+    std::string weight = {};  // another module's parameter, where the two are shared
 };
 
 struct Attention {
@@ -121,6 +122,7 @@ inline constexpr Traffic multiplication{3, 6};  // twice: gradient, other factor
 inline constexpr Traffic addition{3, 0, 1, 1, 0, 0, OperationKind::pass, 0};
 // A view, whose backward fills zeros around it.
 inline constexpr Traffic first_token{0, 1, 1, 1, 0, 0, OperationKind::pass, 0};
+inline constexpr Traffic gather{2, 2};  // rows, each to where it is worked on, and kept there
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
 inline constexpr Traffic cross_entropy{2, 4, 2, 3, 0, 0, OperationKind::stream};
@@ -224,6 +226,18 @@ class ModelBuilder {
         }
     }
 
+    // A linear layer whose weight and gradient are none of this model's parameters, though they are
+    // computed: of experts, `product.count` of them.
+    void foreign_linear(const std::string& name, const MatrixProduct& product) {
+        const std::int64_t result = product.count * product.m * product.n;
+        Operation& operation = add_product(name, product,
+                                           {.left = product.count * product.m * product.k,
+                                            .right = product.count * product.k * product.n,
+                                            .result = result});
+        operation.kind = OperationKind::linear;
+        operation.kept_elements = result;
+    }
+
     // The gradient is dense: zeros everywhere, then the rows are read and added. A tied table also
     // sums this gradient with the output layer's.
     void embedding(const std::string& name, const Embedding& table) {
@@ -234,7 +248,8 @@ class ModelBuilder {
         operation.kept_elements = table.rows * table.width;  // or, in its place, a sum with others
         operation.weight_gradient = {0, moved + (table.tied ? 4 : 1) * size};
         operation.eager.weight_gradient.kernels = 3;  // fills zeros, sorts, adds
-        operation.parameters.push_back(parameter(name + ".weight", {table.entries, table.width}));
+        operation.parameters.push_back(parameter(
+            table.weight.empty() ? name + ".weight" : table.weight, {table.entries, table.width}));
     }
 
     // A learned vector per place in the sequence, looked up once and added to every sequence.
@@ -451,6 +466,7 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
 Model make_bert(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_cs336(std::string name, const TransformerShape& shape, const ModelInput& input);
+Model make_t5(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_mlp(std::string name, const MlpShape& shape, const ModelInput& input);
 
 }  // namespace bucketwise::models

@@ -2,6 +2,9 @@
 // heads of keys and values as of queries, and embedding and head untied unless the shape says
 // otherwise. Hugging Face's LlamaForCausalLM, and the model of CS336, which shares its block.
 //
+// Qwen2's three projections into attention have biases. Mixtral's feed-forward parts are experts
+// behind a router, whose parameter is the only one of theirs that all ranks share.
+//
 // Where queries share keys and values, these are taken to be repeated for each of them before the
 // products, as eager attention does; the copy itself is left out.
 #include "sim/workload/models/builder.h"
@@ -30,6 +33,13 @@ struct LlamaNames {
     bool written_out = false;  // softmax, SiLU and loss in single operations
 };
 
+constexpr const char* router = "block_sparse_moe.gate";
+
+// Of query, key and value.
+bool has_input_bias(const TransformerShape& shape) {
+    return shape.attention_bias || shape.query_key_value_bias;
+}
+
 std::string with_weight(const std::string& module) {
     return module + ".weight";
 }
@@ -44,14 +54,19 @@ void register_layer(ModelBuilder& builder, const std::string& layer, const Trans
             builder.parameter(layer + module + ".bias", {out});
         }
     };
-    add(names.query, shape.query_width(), hidden, shape.attention_bias);
-    add(names.key, shape.key_value_width(), hidden, shape.attention_bias);
-    add(names.value, shape.key_value_width(), hidden, shape.attention_bias);
+    const bool biased = has_input_bias(shape);
+    add(names.query, shape.query_width(), hidden, biased);
+    add(names.key, shape.key_value_width(), hidden, biased);
+    add(names.value, shape.key_value_width(), hidden, biased);
     add(names.attention_output, hidden, shape.query_width(), shape.attention_bias);
-    for (const std::string& module : names.feed_forward_order) {
-        const bool is_down = module == names.down;
-        add(module, is_down ? hidden : shape.feed_forward, is_down ? shape.feed_forward : hidden,
-            shape.feed_forward_bias);
+    if (shape.experts > 0) {
+        add(router, shape.experts, hidden, false);
+    } else {
+        for (const std::string& module : names.feed_forward_order) {
+            const bool is_down = module == names.down;
+            add(module, is_down ? hidden : shape.feed_forward,
+                is_down ? shape.feed_forward : hidden, shape.feed_forward_bias);
+        }
     }
     builder.parameter(with_weight(layer + names.attention_norm), {hidden});
     builder.parameter(with_weight(layer + names.feed_forward_norm), {hidden});
@@ -64,8 +79,9 @@ void add_llama_attention(ModelBuilder& builder, const std::string& layer,
     const std::int64_t tokens = input.batch * input.sequence_length;
     const std::int64_t elements = tokens * shape.hidden;
     const auto project = [&](const std::string& name, std::int64_t in, std::int64_t out) {
-        builder.linear(layer + name,
-                       {.rows = tokens, .in = in, .out = out, .bias = shape.attention_bias});
+        const bool bias =
+            name == names.attention_output ? shape.attention_bias : has_input_bias(shape);
+        builder.linear(layer + name, {.rows = tokens, .in = in, .out = out, .bias = bias});
     };
     builder.rms_norm(layer + names.attention_norm, tokens, shape.hidden);
     project(names.query, shape.hidden, shape.query_width());
@@ -111,6 +127,35 @@ void add_llama_feed_forward(ModelBuilder& builder, const std::string& layer,
     builder.residual_add(layer + names.down + ".add", elements, elements);
 }
 
+// Each token goes through some of the experts, which are taken to get equally many: what a rank
+// computes is then the same whether it holds all experts or, of those of several ranks, some.
+void add_experts(ModelBuilder& builder, const std::string& layer, const TransformerShape& shape,
+                 std::int64_t tokens, const LlamaNames& names) {
+    const std::int64_t elements = tokens * shape.hidden;
+    const std::int64_t rows = tokens * shape.experts_per_token;
+    const std::int64_t each = (rows + shape.experts - 1) / shape.experts;
+    const std::string experts = layer + "block_sparse_moe.experts";
+    const MatrixProduct expansion{
+        .m = each, .n = shape.feed_forward, .k = shape.hidden, .count = shape.experts};
+    builder.rms_norm(layer + names.feed_forward_norm, tokens, shape.hidden);
+    builder.linear(layer + router,
+                   {.rows = tokens, .in = shape.hidden, .out = shape.experts, .bias = false});
+    builder.add_fork(elements);
+    builder.elementwise(layer + router + std::string(".softmax"), tokens * shape.experts,
+                        activation);
+    builder.elementwise(experts + ".gather", rows * shape.hidden, gather);
+    builder.foreign_linear(experts + ".w1", expansion);
+    builder.add_fork(rows * shape.hidden);
+    builder.elementwise(experts + ".act", rows * shape.feed_forward, activation);
+    builder.foreign_linear(experts + ".w3", expansion);
+    builder.elementwise(experts + ".multiply", rows * shape.feed_forward, multiplication);
+    builder.foreign_linear(
+        experts + ".w2",
+        {.m = each, .n = shape.hidden, .k = shape.feed_forward, .count = shape.experts});
+    builder.elementwise(experts + ".scatter", rows * shape.hidden, multiplication);
+    builder.residual_add(experts + ".add", elements, elements);
+}
+
 Model make_llama_like(std::string name, const TransformerShape& shape, const ModelInput& input,
                       const LlamaNames& names) {
     const std::int64_t tokens = input.batch * input.sequence_length;
@@ -123,7 +168,11 @@ Model make_llama_like(std::string name, const TransformerShape& shape, const Mod
         const std::string layer = names.layer + "." + std::to_string(i) + ".";
         register_layer(builder, layer, shape, names);
         add_llama_attention(builder, layer, shape, input, names);
-        add_llama_feed_forward(builder, layer, shape, tokens, names);
+        if (shape.experts > 0) {
+            add_experts(builder, layer, shape, tokens, names);
+        } else {
+            add_llama_feed_forward(builder, layer, shape, tokens, names);
+        }
     }
     builder.rms_norm(names.final_norm, tokens, shape.hidden);
     builder.linear(names.head, {.rows = tokens,

@@ -111,7 +111,7 @@ Model make_transformer(std::string name, const TransformerShape& shape, const Mo
     invariant(shape.query_width() % shape.key_value_width() == 0,
               "heads of keys and values divide heads");
     constexpr std::array by_family{models::make_gpt2, models::make_bert, models::make_llama,
-                                   models::make_cs336};
+                                   models::make_cs336, models::make_t5};
     static_assert(by_family.size() == every<Family>.size());
     return by_family[static_cast<std::size_t>(shape.family)](std::move(name), shape, input);
 }

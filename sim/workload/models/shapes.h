@@ -9,17 +9,42 @@
 
 namespace bucketwise {
 
-enum class TransformerFamily : std::uint8_t { gpt2, bert, llama, cs336 };
+enum class TransformerFamily : std::uint8_t { gpt2, bert, llama, cs336, t5 };
 
 template <>
-inline constexpr auto names_of<TransformerFamily> = names("gpt2", "bert", "llama", "cs336");
+inline constexpr auto names_of<TransformerFamily> = names("gpt2", "bert", "llama", "cs336", "t5");
 
-// What follows BERT's encoder: its pooler, whose output is the model's; the head of masked language
-// modelling, without a pooler; or pooler, that head and that of next-sentence prediction.
-enum class BertHead : std::uint8_t { none, masked_lm, pretraining };
+// What follows BERT's encoder.
+enum class BertHead : std::uint8_t {
+    none,                     // its pooler, whose output is the model's
+    masked_lm,                // the head of masked language modelling, without a pooler
+    pretraining,              // pooler, that head, and that of next-sentence prediction
+    sequence_classification,  // pooler and a classifier of each sequence
+    token_classification,     // a classifier of each token, without a pooler
+    question_answering,       // the same under another name: where an answer begins and ends
+    next_sentence             // pooler and the head of next-sentence prediction
+};
 
 template <>
-inline constexpr auto names_of<BertHead> = names("none", "masked_lm", "pretraining");
+inline constexpr auto names_of<BertHead> = names("none", "masked_lm", "pretraining",
+                                                 "sequence_classification", "token_classification",
+                                                 "question_answering", "next_sentence");
+
+constexpr bool has_pooler(BertHead head) {
+    return head == BertHead::none || head == BertHead::pretraining ||
+           head == BertHead::sequence_classification || head == BertHead::next_sentence;
+}
+
+// Over the vocabulary, tied to the embedding.
+constexpr bool has_language_model(BertHead head) {
+    return head == BertHead::masked_lm || head == BertHead::pretraining;
+}
+
+// How many classes there are is the shape's to say.
+constexpr bool has_labels(BertHead head) {
+    return head == BertHead::sequence_classification || head == BertHead::token_classification ||
+           head == BertHead::question_answering;
+}
 
 struct TransformerShape {
     TransformerFamily family = TransformerFamily::gpt2;
@@ -33,14 +58,26 @@ struct TransformerShape {
 
     // llama: heads of keys and values, each shared by as many of queries; 0: as many as heads.
     std::int64_t key_value_heads = 0;
-    std::int64_t head_width = 0;     // llama: of one head; 0: hidden / heads
-    bool attention_bias = false;     // llama: of the four projections
-    bool feed_forward_bias = false;  // llama: of gate, up and down
-    // gpt2, llama: the head shares the embedding's table; none: as the family does, gpt2 yes, llama
-    // no.
+    std::int64_t head_width = 0;        // llama, t5: of one head; 0: hidden / heads
+    bool attention_bias = false;        // llama: of the four projections
+    bool feed_forward_bias = false;     // llama: of gate, up and down
+    bool query_key_value_bias = false;  // llama: of three projections, not of the output's (Qwen2)
+    // llama: a mixture of experts in place of each feed-forward part, of which every token goes
+    // through some (Mixtral). Their weights are none of the parameters: with expert parallelism
+    // they are reduced among fewer ranks. 0: none.
+    std::int64_t experts = 0;
+    std::int64_t experts_per_token = 0;
+    // t5: layers of the decoder, 0: as many as of the encoder; distances that attention tells
+    // apart; and whether the feed-forward part is gated, as in version 1.1.
+    std::int64_t decoder_layers = 0;
+    std::int64_t relative_buckets = 32;
+    bool gated = false;
+    // gpt2, llama, t5: the head shares the embedding's table; none: as the family does, llama no,
+    // the others yes.
     std::optional<bool> tied_embeddings = {};
     std::int64_t token_types = 2;         // bert: segments that have an embedding
     BertHead bert_head = BertHead::none;  // bert
+    std::int64_t labels = 2;              // bert: classes, of the heads that classify
     bool linear_bias = true;              // gpt2: of attention's and feed-forward projections
     bool norm_bias = true;                // gpt2: of layer norms
     // Trained as Hugging Face publishes it: with dropout, and GPT-2's GELU and loss in Python.
@@ -55,7 +92,8 @@ struct TransformerShape {
         return (key_value_heads > 0 ? key_value_heads : heads) * width_of_head();
     }
     [[nodiscard]] bool is_tied() const {
-        return tied_embeddings.value_or(family == TransformerFamily::gpt2);
+        return tied_embeddings.value_or(family == TransformerFamily::gpt2 ||
+                                        family == TransformerFamily::t5);
     }
 };
 

@@ -87,7 +87,7 @@ TEST_CASE("Durations make the link, and tell the wait from forward", "[import]")
     // 1 ms for a megabyte, 2 for two, 4 for four: no latency, and 1.5 MB on the wire a millisecond.
     REQUIRE(scenario.link.segments.size() == 1);
     CHECK(to_gb_per_s(scenario.link.segments[0].bandwidth) == Approx(1.5).epsilon(0.02));
-    CHECK(scenario.link.name == "of the log");
+    CHECK(scenario.link.name == "nccl, as logged");
     CHECK(scenario.link.provenance.versions == "2.27.5");
     const std::string text = replay_text(imported, scenario);
     CHECK(contains(text, "logged 30.000 ms"));
@@ -306,9 +306,11 @@ TEST_CASE("Where all ranks know durations, who waits least came last, and the wi
     second.steps(6, elements, {0, 3, 8}, 30, {3, 4, 6});
     const LogImport imported = import_logs({first.log("a"), second.log("b")}, {});
     CHECK(imported.buckets[2].wire_us == std::vector<double>(6, 4000));
-    CHECK(contains(findings_of(imported), "waits 2.000 ms for the last before an all-reduce"));
+    CHECK(contains(
+        findings_of(imported),
+        "before an all-reduce the first of 2 ranks waits 2.000 ms for the last on average"));
     CHECK(contains(findings_of(imported), "by what it takes each rank"));
-    CHECK(contains(findings_of(imported), "18 of 18 times, for a"));
+    CHECK(contains(findings_of(imported), "(18 of 18 times) for a"));
     // Of four ranks two tell less: the shortest of all.
     WrittenDump some(4);
     some.steps(6, elements, {0, 3, 8}, 30, {1, 2, 4});

@@ -64,8 +64,54 @@ Json bert_config(const char* architecture) {
             {"max_position_embeddings", 512}};
 }
 
+// Without the keys that say nothing: no biases are a key of these.
+Json qwen2_config(const LlamaSizes& sizes) {
+    Json config = llama_config(sizes);
+    config["model_type"] = "qwen2";
+    config["architectures"] = {"Qwen2ForCausalLM"};
+    config["use_sliding_window"] = false;
+    config["sliding_window"] = 131072;
+    config.erase("attention_bias");
+    config.erase("mlp_bias");
+    return config;
+}
+
+Json mixtral_config() {
+    Json config = llama_config({32, 4096, 14336, 32, 8, 32000});
+    config["model_type"] = "mixtral";
+    config["architectures"] = {"MixtralForCausalLM"};
+    config["sliding_window"] = nullptr;
+    config["num_local_experts"] = 8;
+    config["num_experts_per_tok"] = 2;
+    return config;
+}
+
+struct T5Sizes {
+    std::int64_t layers;
+    std::int64_t hidden;
+    std::int64_t feed_forward;
+    std::int64_t heads;
+    bool first_version = true;  // else 1.1: gated, and an untied head
+};
+
+Json t5_config(const T5Sizes& sizes) {
+    return {{"model_type", "t5"},
+            {"architectures", {"T5ForConditionalGeneration"}},
+            {"num_layers", sizes.layers},
+            {"num_decoder_layers", sizes.layers},
+            {"d_model", sizes.hidden},
+            {"d_ff", sizes.feed_forward},
+            {"num_heads", sizes.heads},
+            {"d_kv", 64},
+            {"vocab_size", 32128},
+            {"relative_attention_num_buckets", 32},
+            {"feed_forward_proj", sizes.first_version ? "relu" : "gated-gelu"},
+            {"tie_word_embeddings", sizes.first_version}};
+}
+
 Model model_of_config(const Json& config) {
-    return make_transformer("imported", read_hf_config(config, "config.json").shape, small_input);
+    return make_transformer(
+        "imported", read_hf_config(config, "config.json", HfExperts::left_out).shape, small_input);
 }
 
 std::int64_t parameters_of(const Json& config) {
@@ -132,6 +178,26 @@ TEST_CASE("Imported models have as many parameters as their authors say", "[impo
     CHECK(parameters_of(bert_config("BertForPreTraining")) == 110'106'428);
     // BertModel less its pooler (590,592), and the head: 590,592 + 2 * 768 + 30,522.
     CHECK(parameters_of(bert_config("BertForMaskedLM")) == 109'514'298);
+    // The pooler and a classifier of 2 labels: 109,482,240 + 2 x 769. Without the pooler, of every
+    // token: 108,891,648 + 2 x 769, and with 9 labels (CoNLL-2003's) + 9 x 769.
+    CHECK(parameters_of(bert_config("BertForSequenceClassification")) == 109'483'778);
+    CHECK(parameters_of(bert_config("BertForNextSentencePrediction")) == 109'483'778);
+    CHECK(parameters_of(bert_config("BertForMultipleChoice")) == 109'483'009);
+    CHECK(parameters_of(bert_config("BertForQuestionAnswering")) == 108'893'186);
+    CHECK(parameters_of(changed(bert_config("BertForTokenClassification"), "num_labels", 9)) ==
+          108'898'569);
+    // Qwen2 0.5B (tied) and 7B.
+    CHECK(parameters_of(qwen2_config({24, 896, 4864, 14, 2, 151936, true})) == 494'032'768);
+    CHECK(parameters_of(qwen2_config({28, 3584, 18944, 28, 4, 152064})) == 7'615'616'512);
+    // Mixtral 8x7B has 46,702,792,704; less 32 x 8 experts of three products of 4096 x 14336.
+    CHECK(parameters_of(mixtral_config()) ==
+          46'702'792'704 - std::int64_t{32} * 8 * 3 * 4096 * 14336);
+    // T5 small, base and large; and 1.1, small and base.
+    CHECK(parameters_of(t5_config({6, 512, 2048, 8})) == 60'506'624);
+    CHECK(parameters_of(t5_config({12, 768, 3072, 12})) == 222'903'552);
+    CHECK(parameters_of(t5_config({24, 1024, 4096, 16})) == 737'668'096);
+    CHECK(parameters_of(t5_config({8, 512, 1024, 6, false})) == 76'961'152);
+    CHECK(parameters_of(t5_config({12, 768, 2048, 12, false})) == 247'577'856);
     // An untied head is another table.
     CHECK(parameters_of(changed(gpt2_config(12, 768, 12), "tie_word_embeddings", false)) ==
           124'439'808 + 50257 * 768);
@@ -179,6 +245,83 @@ TEST_CASE("Parameters of Llama's variants stand in PyTorch's order", "[import]")
     CHECK(model.parameters[7].shape == std::vector<std::int64_t>{64, 128});
 }
 
+TEST_CASE("Of Qwen2's four projections of attention three have biases", "[import]") {
+    const Model model = model_of_config(qwen2_config({1, 64, 128, 4, 2, 100}));
+    const std::string layer = "model.layers.0.";
+    const std::vector<std::string> names = parameter_names(model);
+    CHECK(std::vector<std::string>(names.begin() + 1, names.begin() + 9) ==
+          std::vector<std::string>{
+              layer + "self_attn.q_proj.weight", layer + "self_attn.q_proj.bias",
+              layer + "self_attn.k_proj.weight", layer + "self_attn.k_proj.bias",
+              layer + "self_attn.v_proj.weight", layer + "self_attn.v_proj.bias",
+              layer + "self_attn.o_proj.weight", layer + "mlp.gate_proj.weight"});
+    CHECK(read_hf_config(qwen2_config({1, 64, 128, 4, 2, 100}), "").assumed.empty());
+}
+
+TEST_CASE("Mixtral's experts are computed, and only its router is reduced with the rest",
+          "[import]") {
+    CHECK(refusal(mixtral_config()).find("--dense-only") != std::string::npos);
+    const HfModel mixtral = read_hf_config(mixtral_config(), "", HfExperts::left_out);
+    CHECK(mixtral.assumed.size() == 1);
+    TransformerShape shape = mixtral.shape;
+    shape.layers = 1;
+    const Model model = make_transformer("mixtral", shape, small_input);
+    const std::string layer = "model.layers.0.";
+    CHECK(parameter_names(model) ==
+          std::vector<std::string>{
+              "model.embed_tokens.weight", layer + "self_attn.q_proj.weight",
+              layer + "self_attn.k_proj.weight", layer + "self_attn.v_proj.weight",
+              layer + "self_attn.o_proj.weight", layer + "block_sparse_moe.gate.weight",
+              layer + "input_layernorm.weight", layer + "post_attention_layernorm.weight",
+              "model.norm.weight", "lm_head.weight"});
+    // Forward: 8 tokens, each through 2 of 8 experts, so 2 tokens an expert, 3 products each.
+    std::int64_t experts = 0;
+    for (const Operation& operation : model.operations) {
+        if (operation.name.find("experts") != std::string::npos) {
+            CHECK(operation.parameters.empty());
+            experts += operation.forward.flops;
+        }
+    }
+    CHECK(experts == std::int64_t{2} * 8 * 2 * 3 * 4096 * 14336);
+}
+
+TEST_CASE("T5's parameters stand in PyTorch's order, the shared table first", "[import]") {
+    const std::vector<std::string> names =
+        parameter_names(model_of_config(t5_config({2, 64, 128, 1, false})));
+    const std::string encoder = "encoder.block.0.layer.";
+    const std::string decoder = "decoder.block.0.layer.";
+    CHECK(std::vector<std::string>(names.begin(), names.begin() + 11) ==
+          std::vector<std::string>{
+              "shared.weight", encoder + "0.SelfAttention.q.weight",
+              encoder + "0.SelfAttention.k.weight", encoder + "0.SelfAttention.v.weight",
+              encoder + "0.SelfAttention.o.weight",
+              encoder + "0.SelfAttention.relative_attention_bias.weight",
+              encoder + "0.layer_norm.weight", encoder + "1.DenseReluDense.wi_0.weight",
+              encoder + "1.DenseReluDense.wi_1.weight", encoder + "1.DenseReluDense.wo.weight",
+              encoder + "1.layer_norm.weight"});
+    // The encoder: 10 of its first block, 9 of its second, its last norm.
+    REQUIRE(names.size() > 37);
+    CHECK(std::vector<std::string>(names.begin() + 20, names.begin() + 37) ==
+          std::vector<std::string>{
+              "encoder.final_layer_norm.weight", decoder + "0.SelfAttention.q.weight",
+              decoder + "0.SelfAttention.k.weight", decoder + "0.SelfAttention.v.weight",
+              decoder + "0.SelfAttention.o.weight",
+              decoder + "0.SelfAttention.relative_attention_bias.weight",
+              decoder + "0.layer_norm.weight", decoder + "1.EncDecAttention.q.weight",
+              decoder + "1.EncDecAttention.k.weight", decoder + "1.EncDecAttention.v.weight",
+              decoder + "1.EncDecAttention.o.weight", decoder + "1.layer_norm.weight",
+              decoder + "2.DenseReluDense.wi_0.weight", decoder + "2.DenseReluDense.wi_1.weight",
+              decoder + "2.DenseReluDense.wo.weight", decoder + "2.layer_norm.weight",
+              "decoder.block.1.layer.0.SelfAttention.q.weight"});
+    CHECK(names[names.size() - 2] == "decoder.final_layer_norm.weight");
+    CHECK(names.back() == "lm_head.weight");
+    // A tied head is no parameter, and the shared table's gradient is complete when the encoder's
+    // embedding, which runs first, has run backward.
+    const Model tied = model_of_config(t5_config({2, 64, 128, 1}));
+    CHECK(parameter_names(tied).back() == "decoder.final_layer_norm.weight");
+    CHECK(tied.operations.front().parameters == std::vector<std::int32_t>{0});
+}
+
 TEST_CASE("BERT's heads follow the encoder, the tied bias first", "[import]") {
     const std::vector<std::string> names =
         parameter_names(model_of_config(bert_config("BertForPreTraining")));
@@ -204,8 +347,9 @@ TEST_CASE("What would change the parameters and is not known is refused by its k
     for (const Case& bad :
          {Case{Json::array(), "expected a model configuration"},
           Case{Json::object(), "expected the key model_type, got none"},
-          Case{changed(gpt2, "model_type", "mixtral"),
+          Case{changed(gpt2, "model_type", "deepseek_v3"),
                "/model_type: expected gpt2, llama, mistral"},
+          Case{changed(gpt2, "model_type", "vit"), "torchvision's vit_b_16"},
           Case{changed(gpt2, "model_type", 7), "/model_type: expected gpt2"},
           Case{changed(gpt2, "n_layer", "twelve"), "/n_layer: expected"},
           Case{changed(gpt2, "n_layer", -1), "/n_layer: expected"},
@@ -222,8 +366,9 @@ TEST_CASE("What would change the parameters and is not known is refused by its k
                "/position_embedding_type: expected absolute"},
           Case{changed(bert_config("BertForMaskedLM"), "tie_word_embeddings", false),
                "/tie_word_embeddings: expected true"},
-          Case{changed(bert, "architectures", {"BertForQuestionAnswering"}),
-               "/architectures: expected [BertForMaskedLM or BertForPreTraining or BertModel]"}}) {
+          Case{changed(bert, "architectures", {"BertLMHeadModel"}),
+               "/architectures: expected [BertForMaskedLM or BertForPreTraining or BertModel "
+               "or "}}) {
         CAPTURE(bad.config.dump());
         const std::string message = refusal(bad.config);
         INFO(message);
@@ -248,6 +393,13 @@ TEST_CASE("A shape that is written as JSON has only what differs from its family
     CHECK(shape_json(llama).size() == 9);
     CHECK(shape_json(read_hf_config(bert_config("BertForMaskedLM"), "").shape).at("bert_head") ==
           "masked_lm");
+    const Json labelled = changed(bert_config("BertForTokenClassification"), "id2label",
+                                  {{"0", "O"}, {"1", "B"}, {"2", "I"}});
+    CHECK(shape_json(read_hf_config(labelled, "").shape).at("labels") == 3);
+    const Json t5 = shape_json(read_hf_config(t5_config({8, 512, 1024, 6, false}), "").shape);
+    CHECK(t5.at("head_width") == 64);  // 6 x 64 is not 512
+    CHECK(t5.at("gated") == true);
+    CHECK(t5.at("tied_embeddings") == false);
 }
 
 }  // namespace bucketwise

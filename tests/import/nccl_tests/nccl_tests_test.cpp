@@ -147,6 +147,26 @@ TEST_CASE("What launchers, terminals and editors put around a row does not matte
         times, 8);
 }
 
+TEST_CASE("A tag of mpirun within a row, or within a number, is taken out", "[import]") {
+    const std::vector<LoggedTimes> times = usual_times();
+    const std::string tag = "[1,0]<stdout>:";
+    const std::string heading = log_text({}, 8, {.before = tag});
+    const std::string row = row_text(times.back(), 8, {});
+    for (std::size_t cut = 1; cut < row.size(); ++cut) {
+        const std::string torn = row.substr(0, cut) + tag + row.substr(cut) + "\n";
+        CAPTURE(torn);
+        check_times(imported(heading + tag + torn), {times.back()}, 8);
+        // The row's first half may have come without a tag of its own.
+        check_times(imported(heading + torn), {times.back()}, 8);
+    }
+    // What another rank's tag begins is not this row's.
+    const std::string other =
+        tag + row.substr(0, row.size() / 2) + "[1,1]<stdout>:" + row.substr(row.size() / 2);
+    const NcclTestsLog log = read(heading + other + "\n" + tag + row + "\n");
+    REQUIRE(log.runs.size() == 1);
+    CHECK(log.runs[0].rows.back().halves.size() == 2);
+}
+
 TEST_CASE("NCCL's lines between rows are passed over, and tell ranks and nodes", "[import]") {
     // A table of two small sizes, whose busbw tells nothing.
     const std::vector<LoggedTimes> small{{8, 20, 19}, {16, 20.5, 19.5}};
@@ -221,8 +241,27 @@ TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off doe
     const ImportedAllReduces cut = imported(device_list(3, 8) + table);
     CHECK(cut.environment.transport.ranks == 16);
     CHECK(contains(cut.report, "the device list has only 3"));
-    CHECK(contains(refusal(device_list(16, 8) + table, {.ranks_per_node = 4}),
-                   "expected --ranks-per-node 8, as the log names 2 hosts, got 4"));
+    CHECK(contains(
+        refusal(device_list(16, 8) + table, {.ranks_per_node = 4}),
+        "expected --ranks-per-node 8 for 2 nodes, as the log names them, with 8 ranks each, "
+        "got 4"));
+    // Of 1,440 ranks one is listed, and no number of them follows from the table: it is asked for,
+    // and the one host that is named is not taken for all of them.
+    const std::string many = device_list(1, 8) + log_text(usual_times(), 1440, {});
+    CHECK(contains(refusal(many), "expected --ranks, as the device list has only 1, got "));
+    const ImportedAllReduces given = imported(many, {.ranks = {1440}});
+    CHECK(given.environment.transport.ranks == 1440);
+    CHECK(given.environment.hosts == 180);
+    CHECK(contains(given.report, "assumed, as the device list was cut off: 8 GPUs a node"));
+    CHECK(imported(many, {.ranks = {1440}, .ranks_per_node = 4}).environment.hosts == 360);
+    CHECK(contains(refusal(many, {.ranks = {8}}), "got --ranks 8"));
+    // A list that was cut off after its first host tells how many ranks each has.
+    const ImportedAllReduces hosts =
+        imported(device_list(6, 4) + log_text(usual_times(), 1440, {}), {.ranks = {1440}});
+    CHECK(hosts.environment.hosts == 360);
+    CHECK(contains(hosts.report, "which was cut off, has 4 ranks on its first host"));
+    CHECK(contains(imported(device_list(16, 8) + table).report,
+                   "nodes  2 (the log names them, with 8 ranks each)"));
     // rccl-tests has no groups.
     const ImportedAllReduces rccl = imported(
         "rccl-tests: Version develop:3f7f785\n"
@@ -307,14 +346,14 @@ TEST_CASE("Wrong results and rows that contradict themselves are left out, and s
     const ImportedAllReduces damaged = with(
         "     1048576        262144     float     sum      -1    300.0   34.95   61.17      0");
     CHECK(damaged.all_reduces.size() == rows);
-    CHECK(contains(damaged.report, "1 rows torn, or whose algbw is not bytes / time"));
+    CHECK(contains(damaged.report, "1 row torn, or whose algbw is not bytes / time"));
     // One half is enough.
     const ImportedAllReduces half = with(
         "     1048576        262144     float     sum      -1    30.00   34.95   61.17      0"
         "      nan     nan     nan    N/A");
     REQUIRE(half.all_reduces.size() == rows + 1);
     CHECK(half.all_reduces.back().samples_us == std::vector<double>{30});
-    CHECK(contains(half.report, "1 halves of rows"));
+    CHECK(contains(half.report, "1 half-row torn"));
 }
 
 TEST_CASE("Of several collectives only all-reduces are taken", "[import]") {
@@ -329,8 +368,8 @@ TEST_CASE("Of several collectives only all-reduces are taken", "[import]") {
                              log_text(times, 8, {}) + other("$ ./build/broadcast_perf -g 8\n");
     const ImportedAllReduces got = imported(text);
     check_times(got, times, 8);
-    CHECK(contains(got.report, "1 rows of all_gather_perf"));
-    CHECK(contains(got.report, "1 rows of broadcast_perf"));
+    CHECK(contains(got.report, "1 row of all_gather_perf"));
+    CHECK(contains(got.report, "1 row of broadcast_perf"));
     // A table without an end, then a command; and an end that names what came before it.
     const std::string torn =
         "$ ./all_gather_perf\n" + heading_text({}) + "\n" + row_text({1 << 20, 30, 29}, 8, {}) +
@@ -347,7 +386,7 @@ TEST_CASE("Of several collectives only all-reduces are taken", "[import]") {
         "30.00   34.95   30.58      0\n";
     CHECK(contains(imported(log_text(times, 8, {}) + reduce + scatter).report,
                    "2 rows of other collectives"));
-    CHECK(contains(refusal(reduce), "got only 1 rows of other collectives"));
+    CHECK(contains(refusal(reduce), "got only 1 row of other collectives"));
 }
 
 TEST_CASE("One dtype and one reduction are taken: float32 and sum where there are any",
@@ -361,9 +400,9 @@ TEST_CASE("One dtype and one reduction are taken: float32 and sum where there ar
     const ImportedAllReduces got = imported(text);
     REQUIRE(got.all_reduces.size() == 1);
     CHECK(got.all_reduces[0].dtype == DType::float32);
-    CHECK(contains(got.report, "1 all-reduces of float16 (--dtype chooses)"));
-    CHECK(contains(got.report, "1 all-reduces by max"));
-    CHECK(contains(got.report, "1 all-reduces of int8, which no gradient is"));
+    CHECK(contains(got.report, "1 all-reduce of float16 (--dtype chooses)"));
+    CHECK(contains(got.report, "1 all-reduce by max"));
+    CHECK(contains(got.report, "1 all-reduce of int8, which no gradient is"));
     const ImportedAllReduces half = imported(text, {.dtype = DType::float16});
     REQUIRE(half.all_reduces.size() == 1);
     CHECK(half.all_reduces[0].dtype == DType::float16);

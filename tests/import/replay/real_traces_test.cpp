@@ -303,8 +303,9 @@ TEST_CASE("what is not simulated, and what nothing tells, is refused by its name
     const std::string whole =
         ": /traceEvents: expected all-reduces of whole gradients (DistributedDataParallel), got ";
     const std::string sizes =
-        ": /traceEvents: expected shapes (record_shapes=True), DDP's copies out of its buckets, or "
-        "--model, got 6 gradients whose sizes nothing tells";
+        ": /traceEvents: expected DDP's copies out of its buckets, --model, or shapes, which "
+        "profile(record_shapes=True, activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) "
+        "records, got 6 gradients whose sizes nothing tells";
     const std::string end = "; sharded gradients are not simulated";
     // Three layers, each wrapped: three reduce-scatters, and where there are replicas, as many
     // all-reduces of what they leave.
