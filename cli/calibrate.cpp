@@ -12,7 +12,7 @@
 #include "calibrate/fit/calibration.h"
 #include "calibrate/fit/inverse_fit.h"
 #include "cli/commands.h"
-#include "cli/ranks/measured_files.h"
+#include "cli/measured_files.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/deciding_rounds.h"
 #include "cli/measure.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/files.h"
@@ -69,7 +70,7 @@ MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankId
     if (has_file) {
         check_output(options);
     }
-    const int exit_code = run_measure_rank(options, *identity);
+    const int exit_code = run_measure_rank(options, *identity, deciding_rounds);
     return {.exit_code = exit_code,
             .file = has_file && exit_code == exit_done ? options.output : ""};
 }

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include "cli/ranks/measurement_file.h"
-#include "cli/ranks/timed_run.h"
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
 #include "sim/base/hash.h"
@@ -163,7 +162,7 @@ void measure_rounds(const MeasureOptions& options, const RankIdentity& identity,
 }
 
 void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
-                          RankSession& session) {
+                          const MakeDirector& make_director, RankSession& session) {
     const std::unique_ptr<RankDevice> device = session.connection().device(
         options.scenario, options.input.workload, settings_for(options.scenario.sync));
     Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
@@ -178,7 +177,9 @@ void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& ide
         const EnvironmentRecord environment = environment_record(options, identity, session);
         session.keep({environment});
         records.insert(records.begin(), environment);
-        measure_in_time(options, measurer, session, records, label_of);
+        const std::unique_ptr<RoundDirector> director =
+            session.is_first() ? make_director(options, records) : nullptr;
+        measure_in_time(options, measurer, session, director.get(), label_of);
     } else {
         measure_rounds(options, identity, measurer, session);
     }
@@ -187,7 +188,8 @@ void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& ide
 
 }  // namespace
 
-int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity) {
+int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity,
+                     const MakeDirector& director) {
     return run_rank(identity, [&](const LauncherReport& report) {
         ProgressReporter show(report, identity);
         std::optional<MeasurementFile> file;  // once there is something to write
@@ -199,7 +201,7 @@ int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity
                                        file->append(records);
                                    });
         report.progress("calibrating");
-        measure_on_this_rank(options, identity, session);
+        measure_on_this_rank(options, identity, director, session);
     });
 }
 

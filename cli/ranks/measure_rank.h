@@ -1,35 +1,23 @@
-// What `bucketwise measure` was asked for, and one rank of it.
+// One rank of `bucketwise measure`.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <optional>
-#include <string>
+#include <functional>
+#include <memory>
 #include <vector>
 
-#include "cli/ranks/rank_job.h"
-#include "hw/measure/measurer.h"
-#include "sim/program/program.h"
-#include "sim/scenario/scenario.h"
+#include "cli/ranks/measure_options.h"
+#include "cli/ranks/timed_run.h"
 
 namespace bucketwise {
 
-struct MeasureOptions {
-    RankJob job;
-    Scenario scenario;
-    std::string scenario_text;  // the document the scenario was read from, links put in place
-    StepInput input;            // what is replayed
-    std::vector<Item> items;    // that each round measures
-    std::string output;
-    bool resume = false;
-    // None: as many rounds as the job's order says, of everything. Else at most so many, of what
-    // is worth measuring (timed_run.h).
-    std::optional<std::chrono::duration<double>> time_limit = {};
-};
-
 // Meets the others, measures, and, on rank 0, writes the records. Returns the exit code; says why
 // it failed to the launcher, or on standard error where it has none of ours.
-int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity);
+// `director`: who plans a run with a limit of time, on rank 0, by what the file held before.
+using MakeDirector = std::function<std::unique_ptr<RoundDirector>(
+    const MeasureOptions& options, const std::vector<Measurement>& earlier)>;
+int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity,
+                     const MakeDirector& director);
 
 // --- going on with a file that an earlier run left ---
 

@@ -1,28 +1,43 @@
-// Measuring for as long as the user has: rank 0 plans each round by what items took and by what is
-// not decided yet, and tells the others.
+// Measuring for as long as the user has: on rank 0 a director says what each round measures, and
+// the others are told.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/ranks/measure_rank.h"
+#include "cli/ranks/measure_options.h"
 #include "hw/measure/measurer.h"
 #include "hw/measure/rank_session.h"
-#include "sim/predict/prediction.h"
+#include "sim/base/interface.h"
 
 namespace bucketwise {
 
-// Collective. `earlier`: on rank 0, what an earlier run left in the file; else empty. The limit is
-// the options' and counts from the call.
-void measure_in_time(const MeasureOptions& options, Measurer& measurer, RankSession& session,
-                     const std::vector<Measurement>& earlier,
-                     const std::function<std::string(const Item&)>& label);
+// What to do next.
+struct RoundOrder {
+    std::int64_t round = -1;             // -1: warm up, keep nothing
+    std::vector<std::int64_t> new_caps;  // bytes of steps that join the items, at their end
+    std::vector<std::int64_t> items;     // none: it is over
+};
 
-// What predict advises of the scenario that `records` replayed, calibrated to them; none where they
-// are not enough for that.
-std::optional<Prediction> advice_of(const std::vector<Measurement>& records,
-                                    const std::string& file);
+// Who decides. Items are counted as in the options, then as they joined.
+class RoundDirector : public Interface {
+  public:
+    // By which others are judged, then what else is cold, then round by round.
+    [[nodiscard]] virtual RoundOrder probes() const = 0;
+    virtual RoundOrder warm_up() = 0;
+    virtual RoundOrder next_round() = 0;
+
+    // An item was measured or warmed up, and took so long.
+    virtual void took(std::size_t item, double seconds) = 0;
+    // What a round gave.
+    virtual void keep(const Measurement& record) = 0;
+};
+
+// Collective. `director`: on rank 0, elsewhere null. The options' limit counts from the call.
+void measure_in_time(const MeasureOptions& options, Measurer& measurer, RankSession& session,
+                     RoundDirector* director, const std::function<std::string(const Item&)>& label);
 
 }  // namespace bucketwise

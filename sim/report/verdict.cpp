@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "sim/report/number_text.h"
-#include "sim/report/report.h"
+#include "sim/report/sweep_table.h"
 
 namespace bucketwise {
 namespace {

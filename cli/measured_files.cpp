@@ -1,4 +1,4 @@
-#include "cli/ranks/measured_files.h"
+#include "cli/measured_files.h"
 
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/files.h"

@@ -1,0 +1,276 @@
+#include "cli/deciding_rounds.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "calibrate/comparison/decision.h"
+#include "calibrate/comparison/paired_steps.h"
+#include "calibrate/fit/calibration.h"
+#include "cli/measured_files.h"
+#include "cli/ranks/time_plan.h"
+#include "cli/shell/files.h"
+#include "sim/base/error.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+std::vector<std::size_t> steps_among(const std::vector<Item>& items) {
+    std::vector<std::size_t> steps;
+    for (std::size_t item = 0; item < items.size(); ++item) {
+        if (items[item].protocol == Protocol::step) {
+            steps.push_back(item);
+        }
+    }
+    return steps;
+}
+
+std::vector<std::size_t> defaults_among(const std::vector<Item>& items) {
+    std::vector<std::size_t> defaults;
+    for (const std::size_t step : steps_among(items)) {
+        if (items[step].cap.is_default()) {
+            defaults.push_back(step);
+        }
+    }
+    return defaults;
+}
+
+// What rank 0 knows, and decides.
+class DecidingRounds : public RoundDirector {
+  public:
+    DecidingRounds(const MeasureOptions& options, const std::vector<Measurement>& earlier)
+        : options_(options),
+          items_(options.items),
+          plan_(options.items, options.time_limit->count(), options.job.order.rounds,
+                defaults_among(options.items)),
+          evaluator_(options.input, options.scenario.sync),
+          resumed_(std::ranges::any_of(earlier, [](const Measurement& record) {
+              return !std::holds_alternative<EnvironmentRecord>(record);
+          })) {
+        for (const Item& item : items_) {
+            add_plan(item);
+        }
+        for (const Measurement& record : earlier) {
+            keep(record);
+        }
+    }
+
+    [[nodiscard]] RoundOrder probes() const override { return order_of(plan_.probes()); }
+
+    // What is still cold.
+    RoundOrder warm_up() override {
+        plan_.choose(elapsed_s());
+        std::vector<std::size_t> cold;
+        const std::vector<std::size_t> probes = plan_.probes();
+        if (!resumed_) {
+            std::ranges::copy_if(plan_.chosen(), std::back_inserter(cold), [&](std::size_t item) {
+                return std::ranges::find(probes, item) == probes.end();
+            });
+        }
+        return order_of(cold);
+    }
+
+    RoundOrder next_round() override {
+        RoundOrder order;
+        take_advice(order);
+        const MeasuredDecision decision = decide();
+        std::vector<std::size_t> wanted;
+        for (const std::size_t plan : decision.open) {
+            wanted.push_back(items_of_plan_[plan].front());
+        }
+        for (const std::size_t step : plan_.chosen()) {
+            constexpr std::int64_t before_any_is_out = 3;
+            if (items_[step].protocol == Protocol::step &&
+                rounds_of(plan_of_[step]) < before_any_is_out) {
+                wanted.push_back(step);
+            }
+        }
+        const auto items = plan_.next_round(elapsed_s(), wanted, decision.settled);
+        order.items.assign(items.begin(), items.end());
+        order.round = next_round_++;
+        return order;
+    }
+
+    void took(std::size_t item, double seconds) override { plan_.took(item, seconds); }
+
+    void keep(const Measurement& record) override {
+        records_.push_back(record);
+        const auto* step = std::get_if<StepRecord>(&record);
+        if (step == nullptr) {
+            is_advice_new_ = true;
+            return;
+        }
+        next_round_ = std::max(next_round_, step->round + 1);
+        const Cap cap = step->is_default ? Cap() : Cap(step->cap);
+        for (const std::size_t item : steps_among(items_)) {
+            if (items_[item].cap == cap && !step->samples_us.empty()) {
+                std::vector<std::optional<double>>& of_plan = step_us_[plan_of_[item]];
+                of_plan.resize(std::max(of_plan.size(), static_cast<std::size_t>(step->round) + 1));
+                of_plan[static_cast<std::size_t>(step->round)] = step->samples_us.front();
+            }
+        }
+    }
+
+  private:
+    [[nodiscard]] double elapsed_s() const {
+        return Seconds(std::chrono::steady_clock::now() - start_).count();
+    }
+
+    static RoundOrder order_of(const std::vector<std::size_t>& items) {
+        RoundOrder order;
+        order.items.assign(items.begin(), items.end());
+        return order;
+    }
+
+    // Caps with one plan are one.
+    void add_plan(const Item& item) {
+        plan_of_.push_back(no_plan);
+        if (item.protocol != Protocol::step) {
+            return;
+        }
+        std::vector<Bytes> buckets = evaluator_.evaluate(item.cap).bucket_bytes;
+        const auto same = std::ranges::find(buckets_of_plan_, buckets);
+        plan_of_.back() = static_cast<std::size_t>(same - buckets_of_plan_.begin());
+        if (same == buckets_of_plan_.end()) {
+            buckets_of_plan_.push_back(std::move(buckets));
+            items_of_plan_.emplace_back();
+            step_us_.emplace_back();
+        }
+        items_of_plan_[plan_of_.back()].push_back(plan_of_.size() - 1);
+    }
+
+    [[nodiscard]] std::int64_t rounds_of(std::size_t plan) const {
+        return std::ranges::count_if(step_us_[plan],
+                                     [](const auto& step) { return step.has_value(); });
+    }
+
+    // Where what a calibration needs was measured again, the advice may be another.
+    void take_advice(RoundOrder& order) {
+        constexpr std::int64_t before_it_is_known = 2;
+        if (items_of_plan_.empty() || plan_.rounds() < before_it_is_known ||
+            !std::exchange(is_advice_new_, false)) {
+            return;
+        }
+        const std::optional<Prediction> prediction = advice_of(records_, options_.output);
+        if (!prediction || prediction->advised().cap.is_none()) {
+            return;
+        }
+        const Evaluation& advised = prediction->advised();
+        const auto same = std::ranges::find(buckets_of_plan_, advised.bucket_bytes);
+        const std::vector<std::size_t> chosen = chosen_plans();
+        if (same != buckets_of_plan_.end()) {
+            advised_ = static_cast<std::size_t>(same - buckets_of_plan_.begin());
+            if (std::ranges::find(chosen, *advised_) == chosen.end()) {
+                plan_.choose_too(items_of_plan_[*advised_].front());
+            }
+            return;
+        }
+        // A calibration that is not sure yet would have every cap measured.
+        constexpr int most_added = 3;
+        if (added_ < most_added) {
+            ++added_;
+            const Item item{.protocol = Protocol::step, .cap = advised.cap};
+            order.new_caps.push_back(advised.cap.size().value().count);
+            items_.push_back(item);
+            plan_.add_step(item);
+            add_plan(item);
+            advised_ = plan_of_.back();
+        }
+    }
+
+    // Plans that are measured, in the order of their items.
+    [[nodiscard]] std::vector<std::size_t> chosen_plans() const {
+        std::vector<std::size_t> plans;
+        for (const std::size_t item : plan_.chosen()) {
+            const std::size_t plan = plan_of_[item];
+            if (plan != no_plan && std::ranges::find(plans, plan) == plans.end()) {
+                plans.push_back(plan);
+            }
+        }
+        return plans;
+    }
+
+    // Its plans are indices of ours.
+    MeasuredDecision decide() {
+        const std::vector<std::size_t> plans = chosen_plans();
+        const std::vector<std::size_t> defaults = defaults_among(items_);
+        std::size_t rounds = 0;
+        for (const std::size_t plan : plans) {
+            rounds = std::max(rounds, step_us_[plan].size());
+        }
+        if (rounds == 0 || defaults.empty()) {
+            return {};
+        }
+        auto steps = transformed(plans, [&](std::size_t plan) { return step_us_[plan]; });
+        for (auto& of_plan : steps) {
+            of_plan.resize(rounds);
+        }
+        const auto place_of = [&](std::size_t plan) {
+            return static_cast<std::size_t>(std::ranges::find(plans, plan) - plans.begin());
+        };
+        const std::size_t standard = place_of(plan_of_[defaults.front()]);
+        const std::size_t advised = advised_ ? place_of(*advised_) : standard;
+        MeasuredDecision decision = judge_decision(PairedSteps(steps), advised, standard);
+        std::set<std::size_t> essential(defaults.begin(), defaults.end());
+        for (const std::size_t place : {advised, decision.best}) {
+            essential.insert(items_of_plan_[plans[place]].front());
+        }
+        plan_.set_essential({essential.begin(), essential.end()});
+        decision.best = plans[decision.best];
+        for (std::size_t& place : decision.open) {
+            place = plans[place];
+        }
+        return decision;
+    }
+
+    static constexpr std::size_t no_plan = static_cast<std::size_t>(-1);
+
+    const MeasureOptions& options_;
+    std::vector<Item> items_;
+    TimePlan plan_;
+    Evaluator evaluator_;
+    bool resumed_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    std::vector<Measurement> records_;
+    bool is_advice_new_ = false;
+    std::int64_t next_round_ = 0;
+    std::vector<std::size_t> plan_of_;  // by item
+    std::vector<std::vector<Bytes>> buckets_of_plan_;
+    std::vector<std::vector<std::size_t>> items_of_plan_;
+    std::vector<std::vector<std::optional<double>>> step_us_;  // [plan][round]
+    std::optional<std::size_t> advised_;                       // plan
+    int added_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RoundDirector> deciding_rounds(const MeasureOptions& options,
+                                               const std::vector<Measurement>& earlier) {
+    return std::make_unique<DecidingRounds>(options, earlier);
+}
+
+std::optional<Prediction> advice_of(const std::vector<Measurement>& records,
+                                    const std::string& file) {
+    try {
+        const MeasuredRun run = collect_run(records, false, file);
+        const std::optional<MeasuredScenario> measured = measured_scenario(run);
+        if (!measured) {
+            return std::nullopt;
+        }
+        const Calibration calibration = calibrate({run}, measured->scenario);
+        if (!calibration.compute) {
+            return std::nullopt;
+        }
+        const Scenario scenario = parse_scenario(
+            calibrated_scenario(measured->document, calibration), file, read_text_file);
+        return predict(step_input(scenario), scenario.sync, {}, [](double) {});
+    } catch (const InputError&) {
+        return std::nullopt;  // too little was measured yet
+    }
+}
+
+}  // namespace bucketwise
