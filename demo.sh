@@ -11,7 +11,7 @@ build=build/demo
 scenario=scenarios/compare_ddp_core.json
 validated=scenarios/transformer_tiny.json
 # A few caps often rather than many caps seldom: on a busy machine that tells them apart.
-validation=(--rounds 8 --bucket-cap 2MiB,4MiB,8MiB)
+validation=(--time 90s --bucket-cap 2MiB,4MiB,8MiB)
 folder=${1:-}
 if [[ -z "$folder" ]]; then
     folder=$build/validation
@@ -55,7 +55,7 @@ fi
 validate=("$build/cli/bucketwise" validate "$validated" "${link[@]}")
 
 echo
-echo "4/4 ${validate[*]} ${validation[*]} -o $folder, about a minute"
+echo "4/4 ${validate[*]} ${validation[*]} -o $folder, at most a minute and a half"
 echo
 "${validate[@]}" "${validation[@]}" -o "$folder"
 cat << TEXT

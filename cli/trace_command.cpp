@@ -17,6 +17,7 @@
 #include "import/replay/trace_comparison.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
+#include "sim/report/number_text.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/models/models.h"
 
@@ -114,9 +115,10 @@ int import_traces(const CommandLine& line, const std::string& command, FileKind 
         outputs.push_back({trace, step_trace_beside(scenario, step_input(scenario),
                                                     scenario.sync.bucket_cap, traced)});
     }
-    text += (text.empty() ? "" : "\n") + imported.scenario["name"].get<std::string>() + "\n\n" +
-            text_of(advise(imported, scenario, replayed)) + text_of(imported.findings) +
-            text_of(replayed);
+    const TraceAdvice advice = advise(imported, scenario, replayed);
+    text += fmt::format("{}{}\n\n{}\n\n{}{}{}", text.empty() ? "" : "\n",
+                        wrapped(verdict_text(advice)), imported.scenario["name"].get<std::string>(),
+                        text_of(advice), text_of(imported.findings), text_of(replayed));
     write_outputs(outputs, text);
     return exit_done;
 }

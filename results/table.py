@@ -28,14 +28,18 @@ def main():
     if options.again and not options.program.is_file():
         parser.error(f"--program: expected a built bucketwise, got {options.program}, which is no file")
     said = f" {'said':>7}" if options.again else ""
-    print(f"{'workload, link, repeat':30} {'caps':>4} {'error':>7} {'noise':>7} {'regret':>7}{said} {'over default':>12}  goals")
+    print(f"{'workload, link, repeat':30} {'caps':>4} {'error':>7} {'noise':>7} {'regret':>7}{said} {'over default':>12}  {'error':12} {'decision':12} regret, 95 %")
     runs = sorted((file.parent for file in FOLDER.glob("*/comparison.json")), key=order)
     comparisons = []
     for run in runs:
         c = compared_again(options.program, run) if options.again else json.loads((run / "comparison.json").read_text())
         comparisons.append(c)
         print_line(run, c, options.again)
-    print(f"{sum(meets_goals(c) for c in comparisons)} of {len(runs)} meet both goals")
+    for what in ("error", "decision"):
+        verdicts = [c["verdict"][what] for c in comparisons]
+        print(f"{what}: " + ", ".join(f"{verdicts.count(v)} {v}" for v in ("held", "inconclusive", "missed")))
+    within = sum(c["verdict"]["regret_95"][0] <= c["regret"] <= c["verdict"]["regret_95"][1] for c in comparisons)
+    print(f"regret within its own interval: {within} of {len(runs)}")
     if options.again:
         held = sum(c["regret"] <= chosen_point(c)["expected_regret_95"] for c in comparisons)
         print(f"mean error {100 * statistics.mean(c['mape'] for c in comparisons):.2f} %, "
@@ -48,15 +52,10 @@ def order(run):
     return LINKS[link], model, repeat
 
 
-def meets_goals(c):
-    return c["meets_error_goal"] and c["meets_decision_goal"]
-
-
 def print_line(run, c, again):
     model, link, repeat = run.name.rsplit("_", 2)
-    goals = c["meets_error_goal"], c["meets_decision_goal"]
-    met = "met" if all(goals) else " and ".join(
-        f"{name} missed" for name, is_met in zip(("error", "decision"), goals) if not is_met)
+    low, high = c["verdict"].get("regret_95", [0, 0])
+    met = f"{c['verdict']['error']:12} {c['verdict']['decision']:12} {100 * low:4.1f} to {100 * high:4.1f} %"
     gain = 1 - 1 / (1 + (c["gain_over_default"] or 0))
     said = f" {100 * chosen_point(c)['expected_regret_95']:5.2f} %" if again else ""
     print(f"{f'{model}, {link}, {repeat}':30} {len(c['points']):4} {100 * c['mape']:5.2f} % {100 * c['noise_floor']:5.2f} % "
@@ -80,9 +79,8 @@ def compared_again(program, run):
 
 def chosen_point(c):
     """The point whose regret it is. Naming the default cap is another point than leaving it out."""
-    least = min(point["measured_step_ms"] for point in c["points"])
-    return min((point for point in c["points"] if point["bucket_cap_mib"] == c["predicted_best_mib"]),
-               key=lambda point: abs(point["measured_step_ms"] / least - 1 - c["regret"]))
+    return next(point for point in c["points"] if point["bucket_cap_mib"] == c["predicted_best_mib"]
+                and point["is_default"] == c["predicted_best_is_default"])
 
 
 if __name__ == "__main__":

@@ -107,8 +107,9 @@ double noise_of(const std::vector<CapComparison>& points) {
     });
 }
 
-// Rounds differ by more than caps do, and not every cap was measured in every one.
-void hold_against_default(std::vector<CapComparison>& points) {
+// Rounds differ by more than caps do, and not every cap was measured in every one: how caps differ
+// is taken from the rounds that they share with the default, how long they take from all medians.
+void pair_by_rounds(std::vector<CapComparison>& points) {
     const auto standard = std::ranges::find_if(
         points, [](const CapComparison& point) { return point.measured.is_default; });
     if (standard == points.end()) {
@@ -117,15 +118,23 @@ void hold_against_default(std::vector<CapComparison>& points) {
     const MeasuredPlans plans = measured_plans(transformed(points, &CapComparison::measured));
     const auto index = static_cast<std::size_t>(standard - points.begin());
     const auto slower = plans.steps.slower_than(plans.plan_of[index]);
-    const double standard_ms = standard->measured_ms;
+    double level = 0;  // logarithm of what the default takes
+    double weights = 0;
     for (std::size_t i = 0; i < points.size(); ++i) {
         if (const std::optional<double> by = slower[plans.plan_of[i]]) {
-            const double paired_ms = standard_ms * (1 + *by);
+            const auto weight = static_cast<double>(points[i].measured.step_us.size());
+            level += weight * std::log(points[i].measured_ms / (1 + *by));
+            weights += weight;
+        }
+    }
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        if (const std::optional<double> by = slower[plans.plan_of[i]]) {
+            const double paired_ms = std::exp(level / weights) * (1 + *by);
             const double shift = paired_ms / points[i].measured_ms;
+            points[i].measured_ms = paired_ms;
             MedianInterval& interval = points[i].measured_interval_ms;
             interval = {std::min(interval.low * shift, paired_ms),
                         std::max(interval.high * shift, paired_ms)};
-            points[i].measured_ms = paired_ms;
         }
     }
 }
@@ -147,7 +156,7 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
         point.measured_interval_ms = {us.low / 1e3, us.high / 1e3};
         points.push_back(std::move(point));
     }
-    hold_against_default(points);
+    pair_by_rounds(points);
     const IsolatedMeasurements isolated{.compute_step_us = compute_step_us(run),
                                         .all_reduces = all_reduce_samples({run})};
     for (std::size_t i = 0; i < points.size(); ++i) {

@@ -22,8 +22,8 @@ struct CapComparison {
     MeasuredCap measured;
     Evaluation predicted;
     double predicted_ms = 0;
-    // Where there is a default cap: what it takes in the median, and what this one takes longer in
-    // the rounds that both were measured in; else the median.
+    // Where there is a default cap: by the medians of all caps, and by what this one takes longer
+    // than the default in the rounds that both were measured in; else the median.
     double measured_ms = 0;
     MedianInterval measured_interval_ms;
     Attribution attribution;

@@ -235,10 +235,10 @@ std::string marks_of(const Comparison& comparison, std::size_t i) {
 }
 
 std::string comparison_report(const Comparison& comparison, bool full) {
-    std::string text =
-        fmt::format("{}\n\n{}: {}, {}, predicted beside measured\n  {}\n\n",
-                    verdict_text(comparison), comparison.scenario, name_of(comparison.strategy),
-                    counted(comparison.ranks, "rank"), comparison.machine);
+    std::string text = fmt::format("{}\n\n{}: {}, {}, predicted beside measured\n  {}\n\n",
+                                   wrapped(verdict_text(comparison)), comparison.scenario,
+                                   name_of(comparison.strategy), counted(comparison.ranks, "rank"),
+                                   comparison.machine);
     text += table(comparison, full) + '\n';
     for (const std::string& line : findings(comparison)) {
         text += fmt::format("  {}\n", line);

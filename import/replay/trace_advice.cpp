@@ -1,6 +1,7 @@
 #include "import/replay/trace_advice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include "import/replay/trace_caveats.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
+#include "sim/report/number_text.h"
 
 namespace bucketwise {
 namespace {
@@ -212,7 +214,8 @@ TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const 
     TraceAdvice advice{.binds = binds_text(imported.account, !input.workload.host_is_device),
                        .communication = communication_text(imported, replay, exposed),
                        .savings = {},
-                       .step = replay.step};
+                       .step = replay.step,
+                       .replay_error = replay.error()};
     const auto poor = replay_caveat(replay.step, replay.traced_step, "the trace");
     if (poor && poor->withholds) {
         advice.withheld = poor->text;
@@ -220,6 +223,21 @@ TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const 
         advice.savings = Changes(scenario, input, replay.step).savings();
     }
     return advice;
+}
+
+std::string verdict_text(const TraceAdvice& advice) {
+    if (!advice.withheld.empty()) {
+        return fmt::format("Do not rely on this: {}.", advice.withheld);
+    }
+    const std::string known =
+        fmt::format("The trace replays to within {}.", percent_text(std::abs(advice.replay_error)));
+    if (advice.savings.empty()) {
+        return "Change nothing: no change known here saves half a percent. " + known;
+    }
+    const Saving& first = advice.savings.front();
+    return fmt::format("Change first: {}, which saves {}{}. {}", first.change,
+                       first.at_most ? "up to " : "", percent_text(share(first.saves, advice.step)),
+                       known);
 }
 
 std::string text_of(const TraceAdvice& advice) {

@@ -24,6 +24,7 @@ struct TraceAdvice {
     std::string communication;
     std::vector<Saving> savings;  // the largest first; none that saves less than 0.5 %
     Duration step{0};             // as replayed
+    double replay_error = 0;      // of the step, as a share
     std::string withheld = {};    // why nothing is said of savings; empty: they are
     bool operator==(const TraceAdvice&) const = default;
 };
@@ -31,6 +32,9 @@ struct TraceAdvice {
 // `replay` is of `scenario`, the imported one. Each saving is one simulation, or a few; none is
 // made where the replay is so far off that they would mislead (poor_replay_error).
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay);
+
+// What to do first, and how far that is to be relied on: one sentence.
+std::string verdict_text(const TraceAdvice& advice);
 
 // Three lines.
 std::string text_of(const TraceAdvice& advice);

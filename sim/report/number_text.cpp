@@ -48,6 +48,26 @@ std::string counted(long long count, const std::string& noun) {
     return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string wrapped(const std::string& text, std::size_t columns) {
+    std::string result;
+    std::size_t line = 0;  // its length so far
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find(' ', begin), text.size());
+        const std::size_t word = end - begin;
+        if (line > 0 && line + 1 + word > columns) {
+            result += '\n';
+            line = 0;
+        } else if (line > 0) {
+            result += ' ';
+            ++line;
+        }
+        result.append(text, begin, word);
+        line += word;
+        begin = end + 1;
+    }
+    return result;
+}
+
 std::string waiting_text(double seconds) {
     constexpr double minute = 60;
     constexpr double hour = 3600;

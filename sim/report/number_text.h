@@ -1,6 +1,8 @@
-// Numbers as people read them: three digits are all that a prediction or a measurement has.
+// Numbers and sentences as people read them: three digits are all that a prediction or a
+// measurement has.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace bucketwise {
@@ -18,6 +20,9 @@ std::string percent_range_text(double low, double high);
 
 // "1 round", "2 rounds".
 std::string counted(long long count, const std::string& noun);
+
+// Broken into lines of at most so many characters, at spaces.
+std::string wrapped(const std::string& text, std::size_t columns = 100);
 
 // "40 seconds", "3 minutes", "2 hours", rounded up.
 std::string waiting_text(double seconds);

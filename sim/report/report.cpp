@@ -184,8 +184,8 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
         }
     }
     return text +
-           "    Steps of different frameworks are not comparable: each copies and launches in its "
-           "own way (assumes in --json).\n";
+           "    Steps of different frameworks do not compare: each copies and launches in its own "
+           "way (see --json).\n";
 }
 
 // Whether what is advised holds over the whole range of a preset.
@@ -241,7 +241,7 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     const bool full = detail == Detail::full;
     const bool has_choice = !prediction.sweep[prediction.best].cap.is_none();
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
-    std::string text = fmt::format("{}\n\n{}", verdict.text, subject_text(scenario));
+    std::string text = fmt::format("{}\n\n{}", wrapped(verdict.text), subject_text(scenario));
     if (has_choice) {
         text += full ? telling_table(prediction) : short_table(prediction);
         text += full || verdict.advice == Advice::set_cap ? curve(prediction) : "";

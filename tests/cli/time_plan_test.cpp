@@ -1,0 +1,129 @@
+#include "cli/ranks/time_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+constexpr std::int64_t many_rounds = 1000;
+
+// Eight sizes of all-reduces, computing, two of contention, then the default and nine caps: 0.. 20.
+std::vector<Item> everything() {
+    std::vector<Item> items;
+    for (int power = 10; power < 18; ++power) {
+        items.push_back(
+            {.protocol = Protocol::all_reduce, .message = Bytes{std::int64_t{1} << power}});
+    }
+    items.push_back({.protocol = Protocol::compute});
+    items.push_back({.protocol = Protocol::contention, .message = Bytes{1024}});
+    items.push_back({.protocol = Protocol::contention, .message = Bytes{131072}});
+    items.push_back({.protocol = Protocol::step});
+    for (std::int64_t mib = 1; mib < 10; ++mib) {
+        items.push_back({.protocol = Protocol::step, .cap = Cap(Bytes{mib << 20})});
+    }
+    return items;
+}
+constexpr std::size_t the_default = 11;
+
+// A run in which every item takes so long; how often each was measured, and when it ended.
+struct Run {
+    double elapsed_s = 0;
+    std::vector<std::int64_t> measured;
+    std::vector<std::size_t> chosen;
+};
+
+Run run(double limit_s, double item_s, const std::vector<std::size_t>& wanted, bool settled) {
+    const std::vector<Item> items = everything();
+    TimePlan plan(items, limit_s, many_rounds, {the_default});
+    Run result;
+    result.measured.resize(items.size());
+    const auto take = [&](std::size_t item) {
+        plan.took(item, item_s);
+        result.elapsed_s += item_s;
+    };
+    const std::vector<std::size_t> probes = plan.probes();
+    std::ranges::for_each(probes, take);
+    plan.choose(result.elapsed_s);
+    result.chosen = plan.chosen();
+    for (const std::size_t item : result.chosen) {
+        if (std::ranges::find(probes, item) == probes.end()) {
+            take(item);
+        }
+    }
+    for (;;) {
+        const auto round = plan.next_round(result.elapsed_s, wanted, settled);
+        if (round.empty()) {
+            return result;
+        }
+        for (const std::size_t item : round) {
+            take(item);
+            ++result.measured[item];
+        }
+    }
+}
+
+TEST_CASE("one item of each kind is probed, the largest") {
+    const TimePlan plan(everything(), 10, many_rounds, {the_default});
+    CHECK(plan.probes() == std::vector<std::size_t>{7, 8, 10, 11});
+}
+
+TEST_CASE("with enough time everything is measured, and the run ends in time") {
+    const Run plenty = run(120, 0.1, {12, 13}, false);
+    CHECK(plenty.chosen.size() == everything().size());
+    CHECK(plenty.elapsed_s <= 120);
+    CHECK(plenty.elapsed_s > 115);
+    // All-reduces, computing and contention no more than ten times; what decides, far more often.
+    CHECK(plenty.measured[0] == 10);
+    CHECK(plenty.measured[8] == 10);
+    CHECK(plenty.measured[the_default] > 100);
+    CHECK(plenty.measured[12] > 100);
+}
+
+TEST_CASE("with little time some of each kind are, the ends among them, and the default always") {
+    const Run little = run(60, 0.8, {12, 20}, false);
+    CHECK(little.chosen.size() < everything().size());
+    CHECK(little.elapsed_s <= 60);
+    const std::set<std::size_t> chosen(little.chosen.begin(), little.chosen.end());
+    for (const std::size_t item : std::vector<std::size_t>{0, 7, 8, 10, the_default, 20}) {
+        CHECK(chosen.contains(item));
+    }
+    CHECK(little.measured[0] >= 2);
+    CHECK(little.measured[the_default] >= 3);
+}
+
+TEST_CASE("far too little time still gives one round") {
+    const Run none = run(1, 2, {12}, false);
+    CHECK(none.measured[0] == 1);
+    CHECK(none.measured[8] == 1);
+    CHECK(none.measured[the_default] == 1);
+}
+
+TEST_CASE("a settled decision ends the run, once there is enough to calibrate by") {
+    const Run settled = run(120, 0.1, {}, true);
+    CHECK(settled.measured[the_default] == 5);
+    CHECK(settled.measured[0] >= 2);
+    CHECK(settled.elapsed_s < 20);
+}
+
+TEST_CASE("no more rounds than were asked for") {
+    TimePlan plan({{.protocol = Protocol::step}}, 100, 2, {0});
+    plan.choose(0);
+    CHECK(plan.next_round(0, {0}, false) == std::vector<std::size_t>{0});
+    CHECK(plan.next_round(0, {0}, false) == std::vector<std::size_t>{0});
+    CHECK(plan.next_round(0, {0}, false).empty());
+}
+
+TEST_CASE("a step that joins is measured when it is wanted") {
+    TimePlan plan({{.protocol = Protocol::step}}, 100, 10, {0});
+    plan.choose(0);
+    const std::size_t added =
+        plan.add_step({.protocol = Protocol::step, .cap = Cap(Bytes{1 << 20})});
+    CHECK(added == 1);
+    CHECK(plan.next_round(0, {added}, false) == std::vector<std::size_t>{0, 1});
+}
+
+}  // namespace
+}  // namespace bucketwise
