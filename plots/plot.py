@@ -164,7 +164,7 @@ def draw_step_time(comparison, axes):
     cap_axis(axes, places, moved)
     axes.set_ylabel("step time, ms")
     axes.set_title(f"{plain(comparison['scenario'])}\n{comparison['strategy']} on {ranks_text(comparison)}", pad=22)
-    legend_below(axes)
+    legend_below(axes, columns=2)
 
 
 def ranks_text(comparison):
@@ -342,7 +342,7 @@ def main():
     comparison = json.loads((folder / "comparison.json").read_text())
     fit = json.loads((folder / "fit.json").read_text())
     if all(p["bucket_cap_mib"] is not None for p in comparison["points"]):
-        figure, axes = plt.subplots()
+        figure, axes = plt.subplots(figsize=(6.4, 4.2))  # small, so that its text is legible on a phone
         draw_step_time(comparison, axes)
         save(figure, comparison, folder, "step_time")
     figure, axes = plt.subplots(figsize=(7.2, 3.6))
