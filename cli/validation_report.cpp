@@ -465,7 +465,8 @@ constexpr std::string_view style = R"(
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
        max-width: 62rem; margin: 0 auto; padding: 1.5rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.75rem; line-height: 1.25; font-weight: 650; margin: 0 0 .6rem; }
+h1 { font-size: 1.75rem; line-height: 1.25; font-weight: 650; margin: 0 0 .6rem;
+     text-wrap: pretty; }
 .subject { color: var(--quiet); font-size: .9rem; margin: 0 0 1rem; }
 figure { margin: 1rem 0; padding: .6rem; text-align: center; }
 figure svg { max-width: 100%; height: auto; }
@@ -485,13 +486,13 @@ th { white-space: normal; overflow-wrap: normal; vertical-align: bottom; min-wid
 td:first-child, th:first-child, td:last-child, th:last-child { text-align: left; }
 .dense { font-size: .8rem; } .dense th, .dense td { padding: .25rem .35rem; min-width: 0; }
 .dense td:last-child, .dense th:last-child { text-align: right; }
-pre { overflow-x: auto; font-size: .78rem; line-height: 1.35; background: var(--card);
-      padding: .8rem; border-radius: .3rem; overflow-wrap: normal; }
+pre { white-space: pre-wrap; font-size: .78rem; line-height: 1.35; background: var(--card);
+      padding: .8rem; border-radius: .3rem; }
 details { border-top: 1px solid var(--line); } details:last-of-type { border-bottom: 1px solid var(--line); }
 summary { cursor: pointer; padding: .6rem 0; font-weight: 600; }
 @media (max-width: 40rem) {
   body { padding: 1rem .8rem; } h1 { font-size: 1.35rem; } figure { padding: .2rem; }
-  .numbers { grid-template-columns: 1fr; }
+  .numbers { grid-template-columns: 1fr; } pre { white-space: pre; overflow-x: auto; }
   thead { display: none; } table, tbody { display: block; }
   tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
   td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .05rem 0;
@@ -506,7 +507,7 @@ summary { cursor: pointer; padding: .6rem 0; font-weight: 600; }
   details::details-content { content-visibility: visible; display: block; height: auto; }
   figure, tr, .numbers > div { break-inside: avoid; } summary { break-after: avoid; }
   figure { background: none; } figure.step_time svg { width: auto; max-height: 11cm; }
-  pre { white-space: pre-wrap; font-size: 6.5pt; } .wide { overflow: visible; }
+  pre { font-size: 6.5pt; } .wide { overflow: visible; }
   th, td { font-size: 8pt; padding: .1rem .25rem; min-width: 0; }
 }
 )";

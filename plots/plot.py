@@ -8,6 +8,7 @@ error_causes there, each as .svg and .png. Needs matplotlib.
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -105,23 +106,24 @@ def default_index(comparison):
     return next((i for i, p in enumerate(comparison["points"]) if p["is_default"]), None)
 
 
-def mark_caps(axes, comparison, places, cap_of):
-    """The advised cap and the default, each by a line with its name above the data."""
+def mark_caps(axes, comparison, places):
+    """The advised cap and the default, each with its name above the data; returns how many lines names take."""
     advised, default = advised_index(comparison), default_index(comparison)
     marks = []
     if advised is not None:
         marks.append((advised, "default and advised" if advised == default else "advised", BLUE))
     if default is not None and default != advised:
         marks.append((default, "default", DARK_PURPLE))
-    marks.sort(key=lambda mark: places[mark[0]])
-    # Names of neighbours lean away from each other; at the ends of the axis they lean inwards.
-    low, high = min(places), max(places)
-    for at, (i, name, color) in enumerate(marks):
-        side = "center" if len(marks) == 1 else ("right", "left")[at]
-        side = "left" if places[i] == low else "right" if places[i] == high else side
+    low, high = math.log(min(places)), math.log(max(places))
+    along = [(math.log(places[i]) - low) / (high - low) if high > low else 0.5 for i, _, _ in marks]
+    stacked = len(marks) == 2 and abs(along[0] - along[1]) < 0.6
+    for line, ((i, name, color), at) in enumerate(zip(marks, along)):
+        side = "left" if at < 0.3 else "right" if at > 0.7 else "center"  # names near an end lean inwards
         axes.axvline(places[i], color=color, linewidth=1, linestyle=(0, (4, 3)), zorder=0.9)
-        axes.text(places[i], 1.015, f" {name}: {cap_of(comparison['points'][i])} ", ha=side, va="bottom", color=color,
-                  fontsize=9.5, fontweight="bold", transform=axes.get_xaxis_transform())
+        axes.annotate(f"{name}: {cap_text(comparison['points'][i]['bucket_cap_mib'])} MiB", (places[i], 1),
+                      xycoords=axes.get_xaxis_transform(), xytext=(0, 4 + 14 * line * stacked),
+                      textcoords="offset points", ha=side, va="bottom", color=color, fontsize=9.5, fontweight="bold")
+    return 2 if stacked else len(marks[:1])
 
 
 def draw_predicted(axes, points, xs, color, label):
@@ -159,11 +161,11 @@ def draw_step_time(comparison, axes):
         shown = [i for i in chosen if i is not None]
         if shown:
             draw_measured(axes, [points[i] for i in shown], [places[i] for i in shown], color, marker, label, size)
-    mark_caps(axes, comparison, places, lambda p: f"{cap_text(p['bucket_cap_mib'])} MiB")
+    lines = mark_caps(axes, comparison, places)
     axes.margins(y=0.1)
     cap_axis(axes, places, moved)
     axes.set_ylabel("step time, ms")
-    axes.set_title(f"{plain(comparison['scenario'])}\n{comparison['strategy']} on {ranks_text(comparison)}", pad=22)
+    axes.set_title(f"{plain(comparison['scenario'])}\n{comparison['strategy']} on {ranks_text(comparison)}", pad=8 + 14 * lines)
     legend_below(axes, columns=2)
 
 
