@@ -351,7 +351,7 @@ constexpr Form markdown{
     .table = markdown_table,
     .picture =
         [](const Picture& picture) {
-            return fmt::format("![{}]({}.svg)\n\n", picture.title, picture.name);
+            return fmt::format("![{}]({}.svg)\n\n", markdown_escaped(picture.title), picture.name);
         },
     .section =
         [](std::string_view title, const std::string& body) {

@@ -165,7 +165,8 @@ def draw_step_time(comparison, axes):
     axes.margins(y=0.1)
     cap_axis(axes, places, moved)
     axes.set_ylabel("step time, ms")
-    axes.set_title(f"{plain(comparison['scenario'])}\n{comparison['strategy']} on {ranks_text(comparison)}", pad=8 + 14 * lines)
+    axes.set_title(f"{plain(comparison['scenario'])}\n{comparison['strategy']} on {ranks_text(comparison)}",
+                   pad=8 + 14 * lines)
     legend_below(axes, columns=2)
 
 

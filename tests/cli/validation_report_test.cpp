@@ -124,6 +124,7 @@ TEST_CASE("what files name is shown in reports as it stands there") {
                    "&quot;q&quot;\""));
     const std::string markdown = markdown_report(report);
     const std::string escaped = R"(\<script\>alert(1)\</script\> \| \$x^2\$ \& "q")";
+    CHECK(contains(markdown, "![" + escaped + "](step_time.svg)"));
     CHECK(contains(markdown, escaped + ": ddp, 2 ranks. " + escaped + "\n"));
     CHECK(contains(markdown, "| " + escaped + " | 101 | 0.0 % | 4 MiB |\n"));
     // A fence that the text cannot end.
