@@ -90,7 +90,7 @@ class NewFolder {
 std::vector<Picture> pictures_in(const std::string& folder) {
     std::vector<Picture> pictures{
         {"step_time", "Step time over bucket cap, predicted and measured", ""},
-        {"accuracy", "Measured step over predicted step", ""},
+        {"accuracy", "How far the prediction is off at each cap", ""},
         {"timeline", "One step, predicted and measured", ""},
         {"error_causes", "The error at each cap, by cause", ""},
         {"link_fit", "All-reduce time over message size, measured and fitted", ""}};

@@ -1,61 +1,190 @@
 #include "cli/validation_report.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <numeric>
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "cli/shell/csv.h"
+#include "sim/report/number_text.h"
+#include "sim/report/sweep_table.h"
 
 namespace bucketwise {
 namespace {
 
 using Cells = std::vector<std::string>;
 
-struct Table {
+struct ReportTable {
     Cells header;
     std::vector<Cells> rows;
 };
 
-Table steps_table(const Comparison& c) {
-    Table table{.header = {"bucket cap", "buckets", "predicted, ms", "measured, ms",
-                           "95 % interval", "error", ""},
-                .rows = {}};
-    for (std::size_t i = 0; i < c.points.size(); ++i) {
+// --- What both forms say ---
+
+std::string report_title(const Comparison& c) {
+    return fmt::format("{}: predicted and measured", c.scenario);
+}
+
+std::string subject_line(const Comparison& c) {
+    return fmt::format("{}: {}, {}. {}", c.scenario, name_of(c.strategy), counted(c.ranks, "rank"),
+                       c.machine);
+}
+
+// One of the three numbers that a reader takes along.
+struct KeyNumber {
+    std::string_view name;
+    std::string value;
+    std::string detail;
+    std::string_view state = "";  // the verdict that is shown, if there is one
+};
+
+// How much faster something is than what is slower by `share` of it.
+double saved_share(double slower_by) {
+    return slower_by / (1 + slower_by);
+}
+
+KeyNumber saves(const Comparison& c) {
+    KeyNumber number{.name = "saves", .value = "nothing", .detail = ""};
+    if (!has_decision(c)) {
+        number.detail = "there are no caps to choose from";
+        return number;
+    }
+    const std::string standard = cap_text(c.points[*c.default_cap].measured.cap);
+    if (c.chosen == *c.default_cap) {
+        number.detail = fmt::format("keep the default of {}: it is what is advised", standard);
+        return number;
+    }
+    const double middle =
+        saved_share(c.decision.gain ? c.decision.gain->middle : c.gain_over_default);
+    number.value = middle > 0 ? percent_text(middle) : "nothing";
+    const std::string caps =
+        fmt::format("{} instead of the default of {}",
+                    rounded_cap_text(c.points[c.chosen].measured.cap), standard);
+    if (!c.decision.gain) {
+        number.detail = fmt::format("{}; too few steps to say between what", caps);
+        return number;
+    }
+    const SlowerBy& gain = *c.decision.gain;
+    number.detail = fmt::format("{}; {} in 95 % of cases{}", caps,
+                                percent_range_text(saved_share(gain.low), saved_share(gain.high)),
+                                gain.low <= 0 && gain.high >= 0 ? ", so perhaps nothing" : "");
+    return number;
+}
+
+KeyNumber error_number(const Comparison& c) {
+    const Verdict verdict = error_verdict(c);
+    const std::string judged =
+        verdict == Verdict::held     ? fmt::format("within the goal of {:g} %", 100 * mape_goal)
+        : verdict == Verdict::missed ? fmt::format("the goal of {:g} % is missed", 100 * mape_goal)
+                                     : "too noisy to judge";
+    return {.name = "error",
+            .value = percent_text(c.mape),
+            .detail = fmt::format("on average over {}, {} at most; {}",
+                                  counted(std::ssize(c.points), "cap"), percent_text(c.max_error),
+                                  judged),
+            .state = name_of(verdict)};
+}
+
+KeyNumber sureness(const Comparison& c) {
+    KeyNumber number{.name = "sure", .value = "no", .detail = ""};
+    if (!c.reasons_to_withhold.empty() || c.shared_gpu) {
+        number.detail = "do not rely on it, for the reason above";
+        number.state = name_of(Verdict::missed);
+        return number;
+    }
+    if (!has_decision(c)) {
+        number.value = "nothing to decide";
+        number.detail =
+            is_noise_known(c)
+                ? fmt::format("steps are known to within {}", percent_text(c.noise_floor))
+                : std::string("too few steps to say how well they are known");
+        return number;
+    }
+    number.state = name_of(decision_verdict(c));
+    number.value = number.state;
+    number.detail =
+        c.decision.regret
+            ? fmt::format("what is advised is {} slower than the best measured, in 95 % of cases",
+                          percent_range_text(std::max(c.decision.regret->low, 0.0),
+                                             c.decision.regret->high))
+            : std::string("too few steps to say what is advised costs over the best measured");
+    return number;
+}
+
+std::vector<KeyNumber> key_numbers(const Comparison& c) {
+    return {saves(c), error_number(c), sureness(c)};
+}
+
+// "+1.2", "-3.4"; what rounds to nothing has no sign.
+std::string signed_text(double value) {
+    constexpr double shown = 0.05;
+    return std::abs(value) < shown ? "0.0" : fmt::format("{:+.1f}", value);
+}
+
+std::string cap_and_default(const Comparison& c, std::size_t point) {
+    const MeasuredCap& measured = c.points[point].measured;
+    return measured.is_default ? cap_text(measured.cap) + ", default"
+                               : rounded_cap_text(measured.cap);
+}
+
+ReportTable steps_table(const Comparison& c, const std::vector<std::size_t>& points) {
+    ReportTable table{.header = {"bucket cap", "buckets", "predicted, ms", "measured, ms",
+                                 "95 % interval", "error", ""},
+                      .rows = {}};
+    for (const std::size_t i : points) {
         const CapComparison& point = c.points[i];
-        table.rows.push_back(
-            {cap_text(point.measured.cap), fmt::format("{}", point.measured.bucket_bytes.size()),
-             fmt::format("{:.1f}", point.predicted_ms), fmt::format("{:.1f}", point.measured_ms),
-             fmt::format("{:.1f} to {:.1f}", point.measured_interval_ms.low,
-                         point.measured_interval_ms.high),
-             fmt::format("{:+.1f} %", 100 * point.error()), marks_of(c, i)});
+        table.rows.push_back({cap_and_default(c, i),
+                              fmt::format("{}", point.measured.bucket_bytes.size()),
+                              three_digits(point.predicted_ms), three_digits(point.measured_ms),
+                              fmt::format("{} to {}", three_digits(point.measured_interval_ms.low),
+                                          three_digits(point.measured_interval_ms.high)),
+                              signed_text(100 * point.error()) + " %", marks_of(c, i)});
     }
     return table;
 }
 
-Table causes_table(const Comparison& c) {
-    Table table{.header = {"bucket cap", "measured − predicted, ms"}, .rows = {}};
+// What is advised, what is best, the default, and the ends.
+std::vector<std::size_t> telling_points(const Comparison& c) {
+    std::set<std::size_t> points{0, c.chosen, c.fastest, c.decision.best, c.points.size() - 1};
+    if (c.default_cap) {
+        points.insert(*c.default_cap);
+    }
+    return {points.begin(), points.end()};
+}
+
+std::vector<std::size_t> all_points(const Comparison& c) {
+    std::vector<std::size_t> points(c.points.size());
+    std::iota(points.begin(), points.end(), 0);
+    return points;
+}
+
+ReportTable causes_table(const Comparison& c) {
+    ReportTable table{.header = {"bucket cap", "measured − predicted, ms"}, .rows = {}};
     for (const Cause& cause : c.points.front().attribution.causes) {
         table.header.emplace_back(cause.name);
     }
-    for (const CapComparison& point : c.points) {
-        Cells row{cap_text(point.measured.cap) + (point.measured.is_default ? ", default" : ""),
-                  fmt::format("{:+.1f}", point.measured_ms - point.predicted_ms)};
+    for (std::size_t i = 0; i < c.points.size(); ++i) {
+        const CapComparison& point = c.points[i];
+        Cells row{cap_and_default(c, i), signed_text(point.measured_ms - point.predicted_ms)};
         for (const Cause& cause : point.attribution.causes) {
-            row.push_back(fmt::format("{:+.1f}", cause.ms));
+            row.push_back(signed_text(cause.ms));
         }
         table.rows.push_back(row);
     }
     return table;
 }
 
-Table what_if_table(const Comparison& c) {
-    Table table{.header = {"if", "step, ms", "change", "at"}, .rows = {}};
+ReportTable what_if_table(const Comparison& c) {
+    ReportTable table{.header = {"if", "step, ms", "change", "at"}, .rows = {}};
     for (const ChangedMachine& what : c.what_if) {
         table.rows.push_back(
-            {what.change, fmt::format("{:.1f}", what.step_ms),
-             fmt::format("{:+.1f} %", 100 * (what.step_ms / c.what_if.front().step_ms - 1)),
-             cap_text(what.cap)});
+            {what.change, three_digits(what.step_ms),
+             signed_text(100 * (what.step_ms / c.what_if.front().step_ms - 1)) + " %",
+             rounded_cap_text(what.cap)});
     }
     return table;
 }
@@ -76,80 +205,201 @@ constexpr std::string_view causes_explained =
     "Each part of the prediction is replaced by what was measured of it, one after another; what "
     "the simulated step then changes by is that part's share.";
 
-// How a form of the report has its pieces.
+// How a form of the report has its pieces. All take text as it is in files, and escape it.
 struct Form {
-    std::string (*heading)(std::string_view text);
+    std::string (*verdict)(std::string_view text);
+    std::string (*subject)(std::string_view text);
+    std::string (*list)(const std::vector<std::string>& lines);
     std::string (*paragraph)(std::string_view text);
     std::string (*preformatted)(std::string_view text);
-    std::string (*table)(const Table& table);
+    std::string (*table)(const ReportTable& table);
     std::string (*picture)(const Picture& picture);
+    // Only the title is text; the body is made of the above.
+    std::string (*section)(std::string_view title, const std::string& body);
 };
 
-// From the table of steps on, up to how to do it again.
+std::string picture_of(const ValidationReport& report, const Form& form, std::string_view name) {
+    const auto found = std::ranges::find(report.pictures, name, &Picture::name);
+    return found == report.pictures.end() || found->svg.empty() ? "" : form.picture(*found);
+}
+
+// What the verdict rests on, and what to know before relying on it.
+std::string grounds(const ValidationReport& report, const Form& form) {
+    const Comparison& c = report.comparison;
+    std::vector<std::string> lines = findings(c);
+    for (const std::string& note : c.notes) {
+        lines.push_back(fmt::format("Note: {}.", note));
+    }
+    const auto notes = std::ssize(c.notes);
+    return form.section(notes == 0
+                            ? std::string("What this rests on")
+                            : fmt::format("What this rests on, and {}", counted(notes, "note")),
+                        form.list(lines));
+}
+
+std::string causes(const ValidationReport& report, const Form& form) {
+    const Comparison& c = report.comparison;
+    return form.section("Where the error comes from", form.paragraph(causes_explained) +
+                                                          picture_of(report, form, "error_causes") +
+                                                          form.table(causes_table(c)) +
+                                                          form.paragraph(bucket_sentence(c)));
+}
+
+// Everything that is only looked up.
 std::string sections(const ValidationReport& report, const Form& form) {
     const Comparison& c = report.comparison;
-    const auto picture = [&](std::string_view name) {
-        const auto found = std::ranges::find(report.pictures, name, &Picture::name);
-        return found == report.pictures.end() ? "" : form.picture(*found);
-    };
-    return picture("step_time") + form.table(steps_table(c)) + picture("accuracy") +
-           form.heading("One step") + picture("timeline") +
-           form.heading("Where the error comes from") + form.paragraph(causes_explained) +
-           picture("error_causes") + form.table(causes_table(c)) +
-           form.paragraph(bucket_sentence(c)) + form.heading("What would help") +
-           form.paragraph("Predicted, each at its own best of these caps.") +
-           form.table(what_if_table(c)) + form.heading("The link and the machine") +
-           picture("link_fit") + form.preformatted(calibration_report(report.calibration)) +
-           form.heading("The prediction for every cap") + form.preformatted(report.prediction) +
-           form.heading("Again");
+    const std::string timeline = picture_of(report, form, "timeline");
+    return grounds(report, form) +
+           form.section(
+               "Every cap that was measured",
+               picture_of(report, form, "accuracy") + form.table(steps_table(c, all_points(c)))) +
+           (timeline.empty() ? "" : form.section("One step, predicted and measured", timeline)) +
+           causes(report, form) +
+           form.section("What would help",
+                        form.paragraph("Predicted, each at its own best of these caps.") +
+                            form.table(what_if_table(c))) +
+           form.section("The link and the machine",
+                        picture_of(report, form, "link_fit") +
+                            form.preformatted(calibration_report(report.calibration))) +
+           form.section("The prediction for every cap", form.preformatted(report.prediction)) +
+           form.section("The commands that give this again",
+                        form.preformatted(fmt::format("{}\n", fmt::join(report.commands, "\n"))));
+}
+
+std::string opening(const Comparison& c, const Form& form) {
+    return form.verdict(verdict_text(c)) + form.subject(subject_line(c));
 }
 
 // --- Markdown ---
 
-std::string markdown_table(const Table& table) {
-    std::string text = fmt::format("| {} |\n|", fmt::join(table.header, " | "));
+// On one line, and nothing in it means anything to Markdown, HTML, a table or GitHub's formulas.
+// Underscores within words mean nothing anyway.
+std::string markdown_escaped(std::string_view text) {
+    constexpr std::string_view special = R"(\`*[]<>|$&~#)";
+    const auto is_in_word = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+    };
+    std::string escaped_text;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        const bool within_word =
+            i > 0 && i + 1 < text.size() && is_in_word(text[i - 1]) && is_in_word(text[i + 1]);
+        if (special.find(c) != std::string_view::npos || (c == '_' && !within_word)) {
+            escaped_text += '\\';
+        }
+        escaped_text += c == '\n' || c == '\r' ? ' ' : c;
+    }
+    return escaped_text;
+}
+
+std::string markdown_table(const ReportTable& table) {
+    const auto line = [](const Cells& cells) {
+        std::string text = "|";
+        for (const std::string& cell : cells) {
+            text += fmt::format(" {} |", markdown_escaped(cell));
+        }
+        return text + "\n";
+    };
+    std::string text = line(table.header) + "|";
     for (std::size_t i = 0; i < table.header.size(); ++i) {
         text += "---|";
     }
     text += "\n";
     for (const Cells& row : table.rows) {
-        text += fmt::format("| {} |\n", fmt::join(row, " | "));
+        text += line(row);
     }
     return text + "\n";
 }
 
+std::string markdown_numbers(const std::vector<KeyNumber>& numbers) {
+    std::string text;
+    for (const KeyNumber& number : numbers) {
+        text += fmt::format("- **{}: {}**, {}\n", number.name, markdown_escaped(number.value),
+                            markdown_escaped(number.detail));
+    }
+    return text + "\n";
+}
+
+std::string markdown_list(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) {
+        text += fmt::format("- {}\n", markdown_escaped(line));
+    }
+    return text + "\n";
+}
+
+// Between fences that are longer than any that the text may have.
+std::string markdown_preformatted(std::string_view text) {
+    std::string fence = "```";
+    while (text.find(fence) != std::string_view::npos) {
+        fence += '`';
+    }
+    return fmt::format("{0}\n{1}{0}\n\n", fence, text);
+}
+
+std::string markdown_paragraph(std::string_view text) {
+    return text.empty() ? "" : fmt::format("{}\n\n", markdown_escaped(text));
+}
+
 constexpr Form markdown{
-    .heading = [](std::string_view text) { return fmt::format("## {}\n\n", text); },
-    .paragraph = [](std::string_view text) { return fmt::format("{}\n\n", text); },
-    .preformatted = [](std::string_view text) { return fmt::format("```\n{}```\n\n", text); },
+    .verdict =
+        [](std::string_view text) { return fmt::format("# {}\n\n", markdown_escaped(text)); },
+    .subject = markdown_paragraph,
+    .list = markdown_list,
+    .paragraph = markdown_paragraph,
+    .preformatted = markdown_preformatted,
     .table = markdown_table,
     .picture =
         [](const Picture& picture) {
-            return picture.svg.empty()
-                       ? ""
-                       : fmt::format("![{}]({}.svg)\n\n", picture.title, picture.name);
+            return fmt::format("![{}]({}.svg)\n\n", markdown_escaped(picture.title), picture.name);
+        },
+    .section =
+        [](std::string_view title, const std::string& body) {
+            return fmt::format("## {}\n\n{}", markdown_escaped(title), body);
         }};
 
 // --- HTML ---
 
-std::string escaped(std::string_view text) {
+std::string html_escaped(std::string_view text) {
     return with_replaced(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
-std::string html_table(const Table& table) {
-    std::string text = "<div class=\"wide\"><table>\n<tr>";
+// Every cell knows its column, as narrow screens show a row as a list.
+std::string html_table(const ReportTable& table) {
+    constexpr std::size_t most_at_ease = 8;
+    std::string text = fmt::format("<div class=\"wide\"><table{}>\n<thead><tr>",
+                                   table.header.size() > most_at_ease ? " class=\"dense\"" : "");
     for (const std::string& cell : table.header) {
-        text += fmt::format("<th>{}</th>", escaped(cell));
+        text += fmt::format("<th scope=\"col\">{}</th>", html_escaped(cell));
     }
-    text += "</tr>\n";
+    text += "</tr></thead>\n<tbody>\n";
     for (const Cells& row : table.rows) {
         text += "<tr>";
-        for (const std::string& cell : row) {
-            text += fmt::format("<td>{}</td>", escaped(cell));
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            text += fmt::format("<td data-column=\"{}\">{}</td>", html_escaped(table.header[i]),
+                                html_escaped(row[i]));
         }
         text += "</tr>\n";
     }
-    return text + "</table></div>\n";
+    return text + "</tbody></table></div>\n";
+}
+
+std::string html_numbers(const std::vector<KeyNumber>& numbers) {
+    std::string text = "<dl class=\"numbers\">\n";
+    for (const KeyNumber& number : numbers) {
+        text += fmt::format(
+            "<div class=\"{}\"><dt>{}</dt><dd class=\"value\">{}</dd><dd>{}</dd></div>\n",
+            number.state, number.name, html_escaped(number.value), html_escaped(number.detail));
+    }
+    return text + "</dl>\n";
+}
+
+std::string html_list(const std::vector<std::string>& lines) {
+    std::string text = "<ul>\n";
+    for (const std::string& line : lines) {
+        text += fmt::format("<li>{}</li>\n", html_escaped(line));
+    }
+    return text + "</ul>\n";
 }
 
 // Without the prolog, whose DOCTYPE names a file elsewhere. Names within one picture are made
@@ -175,76 +425,115 @@ std::string inline_svg(const Picture& picture) {
             text += svg[i++];
         }
     }
-    return fmt::format("<figure role=\"img\" aria-label=\"{}\">\n{}\n</figure>\n",
-                       escaped(picture.title), text);
-}
-
-std::string paragraph(std::string_view text) {
-    return text.empty() ? "" : fmt::format("<p>{}</p>\n", escaped(text));
+    return fmt::format("<figure class=\"{}\" role=\"img\" aria-label=\"{}\">\n{}\n</figure>\n",
+                       picture.name, html_escaped(picture.title), text);
 }
 
 constexpr Form html{
-    .heading = [](std::string_view text) { return fmt::format("<h2>{}</h2>\n", text); },
-    .paragraph = paragraph,
+    .verdict =
+        [](std::string_view text) { return fmt::format("<h1>{}</h1>\n", html_escaped(text)); },
+    .subject =
+        [](std::string_view text) {
+            return fmt::format("<p class=\"subject\">{}</p>\n", html_escaped(text));
+        },
+    .list = html_list,
+    .paragraph =
+        [](std::string_view text) {
+            return text.empty() ? "" : fmt::format("<p>{}</p>\n", html_escaped(text));
+        },
     .preformatted =
-        [](std::string_view text) { return fmt::format("<pre>{}</pre>\n", escaped(text)); },
+        [](std::string_view text) { return fmt::format("<pre>{}</pre>\n", html_escaped(text)); },
     .table = html_table,
-    .picture = inline_svg};
+    .picture = inline_svg,
+    .section =
+        [](std::string_view title, const std::string& body) {
+            return fmt::format("<details>\n<summary>{}</summary>\n{}</details>\n",
+                               html_escaped(title), body);
+        }};
 
+// Pictures are dark on nothing: in dark mode they stand on a light card. On a narrow screen a row
+// of a table is a list. In print all is unfolded; browsers without ::details-content get it done by
+// the body's onbeforeprint.
 constexpr std::string_view style = R"(
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 62rem;
-       margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-ul.verdict { padding-left: 1.1rem; } ul.verdict li:first-child { font-weight: 600; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th { white-space: normal; vertical-align: bottom; min-width: 4.2rem; }
+:root { color-scheme: light dark; --text: #1a1a1a; --quiet: #5a5a5a; --page: #fff; --line: #ddd;
+        --card: #f5f6f7; --held: #00805e; --missed: #c24a00; --inconclusive: #8a6d00; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --text: #e8e8e8; --quiet: #a9adb3; --page: #15171a; --line: #3a3e44; --card: #212429;
+          --held: #3ecf9f; --missed: #ff9152; --inconclusive: #e0bf4a; }
+  figure { background: #fff; border-radius: .5rem; }
+}
+* { box-sizing: border-box; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
+       max-width: 62rem; margin: 0 auto; padding: 1.5rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.75rem; line-height: 1.25; font-weight: 650; margin: 0 0 .6rem;
+     text-wrap: pretty; }
+.subject { color: var(--quiet); font-size: .9rem; margin: 0 0 1rem; }
+figure { margin: 1rem 0; padding: .6rem; text-align: center; }
+figure svg { max-width: 100%; height: auto; }
+figure.step_time svg { width: 52rem; }
+.numbers { display: grid; grid-template-columns: repeat(3, 1fr); gap: .8rem; margin: 1rem 0 1.5rem; }
+.numbers > div { background: var(--card); border-left: .3rem solid var(--line);
+                 border-radius: .3rem; padding: .6rem .9rem; }
+.numbers > .held { border-color: var(--held); } .numbers > .missed { border-color: var(--missed); }
+.numbers > .inconclusive { border-color: var(--inconclusive); }
+dt { color: var(--quiet); font-size: .9rem; } dd { margin: 0; font-size: .9rem; }
+dd.value { font-size: 1.7rem; line-height: 1.25; font-weight: 650; overflow-wrap: normal; }
+.wide { overflow-x: auto; margin: .8rem 0; } table { border-collapse: collapse; font-size: .9rem; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
+         white-space: nowrap; font-variant-numeric: tabular-nums; }
+th { white-space: normal; overflow-wrap: normal; vertical-align: bottom; min-width: 4.2rem;
+     color: var(--quiet); font-weight: 600; }
 td:first-child, th:first-child, td:last-child, th:last-child { text-align: left; }
-figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
-pre { overflow-x: auto; font-size: .8rem; line-height: 1.35; background: #f6f6f6; padding: .8rem; }
-details { margin: .6rem 0; } .machine { color: #555; font-size: .9rem; }
-@media print { details > * { display: block; } }
+.dense { font-size: .8rem; } .dense th, .dense td { padding: .25rem .35rem; min-width: 0; }
+.dense td:last-child, .dense th:last-child { text-align: right; }
+pre { white-space: pre-wrap; font-size: .78rem; line-height: 1.35; background: var(--card);
+      padding: .8rem; border-radius: .3rem; }
+details { border-top: 1px solid var(--line); } details:last-of-type { border-bottom: 1px solid var(--line); }
+summary { cursor: pointer; padding: .6rem 0; font-weight: 600; }
+@media (max-width: 40rem) {
+  body { padding: 1rem .8rem; } h1 { font-size: 1.35rem; } figure { padding: .2rem; }
+  .numbers { grid-template-columns: 1fr; } pre { white-space: pre; overflow-x: auto; }
+  thead { display: none; } table, tbody { display: block; }
+  tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
+  td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .05rem 0;
+       white-space: normal; }
+  td:empty { display: none; } td::before { content: attr(data-column); color: var(--quiet); text-align: left; }
+  td:first-child { font-weight: 650; } td:first-child::before { content: none; }
+  td[data-column=""] { font-weight: 650; color: var(--held); }
+}
+@media print {
+  :root { color-scheme: light; }
+  body { max-width: none; padding: 0; font-size: 11pt; } h1 { font-size: 18pt; }
+  details::details-content { content-visibility: visible; display: block; height: auto; }
+  figure, tr, .numbers > div { break-inside: avoid; } summary { break-after: avoid; }
+  figure { background: none; } figure.step_time svg { width: auto; max-height: 11cm; }
+  pre { font-size: 6.5pt; } .wide { overflow: visible; }
+  th, td { font-size: 8pt; padding: .1rem .25rem; min-width: 0; }
+}
 )";
 
 }  // namespace
 
 std::string markdown_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
-    std::string text = fmt::format("# {}: predicted and measured\n\n{}, {} ranks. {}\n\n",
-                                   c.scenario, name_of(c.strategy), c.ranks, c.machine);
-    for (const std::string& line : findings(c)) {
-        text += fmt::format("- {}\n", line);
-    }
-    text += "\n" + sections(report, markdown);
-    for (const std::string& command : report.commands) {
-        text += fmt::format("    {}\n", command);
-    }
-    for (const std::string& note : c.notes) {
-        text += fmt::format("\nNote: {}.\n", note);
-    }
-    return text;
+    return opening(c, markdown) + markdown_numbers(key_numbers(c)) +
+           picture_of(report, markdown, "step_time") +
+           markdown_table(steps_table(c, telling_points(c))) + sections(report, markdown);
 }
 
 std::string html_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
-    std::string body = fmt::format("<h1>{}: predicted and measured</h1>\n", escaped(c.scenario));
-    body += fmt::format("<p class=\"machine\">{}, {} ranks. {}</p>\n<ul class=\"verdict\">\n",
-                        name_of(c.strategy), c.ranks, escaped(c.machine));
-    for (const std::string& line : findings(c)) {
-        body += fmt::format("<li>{}</li>\n", escaped(line));
-    }
-    body += "</ul>\n" + sections(report, html) +
-            html.preformatted(fmt::format("{}\n", fmt::join(report.commands, "\n")));
-    for (const std::string& note : c.notes) {
-        body += paragraph(fmt::format("Note: {}.", note));
-    }
+    const std::string body = opening(c, html) + picture_of(report, html, "step_time") +
+                             html_numbers(key_numbers(c)) +
+                             html_table(steps_table(c, telling_points(c))) + sections(report, html);
     return fmt::format(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-        "<title>{}: predicted and measured</title>\n<style>{}</style>\n</head>\n<body>\n{}</body>\n"
-        "</html>\n",
-        escaped(c.scenario), style, body);
+        "<title>{}</title>\n<style>{}</style>\n</head>\n"
+        "<body onbeforeprint=\"document.querySelectorAll('details').forEach(d => d.open = "
+        "true)\">\n"
+        "{}</body>\n</html>\n",
+        html_escaped(report_title(c)), style, body);
 }
 
 }  // namespace bucketwise

@@ -24,9 +24,13 @@ struct ValidationReport {
     std::vector<std::string> commands;  // that give the same files again, from the measurements on
 };
 
+// Both begin with the verdict, the picture it is seen in, and three numbers: what the advice saves,
+// how far predictions are off, and how sure that is. What files name is shown as it stands there:
+// none of it means anything to Markdown or HTML.
 std::string markdown_report(const ValidationReport& report);
 
-// Nothing in it is fetched from anywhere; it is as readable on a phone as in print.
+// What is only looked up is folded, but for print. Nothing in it is fetched from anywhere; it is as
+// readable on a phone and in the dark as on a desk.
 std::string html_report(const ValidationReport& report);
 
 }  // namespace bucketwise

@@ -91,7 +91,7 @@ def draw(document):
         for algorithm in algorithms:
             draw_algorithm(axes, [row for row in shown if row["algorithm"] == algorithm], COLOURS[algorithm])
         rank_axis(axes, shown)
-        axes.set_title(title)
+        axes.set_title(plot.plain(title))
     panels[0][0].set_ylabel("all-reduce, ms (logarithmic)")
     legend_of(panels[0][-1], algorithms, rows)
     return figure

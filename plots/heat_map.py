@@ -2,10 +2,12 @@
 """Draws what `bucketwise sweep` wrote as a heat map: two varied keys as axes, a column as colour.
 
 usage: heat_map.py ROWS PICTURE [--x POINTER] [--y POINTER] [--colour COLUMN] [--at POINTER=VALUE ...]
+                   [--scenario SCENARIO]
 
 Reads ROWS, JSON lines or CSV, and writes PICTURE.svg and PICTURE.png. Without --x and --y the first two keys that
 vary are the axes; keys that vary besides have to be held at a value each with --at. The colour is step_ms unless
-another column is asked for. An axis whose values grow by a factor is logarithmic. Needs matplotlib.
+another column is asked for. The title names model and link: as the rows vary them, else as SCENARIO, the file that was
+swept, has them. An axis whose values grow by a factor is logarithmic. Needs matplotlib.
 """
 
 import argparse
@@ -19,10 +21,11 @@ import plot  # style and how a picture is saved
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import LogNorm
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 MOST_LABELLED_CELLS = 150
 MOST_TICKS = 12
+MOST_CHARACTERS = 52  # that fit below the horizontal axis
 TITLES = {"step_ms": "step, ms", "forward_ms": "forward, ms", "backward_ms": "backward, ms",
           "exposed_communication_ms": "exposed communication, ms", "bucket_cap_mib": "bucket cap, MiB",
           "buckets": "buckets", "default_step_ms": "step at the default cap, ms", "gain_ms": "gain of the best cap, ms"}
@@ -142,7 +145,7 @@ class Axis:
 
 def value_text(value):
     if not is_number(value):
-        return str(value).lower() if isinstance(value, bool) else plot.shortened(str(value), 24)
+        return str(value).lower() if isinstance(value, bool) else plot.plain(value, 24)
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else f"{value:g}"
 
 
@@ -158,7 +161,7 @@ def label_of(pointer):
         name, _, key = name.rpartition("_")
         unit = units[key]
     place = " / ".join(parts[:-1])
-    return f"{name.replace('_', ' ')}{', ' + unit if unit else ''}  ({place})" if place else name
+    return plot.plain(f"{name.replace('_', ' ')}{', ' + unit if unit else ''}  ({place})" if place else name, 80)
 
 
 def cells_of(rows, x, y, column):
@@ -202,7 +205,56 @@ def draw_contours(axes, x, y, cells, norm):
     axes.clabel(lines, fontsize=7.5, fmt=cell_text)
 
 
-def draw(rows, x, y, column):
+def read_object(path):
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        refuse(f"{path}: expected a scenario or a link, got {error}")
+    if not isinstance(document, dict):
+        refuse(f"{path}: expected an object")
+    return document
+
+
+def part_of(document, key):
+    """An object within a scenario, or an empty one: what is wrong with a scenario bucketwise itself says."""
+    part = document.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+def model_of(scenario):
+    model = part_of(scenario, "workload").get("model")
+    return part_of(scenario["workload"], "model").get("name") if isinstance(model, dict) else model
+
+
+def link_of(scenario, folder):
+    """A link is given by its file beside the scenario, by a preset's name, or in place."""
+    link = part_of(scenario, "cluster").get("link")
+    if isinstance(link, str):
+        file = folder / link
+        return read_object(file).get("name", link) if link.endswith(".json") and file.is_file() else link
+    return link.get("name") if isinstance(link, dict) else None
+
+
+def held_value(rows, key):
+    """What all rows have for a key; none where they differ, as it is an axis then, or have no such key."""
+    values = {json.dumps(row.get(key)): row.get(key) for row in rows}
+    return next(iter(values.values())) if len(values) == 1 else None
+
+
+def title_of(rows, scenario_file):
+    scenario = read_object(scenario_file) if scenario_file else {}
+
+    def named(key, in_scenario):
+        value = held_value(rows, key) if key in rows[0] else in_scenario
+        return plot.plain(value.get("name", "") if isinstance(value, dict) else value, 44) if value else None
+
+    # Where a model has no name, as one given by its gradients, the scenario has.
+    model = named("/workload/model", model_of(scenario) or scenario.get("name"))
+    link = named("/cluster/link", link_of(scenario, scenario_file.parent) if scenario_file else None)
+    return f"{model} on {link}" if model and link else model or (f"link {link}" if link else None)
+
+
+def draw(rows, x, y, column, title):
     cells = cells_of(rows, x, y, column)
     finite = [value for line in cells for value in line if not math.isnan(value)]
     if not finite:
@@ -211,9 +263,13 @@ def draw(rows, x, y, column):
     norm = LogNorm(min(finite), max(finite)) if logarithmic else None
     figure, axes = plt.subplots(figsize=(7.2, 5.2))
     axes.grid(False)
+    what = TITLES.get(column, plot.plain(column)) + (" (logarithmic)" if logarithmic else "")
+    axes.set_title(title or what)
     image = axes.pcolormesh(x.edges(), y.edges(), cells, cmap="viridis", norm=norm, rasterized=True)
     x.set_up(axes.xaxis, axes.set_xscale)
     y.set_up(axes.yaxis, axes.set_yscale)
+    if sum(len(value_text(value)) + 2 for value in x.values[:MOST_TICKS]) > MOST_CHARACTERS:
+        plt.setp(axes.get_xticklabels(), rotation=25, ha="right", rotation_mode="anchor")
     if len(x.values) * len(y.values) <= MOST_LABELLED_CELLS:
         label_cells(axes, x, y, cells, image)
     else:
@@ -221,9 +277,12 @@ def draw(rows, x, y, column):
     axes.set_xlabel(label_of(x.key) + (", logarithmic" if x.is_log else ""), fontsize=10)
     axes.set_ylabel(label_of(y.key) + (", logarithmic" if y.is_log else ""), fontsize=10)
     bar = figure.colorbar(image, ax=axes)
-    bar.set_label(TITLES.get(column, column) + (" (logarithmic)" if logarithmic else ""))
+    bar.set_label(what)
     bar.outline.set_visible(False)
     if logarithmic:
+        # Over a decade and more there is no room for every digit.
+        within = (2, 5) if max(finite) > 8 * min(finite) else range(2, 10)
+        bar.ax.yaxis.set_minor_locator(LogLocator(subs=tuple(within), numticks=60))
         for set_formatter in (bar.ax.yaxis.set_major_formatter, bar.ax.yaxis.set_minor_formatter):
             set_formatter(FuncFormatter(lambda at, _: value_text(at)))
         bar.ax.tick_params(which="minor", labelsize=8)
@@ -238,13 +297,14 @@ def main():
     parser.add_argument("--y", help="key of the vertical axis")
     parser.add_argument("--colour", default="step_ms", help="column that is drawn as colour")
     parser.add_argument("--at", action="append", default=[], metavar="POINTER=VALUE")
+    parser.add_argument("--scenario", type=Path, help="file that was swept, for the names of model and link")
     options = parser.parse_args()
     rows = read_rows(options.rows)
     if not rows:
         refuse(f"{options.rows}: expected rows, got none")
     rows = held(rows, options.at)
     x, y = (Axis(rows, key) for key in axes_of(rows, options))
-    figure = draw(rows, x, y, options.colour)
+    figure = draw(rows, x, y, options.colour, title_of(rows, options.scenario))
     simulated = f"simulated: {len(rows)} points of {options.rows.name}" + "".join(f", {c}" for c in options.at)
     plot.save(figure, {"machine": simulated}, options.picture.parent, options.picture.name)
 

@@ -8,6 +8,7 @@ error_causes there, each as .svg and .png. Needs matplotlib.
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 # Okabe and Ito's palette: told apart with any colour vision, and by lightness in print.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
+DARK_PURPLE = "#9A4476"  # for text, which needs more contrast
 
 plt.rcParams.update({
     "figure.figsize": (7.2, 4.4), "figure.dpi": 120, "font.size": 11, "axes.spines.top": False,
@@ -35,7 +37,7 @@ def caption(figure, comparison):
     """The machine, below everything else."""
     figure.canvas.draw()
     lowest_inch = figure.get_tightbbox(figure.canvas.get_renderer()).y0
-    figure.text(0.01, lowest_inch / figure.get_figheight() - 0.03, shortened(comparison["machine"], 110), fontsize=7.5,
+    figure.text(0.01, lowest_inch / figure.get_figheight() - 0.03, plain(comparison["machine"], 110), fontsize=7.5,
                 color="#666666", ha="left", va="top")
 
 
@@ -43,17 +45,35 @@ def shortened(text, most):
     return text if len(text) <= most else text[:most - 1] + "…"
 
 
-def mib_text(value, _=None):
-    return f"{value:g}"
+def plain(text, most=60):
+    """What a file names, as it stands there: between two dollars matplotlib would take it for a formula."""
+    one_line = "".join(c if c.isprintable() else " " for c in str(text))
+    return shortened(one_line, most).replace("$", r"\$")
 
 
-def cap_axis(axes, caps):
+def cap_text(mib):
+    """Three digits, as reports have it."""
+    return f"{mib:.3g}" if mib < 1000 else f"{mib:.0f}"
+
+
+def cap_axis(axes, caps, moved=None):
+    """`moved`: caps that are drawn elsewhere than where they belong, and where."""
+    moved = moved or {}
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("bucket cap, MiB (logarithmic)")
-    ticks = [2.0 ** i for i in range(-12, 13) if min(caps) * 0.9 <= 2.0 ** i <= max(caps) * 1.1]
-    axes.set_xticks(ticks)
-    axes.xaxis.set_major_formatter(FuncFormatter(mib_text))
+    axes.set_xlabel("bucket cap, MiB (logarithmic" + ("; the last is one bucket for all)" if moved else ")"))
+    high = min([max(caps) * 1.1, *(0.75 * place for place in moved.values())])
+    ticks = {2.0 ** i: f"{2.0 ** i:g}" for i in range(-12, 13) if min(caps) * 0.9 <= 2.0 ** i <= high}
+    ticks.update({place: cap_text(cap) for cap, place in moved.items()})
+    axes.set_xticks(list(ticks), list(ticks.values()))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def legend_below(axes, below=0.15, columns=3):
+    """Where it covers no data; what is drawn several times under one name is in it once."""
+    handles, labels = axes.get_legend_handles_labels()
+    by_label = dict(zip(labels, handles))
+    axes.legend(by_label.values(), by_label.keys(), fontsize=9, ncols=columns, loc="upper left",
+                bbox_to_anchor=(-0.02, -below), columnspacing=1.2, handlelength=1.4)
 
 
 def drawn_caps(points):
@@ -64,68 +84,127 @@ def drawn_caps(points):
     return {}
 
 
-def draw_step_time(comparison, axes):
-    named = [p for p in comparison["points"] if not p["is_default"]]
-    default = [p for p in comparison["points"] if p["is_default"]]
-    moved = drawn_caps(comparison["points"])
+def places_of(points):
+    """Where each point is drawn, by its index. A default beside a named cap of its size stands next to it."""
+    moved = drawn_caps(points)
+    named = {p["bucket_cap_mib"] for p in points if not p["is_default"]}
+    beside = 1.09
+    return [moved.get(p["bucket_cap_mib"], p["bucket_cap_mib"]) *
+            (beside if p["is_default"] and p["bucket_cap_mib"] in named else 1) for p in points], moved
 
-    def x_of(p):
-        return moved.get(p["bucket_cap_mib"], p["bucket_cap_mib"])
 
-    xs = [x_of(p) for p in named]
-    if all("predicted_interval_ms" in p for p in named):
-        axes.fill_between(xs, [p["predicted_interval_ms"][0] for p in named],
-                          [p["predicted_interval_ms"][1] for p in named], color=BLUE, alpha=0.13, linewidth=0,
+def advised_index(comparison):
+    """None where there was nothing to decide."""
+    if comparison["verdict"]["decision"] is None:
+        return None
+    wanted = comparison["predicted_best_mib"], comparison["predicted_best_is_default"]
+    return next((i for i, p in enumerate(comparison["points"])
+                 if (p["bucket_cap_mib"], p["is_default"]) == wanted), None)
+
+
+def default_index(comparison):
+    return next((i for i, p in enumerate(comparison["points"]) if p["is_default"]), None)
+
+
+def mark_caps(axes, comparison, places):
+    """The advised cap and the default, each with its name above the data; returns how many lines names take."""
+    advised, default = advised_index(comparison), default_index(comparison)
+    marks = []
+    if advised is not None:
+        marks.append((advised, "default and advised" if advised == default else "advised", BLUE))
+    if default is not None and default != advised:
+        marks.append((default, "default", DARK_PURPLE))
+    low, high = math.log(min(places)), math.log(max(places))
+    along = [(math.log(places[i]) - low) / (high - low) if high > low else 0.5 for i, _, _ in marks]
+    stacked = len(marks) == 2 and abs(along[0] - along[1]) < 0.6
+    for line, ((i, name, color), at) in enumerate(zip(marks, along)):
+        side = "left" if at < 0.3 else "right" if at > 0.7 else "center"  # names near an end lean inwards
+        axes.axvline(places[i], color=color, linewidth=1, linestyle=(0, (4, 3)), zorder=0.9)
+        axes.annotate(f"{name}: {cap_text(comparison['points'][i]['bucket_cap_mib'])} MiB", (places[i], 1),
+                      xycoords=axes.get_xaxis_transform(), xytext=(0, 4 + 14 * line * stacked),
+                      textcoords="offset points", ha=side, va="bottom", color=color, fontsize=9.5, fontweight="bold")
+    return 2 if stacked else len(marks[:1])
+
+
+def draw_predicted(axes, points, xs, color, label):
+    """With the band that 95 % of predicted steps are in."""
+    order = sorted(range(len(xs)), key=lambda i: xs[i])
+    ordered = [points[i] for i in order]
+    if all("predicted_interval_ms" in p for p in ordered):
+        axes.fill_between([xs[i] for i in order], [p["predicted_interval_ms"][0] for p in ordered],
+                          [p["predicted_interval_ms"][1] for p in ordered], color=color, alpha=0.15, linewidth=0,
                           label="95 % of predicted steps")
-    axes.plot(xs, [p["predicted_step_ms"] for p in named], color=BLUE, marker=".", label="predicted")
-    draw_measured(axes, named, xs, VERMILION, "o", "measured median, 95 % interval")
-    if default:
-        draw_measured(axes, default, [x_of(p) for p in default], PURPLE, "s", "measured, default cap")
-        axes.plot([x_of(p) for p in default], [p["predicted_step_ms"] for p in default], color=PURPLE, marker="_",
-                  markersize=14, linestyle="none", label="predicted, default cap")
-    best = min(comparison["points"], key=lambda p: p["predicted_step_ms"])
-    axes.margins(y=0.16)
-    axes.annotate("predicted best", (x_of(best), best["predicted_step_ms"]), xytext=(x_of(best), 0.03),
-                  textcoords=("data", "axes fraction"), ha="center", color=BLUE, fontsize=9,
-                  arrowprops={"arrowstyle": "->", "color": BLUE})
-    cap_axis(axes, xs)
-    if moved:
-        (far, near), = moved.items()
-        axes.set_xlabel(f"bucket cap, MiB (logarithmic; the last point is one bucket for all, {far:g} MiB)")
+    axes.plot([xs[i] for i in order], [p["predicted_step_ms"] for p in ordered], color=color, marker=".", label=label)
+
+
+def draw_predicted_default(axes, point, x):
+    if "predicted_interval_ms" in point:
+        low, high = point["predicted_interval_ms"]
+        axes.plot([x, x], [low, high], color=PURPLE, alpha=0.22, linewidth=8, solid_capstyle="butt")
+    axes.plot([x], [point["predicted_step_ms"]], color=PURPLE, marker="_", markersize=14, markeredgewidth=2,
+              linestyle="none", label="predicted, default")
+
+
+def draw_step_time(comparison, axes):
+    points = comparison["points"]
+    places, moved = places_of(points)
+    advised, default = advised_index(comparison), default_index(comparison)
+    plotted = [i for i in range(len(points)) if i != default]
+    if plotted:
+        draw_predicted(axes, [points[i] for i in plotted], [places[i] for i in plotted], BLUE, "predicted")
+    if default is not None:
+        draw_predicted_default(axes, points[default], places[default])
+    for chosen, color, marker, size, label in (
+            ([i for i in plotted if i != advised], VERMILION, "o", 5, "measured median, 95 % interval"),
+            ([] if advised == default else [advised], "black", "D", 7, "measured, advised cap"),
+            ([] if default is None else [default], PURPLE, "s", 7, "measured, default")):
+        shown = [i for i in chosen if i is not None]
+        if shown:
+            draw_measured(axes, [points[i] for i in shown], [places[i] for i in shown], color, marker, label, size)
+    lines = mark_caps(axes, comparison, places)
+    axes.margins(y=0.1)
+    cap_axis(axes, places, moved)
     axes.set_ylabel("step time, ms")
-    axes.set_title(f"{comparison['scenario']}\n{comparison['strategy']}, {comparison['ranks']} ranks: "
-                   f"mean error {100 * comparison['mape']:.1f} %, regret {100 * comparison['regret']:.1f} %, "
-                   f"noise {100 * comparison['noise_floor']:.1f} %")
-    axes.legend(fontsize=9)
+    axes.set_title(f"{plain(comparison['scenario'])}\n{comparison['strategy']} on {ranks_text(comparison)}",
+                   pad=8 + 14 * lines)
+    legend_below(axes, columns=2)
 
 
-def draw_measured(axes, points, xs, color, marker, label):
+def ranks_text(comparison):
+    return f"{comparison['ranks']} rank{'s' if comparison['ranks'] > 1 else ''}"
+
+
+def draw_measured(axes, points, xs, color, marker, label, size=5):
     middles = [p["measured_step_ms"] for p in points]
     low = [m - p["measured_interval_ms"][0] for m, p in zip(middles, points)]
     high = [p["measured_interval_ms"][1] - m for m, p in zip(middles, points)]
     axes.errorbar(xs, middles, yerr=[low, high], color=color, marker=marker, linestyle="none", capsize=3,
-                  markersize=5, label=label)
+                  markersize=size, label=label)
 
 
 def draw_accuracy(comparison, axes):
+    """A place for each cap, as most of them take nearly the same time."""
     points = comparison["points"]
-    predicted = [p["predicted_step_ms"] for p in points]
-    draw = [p["measured_step_ms"] for p in points]
-    low = [m - p["measured_interval_ms"][0] for m, p in zip(draw, points)]
-    high = [p["measured_interval_ms"][1] - m for m, p in zip(draw, points)]
-    axes.errorbar(predicted, draw, yerr=[low, high], color=VERMILION, marker="o", linestyle="none", capsize=3,
-                  markersize=5, label="caps, 95 % interval")
-    ends = [min(predicted + draw) * 0.97, max(predicted + draw) * 1.03]
-    axes.plot(ends, ends, color=BLUE, linewidth=1, label="predicted = measured")
-    axes.fill_between(ends, [0.98 * e for e in ends], [1.02 * e for e in ends], color=BLUE, alpha=0.13, linewidth=0,
-                      label="± 2 %")
-    axes.set_xlim(ends)
-    axes.set_ylim(ends)
-    axes.set_aspect("equal")
-    axes.set_xlabel("predicted step, ms")
-    axes.set_ylabel("measured step, ms")
-    axes.set_title(f"{comparison['scenario']}\nrank correlation {comparison['rank_correlation']:.2f}")
-    axes.legend(fontsize=9, loc="upper left")
+    advised, default = advised_index(comparison), default_index(comparison)
+    goal = 2
+    axes.axhspan(-goal, goal, color=BLUE, alpha=0.13, linewidth=0, label=f"± {goal} %, the goal")
+    axes.axhline(0, color=BLUE, linewidth=1)
+    for i, p in enumerate(points):
+        error = 100 * p["error"]
+        low, high = (100 * (p["predicted_step_ms"] / measured - 1) for measured in reversed(p["measured_interval_ms"]))
+        color, marker, name = ((PURPLE, "s", "default") if i == default else
+                               ("black", "D", "advised cap") if i == advised else (VERMILION, "o", "other caps"))
+        axes.errorbar([i], [error], yerr=[[max(error - low, 0)], [max(high - error, 0)]], color=color, marker=marker,
+                      markersize=6, capsize=3, linestyle="none", label=name)
+    axes.set_xticks(range(len(points)), [cap_label(comparison, p) for p in points], rotation=45, ha="right",
+                    rotation_mode="anchor", fontsize=9)
+    axes.set_xlim(-0.6, len(points) - 0.4)
+    axes.grid(axis="x", visible=False)
+    axes.set_xlabel("bucket cap, MiB (bars: 95 % interval of the measured median)")
+    axes.set_ylabel("predicted off by, %")
+    axes.set_title(f"{plain(comparison['scenario'])}\noff by {100 * comparison['mape']:.1f} % on average, "
+                   f"rank correlation {comparison['rank_correlation']:.2f}")
+    legend_below(axes, below=0.27, columns=4)
 
 
 PHASES = {"forward": SKY, "backward": BLUE, "optimizer": GREEN}
@@ -156,7 +235,7 @@ def draw_timeline(comparison, axes):
     axes.set_xlabel("time in the step, ms (measured: medians of rank 0)")
     axes.grid(axis="y", visible=False)
     cap = pictures["bucket_cap_mib"]
-    axes.set_title(f"{comparison['scenario']}: one step" + (f" at {cap:g} MiB" if cap else ""))
+    axes.set_title(f"{plain(comparison['scenario'])}: one step" + (f" at {cap_text(cap)} MiB" if cap else ""))
     handles = [Patch(color=color, label=name) for name, color in PHASES.items()]
     handles += [Patch(color=ORANGE, label="all-reduce (by bucket)"),
                 Patch(facecolor="white", edgecolor=VERMILION, hatch="////", label="exposed")]
@@ -199,7 +278,7 @@ def draw_link_fit(fit, comparison, axes, residual_axes):
     axes.set_ylabel("all-reduce, µs")
     axes.yaxis.set_major_locator(LogLocator(base=10))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(f"{fit['link']['name']}: {fit['link']['algorithm']}, "
+    axes.set_title(f"{plain(fit['link']['name'])}: {fit['link']['algorithm']}, "
                    f"{len(fit['link']['segments'])} segment{'s' if len(fit['link']['segments']) > 1 else ''}")
     axes.legend(fontsize=9)
     residual_axes.axhline(0, color=BLUE, linewidth=1)
@@ -226,7 +305,7 @@ CAUSES = {"computing": GREEN, "drift, copies and launches": SKY, "readiness": BL
 def cap_label(comparison, point):
     if point["bucket_cap_mib"] is None:
         return comparison["strategy"]
-    return "default" if point["is_default"] else f"{point['bucket_cap_mib']:g}"
+    return "default" if point["is_default"] else cap_text(point["bucket_cap_mib"])
 
 
 def draw_error_causes(comparison, axes):
@@ -248,7 +327,7 @@ def draw_error_causes(comparison, axes):
     axes.set_xlabel("bucket cap, MiB")
     axes.set_ylabel("measured longer than predicted, % of step")
     axes.grid(axis="x", visible=False)
-    axes.set_title(f"{comparison['scenario']}: where the error comes from")
+    axes.set_title(f"{plain(comparison['scenario'])}: where the error comes from")
     axes.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
@@ -266,10 +345,10 @@ def main():
     comparison = json.loads((folder / "comparison.json").read_text())
     fit = json.loads((folder / "fit.json").read_text())
     if all(p["bucket_cap_mib"] is not None for p in comparison["points"]):
-        figure, axes = plt.subplots()
+        figure, axes = plt.subplots(figsize=(6.4, 4.2))  # small, so that its text is legible on a phone
         draw_step_time(comparison, axes)
         save(figure, comparison, folder, "step_time")
-    figure, axes = plt.subplots(figsize=(5.4, 5.4))
+    figure, axes = plt.subplots(figsize=(7.2, 3.6))
     draw_accuracy(comparison, axes)
     save(figure, comparison, folder, "accuracy")
     figure, axes = plt.subplots(figsize=(7.6, 3.6))

@@ -16,11 +16,17 @@ Words bucketwise_words(const std::string& command, const Words& words) {
     return Words{BUCKETWISE_BINARY, command} + words;
 }
 
+// Means something to HTML, Markdown and matplotlib.
+constexpr const char* hostile_name = R"(<script>alert(1)</script> | $x^2$ & "q")";
+
 // A second or two: a step of a few milliseconds at three caps.
-Words quick_validation(const std::string& folder) {
+Words quick_validation(const TestFolder& own) {
+    Json scenario = Json::parse(text_of_file(two_buckets));
+    scenario["name"] = hostile_name;
+    write_file(own.file("scenario.json"), scenario.dump());
     return bucketwise_words(
-        "validate", {two_buckets, "-o", folder, "--rounds", "3", "--bucket-cap", "1MiB,3MiB",
-                     "--bytes", "4KiB,64KiB,512KiB,1MiB,2MiB,4MiB"});
+        "validate", {own.file("scenario.json"), "-o", own.file("v"), "--rounds", "3",
+                     "--bucket-cap", "1MiB,3MiB", "--bytes", "4KiB,64KiB,512KiB,1MiB,2MiB,4MiB"});
 }
 
 Json json_in(const std::string& file) {
@@ -39,7 +45,7 @@ void check_refused(const Words& words, const std::string& expected) {
 const TestFolder& validated() {
     static const TestFolder folder;
     static const bool done = [] {
-        const Outcome outcome = run(quick_validation(folder.file("v")));
+        const Outcome outcome = run(quick_validation(folder));
         INFO(outcome.errors);
         REQUIRE(outcome.exit_code == 0);
         return true;
@@ -93,7 +99,17 @@ TEST_CASE("a validation, and what can be done with it") {
         const bool drawn = std::filesystem::exists(folder + "/step_time.svg");
         CHECK((html.find("<svg") != std::string::npos) == drawn);
         CHECK((html.find("there are no pictures") == std::string::npos) == drawn);
-        CHECK_THAT(text_of_file(folder + "/report.md"), Contains("Predicted best bucket cap"));
+    }
+
+    SECTION("both reports begin with the verdict, and show the scenario's name as it is") {
+        const std::string folder = validated().file("v");
+        const std::string html = text_of_file(folder + "/report.html");
+        const std::string markdown = text_of_file(folder + "/report.md");
+        const std::string verdict = json_in(folder + "/comparison.json")["verdict"]["text"];
+        CHECK_THAT(html, Contains("<h1>" + verdict + "</h1>"));
+        CHECK_THAT(html, Contains("&lt;script&gt;alert(1)&lt;/script&gt; | $x^2$ &amp; "));
+        CHECK(markdown.starts_with("# " + verdict));
+        CHECK_THAT(markdown, Contains(R"(\<script\>alert(1)\</script\> \| \$x^2\$ \& "q": ddp)"));
     }
 
     SECTION("calibrate and compare, one by one, say what validate said") {
@@ -122,10 +138,10 @@ TEST_CASE("a validation, and what can be done with it") {
 
     SECTION("a folder that holds files is only gone on with when asked") {
         const std::string folder = validated().file("v");
-        check_refused(quick_validation(folder), "expected a new or empty folder, or --resume");
+        check_refused(quick_validation(validated()), "expected a new or empty folder, or --resume");
         const std::string before = text_of_file(folder + "/measurements.jsonl");
         const std::string comparison = text_of_file(folder + "/comparison.json");
-        const Outcome again = run(quick_validation(folder) + Words{"--resume"});
+        const Outcome again = run(quick_validation(validated()) + Words{"--resume"});
         CHECK(again.exit_code == 0);
         // Nothing was left to measure but that it was resumed.
         CHECK_THAT(text_of_file(folder + "/measurements.jsonl"), Contains(before));

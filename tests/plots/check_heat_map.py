@@ -4,7 +4,9 @@ usage: check_heat_map.py path/to/bucketwise repo_root
 
 Skipped (exit code 77) where Python has no matplotlib.
 """
+import html
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -32,7 +34,8 @@ def main():
 
         def texts():
             assert (folder / "map.png").stat().st_size > 5_000
-            return re.findall(r"<text[^>]*>([^<]*)</text>", (folder / "map.svg").read_text())
+            return [html.unescape(text) for text in
+                    re.findall(r"<text[^>]*>([^<]*)</text>", (folder / "map.svg").read_text())]
 
         # Few cells say their value: 4 ms of computing without communication, or, with the naive strategy, all-reduces
         # of 2.197152 and 1.148576 ms besides.
@@ -45,11 +48,21 @@ def main():
             assert expected in shown, f"expected the picture to say {expected!r}, got {shown}"
         assert draw("few.jsonl", "--colour", "buckets", "--x", "/cluster/ranks").returncode == 0
         assert "buckets" in texts()
+        # The title names the model, or here the scenario, and the link; a varied one is an axis.
+        scenario = json.loads((root / "scenarios" / "two_buckets.json").read_text())
+        scenario["name"] = "<b>a & b</b> for $2^3$"
+        (folder / "named.json").write_text(json.dumps(scenario))
+        assert draw("few.jsonl", "--scenario", folder / "named.json").returncode == 0
+        assert "<b>a & b</b> for $2^3$ on slow" in texts(), texts()
+        sweep("links.jsonl", "--vary", "/cluster/link=nvlink-h100-8,pcie-gen3", "--vary", "/cluster/ranks=2,4,8")
+        assert draw("links.jsonl", "--scenario", root / "scenarios" / "two_buckets.json").returncode == 0
+        assert "two buckets" in texts() and "pcie-gen3" in texts(), texts()
         # Many get contours.
         sweep("many.csv", "--vary", "/cluster/link/segments/1/bandwidth_gb_per_s=1..1000:x1.5", "--vary",
               "/workload/forward_ms=1..20:+1", "--vary", "/sync/views=true,false", "--format", "csv")
         refused = [draw("many.csv"), draw("many.csv", "--at", "/sync/views=3"), draw("many.csv", "--x", "/none"),
-                   draw("many.csv", "--at", "/sync/views=true", "--colour", "none"), draw("no_such_file.csv")]
+                   draw("many.csv", "--at", "/sync/views=true", "--colour", "none"), draw("no_such_file.csv"),
+                   draw("few.jsonl", "--scenario", folder / "few.jsonl")]
         for attempt in refused:
             assert attempt.returncode == 1 and attempt.stderr.count("\n") == 1, attempt.stderr
         done = draw("many.csv", "--at", "/sync/views=true")
@@ -62,7 +75,7 @@ def main():
         for file in ("empty.jsonl", "damaged.jsonl"):
             attempt = draw(file)
             assert attempt.returncode == 1 and attempt.stderr.count("\n") == 1, attempt.stderr
-    print("checked three heat maps")
+    print("checked five heat maps")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,141 @@
+// What a validation's reports say, and that nothing in them but their own words means anything to
+// Markdown or HTML.
+#include <fmt/format.h>
+
+#include "cli/validation_report.h"
+#include "tests/catch.h"
+#include "tests/contains.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::contains;
+
+constexpr const char* hostile = R"(<script>alert(1)</script> | $x^2$ & "q")";
+
+CapComparison point_at(std::int64_t mib, double predicted_ms, double measured_ms) {
+    CapComparison point;
+    point.measured.cap = Bytes{mib << 20};
+    point.measured.bucket_bytes = {Bytes{1 << 20}};
+    point.measured.step_us = {measured_ms * 1e3};
+    point.predicted_ms = predicted_ms;
+    point.measured_ms = measured_ms;
+    point.measured_interval_ms.low = measured_ms - 1;
+    point.measured_interval_ms.high = measured_ms + 1;
+    return point;
+}
+
+// 4 MiB is advised and takes 100 ms, the default of 25 MiB takes 125.
+ValidationReport made_up_report() {
+    ValidationReport report;
+    Comparison& c = report.comparison;
+    c.scenario = "two caps";
+    c.ranks = 2;
+    c.machine = "a machine";
+    c.points = {point_at(4, 101, 100), point_at(25, 126, 125)};
+    c.points[1].measured.is_default = true;
+    c.chosen = 0;
+    c.fastest = 0;
+    c.default_cap = 1;
+    c.decision.verdict = Verdict::held;
+    c.decision.best = 0;
+    c.decision.regret = SlowerBy{0, 0, 0.004};
+    c.decision.gain = SlowerBy{0.2, 0.25, 0.3};
+    c.mape = 0.009;
+    c.max_error = 0.01;
+    c.rank_correlation = 1;
+    c.noise_floor = 0.01;
+    c.gain_over_default = 0.25;
+    c.what_if = {{"as it is", 101, Bytes{4 << 20}}};
+    report.prediction = "the prediction\n";
+    report.commands = {"bucketwise measure"};
+    return report;
+}
+
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+    const std::size_t from = text.find(begin);
+    REQUIRE(from != std::string::npos);
+    return text.substr(from + begin.size(), text.find(end, from) - from - begin.size());
+}
+
+TEST_CASE("reports begin with the verdict, and three numbers follow before all else") {
+    const ValidationReport report = made_up_report();
+    const std::string verdict = verdict_text(report.comparison);
+    const std::string html = html_report(report);
+    CHECK(between(html, "<h1>", "</h1>") == verdict);
+    CHECK(markdown_report(report).starts_with("# " + verdict + "\n"));
+    // 25 % slower than what is advised: a fifth is saved, between 0.2 / 1.2 and 0.3 / 1.3.
+    const std::string numbers = between(html, "<dl class=\"numbers\">", "</dl>");
+    for (const char* expected : {"20 %", "17 to 23 % in 95 % of cases", "4 MiB instead of", "0.9 %",
+                                 "1.0 % at most", "0.0 to 0.4 % slower", "held"}) {
+        INFO(expected << " in " << numbers);
+        CHECK(contains(numbers, expected));
+        CHECK(contains(markdown_report(report), expected));
+    }
+    CHECK(html.find("<details>") > html.find("</dl>"));
+}
+
+TEST_CASE("a report says that nothing is saved where the default is advised") {
+    ValidationReport report = made_up_report();
+    Comparison& c = report.comparison;
+    c.points[0].measured_ms = 130;
+    c.chosen = c.fastest = c.decision.best = 1;
+    c.decision.gain = SlowerBy{};
+    CHECK(contains(html_report(report), "<dd class=\"value\">nothing</dd>"));
+    CHECK(contains(markdown_report(report), "keep the default of 25 MiB"));
+}
+
+TEST_CASE("a report of one point has nothing to decide") {
+    ValidationReport report = made_up_report();
+    Comparison& c = report.comparison;
+    c.points.resize(1);
+    c.points[0].measured.cap.reset();
+    c.default_cap.reset();
+    CHECK(contains(html_report(report), "there are no caps to choose from"));
+    CHECK(contains(markdown_report(report), "nothing to decide"));
+}
+
+TEST_CASE("a report without pictures is whole, and says in a note why there are none") {
+    ValidationReport report = made_up_report();
+    report.pictures = {{"step_time", "steps", ""}, {"timeline", "one step", ""}};
+    report.comparison.notes = {"there are no pictures: no matplotlib"};
+    const std::string html = html_report(report);
+    CHECK_FALSE(contains(html, "<figure"));
+    CHECK_FALSE(contains(html, "One step"));
+    CHECK(contains(html, "What this rests on, and 1 note"));
+    CHECK(contains(html, "no matplotlib"));
+    CHECK_FALSE(contains(markdown_report(report), "!["));
+}
+
+TEST_CASE("what files name is shown in reports as it stands there") {
+    ValidationReport report = made_up_report();
+    Comparison& c = report.comparison;
+    c.scenario = c.machine = c.what_if[0].change = hostile;
+    c.notes = c.reasons_to_withhold = {hostile};
+    report.commands = {hostile};
+    report.prediction = std::string(hostile) + "\n````\n";
+    report.calibration.link.name = hostile;
+    report.pictures = {{"step_time", hostile, "<?xml?><svg></svg>"}};
+    const std::string html = html_report(report);
+    CHECK_FALSE(contains(html, "<script"));
+    CHECK_FALSE(contains(html, "\"q\""));
+    CHECK(contains(html,
+                   "aria-label=\"&lt;script&gt;alert(1)&lt;/script&gt; | $x^2$ &amp; "
+                   "&quot;q&quot;\""));
+    const std::string markdown = markdown_report(report);
+    const std::string escaped = R"(\<script\>alert(1)\</script\> \| \$x^2\$ \& "q")";
+    CHECK(contains(markdown, "![" + escaped + "](step_time.svg)"));
+    CHECK(contains(markdown, escaped + ": ddp, 2 ranks. " + escaped + "\n"));
+    CHECK(contains(markdown, "| " + escaped + " | 101 | 0.0 % | 4 MiB |\n"));
+    // A fence that the text cannot end.
+    CHECK(contains(markdown, fmt::format("`````\n{}\n````\n`````\n", hostile)));
+}
+
+TEST_CASE("a name with an end of line does not begin a line of a report") {
+    ValidationReport report = made_up_report();
+    report.comparison.scenario = "a\n# b\r\n- c";
+    CHECK(contains(markdown_report(report), "\na \\# b  - c: ddp, 2 ranks."));
+}
+
+}  // namespace
+}  // namespace bucketwise

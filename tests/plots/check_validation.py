@@ -1,0 +1,88 @@
+"""plots/plot.py draws what `bucketwise validate` found, whatever a scenario is called and however caps lie.
+
+usage: check_validation.py repo_root
+
+Skipped (exit code 77) where Python has no matplotlib.
+"""
+import html
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HOSTILE = '<script>alert(1)</script> | $x^2$ & "q"'
+
+
+def drawn(program, comparison, fit):
+    """The texts of each picture by its name."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "comparison.json").write_text(json.dumps(comparison))
+        (folder / "fit.json").write_text(json.dumps(fit))
+        subprocess.run([sys.executable, program, folder], check=True)
+        pictures = {}
+        for file in folder.glob("*.svg"):
+            assert file.with_suffix(".png").stat().st_size > 10_000, file
+            svg = file.read_text()
+            assert "<script" not in svg, file
+            pictures[file.stem] = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
+        return pictures
+
+
+def check_says(texts, *expected):
+    for text in expected:
+        assert any(text in shown for shown in texts), f"expected the picture to say {text!r}, got {texts}"
+
+
+def check_marks(program, comparison, fit):
+    pictures = drawn(program, comparison, fit)
+    assert sorted(pictures) == ["accuracy", "error_causes", "link_fit", "step_time", "timeline"], sorted(pictures)
+    check_says(pictures["step_time"], "advised: 1.25 MiB", "default: 25 MiB", "95 % of predicted steps",
+               "measured median, 95 % interval", "measured, advised cap", "measured, default", "1000")
+    check_says(pictures["accuracy"], "advised cap", "default", "± 2 %, the goal", "off by 2.0 % on average")
+    # The default advised is one mark.
+    default = next(p for p in comparison["points"] if p["is_default"])
+    same = {**comparison, "predicted_best_is_default": True, "predicted_best_mib": default["bucket_cap_mib"]}
+    texts = drawn(program, same, fit)["step_time"]
+    check_says(texts, "default and advised: 25 MiB")
+    assert not any(text.strip().startswith(("advised:", "default:")) for text in texts), texts
+
+
+def check_nothing_to_decide(program, comparison, fit):
+    """A strategy without caps has one point: there is no step by cap to draw."""
+    point = {**comparison["points"][0], "bucket_cap_mib": None}
+    alone = {**comparison, "points": [point], "predicted_best_mib": None, "measured_best_mib": None,
+             "verdict": {**comparison["verdict"], "decision": None}}
+    alone["pictures"]["bucket_cap_mib"] = None
+    pictures = drawn(program, alone, fit)
+    assert "step_time" not in pictures
+    check_says(pictures["accuracy"], alone["strategy"])
+
+
+def check_names(program, comparison, fit):
+    fit["link"]["name"] = HOSTILE
+    for name, shown in ((HOSTILE, HOSTILE), ("long " * 60, "…"), ("two\nlines", "two lines")):
+        pictures = drawn(program, {**comparison, "scenario": name, "machine": name}, fit)
+        for picture in ("step_time", "accuracy", "timeline", "error_causes"):
+            check_says(pictures[picture], shown)
+    check_says(pictures["link_fit"], HOSTILE)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.exit(77)
+    root = Path(sys.argv[1])
+    stored = root / "results" / "validation" / "resnet_1gbit_2"
+    for check in (check_marks, check_names, check_nothing_to_decide):
+        comparison, fit = (json.loads((stored / name).read_text()) for name in ("comparison.json", "fit.json"))
+        check(root / "plots" / "plot.py", comparison, fit)
+    print("checked the pictures of six validations")
+
+
+if __name__ == "__main__":
+    main()
