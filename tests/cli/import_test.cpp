@@ -79,7 +79,7 @@ TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a predictio
     CHECK(contains(text_of_file(scenario), "all-reduces of an Nsight Systems trace, least times"));
     const Outcome predicted = bucketwise({"predict", scenario});
     CHECK(predicted.exit_code == 0);
-    CHECK(contains(predicted.output, "Note: link of the trace: only 2 different sizes"));
+    CHECK(contains(predicted.output, "as traced: only 2 different sizes"));
 
     const Outcome refused = bucketwise({"import", "nsys", recorded, "-o", recorded});
     CHECK(refused.exit_code == 2);

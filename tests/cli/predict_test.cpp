@@ -137,7 +137,7 @@ TEST_CASE("the default is the framework's, whatever caps the scenario sets") {
 
 TEST_CASE("every cap in the table gives its own row when it is typed") {
     for (const char* name : {"compare_ddp_core.json", "cs336_xl.json", "gpt2_xl_32xh100.json"}) {
-        const std::string report = run_predict("predict " + scenario(name)).output;
+        const std::string report = run_predict("predict --details " + scenario(name)).output;
         std::istringstream lines(report.substr(report.find("over fastest")));
         std::string line;
         std::getline(lines, line);
@@ -157,7 +157,7 @@ TEST_CASE("every cap in the table gives its own row when it is typed") {
                     .output)["best"];
             INFO(name << ": " << line);
             CHECK(row["buckets"] == buckets);
-            CHECK(std::abs(row["step_ms"].get<double>() - std::stod(step_ms)) < 0.00051);
+            CHECK(std::abs(row["step_ms"].get<double>() - std::stod(step_ms)) <= 0.5);
             ++rows;
         }
         CHECK(rows >= 5);

@@ -29,16 +29,17 @@ std::vector<Item> everything() {
 constexpr std::size_t the_default = 11;
 
 // A run in which every item takes so long; how often each was measured, and when it ended.
-struct Run {
+struct SpentRun {
     double elapsed_s = 0;
     std::vector<std::int64_t> measured;
     std::vector<std::size_t> chosen;
 };
 
-Run run(double limit_s, double item_s, const std::vector<std::size_t>& wanted, bool settled) {
+SpentRun spent_run(double limit_s, double item_s, const std::vector<std::size_t>& wanted,
+                   bool settled) {
     const std::vector<Item> items = everything();
     TimePlan plan(items, limit_s, many_rounds, {the_default});
-    Run result;
+    SpentRun result;
     result.measured.resize(items.size());
     const auto take = [&](std::size_t item) {
         plan.took(item, item_s);
@@ -71,7 +72,7 @@ TEST_CASE("one item of each kind is probed, the largest") {
 }
 
 TEST_CASE("with enough time everything is measured, and the run ends in time") {
-    const Run plenty = run(120, 0.1, {12, 13}, false);
+    const SpentRun plenty = spent_run(120, 0.1, {12, 13}, false);
     CHECK(plenty.chosen.size() == everything().size());
     CHECK(plenty.elapsed_s <= 120);
     CHECK(plenty.elapsed_s > 115);
@@ -83,7 +84,7 @@ TEST_CASE("with enough time everything is measured, and the run ends in time") {
 }
 
 TEST_CASE("with little time some of each kind are, the ends among them, and the default always") {
-    const Run little = run(60, 0.8, {12, 20}, false);
+    const SpentRun little = spent_run(60, 0.8, {12, 20}, false);
     CHECK(little.chosen.size() < everything().size());
     CHECK(little.elapsed_s <= 60);
     const std::set<std::size_t> chosen(little.chosen.begin(), little.chosen.end());
@@ -95,14 +96,14 @@ TEST_CASE("with little time some of each kind are, the ends among them, and the 
 }
 
 TEST_CASE("far too little time still gives one round") {
-    const Run none = run(1, 2, {12}, false);
+    const SpentRun none = spent_run(1, 2, {12}, false);
     CHECK(none.measured[0] == 1);
     CHECK(none.measured[8] == 1);
     CHECK(none.measured[the_default] == 1);
 }
 
 TEST_CASE("a settled decision ends the run, once there is enough to calibrate by") {
-    const Run settled = run(120, 0.1, {}, true);
+    const SpentRun settled = spent_run(120, 0.1, {}, true);
     CHECK(settled.measured[the_default] == 5);
     CHECK(settled.measured[0] >= 2);
     CHECK(settled.elapsed_s < 20);
