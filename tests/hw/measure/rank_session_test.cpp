@@ -49,8 +49,8 @@ TEST_CASE("rounds take every item that is wanted, and say which, how far, and of
         [](std::int64_t round, std::size_t item) { return round == 1 || item == 2; });
     std::vector<std::string> expected{"items 4 9 2, round 1 of 2"};
     for (const std::int32_t item : order_of_round(3, 1, 1)) {
-        expected.push_back("items " + std::to_string(4 + expected.size()) + " 9 " + std::to_string(item) +
-                           ", round 2 of 2");
+        expected.push_back("items " + std::to_string(4 + expected.size()) + " 9 " +
+                           std::to_string(item) + ", round 2 of 2");
     }
     CHECK(shown == expected);
     REQUIRE(taken.size() == 4);
