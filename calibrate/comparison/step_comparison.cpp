@@ -224,17 +224,19 @@ void judge(const Prediction& prediction, Comparison& comparison) {
 
 // The extremes of five samples hold their median with a probability of 94 %: no interval of theirs
 // holds it with 95 %.
+// Of the caps that the verdict is about.
 void note_few_samples(Comparison& comparison) {
     constexpr std::size_t few = 6;
-    const std::size_t fewest =
-        std::ranges::min(transformed(comparison.points, [](const CapComparison& point) {
-            return point.measured.step_us.size();
-        }));
+    std::size_t fewest = comparison.points[comparison.chosen].measured.step_us.size();
+    for (const std::size_t point :
+         {comparison.fastest, comparison.default_cap.value_or(comparison.chosen)}) {
+        fewest = std::min(fewest, comparison.points[point].measured.step_us.size());
+    }
     if (fewest < few) {
         comparison.notes.push_back(
-            fmt::format("{} steps per cap: intervals are their extremes, which say less than 95 %, "
-                        "and the noise floor is uncertain; {} rounds or more are better",
-                        fewest, few));
+            fmt::format("of the caps that decide only {} measured: intervals are the extremes of "
+                        "so few, which say less than 95 %; {} or more are better",
+                        fewest == 1 ? "1 step was" : fmt::format("{} steps were", fewest), few));
     }
 }
 

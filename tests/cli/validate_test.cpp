@@ -10,6 +10,7 @@ namespace bucketwise {
 namespace {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 using Json = nlohmann::json;
 
 Words bucketwise_words(const std::string& command, const Words& words) {
@@ -183,6 +184,68 @@ TEST_CASE("a validation, and what can be done with it") {
         // An environment alone has nothing to fit.
         refused(text.substr(0, second), "expected all-reduces of at least two sizes");
     }
+}
+
+std::int64_t records_of(const std::string& file, const std::string& kind) {
+    const std::string text = text_of_file(file);
+    const std::string wanted = "\"kind\":\"" + kind + "\"";
+    std::int64_t count = 0;
+    for (std::size_t at = text.find(wanted); at != std::string::npos;
+         at = text.find(wanted, at + 1)) {
+        ++count;
+    }
+    return count;
+}
+
+TEST_CASE("a validation with a limit of time ends by itself, and another one goes on with it") {
+    const TestFolder own;
+    const std::string folder = own.file("v");
+    const Words words{two_buckets, "-o", folder};
+    const Outcome first = run(bucketwise_words("validate", words + Words{"--time", "3s"}));
+    INFO(first.errors);
+    REQUIRE(first.exit_code == 0);
+    const Json comparison = json_in(folder + "/comparison.json");
+    CHECK(comparison["format"] == 2);
+    CHECK(first.output.find('\n') > 20);
+    std::string text = comparison["verdict"]["text"];
+    CHECK(first.output.substr(0, 15) == text.substr(0, 15));
+    CHECK(text_of_file(folder + "/report.md").find("bucketwise measure") != std::string::npos);
+    const std::string file = folder + "/measurements.jsonl";
+    const std::string measured = text_of_file(file);
+    // The default is a step of every round.
+    CHECK(records_of(file, "step") > 0);
+    CHECK(records_of(file, "compute") > 0);
+    const Outcome second =
+        run(bucketwise_words("validate", words + Words{"--time", "2s", "--resume"}));
+    INFO(second.errors);
+    REQUIRE(second.exit_code == 0);
+    CHECK_THAT(text_of_file(file), StartsWith(measured));
+    CHECK(text_of_file(file).size() > measured.size());
+}
+
+TEST_CASE("who interrupts a validation gets a report of what was measured") {
+    const TestFolder own;
+    const std::string file = own.file("v") + "/measurements.jsonl";
+    Process process(
+        bucketwise_words("validate", {two_buckets, "-o", own.file("v"), "--rounds", "100000",
+                                      "--bucket-cap", "1MiB", "--bytes", "4KiB,1MiB,4MiB"}));
+    // Two rounds of everything: the default, 1 MiB and the scenario's own cap.
+    REQUIRE(wait_until([&] { return records_of(file, "step") >= 6 || process.has_ended(); }));
+    process.send(SIGINT);
+    CHECK(process.wait() == 0);
+    CHECK_THAT(process.output(), Contains("judged by what was measured until then"));
+    CHECK(std::filesystem::exists(own.file("v") + "/report.html"));
+    CHECK(process.errors().empty());
+}
+
+TEST_CASE("a time that is none is refused") {
+    const TestFolder own;
+    for (const char* time : {"0s", "2", "soon", "-3s", "1e9h", ""}) {
+        check_refused(
+            bucketwise_words("validate", {two_buckets, "-o", own.file("v"), "--time", time}),
+            "--time: expected a time of 1 s to 168 h");
+    }
+    CHECK_FALSE(std::filesystem::exists(own.file("v")));
 }
 
 TEST_CASE("wrong use of calibrate, compare and validate ends with 2 and one line") {
