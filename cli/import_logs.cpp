@@ -1,7 +1,10 @@
 #include "cli/import_logs.h"
 
 #include <optional>
+#include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +12,7 @@
 #include "cli/shell/files.h"
 #include "import/source/findings.h"
 #include "import/source/inflate.h"
+#include "sim/report/number_text.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -43,6 +47,28 @@ LogImportRequest log_request(const po::variables_map& values) {
     return request;
 }
 
+namespace {
+
+// What may be done with the scenario.
+std::string log_verdict(const Json& scenario, const std::string& output) {
+    std::vector<std::string> reasons;
+    for (const char* stated : {"/caveats", "/cluster/link/caveats"}) {
+        const Json::json_pointer pointer(stated);
+        if (!scenario.contains(pointer)) {
+            continue;
+        }
+        for (const Json& caveat : scenario[pointer]) {
+            if (caveat.is_object() && caveat.value("withholds_advice", false)) {
+                reasons.push_back(caveat["text"].get<std::string>());
+            }
+        }
+    }
+    return reasons.empty() ? fmt::format("Predict with it: bucketwise predict {}.", output)
+                           : fmt::format("Do not rely on this: {}.", fmt::join(reasons, "; "));
+}
+
+}  // namespace
+
 void import_log_files(const CommandLine& line, const LogFiles& files, const LogReader& read,
                       const LogImportRequest& request) {
     const po::variables_map& values = line.values;
@@ -54,9 +80,11 @@ void import_log_files(const CommandLine& line, const LogFiles& files, const LogR
     LogImport imported = import_logs(logs, request);
     const Scenario scenario = connect(imported, optional_text(values, "link"), read_text_file);
     state_caveats(scenario, imported);
-    write_outputs({{text_value(values, "output"), json_text(imported.scenario)}},
-                  imported.scenario["name"].get<std::string>() + "\n" + text_of(imported.findings) +
-                      replay_text(imported, scenario));
+    const std::string& output = text_value(values, "output");
+    write_outputs({{output, json_text(imported.scenario)}},
+                  fmt::format("{}\n\n{}\n{}{}", wrapped(log_verdict(imported.scenario, output)),
+                              imported.scenario["name"].get<std::string>(),
+                              text_of(imported.findings), replay_text(imported, scenario)));
 }
 
 }  // namespace bucketwise

@@ -1,9 +1,12 @@
 // bucketwise sweep SCENARIO --vary POINTER=VALUES: the step at every combination of values, in
 // parallel, a row each.
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -26,6 +29,8 @@
 #include "sim/plan/cap.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/what_if.h"
+#include "sim/report/number_text.h"
+#include "sim/report/sweep_table.h"
 
 namespace bucketwise {
 namespace {
@@ -235,22 +240,91 @@ void check_values(const SweepTask& task) {
     }
 }
 
+// The fastest and the slowest of points; of several the first.
+class SweepExtremes {
+  public:
+    void add(std::int64_t point, const WhatIf& row) { add({row.times.step(), point, row.cap}); }
+    void add(const SweepExtremes& others) {
+        for (const std::optional<Extreme>* one : {&others.fastest_, &others.slowest_}) {
+            if (*one) {
+                add(**one);
+            }
+        }
+    }
+
+    // "A step takes 12.3 ms at the best of 16 points (/cluster/ranks=8) ..."; with the caps where
+    // each point has its best one. Precondition: a point.
+    [[nodiscard]] std::string sentence(const SweepTask& task, std::int64_t points) const {
+        return fmt::format("A step takes {} at the best of {} ({}) and {} at the worst ({}).\n",
+                           text_of(*fastest_, task.cap.best), counted(points, "point"),
+                           place_of(*fastest_, task.grid), text_of(*slowest_, task.cap.best),
+                           place_of(*slowest_, task.grid));
+    }
+
+  private:
+    struct Extreme {
+        Duration step{0};
+        std::int64_t point = 0;
+        Cap cap = Cap::none();
+    };
+
+    void add(const Extreme& one) {
+        const auto is_before = [&](const Extreme& other) {
+            return one.step == other.step && one.point < other.point;
+        };
+        if (!fastest_ || one.step < fastest_->step || is_before(*fastest_)) {
+            fastest_ = one;
+        }
+        if (!slowest_ || one.step > slowest_->step || is_before(*slowest_)) {
+            slowest_ = one;
+        }
+    }
+
+    static std::string text_of(const Extreme& extreme, bool with_cap) {
+        const std::string step = three_digits(to_ms(extreme.step)) + " ms";
+        return with_cap && extreme.cap.size()
+                   ? fmt::format("{} with {}", step, bucket_cap_text(extreme.cap.size()))
+                   : step;
+    }
+
+    static std::string place_of(const Extreme& extreme, const Grid& grid) {
+        std::vector<std::size_t> position;
+        grid.locate(extreme.point, position);
+        std::string text;
+        for (std::size_t key = 0; key < position.size(); ++key) {
+            text += fmt::format("{}{}={}", key == 0 ? "" : ", ", grid.keys()[key].pointer,
+                                grid.keys()[key].values[position[key]].dump());
+        }
+        return text.empty() ? "as it is" : text;
+    }
+
+    std::optional<Extreme> fastest_;
+    std::optional<Extreme> slowest_;
+};
+
 // The rows of a block, in chunks that several threads simulate.
 std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& format,
-                                        const Block& block, std::int64_t jobs) {
+                                        const Block& block, std::int64_t jobs,
+                                        SweepExtremes& extremes) {
     constexpr std::int64_t most_points_in_chunk = 1024;
     constexpr std::int64_t chunks_per_job = 16;
     const std::int64_t chunk_size =
         std::clamp<std::int64_t>(block.size() / (jobs * chunks_per_job), 1, most_points_in_chunk);
+    std::mutex mutex;
     const auto rows_of = [&](WhatIfs& what_ifs, std::int64_t chunk) {
         fmt::memory_buffer text;
         std::vector<std::size_t> position;
+        SweepExtremes own;
         const std::int64_t begin = block.begin + chunk * chunk_size;
         const std::int64_t end = std::min(begin + chunk_size, block.end);
         for (std::int64_t point = begin; point < end; ++point) {
             task.grid.locate(point, position);
-            format.append(text, point, position, what_ifs.evaluate(point));
+            const WhatIf row = what_ifs.evaluate(point);
+            own.add(point, row);
+            format.append(text, point, position, row);
         }
+        const std::lock_guard guard(mutex);
+        extremes.add(own);
         return fmt::to_string(text);
     };
     PercentLine line("simulating what-ifs");
@@ -312,11 +386,17 @@ int run_sweep(const CommandLine& line) {
     check_values(task);
     const RowFormat rows(task.grid, format == "csv", task.cap.best);
     std::string text = block.is_first ? rows.header() : "";
-    for (std::string& chunk : simulated_rows(task, rows, block, jobs)) {
+    SweepExtremes extremes;
+    for (std::string& chunk : simulated_rows(task, rows, block, jobs, extremes)) {
         text += chunk;
         chunk = {};
     }
-    write_output(text_value(values, "output"), text);
+    const std::string& output = text_value(values, "output");
+    write_output(output, text);
+    // Nothing else goes where rows go.
+    if (std::filesystem::is_regular_file(output) && block.size() > 0) {
+        write_output("-", extremes.sentence(task, block.size()));
+    }
     return exit_done;
 }
 

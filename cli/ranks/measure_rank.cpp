@@ -24,6 +24,9 @@ EnvironmentRecord environment_record(const MeasureOptions& options, const RankId
                                      const RankSession& session) {
     EnvironmentRecord record = environment_of(options.job, identity, session);
     record.command = options.job.command;
+    if (options.time_limit) {
+        record.rounds = 0;  // as many as there is time for
+    }
     const Workload& workload = options.input.workload;
     for (const Gradient& gradient : workload.gradients) {
         record.gradients.push_back(gradient.name);

@@ -12,6 +12,7 @@ namespace {
 
 // What a calibration and a comparison need at the least, and what more of them stops to help.
 constexpr std::int64_t fewest_isolated_rounds = 2;
+constexpr std::int64_t isolated_rounds_before_the_end = 4;  // where it ends early
 constexpr std::int64_t most_isolated_rounds = 10;
 constexpr std::int64_t fewest_step_rounds = 5;
 constexpr double most_for_isolated = 0.35;  // of the time
@@ -182,8 +183,10 @@ std::vector<std::size_t> TimePlan::next_round(double elapsed_s,
                                               const std::vector<std::size_t>& wanted,
                                               bool settled) {
     measured_isolated_ = false;
-    const bool measured_enough = rounds_ >= fewest_step_rounds &&
-                                 (isolated_done_ >= fewest_isolated_rounds || isolated().empty());
+    const std::int64_t wanted_isolated =
+        isolated().empty() ? 0 : std::min(isolated_rounds_, isolated_rounds_before_the_end);
+    const bool measured_enough =
+        rounds_ >= fewest_step_rounds && isolated_done_ >= wanted_isolated;
     if (rounds_ >= most_rounds_ || (settled && measured_enough)) {
         return {};
     }

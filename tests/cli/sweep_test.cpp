@@ -54,6 +54,20 @@ TEST_CASE("a sweep gives a row per point as a hand computes it", "[sweep_command
     CHECK(rows[3]["forward_ms"] == 2.0);
 }
 
+TEST_CASE("where rows go to a file, a sentence says where the step is shortest and longest",
+          "[sweep_command]") {
+    const TestFolder own;
+    // Without communication: 1 or 2 ms of forward and 3 of backward.
+    const Outcome outcome = sweep({two_buckets, "--vary", "/workload/forward_ms=2,1", "--set",
+                                   "/sync/strategy=none", "-o", own.file("rows.jsonl")});
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(
+        outcome.output ==
+        "A step takes 4.00 ms at the best of 2 points (/workload/forward_ms=1) and 5.00 ms at the "
+        "worst (/workload/forward_ms=2).\n");
+    CHECK(rows_in(text_of_file(own.file("rows.jsonl"))).size() == 2);
+}
+
 TEST_CASE("without a key to vary a sweep has one row, predict's", "[sweep_command]") {
     const auto rows = rows_in(sweep({two_buckets}).output);
     REQUIRE(rows.size() == 1);

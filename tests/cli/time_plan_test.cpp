@@ -104,8 +104,9 @@ TEST_CASE("far too little time still gives one round") {
 
 TEST_CASE("a settled decision ends the run, once there is enough to calibrate by") {
     const SpentRun settled = spent_run(120, 0.1, {}, true);
-    CHECK(settled.measured[the_default] == 5);
-    CHECK(settled.measured[0] >= 2);
+    CHECK(settled.measured[the_default] >= 5);
+    CHECK(settled.measured[the_default] <= 8);
+    CHECK(settled.measured[0] >= 4);
     CHECK(settled.elapsed_s < 20);
 }
 

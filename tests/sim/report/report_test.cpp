@@ -75,6 +75,10 @@ TEST_CASE("the table holds both ends, the best and the plateau, and about a doze
 TEST_CASE("the JSON holds the keys of the contract in every row") {
     const Scenario scenario = resnet_scenario();
     const Json json = to_json(scenario, predict_scenario(scenario));
+    CHECK(json["format"] == prediction_format);
+    CHECK(json["verdict"]["text"].get<std::string>().ends_with("."));
+    CHECK(json["verdict"]["advice"] == "set_cap");
+    CHECK(json["verdict"]["saved_95"][0] <= json["verdict"]["saved_95"][1]);
     for (const char* key : {"scenario", "best", "default", "plateau_mib", "sweep", "settings"}) {
         CHECK(json.contains(key));
     }
