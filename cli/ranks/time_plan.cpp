@@ -185,8 +185,7 @@ std::vector<std::size_t> TimePlan::next_round(double elapsed_s,
     measured_isolated_ = false;
     const std::int64_t wanted_isolated =
         isolated().empty() ? 0 : std::min(isolated_rounds_, isolated_rounds_before_the_end);
-    const bool measured_enough =
-        rounds_ >= fewest_step_rounds && isolated_done_ >= wanted_isolated;
+    const bool measured_enough = rounds_ >= fewest_step_rounds && isolated_done_ >= wanted_isolated;
     if (rounds_ >= most_rounds_ || (settled && measured_enough)) {
         return {};
     }
