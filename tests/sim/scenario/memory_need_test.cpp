@@ -67,13 +67,13 @@ TEST_CASE("a perceptron needs what a hand counts") {
 TEST_CASE("gpt2-xl in float32 needs what Korthikanti et al. count, and its head") {
     const MemoryNeed need = need_of(gpt2_xl("A40"));
     // 1,557,611,200 parameters.
-    CHECK(need.parameters == Bytes{4 * 1'557'611'200});
-    CHECK(need.optimizer_state == Bytes{8 * 1'557'611'200});
+    CHECK(need.parameters == Bytes{4 * 1'557'611'200LL});
+    CHECK(need.optimizer_state == Bytes{8 * 1'557'611'200LL});
     // Their table without dropout's masks and scores: 32 bytes of 16 bits for each token, layer and
     // element of the width, so 16 elements. 8 x 1,024 tokens of a width of 1,600 are 13,107,200.
     // Besides the embedding and the last norm, positions of one sequence, logits and log-softmax.
     const std::int64_t elements =
-        (48 * 16 + 2) * 13'107'200 + 1024 * 1600 + 2 * 8 * 1024 * 50'257LL;
+        (48 * 16 + 2) * 13'107'200LL + 1024 * 1600 + 2 * 8 * 1024 * 50'257LL;
     CHECK(need.activations == Bytes{4 * elements});
 }
 
