@@ -38,7 +38,10 @@ inline std::string_view nearest_name(std::string_view text,
         }
         return lowered;
     };
-    if (text.empty() || text.size() > longest) {
+    // Of numbers and versions none is a slip of another.
+    const bool has_letter = std::ranges::any_of(
+        text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
+    if (!has_letter || text.size() > longest) {
         return {};
     }
     const std::string typed = lower(text);

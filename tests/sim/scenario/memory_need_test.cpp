@@ -27,9 +27,19 @@ MemoryNeed need_of(const Json& document) {
     return memory_need(scenario_of(document));
 }
 
+// Its shape, without what Hugging Face's adds: dropout, and GELU in many operations.
 Json gpt2_xl(const char* device) {
-    return with_workload(
-        {{"model", "gpt2-xl"}, {"batch", 8}, {"sequence_length", 1024}, {"device", device}});
+    return with_workload({{"model",
+                           {{"family", "gpt2"},
+                            {"layers", 48},
+                            {"hidden", 1600},
+                            {"feed_forward", 6400},
+                            {"heads", 25},
+                            {"vocabulary", 50257},
+                            {"context", 1024}}},
+                          {"batch", 8},
+                          {"sequence_length", 1024},
+                          {"device", device}});
 }
 
 // One layer of a width of 8 and 2 heads on 16 tokens.
