@@ -238,8 +238,10 @@ TEST_CASE("half of the steps lead to the same decision where they go to what is 
     INFO(table << "all: same " << all.same << ", all again " << all.same_again << ", cost of all "
                << all.cost_of_all << ", of half " << all.cost_of_half << ", steps " << all.steps);
     // Two runs of all rounds do not always agree; half of the steps are as good as another run.
-    CHECK(all.same >= all.same_again - 0.03);
-    CHECK(all.cost_of_half <= all.cost_of_all + 0.002);
+    // Fewer draws say that less surely.
+    const double doubt = std::sqrt(static_cast<double>(BUCKETWISE_TEST_SHARE));
+    CHECK(all.same >= all.same_again - 0.03 * doubt);
+    CHECK(all.cost_of_half <= all.cost_of_all + 0.002 * doubt);
 }
 
 }  // namespace
