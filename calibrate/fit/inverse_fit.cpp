@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/fit/minimum.h"
+#include "calibrate/link/link_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/predict/prediction.h"

@@ -110,11 +110,11 @@ std::string bucket_cap_text(const std::optional<Bytes>& cap) {
 }
 
 std::string rounded_cap_text(const std::optional<Bytes>& cap) {
-    const std::string exact = bucket_cap_text(cap);
+    std::string exact = bucket_cap_text(cap);
     if (!cap || exact.ends_with(" B")) {
         return exact;
     }
-    const std::string rounded = fmt::format("{} MiB", three_digits(to_mib(*cap)));
+    std::string rounded = fmt::format("{} MiB", three_digits(to_mib(*cap)));
     return rounded.size() < exact.size() ? rounded : exact;
 }
 

@@ -83,7 +83,7 @@ TEST_CASE("gpt2-xl in float32 needs what Korthikanti et al. count, and its head"
     // element of the width, so 16 elements. 8 x 1,024 tokens of a width of 1,600 are 13,107,200.
     // Besides the embedding and the last norm, positions of one sequence, logits and log-softmax.
     const std::int64_t elements =
-        (48 * 16 + 2) * 13'107'200LL + 1024 * 1600 + 2 * 8 * 1024 * 50'257LL;
+        (48LL * 16 + 2) * 13'107'200 + 1024LL * 1600 + 2LL * 8 * 1024 * 50'257;
     CHECK(need.activations == Bytes{4 * elements});
 }
 
@@ -92,18 +92,19 @@ TEST_CASE("autocast keeps a transformer's stream in float32 and weights in 16 bi
     // attention's sum, 4 + 4 of feed-forward, that is 15 x 128, and 16 x 100 logits. In 32: the
     // embedding, its positions, two sums, and log-softmax. Weights of products: 8 x 24 + 8 x 8 + 2
     // x 8 x 32 + 8 x 100 = 1,568.
-    const std::int64_t automatic = 2 * (15 * 128 + 1600) + 4 * (4 * 128 + 1600) + 2 * 1568;
+    const std::int64_t automatic =
+        2LL * (15LL * 128 + 1600) + 4LL * (4LL * 128 + 1600) + 2LL * 1568;
     CHECK(need_of(small_gpt2()).activations == Bytes{automatic});
 
     Json eager = small_gpt2();
     eager["workload"]["attention"] = "eager";
     // Softmax of 2 heads, 16 x 16 scores each.
-    CHECK(need_of(eager).activations == Bytes{automatic + 2 * 512});
+    CHECK(need_of(eager).activations == Bytes{automatic + 2LL * 512});
 
     Json compiled = small_gpt2();
     compiled["workload"]["execution"] = "compiled";
     // Three norms and the GELU, 7 x 128 elements, are computed again.
-    CHECK(need_of(compiled).activations == Bytes{automatic - 2 * 7 * 128});
+    CHECK(need_of(compiled).activations == Bytes{automatic - 2LL * 7 * 128});
 }
 
 TEST_CASE("resnet50 keeps each convolution's and each ReLU's result") {
@@ -113,10 +114,10 @@ TEST_CASE("resnet50 keeps each convolution's and each ReLU's result") {
     // of which all but the shortcuts' 1,505,280 have a ReLU after them or, the last of a block,
     // after its sum. Pooling keeps 64 x 56 x 56 with int64 places, and 2,048; the head 2 x 1,000.
     const std::int64_t elements = 11'113'984 + 11'113'984 - 1'505'280 + 200'704 + 2'048 + 2'000;
-    CHECK(need_of(document).activations == Bytes{2 * (4 * elements + 8 * 200'704)});
+    CHECK(need_of(document).activations == Bytes{2 * (4 * elements + 8LL * 200'704)});
     // Running statistics are with the parameters: 26,560 channels twice in float32, and 53 counts.
     CHECK(need_of(document).parameters.count ==
-          need_of(document).gradients.count + 2 * 4 * 26'560 + 8 * 53);
+          need_of(document).gradients.count + 2LL * 4 * 26'560 + 8LL * 53);
 }
 
 TEST_CASE("views are the buckets, a hook's casts come besides, and accumulated gradients stay") {
