@@ -4,8 +4,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <map>
+
+#include <nlohmann/json.hpp>
 
 #include "sim/base/statistics.h"
 #include "sim/engine/varied_steps.h"
