@@ -13,6 +13,7 @@
 #include "import/source/findings.h"
 #include "import/source/inflate.h"
 #include "sim/report/number_text.h"
+#include "sim/report/verdict.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -64,7 +65,7 @@ std::string log_verdict(const Json& scenario, const std::string& output) {
         }
     }
     return reasons.empty() ? fmt::format("Predict with it: bucketwise predict {}.", output)
-                           : fmt::format("Do not rely on this: {}.", fmt::join(reasons, "; "));
+                           : withheld_text(reasons);
 }
 
 }  // namespace

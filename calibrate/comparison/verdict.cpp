@@ -161,7 +161,7 @@ std::string error_text(const Comparison& c) {
 
 std::string verdict_text(const Comparison& c) {
     if (!c.reasons_to_withhold.empty()) {
-        return fmt::format("Do not rely on this: {}.", fmt::join(c.reasons_to_withhold, "; "));
+        return withheld_text(c.reasons_to_withhold);
     }
     if (c.shared_gpu) {
         return fmt::format("Do not take this for an interconnect: {}.", shared_gpu_warning);

@@ -10,6 +10,7 @@
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/number_text.h"
+#include "sim/report/verdict.h"
 
 namespace bucketwise {
 namespace {
@@ -227,7 +228,7 @@ TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const 
 
 std::string verdict_text(const TraceAdvice& advice) {
     if (!advice.withheld.empty()) {
-        return fmt::format("Do not rely on this: {}.", advice.withheld);
+        return withheld_text({advice.withheld});
     }
     const std::string known =
         fmt::format("The trace replays to within {}.", percent_text(std::abs(advice.replay_error)));

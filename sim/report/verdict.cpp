@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -108,6 +107,10 @@ std::string cap_to_set_text(Strategy strategy, Bytes cap) {
                             : "a bucket cap of " + bucket_cap_text(cap);
 }
 
+std::string withheld_text(const std::vector<std::string>& reasons) {
+    return fmt::format("Do not rely on this: {}.", fmt::join(reasons, "; "));
+}
+
 PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& prediction) {
     PredictedVerdict verdict;
     const Evaluation& best = prediction.sweep[prediction.best];
@@ -126,8 +129,7 @@ PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& predicti
     verdict.text += ddp_text(prediction);
     const std::vector<std::string> reasons = reasons_to_withhold(scenario);
     if (!reasons.empty()) {
-        verdict = {.advice = Advice::withheld,
-                   .text = fmt::format("Do not rely on this: {}.", fmt::join(reasons, "; "))};
+        verdict = {.advice = Advice::withheld, .text = withheld_text(reasons)};
     }
     return verdict;
 }

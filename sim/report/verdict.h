@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "sim/base/names.h"
 #include "sim/predict/prediction.h"
@@ -31,6 +32,9 @@ struct PredictedVerdict {
 };
 
 PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& prediction);
+
+// The sentence where nothing is to be advised. Precondition: a reason.
+std::string withheld_text(const std::vector<std::string>& reasons);
 
 // "bucket_cap_mb=4" of PyTorch's DistributedDataParallel, else "a bucket cap of 4 MiB".
 std::string cap_to_set_text(Strategy strategy, Bytes cap);
