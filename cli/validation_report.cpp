@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <numeric>
-#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -42,11 +41,6 @@ struct KeyNumber {
     std::string_view state = "";  // the verdict that is shown, if there is one
 };
 
-// How much faster something is than what is slower by `share` of it.
-double saved_share(double slower_by) {
-    return slower_by / (1 + slower_by);
-}
-
 KeyNumber saves(const Comparison& c) {
     KeyNumber number{.name = "saves", .value = "nothing", .detail = ""};
     if (!has_decision(c)) {
@@ -59,7 +53,7 @@ KeyNumber saves(const Comparison& c) {
         return number;
     }
     const double middle =
-        saved_share(c.decision.gain ? c.decision.gain->middle : c.gain_over_default);
+        faster_by(c.decision.gain ? c.decision.gain->middle : c.gain_over_default);
     number.value = middle > 0 ? percent_text(middle) : "nothing";
     const std::string caps =
         fmt::format("{} instead of the default of {}",
@@ -70,7 +64,7 @@ KeyNumber saves(const Comparison& c) {
     }
     const SlowerBy& gain = *c.decision.gain;
     number.detail = fmt::format("{}; {} in 95 % of cases{}", caps,
-                                percent_range_text(saved_share(gain.low), saved_share(gain.high)),
+                                percent_range_text(faster_by(gain.low), faster_by(gain.high)),
                                 gain.low <= 0 && gain.high >= 0 ? ", so perhaps nothing" : "");
     return number;
 }
@@ -145,15 +139,6 @@ ReportTable steps_table(const Comparison& c, const std::vector<std::size_t>& poi
                               signed_text(100 * point.error()) + " %", marks_of(c, i)});
     }
     return table;
-}
-
-// What is advised, what is best, the default, and the ends.
-std::vector<std::size_t> telling_points(const Comparison& c) {
-    std::set<std::size_t> points{0, c.chosen, c.fastest, c.decision.best, c.points.size() - 1};
-    if (c.default_cap) {
-        points.insert(*c.default_cap);
-    }
-    return {points.begin(), points.end()};
 }
 
 std::vector<std::size_t> all_points(const Comparison& c) {
@@ -518,14 +503,14 @@ std::string markdown_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
     return opening(c, markdown) + markdown_numbers(key_numbers(c)) +
            picture_of(report, markdown, "step_time") +
-           markdown_table(steps_table(c, telling_points(c))) + sections(report, markdown);
+           markdown_table(steps_table(c, deciding_points(c))) + sections(report, markdown);
 }
 
 std::string html_report(const ValidationReport& report) {
     const Comparison& c = report.comparison;
-    const std::string body = opening(c, html) + picture_of(report, html, "step_time") +
-                             html_numbers(key_numbers(c)) +
-                             html_table(steps_table(c, telling_points(c))) + sections(report, html);
+    const std::string body =
+        opening(c, html) + picture_of(report, html, "step_time") + html_numbers(key_numbers(c)) +
+        html_table(steps_table(c, deciding_points(c))) + sections(report, html);
     return fmt::format(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"

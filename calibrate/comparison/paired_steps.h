@@ -20,6 +20,11 @@ struct SlowerBy {
     bool operator==(const SlowerBy&) const = default;
 };
 
+// How much faster something is than what is slower by `share` of it, as a share of the slower one.
+constexpr double faster_by(double share) {
+    return share / (1 + share);
+}
+
 class PairedSteps {
   public:
     // [plan][round], microseconds, above 0; rounds in which a plan was not measured are empty.

@@ -136,6 +136,10 @@ std::string cap_text(const std::optional<Bytes>& cap);
 std::string point_name(const Comparison& comparison, std::size_t i);
 std::string marks_of(const Comparison& comparison, std::size_t i);
 
+// Indices of the points that a verdict is about, rising: the advised cap, the best, the default,
+// and the ends.
+std::vector<std::size_t> deciding_points(const Comparison& comparison);
+
 // The sentence that a report begins with: what to do, what it brings, and how sure that is.
 std::string verdict_text(const Comparison& comparison);
 

@@ -64,16 +64,6 @@ std::string marked(const Comparison& comparison, std::size_t i) {
     return marks.empty() ? "" : "  " + marks;
 }
 
-// The advised cap, the best, the default, and the ends.
-std::vector<std::size_t> deciding_points(const Comparison& comparison) {
-    std::set<std::size_t> points{0, comparison.chosen, comparison.fastest, comparison.decision.best,
-                                 comparison.points.size() - 1};
-    if (comparison.default_cap) {
-        points.insert(*comparison.default_cap);
-    }
-    return {points.begin(), points.end()};
-}
-
 std::string table(const Comparison& comparison, bool full) {
     std::string text =
         fmt::format("{:>12} {:>8} {:>13} {:>12} {:>15} {:>8}\n", "bucket cap", "buckets",
@@ -221,6 +211,15 @@ TraceProcess measured_process(const Comparison& comparison) {
 
 std::string cap_text(const std::optional<Bytes>& cap) {
     return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
+}
+
+std::vector<std::size_t> deciding_points(const Comparison& comparison) {
+    std::set<std::size_t> points{0, comparison.chosen, comparison.fastest, comparison.decision.best,
+                                 comparison.points.size() - 1};
+    if (comparison.default_cap) {
+        points.insert(*comparison.default_cap);
+    }
+    return {points.begin(), points.end()};
 }
 
 std::string point_name(const Comparison& comparison, std::size_t i) {

@@ -13,13 +13,8 @@ namespace {
 
 constexpr double shown_share = 0.0005;
 
-// How much faster something is than what is slower by `share` of it.
-double faster(double share) {
-    return share / (1 + share);
-}
-
 std::string faster_text(const SlowerBy& other) {
-    return percent_range_text(faster(other.low), faster(other.high)) + " faster";
+    return percent_range_text(faster_by(other.low), faster_by(other.high)) + " faster";
 }
 
 // "bucket_cap_mb=4", "the default of 25 MiB".
@@ -39,7 +34,7 @@ std::string held_text(const Comparison& c) {
     const MeasuredDecision& decision = c.decision;
     if (c.chosen == *c.default_cap) {
         return fmt::format("{}: no cap that was measured is more than {} faster.",
-                           to_do(c, c.chosen), percent_text(faster(decision.regret->high)));
+                           to_do(c, c.chosen), percent_text(faster_by(decision.regret->high)));
     }
     const std::string cost = decision.regret->high < shown_share
                                  ? std::string("the fastest of all that were measured")
@@ -94,8 +89,8 @@ std::string inconclusive_text(const Comparison& c) {
     } else if (names_a_cap && decision.gain_is_likely) {
         act = fmt::format(
             "{}: probably faster than the default, by {}, but {} is possible", to_do(c, c.chosen),
-            percent_text(faster(decision.gain->middle)),
-            percent_range_text(faster(decision.gain->low), faster(decision.gain->high)));
+            percent_text(faster_by(decision.gain->middle)),
+            percent_range_text(faster_by(decision.gain->low), faster_by(decision.gain->high)));
     } else if (decision.verdict != Verdict::held) {
         const std::string noise =
             decision.resolution ? fmt::format("the noise is {}", percent_text(*decision.resolution))

@@ -11,6 +11,7 @@
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
+#include "sim/report/number_text.h"
 #include "sim/workload/device_input.h"
 
 namespace bucketwise {
@@ -373,9 +374,10 @@ Json calibrated_scenario(Json document, const Calibration& calibration) {
     document["cluster"]["link"] = link_json(calibration.link);
     constexpr std::size_t few_rounds = 3;
     if (calibration.compute->rounds < few_rounds) {
-        add_caveat(document, {.text = fmt::format("computing was measured in {} round{} only",
-                                                  calibration.compute->rounds,
-                                                  calibration.compute->rounds == 1 ? "" : "s")});
+        add_caveat(document,
+                   {.text = fmt::format(
+                        "computing was measured in {} only",
+                        counted(static_cast<long long>(calibration.compute->rounds), "round"))});
     }
     if (calibration.device) {
         Device device = calibration.device->device;
