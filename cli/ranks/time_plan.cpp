@@ -17,6 +17,9 @@ constexpr std::int64_t most_isolated_rounds = 10;
 constexpr std::int64_t fewest_step_rounds = 5;
 constexpr double most_for_isolated = 0.35;  // of the time
 constexpr double most_planned = 0.85;       // of the time: items take longer at times
+// The last of them no later than that share of the time: advice that changes with them must still
+// be measured.
+constexpr double isolated_until = 0.75;
 
 // How many of a kind stay when everything is too much, as a share, and how many at the least.
 constexpr double shares_that_stay[] = {1.0, 0.7, 0.5, 0.35, 0.2};
@@ -155,6 +158,7 @@ void TimePlan::choose(double elapsed_s) {
             break;
         }
     }
+    chosen_at_s_ = elapsed_s;
     const double of_isolated = std::max(cost_of(isolated()), 1e-9);
     const double after_warming_up = left_s(elapsed_s) - cost_of(chosen_);
     isolated_rounds_ =
@@ -173,10 +177,18 @@ double TimePlan::left_s(double elapsed_s) const {
     return std::max(limit_s_ - elapsed_s, 0.0);
 }
 
-// In the first rounds, then in every second one, so that they see the same machine as the steps.
-bool TimePlan::is_due_for_isolated() const {
-    return isolated_done_ < isolated_rounds_ && !isolated().empty() &&
-           (rounds_ < fewest_isolated_rounds || rounds_ % 2 == 0);
+// In the first rounds, then evenly over the time, so that they see the same machine as the steps
+// even where it drifts; at once where nothing but them is missing.
+bool TimePlan::is_due_for_isolated(double elapsed_s, bool settled) const {
+    if (isolated_done_ >= isolated_rounds_ || isolated().empty()) {
+        return false;
+    }
+    if (rounds_ < fewest_isolated_rounds || settled) {
+        return true;
+    }
+    const double pace = isolated_until * (limit_s_ - chosen_at_s_) /
+                        static_cast<double>(std::max(isolated_rounds_ - 1, std::int64_t{1}));
+    return elapsed_s - chosen_at_s_ >= static_cast<double>(isolated_done_) * pace;
 }
 
 std::vector<std::size_t> TimePlan::next_round(double elapsed_s,
@@ -196,7 +208,7 @@ std::vector<std::size_t> TimePlan::next_round(double elapsed_s,
     const std::vector<std::size_t> apart = isolated();
     // The first round is measured whatever it takes: without it there is nothing to say.
     const bool is_first = rounds_ == 0;
-    if (is_due_for_isolated() && (is_first || cost_of(round) + cost_of(apart) <= left)) {
+    if (is_due_for_isolated(elapsed_s, settled) && (is_first || cost_of(round) + cost_of(apart) <= left)) {
         round.insert(round.end(), apart.begin(), apart.end());
         measured_isolated_ = true;
         ++isolated_done_;

@@ -51,7 +51,7 @@ class TimePlan {
     [[nodiscard]] std::vector<std::size_t> of_kind(Protocol protocol) const;
     [[nodiscard]] std::vector<std::size_t> thinned(double share) const;
     [[nodiscard]] std::vector<std::size_t> isolated() const;
-    [[nodiscard]] bool is_due_for_isolated() const;
+    [[nodiscard]] bool is_due_for_isolated(double elapsed_s, bool settled) const;
 
     std::vector<Item> items_;
     double limit_s_;
@@ -59,6 +59,7 @@ class TimePlan {
     std::vector<std::size_t> essential_;
     std::vector<std::vector<double>> seconds_;  // by item, each time
     std::vector<std::size_t> chosen_;
+    double chosen_at_s_ = 0;
     std::int64_t isolated_rounds_ = 0;  // planned
     std::int64_t isolated_done_ = 0;
     std::int64_t rounds_ = 0;  // begun

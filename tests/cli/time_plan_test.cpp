@@ -26,6 +26,7 @@ std::vector<Item> everything() {
     }
     return items;
 }
+constexpr std::size_t computing = 8;
 constexpr std::size_t the_default = 11;
 
 // A run in which every item takes so long; how often each was measured, and when it ended.
@@ -33,6 +34,7 @@ struct SpentRun {
     double elapsed_s = 0;
     std::vector<std::int64_t> measured;
     std::vector<std::size_t> chosen;
+    std::vector<double> computed_s;  // when computing alone was measured
 };
 
 SpentRun spent_run(double limit_s, double item_s, const std::vector<std::size_t>& wanted,
@@ -62,6 +64,9 @@ SpentRun spent_run(double limit_s, double item_s, const std::vector<std::size_t>
         for (const std::size_t item : round) {
             take(item);
             ++result.measured[item];
+            if (item == computing) {
+                result.computed_s.push_back(result.elapsed_s);
+            }
         }
     }
 }
@@ -81,6 +86,17 @@ TEST_CASE("with enough time everything is measured, and the run ends in time") {
     CHECK(plenty.measured[8] == 10);
     CHECK(plenty.measured[the_default] > 100);
     CHECK(plenty.measured[12] > 100);
+}
+
+TEST_CASE("what a calibration needs is measured over most of the time, evenly") {
+    const SpentRun plenty = spent_run(120, 0.1, {12, 13}, false);
+    REQUIRE(plenty.computed_s.size() == 10);
+    CHECK(plenty.computed_s[1] < 10);  // soon twice, so that there is advice
+    for (std::size_t i = 2; i < plenty.computed_s.size(); ++i) {
+        CHECK(plenty.computed_s[i] - plenty.computed_s[i - 1] < 20);
+    }
+    CHECK(plenty.computed_s.back() > 80);
+    CHECK(plenty.computed_s.back() < 100);  // and what it changes can still be measured
 }
 
 TEST_CASE("with little time some of each kind are, the ends among them, and the default always") {
