@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -64,20 +65,27 @@ void write_in_place(const std::string& path, const std::string& text) {
     }
 }
 
+// Of a file that is there.
+std::optional<::mode_t> mode_of(const fs::path& path) {
+    struct ::stat status {};
+    constexpr ::mode_t permissions = 07777;
+    return ::stat(path.c_str(), &status) == 0 ? std::optional(status.st_mode & permissions)
+                                              : std::nullopt;
+}
+
 // A file's new text beside it, which takes its place when it is told to and is gone if it is not.
+// It has the permissions of the file whose place it takes, or those that a new file gets here.
 class StagedFile {
   public:
     StagedFile(fs::path path, const std::string& text) : path_(std::move(path)) {
-        const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
-        name_ = (folder / (path_.filename().string() + ".XXXXXX")).string();
-        const int descriptor = ::mkostemp(name_.data(), O_CLOEXEC);
+        const std::optional<::mode_t> mode = mode_of(path_);
+        constexpr ::mode_t less_the_umask = 0666;
+        const int descriptor = open_beside(mode.value_or(less_the_umask));
         if (descriptor < 0) {
-            name_.clear();
             fail();
         }
         File file(::fdopen(descriptor, "w"));
-        constexpr ::mode_t readable_by_all = 0644;
-        if (!file || !write_all(file.get(), text) || ::fchmod(descriptor, readable_by_all) != 0 ||
+        if (!file || !write_all(file.get(), text) || (mode && ::fchmod(descriptor, *mode) != 0) ||
             ::fsync(descriptor) != 0) {
             fail();
         }
@@ -97,6 +105,25 @@ class StagedFile {
     }
 
   private:
+    // A new file under a name that nobody has; below 0 where there can be none.
+    int open_beside(::mode_t mode) {
+        const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+        std::random_device random;
+        constexpr int attempts = 100;
+        for (int i = 0; i < attempts; ++i) {
+            const std::string name =
+                (folder / fmt::format("{}.{:08x}", path_.filename().string(), random())).string();
+            const int descriptor =
+                ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+            if (descriptor >= 0) {
+                name_ = name;
+            }
+            if (descriptor >= 0 || errno != EEXIST) {
+                return descriptor;
+            }
+        }
+        return -1;
+    }
     [[noreturn]] void fail() {
         const std::string why = reason();
         discard();
@@ -112,16 +139,27 @@ class StagedFile {
     std::string name_;
 };
 
-// None: a device or a pipe, which is written in place.
+// None: a device, a pipe, or a file in a folder that takes no new ones, which is written in place.
+// Throws std::runtime_error where it must not be written.
 std::optional<fs::path> replaced_file(const std::string& path) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
-    if (fs::exists(status) && !fs::is_regular_file(status)) {
+    if (!fs::exists(status)) {
+        return path;
+    }
+    if (!fs::is_regular_file(status)) {
         return std::nullopt;
     }
+    if (::access(path.c_str(), W_OK) != 0) {
+        throw std::runtime_error(fmt::format("{}: cannot write: {}", path, reason()));
+    }
     // Through a symbolic link, so that the link stays and its target changes.
-    const fs::path target = fs::exists(status) ? fs::canonical(path, error) : fs::path(path);
-    return error ? fs::path(path) : target;
+    fs::path target = fs::canonical(path, error);
+    if (error) {
+        return path;
+    }
+    const bool takes_files = ::access(target.parent_path().c_str(), W_OK | X_OK) == 0;
+    return takes_files ? std::optional(std::move(target)) : std::nullopt;
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ ByteSource blocks_of_file(const std::string& path);
 std::uint64_t size_of_file(const std::string& path);
 
 // Writes the whole file or leaves what was there: a temporary file beside it takes its place at the
-// end. Devices and pipes are written in place. Throws std::runtime_error.
+// end, with its permissions. Devices and pipes are written in place, and so is a file in a folder
+// that takes no new ones. Throws std::runtime_error.
 void write_text_file(const std::string& path, const std::string& text);
 
 struct OutputText {

@@ -1,5 +1,8 @@
 #include "cli/shell/files.h"
 
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -52,6 +55,81 @@ TEST_CASE("a symbolic link stays a link, and its target changes") {
     write_text_file((folder.path / "link").string(), "new");
     CHECK(fs::is_symlink(folder.path / "link"));
     CHECK(read_text_file(target) == "new");
+}
+
+fs::perms mode_of(const std::string& path) {
+    return fs::status(path).permissions();
+}
+
+// The process's own, for as long as it lives.
+class Umask {
+  public:
+    explicit Umask(::mode_t mask) : before_(::umask(mask)) {}
+    ~Umask() { ::umask(before_); }
+    Umask(const Umask&) = delete;
+    Umask& operator=(const Umask&) = delete;
+
+  private:
+    ::mode_t before_;
+};
+
+TEST_CASE("a file keeps its permissions, and a new one has what the umask leaves") {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path / "secret").string();
+    {
+        const Umask strict(077);
+        write_text_file(path, "old");
+    }
+    const Umask usual(022);
+    CHECK(mode_of(path) == fs::perms(0600));
+    write_text_file(path, "new");
+    CHECK(mode_of(path) == fs::perms(0600));
+    fs::permissions(path, fs::perms(0664));
+    write_text_file(path, "newer");
+    CHECK(mode_of(path) == fs::perms(0664));
+    CHECK(read_text_file(path) == "newer");
+    const std::string other = (folder.path / "new").string();
+    write_text_file(other, "text");
+    CHECK(mode_of(other) == fs::perms(0644));
+}
+
+// In a child that is nobody where the test runs as root, whom no permission stops. 0: it was
+// written; 1: it was refused.
+int written_by_a_user(const std::string& path, const std::string& text) {
+    const ::pid_t child = ::fork();
+    if (child == 0) {
+        constexpr ::uid_t nobody = 65534;
+        if (::getuid() == 0 && ::setuid(nobody) != 0) {
+            ::_exit(2);
+        }
+        try {
+            write_text_file(path, text);
+        } catch (const std::runtime_error&) {
+            ::_exit(1);
+        }
+        ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_CASE("a file that may be written is, whatever its folder; one that may not is left alone") {
+    const TemporaryFolder folder;
+    const std::string open = (folder.path / "open").string();
+    const std::string closed = (folder.path / "closed").string();
+    write_text_file(open, "old and long");
+    write_text_file(closed, "old");
+    fs::permissions(open, fs::perms(0666));
+    fs::permissions(closed, fs::perms(0444));
+    fs::permissions(folder.path, fs::perms(0555));
+    CHECK(written_by_a_user(open, "new") == 0);
+    CHECK(written_by_a_user((folder.path / "none").string(), "new") == 1);
+    fs::permissions(folder.path, fs::perms(0777));
+    CHECK(written_by_a_user(closed, "new") == 1);
+    CHECK(read_text_file(open) == "new");
+    CHECK(read_text_file(closed) == "old");
+    CHECK(files_in(folder.path) == 2);
 }
 
 TEST_CASE("what cannot be read or written says so") {
