@@ -30,6 +30,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::int64_t default_batch = 8;
+constexpr std::int64_t default_images = 32;
 constexpr std::int64_t longest_default_sequence = 1024;
 constexpr std::int64_t default_ranks = 8;
 
@@ -41,8 +42,8 @@ examples:
   bucketwise import hf config.json -o scenario.json --ranks 32 --link link.json --set /step/accumulation=4
   bucketwise predict scenario.json
 
-gpt2, llama, mistral, qwen2, mixtral (--dense-only), t5, and bert with its heads; config.json, or the folder that it
-lies in. What the configuration does not say, which is all but the model, is assumed unless an option says it, and
+gpt2, llama, mistral, qwen2, mixtral (--dense-only), t5, bert with its heads, and vit; config.json, or the folder
+that it lies in. What the configuration does not say, which is all but the model, is assumed unless an option says it, and
 printed.
 )";
 
@@ -51,7 +52,7 @@ po::options_description import_hf_options() {
     add_options(
         options,
         {{"output,o", "scenario file to write, - for standard output"},
-         {"batch", "sequences per rank; 8 unless given"},
+         {"batch", "sequences per rank, 8 unless given, or images, 32"},
          {"sequence-length", "tokens; the model's longest, at most 1024, unless given"},
          {"dtype", "of parameters and gradients; float32 unless given"},
          {"arithmetic",
@@ -124,12 +125,17 @@ Json assumed_link() {
 
 Json scenario_of(const HfModel& model, const std::string& name, Choices& choices,
                  const po::variables_map& values) {
-    const std::int64_t sequence = std::min(model.shape.context, longest_default_sequence);
     Json document{{"name", name}};
     Json& workload = document["workload"];
     workload["model"] = shape_json(model.shape);
-    workload["batch"] = choices.number("batch", default_batch, "sequences per rank");
-    workload["sequence_length"] = choices.number("sequence-length", sequence, "tokens");
+    if (const TransformerShape* shape = model.transformer()) {
+        workload["batch"] = choices.number("batch", default_batch, "sequences per rank");
+        workload["sequence_length"] = choices.number(
+            "sequence-length", std::min(shape->context, longest_default_sequence), "tokens");
+    } else {
+        workload["batch"] = choices.number("batch", default_images, "images per rank");
+        workload["image_size"] = model.image_size;
+    }
     workload["dtype"] = choices.text("dtype", "float32", "of parameters and gradients");
     workload["arithmetic"] =
         choices.text("arithmetic", "bfloat16", "of matrix products: mixed precision");
@@ -163,6 +169,24 @@ std::int64_t flops_of(const Model& model) {
                  operation.weight_gradient.flops;
     }
     return flops;
+}
+
+// What to do with it, first.
+std::string advice_on(const po::variables_map& values) {
+    std::string missing;
+    for (const char* option : {"link", "device", "batch"}) {
+        if (values.count(option) == 0) {
+            missing.append(missing.empty() ? "--" : ", --").append(option);
+        }
+    }
+    const std::string& output = text_value(values, "output");
+    const std::string predict =
+        "bucketwise predict " + (output == "-" ? std::string("FILE") : output);
+    if (missing.empty()) {
+        return fmt::format("Ready to predict: {}\n\n", predict);
+    }
+    return fmt::format("Ready to predict: {}\nIt is not your cluster yet, as nobody gave {}.\n\n",
+                       predict, missing);
 }
 
 std::string report_of(const HfModel& imported, const Scenario& scenario, const Choices& choices) {
@@ -221,8 +245,13 @@ int run_import_hf(const CommandLine& line) {
             parse_json(read_text_file(file), file), file,
             values.count("dense-only") != 0 ? HfExperts::left_out : HfExperts::refused);
     });
-    if (values.count("dense-only") != 0 && model.shape.experts == 0) {
+    const TransformerShape* shape = model.transformer();
+    if (values.count("dense-only") != 0 && (shape == nullptr || shape->experts == 0)) {
         throw UsageError{"--dense-only: expected a mixture of experts, got " + model.architecture};
+    }
+    if (values.count("sequence-length") != 0 && shape == nullptr) {
+        throw UsageError{"--sequence-length: expected a model of sequences, got " +
+                         model.architecture};
     }
     Choices choices(values);
     Json document = scenario_of(model, name_of_model(file, model), choices, values);
@@ -238,7 +267,7 @@ int run_import_hf(const CommandLine& line) {
     const Scenario scenario = parse_scenario(document, file, read_text_file);
     write_names(std::get<ModelWorkload>(scenario.workload), document);
     write_outputs({{text_value(values, "output"), json_text(document)}},
-                  report_of(model, scenario, choices));
+                  advice_on(values) + report_of(model, scenario, choices));
     return exit_done;
 }
 

@@ -1,9 +1,12 @@
 // bucketwise import nccl-tests LOG...: what all_reduce_perf printed, as measurements.
+#include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +20,7 @@
 #include "hw/record/environment.h"
 #include "import/nccl_tests/nccl_tests.h"
 #include "import/nccl_tests/nccl_tests_log.h"
+#include "sim/report/number_text.h"
 
 namespace bucketwise {
 namespace {
@@ -63,6 +67,29 @@ std::string lines_of(const ImportedAllReduces& imported) {
     return text;
 }
 
+// What to do with it, first. A link needs several sizes: latency and bandwidth are told apart by
+// them.
+std::string advice_on_logs(const ImportedAllReduces& imported, const std::string& output) {
+    std::set<Bytes> sizes;
+    std::set<std::int64_t> ranks;
+    for (const AllReduceRecord& record : imported.all_reduces) {
+        sizes.insert(record.size);
+        ranks.insert(record.transport.ranks);
+    }
+    constexpr std::size_t few = 6;
+    std::string text = counted(std::ssize(imported.all_reduces), "all-reduce");
+    text.append(fmt::format(" of {} ranks, {}", fmt::join(ranks, " and "),
+                            counted(std::ssize(sizes), "size")));
+    if (sizes.size() < few) {
+        text.append(": too few for a link to rely on; run all_reduce_perf with -b 8 -e 1G -f 2");
+    } else {
+        text.append(": make a link of them with bucketwise calibrate ")
+            .append(output == "-" ? "FILE" : output)
+            .append(" -o link.json");
+    }
+    return text + "\n\n";
+}
+
 }  // namespace
 
 CommandHelp import_nccl_tests_help() {
@@ -103,7 +130,8 @@ int run_import_nccl_tests(const CommandLine& line) {
         environment.date = utc_now();
         imported.report += "Note: no log has a date; the file's is today's.\n";
     }
-    write_outputs({{text_value(values, "output"), lines_of(imported)}}, imported.report);
+    write_outputs({{text_value(values, "output"), lines_of(imported)}},
+                  advice_on_logs(imported, text_value(values, "output")) + imported.report);
     return exit_done;
 }
 

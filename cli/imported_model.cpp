@@ -22,12 +22,14 @@ namespace {
 
 // The least that a scenario needs beside the model, so that its reader checks the shape.
 Json scenario_around(const HfModel& model) {
+    Json workload{{"model", shape_json(model.shape)}, {"batch", 1}, {"device", "A100"}};
+    if (model.transformer() != nullptr) {
+        workload["sequence_length"] = 1;
+    } else {
+        workload["image_size"] = model.image_size;
+    }
     return {{"name", model.architecture},
-            {"workload",
-             {{"model", shape_json(model.shape)},
-              {"batch", 1},
-              {"sequence_length", 1},
-              {"device", "A100"}}},
+            {"workload", workload},
             {"cluster", {{"ranks", 2}, {"link", "eth-10g"}}},
             {"sync", {{"strategy", "ddp"}}}};
 }

@@ -208,7 +208,8 @@ std::vector<std::size_t> TimePlan::next_round(double elapsed_s,
     const std::vector<std::size_t> apart = isolated();
     // The first round is measured whatever it takes: without it there is nothing to say.
     const bool is_first = rounds_ == 0;
-    if (is_due_for_isolated(elapsed_s, settled) && (is_first || cost_of(round) + cost_of(apart) <= left)) {
+    if (is_due_for_isolated(elapsed_s, settled) &&
+        (is_first || cost_of(round) + cost_of(apart) <= left)) {
         round.insert(round.end(), apart.begin(), apart.end());
         measured_isolated_ = true;
         ++isolated_done_;

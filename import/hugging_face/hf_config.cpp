@@ -87,7 +87,9 @@ void read_architecture(const Config& config, const std::vector<Architecture>& kn
     for (const Architecture& architecture : known) {
         if (none || *place->value == Json::array({architecture.name})) {
             model.architecture = architecture.name;
-            model.shape.bert_head = architecture.head;
+            if (auto* const shape = std::get_if<TransformerShape>(&model.shape)) {
+                shape->bert_head = architecture.head;
+            }
             return;
         }
         listed += fmt::format("{}{}", listed.empty() ? "" : " or ", architecture.name);
@@ -97,6 +99,11 @@ void read_architecture(const Config& config, const std::vector<Architecture>& kn
 }
 
 // --- the families ---
+
+// Of a model that is one.
+TransformerShape& transformer_of(HfModel& model) {
+    return std::get<TransformerShape>(model.shape);
+}
 
 // What all but GPT-2 call the same.
 void read_sizes(const Config& config, TransformerShape& shape) {
@@ -112,7 +119,7 @@ HfModel read_gpt2(const Config& config) {
     HfModel model;
     read_architecture(config, {{"GPT2LMHeadModel"}}, model);
     config.refuse_flag("add_cross_attention", "its parameters are not known here");
-    TransformerShape& shape = model.shape;
+    TransformerShape& shape = transformer_of(model);
     shape.family = TransformerFamily::gpt2;
     shape.hugging_face = true;
     shape.layers = config.count("n_layer");
@@ -131,7 +138,7 @@ HfModel read_gpt2(const Config& config) {
 HfModel read_llama(const Config& config, std::string_view architecture) {
     HfModel model;
     read_architecture(config, {{architecture}}, model);
-    TransformerShape& shape = model.shape;
+    TransformerShape& shape = transformer_of(model);
     shape.family = TransformerFamily::llama;
     read_sizes(config, shape);
     const std::int64_t key_value_heads = config.count_or("num_key_value_heads", shape.heads);
@@ -158,8 +165,9 @@ HfModel read_llama(const Config& config, std::string_view architecture) {
 // A Llama whose three projections into attention have biases, which no key says.
 HfModel read_qwen2(const Config& config) {
     HfModel model = read_llama(config, "Qwen2ForCausalLM");
-    model.shape.attention_bias = model.shape.feed_forward_bias = false;
-    model.shape.query_key_value_bias = true;
+    TransformerShape& shape = transformer_of(model);
+    shape.attention_bias = shape.feed_forward_bias = false;
+    shape.query_key_value_bias = true;
     static_cast<void>(config.at("num_key_value_heads"));  // left out it would be 32
     return model;
 }
@@ -172,9 +180,10 @@ HfModel read_mixtral(const Config& config, const JsonPlace& type, HfExperts expe
             "not experts', which expert parallelism reduces among fewer ranks");
     }
     HfModel model = read_llama(config, "MixtralForCausalLM");
-    model.shape.attention_bias = model.shape.feed_forward_bias = false;
-    model.shape.experts = config.count("num_local_experts");
-    model.shape.experts_per_token = config.count("num_experts_per_tok");
+    TransformerShape& shape = transformer_of(model);
+    shape.attention_bias = shape.feed_forward_bias = false;
+    shape.experts = config.count("num_local_experts");
+    shape.experts_per_token = config.count("num_experts_per_tok");
     model.assumed.emplace_back(
         "experts are computed, each on as many tokens as the others, but their gradients are none "
         "of these, and neither the exchange of tokens among ranks nor the optimizer's work on "
@@ -186,7 +195,7 @@ HfModel read_mixtral(const Config& config, const JsonPlace& type, HfExperts expe
 HfModel read_t5(const Config& config) {
     HfModel model;
     read_architecture(config, {{"T5ForConditionalGeneration"}, {"T5WithLMHeadModel"}}, model);
-    TransformerShape& shape = model.shape;
+    TransformerShape& shape = transformer_of(model);
     shape.family = TransformerFamily::t5;
     shape.layers = config.count("num_layers");
     shape.hidden = config.count("d_model");
@@ -234,25 +243,98 @@ HfModel read_bert(const Config& config) {
                        {"BertForMultipleChoice", BertHead::sequence_classification},
                        {"BertForNextSentencePrediction", BertHead::next_sentence}},
                       model);
+    TransformerShape& shape = transformer_of(model);
     if (model.architecture == "BertForMultipleChoice") {
-        model.shape.labels = 1;  // how good each choice is
-    } else if (has_labels(model.shape.bert_head)) {
-        model.shape.labels = labels_of(config);
+        shape.labels = 1;  // how good each choice is
+    } else if (has_labels(shape.bert_head)) {
+        shape.labels = labels_of(config);
     }
     config.refuse_flag("add_cross_attention", "its parameters are not known here");
     const auto positions = config.find("position_embedding_type");
     if (positions && *positions->value != "absolute") {
         positions->fail("absolute, as others have parameters that are not known here");
     }
-    if (has_language_model(model.shape.bert_head) && !config.flag("tie_word_embeddings", true)) {
+    if (has_language_model(shape.bert_head) && !config.flag("tie_word_embeddings", true)) {
         config.at("tie_word_embeddings").fail("true: the head shares the embedding's table");
     }
-    TransformerShape& shape = model.shape;
     shape.family = TransformerFamily::bert;
     shape.hugging_face = true;
     read_sizes(config, shape);
     shape.token_types = config.count_or("type_vocab_size", shape.token_types);
     return model;
+}
+
+// Sizes that a configuration leaves out are ViT-B/16's.
+HfModel read_vit(const Config& config) {
+    HfModel model;
+    auto& shape = model.shape.emplace<VitShape>();
+    read_architecture(config, {{"ViTForImageClassification"}}, model);
+    shape.hugging_face = true;
+    shape.layers = config.count("num_hidden_layers");
+    shape.hidden = config.count("hidden_size");
+    shape.feed_forward = config.count("intermediate_size");
+    shape.heads = config.count("num_attention_heads");
+    shape.patch = config.count_or("patch_size", shape.patch);
+    shape.channels = config.count_or("num_channels", shape.channels);
+    shape.classes = labels_of(config);
+    shape.query_key_value_bias = config.flag("qkv_bias", true);
+    constexpr std::int64_t usual_image = 224;
+    model.image_size = config.count_or("image_size", usual_image);
+    if (model.image_size % shape.patch != 0) {
+        config.at("patch_size")
+            .fail(fmt::format("a number that divides the images' size ({})", model.image_size));
+    }
+    return model;
+}
+
+Json vit_json(const VitShape& shape) {
+    Json json{{"family", "vit"},
+              {"layers", shape.layers},
+              {"hidden", shape.hidden},
+              {"feed_forward", shape.feed_forward},
+              {"heads", shape.heads},
+              {"patch", shape.patch},
+              {"channels", shape.channels},
+              {"classes", shape.classes},
+              {"hugging_face", shape.hugging_face}};
+    if (!shape.query_key_value_bias) {
+        json["query_key_value_bias"] = false;
+    }
+    return json;
+}
+
+Json transformer_json(const TransformerShape& shape) {
+    const TransformerShape plain;
+    Json json{{"family", name_of(shape.family)},
+              {"layers", shape.layers},
+              {"hidden", shape.hidden},
+              {"feed_forward", shape.feed_forward},
+              {"heads", shape.heads},
+              {"vocabulary", shape.vocabulary},
+              {"context", shape.context}};
+    const auto add = [&](const char* key, const auto& value, const auto& otherwise) {
+        if (value != otherwise) {
+            json[key] = value;
+        }
+    };
+    add("key_value_heads", shape.key_value_heads, plain.key_value_heads);
+    add("head_width", shape.head_width, plain.head_width);
+    add("attention_bias", shape.attention_bias, plain.attention_bias);
+    add("feed_forward_bias", shape.feed_forward_bias, plain.feed_forward_bias);
+    add("linear_bias", shape.linear_bias, plain.linear_bias);
+    add("norm_bias", shape.norm_bias, plain.norm_bias);
+    add("hugging_face", shape.hugging_face, plain.hugging_face);
+    add("token_types", shape.token_types, plain.token_types);
+    add("bert_head", name_of(shape.bert_head), name_of(plain.bert_head));
+    add("labels", shape.labels, plain.labels);
+    add("query_key_value_bias", shape.query_key_value_bias, plain.query_key_value_bias);
+    add("experts", shape.experts, plain.experts);
+    add("experts_per_token", shape.experts_per_token, plain.experts_per_token);
+    add("decoder_layers", shape.decoder_layers, plain.decoder_layers);
+    add("relative_buckets", shape.relative_buckets, plain.relative_buckets);
+    add("gated", shape.gated, plain.gated);
+    add_optional(json, "tied_embeddings", shape.tied_embeddings);
+    return json;
 }
 
 }  // namespace
@@ -285,48 +367,16 @@ HfModel read_hf_config(const Json& document, const std::string& file, HfExperts 
         return read_t5(config);
     }
     if (*type.value == "vit") {
-        type.fail(
-            "a language model; of vision transformers there is torchvision's vit_b_16, which a "
-            "scenario names as its model, with as many parameters as ViT-B/16 of Hugging Face");
+        return read_vit(config);
     }
     type.fail(
-        "gpt2, llama, mistral, qwen2, mixtral, t5 or bert, whose parameters are known; of any "
-        "other "
-        "scenarios/capture_pytorch.py, from within its training script, writes a scenario");
+        "gpt2, llama, mistral, qwen2, mixtral, t5, bert or vit, whose parameters are known; of any "
+        "other scenarios/capture_pytorch.py, from within its training script, writes a scenario");
 }
 
-Json shape_json(const TransformerShape& shape) {
-    const TransformerShape plain;
-    Json json{{"family", name_of(shape.family)},
-              {"layers", shape.layers},
-              {"hidden", shape.hidden},
-              {"feed_forward", shape.feed_forward},
-              {"heads", shape.heads},
-              {"vocabulary", shape.vocabulary},
-              {"context", shape.context}};
-    const auto add = [&](const char* key, const auto& value, const auto& otherwise) {
-        if (value != otherwise) {
-            json[key] = value;
-        }
-    };
-    add("key_value_heads", shape.key_value_heads, plain.key_value_heads);
-    add("head_width", shape.head_width, plain.head_width);
-    add("attention_bias", shape.attention_bias, plain.attention_bias);
-    add("feed_forward_bias", shape.feed_forward_bias, plain.feed_forward_bias);
-    add("linear_bias", shape.linear_bias, plain.linear_bias);
-    add("norm_bias", shape.norm_bias, plain.norm_bias);
-    add("hugging_face", shape.hugging_face, plain.hugging_face);
-    add("token_types", shape.token_types, plain.token_types);
-    add("bert_head", name_of(shape.bert_head), name_of(plain.bert_head));
-    add("labels", shape.labels, plain.labels);
-    add("query_key_value_bias", shape.query_key_value_bias, plain.query_key_value_bias);
-    add("experts", shape.experts, plain.experts);
-    add("experts_per_token", shape.experts_per_token, plain.experts_per_token);
-    add("decoder_layers", shape.decoder_layers, plain.decoder_layers);
-    add("relative_buckets", shape.relative_buckets, plain.relative_buckets);
-    add("gated", shape.gated, plain.gated);
-    add_optional(json, "tied_embeddings", shape.tied_embeddings);
-    return json;
+Json shape_json(const std::variant<TransformerShape, VitShape>& shape) {
+    const auto* vit = std::get_if<VitShape>(&shape);
+    return vit != nullptr ? vit_json(*vit) : transformer_json(std::get<TransformerShape>(shape));
 }
 
 }  // namespace bucketwise

@@ -26,7 +26,7 @@ namespace bucketwise {
 
 // A model that ships, or one of the user's own shape.
 struct ModelWorkload {
-    std::variant<std::string, TransformerShape, MlpShape> model;
+    std::variant<std::string, TransformerShape, VitShape, MlpShape> model;
     ModelInput input;
     DType dtype = DType::float32;                 // of parameters and gradients
     Arithmetic arithmetic = Arithmetic::float32;  // of the matrix products

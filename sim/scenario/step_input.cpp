@@ -170,6 +170,9 @@ Model model_of(const ModelWorkload& workload) {
     if (const auto* shape = std::get_if<TransformerShape>(&workload.model)) {
         return make_transformer(std::string(name_of(shape->family)), *shape, workload.input);
     }
+    if (const auto* shape = std::get_if<VitShape>(&workload.model)) {
+        return make_vision_transformer("vit", *shape, workload.input);
+    }
     if (const auto* shape = std::get_if<MlpShape>(&workload.model)) {
         return make_mlp(*shape, workload.input);
     }

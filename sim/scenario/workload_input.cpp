@@ -25,27 +25,33 @@ constexpr std::int64_t most_tokens = 1 << 26;
 constexpr std::int64_t most_sequence = 1 << 20;
 constexpr std::int64_t most_images = 1 << 16;
 constexpr std::int64_t most_pixels = 1 << 12;
+constexpr std::int64_t most_patch = 1 << 8;
+constexpr std::int64_t most_channels = 1 << 10;
 constexpr std::size_t most_operations = 1'000'000;
 
-// A name of a family of shapes: the transformers', and that of a multilayer perceptron.
+// A name of a family of shapes: the transformers', and those that have another shape.
 struct ShapeFamily {
-    std::optional<TransformerFamily> transformer = {};  // none: a multilayer perceptron
+    std::optional<TransformerFamily> transformer = {};
+    std::string_view other = {};
 };
+constexpr std::string_view vit_family = "vit";
+constexpr std::string_view mlp_family = "mlp";
 std::string_view name_of(const ShapeFamily& family) {
-    return family.transformer ? name_of(*family.transformer) : "mlp";
+    return family.transformer ? name_of(*family.transformer) : family.other;
 }
-constexpr std::array<ShapeFamily, 6> all_families{{{TransformerFamily::gpt2},
+constexpr std::array<ShapeFamily, 7> all_families{{{TransformerFamily::gpt2},
                                                    {TransformerFamily::bert},
                                                    {TransformerFamily::llama},
                                                    {TransformerFamily::cs336},
                                                    {TransformerFamily::t5},
-                                                   {}}};
+                                                   {{}, vit_family},
+                                                   {{}, mlp_family}}};
 
-using ModelChoice = std::variant<std::string, TransformerShape, MlpShape>;
+using ModelChoice = std::variant<std::string, TransformerShape, VitShape, MlpShape>;
 
-bool is_mlp(const JsonPlace& place) {
+bool is_family(const JsonPlace& place, std::string_view name) {
     const auto family = place.value->find("family");
-    return family != place.value->end() && *family == "mlp";
+    return family != place.value->end() && *family == name;
 }
 
 MlpShape read_mlp_shape(const JsonPlace& place) {
@@ -58,6 +64,32 @@ MlpShape read_mlp_shape(const JsonPlace& place) {
     if (shape.layers.size() < 2) {
         layers.fail("the width of a sample, of each hidden layer, and the number of classes",
                     "one number");
+    }
+    return shape;
+}
+
+void check_heads(const JsonObject& object, std::int64_t heads, std::int64_t hidden) {
+    if (hidden % heads != 0) {
+        object.at("heads").fail(fmt::format("a number of heads that divides hidden ({})", hidden));
+    }
+}
+
+VitShape read_vit_shape(const JsonPlace& place) {
+    const JsonObject object(place, {"family", "layers", "hidden", "feed_forward", "heads", "patch",
+                                    "channels", "classes", "hugging_face", "query_key_value_bias"});
+    VitShape shape;
+    shape.layers = read_integer(object.at("layers"), 1, most_layers);
+    shape.hidden = read_integer(object.at("hidden"), 1, most_hidden);
+    shape.feed_forward = read_integer(object.at("feed_forward"), 1, most_feed_forward);
+    shape.heads = read_integer(object.at("heads"), 1, most_heads);
+    check_heads(object, shape.heads, shape.hidden);
+    object.read_optional("patch", shape.patch, read_integer, 1, most_patch);
+    object.read_optional("channels", shape.channels, read_integer, 1, most_channels);
+    object.read_optional("classes", shape.classes, read_integer, 1, most_vocabulary);
+    object.read_optional("hugging_face", shape.hugging_face, read_boolean);
+    object.read_optional("query_key_value_bias", shape.query_key_value_bias, read_boolean);
+    if (!shape.query_key_value_bias && !shape.hugging_face) {
+        object.at("query_key_value_bias").fail("true, or hugging_face true beside it");
     }
     return shape;
 }
@@ -79,9 +111,8 @@ void read_head_width(const JsonObject& object, TransformerShape& shape) {
             width->fail(fmt::format("a width of which heads ({}) together have at most {}",
                                     shape.heads, most_hidden));
         }
-    } else if (shape.hidden % shape.heads != 0) {
-        object.at("heads").fail(
-            fmt::format("a number of heads that divides hidden ({})", shape.hidden));
+    } else {
+        check_heads(object, shape.heads, shape.hidden);
     }
 }
 
@@ -210,7 +241,13 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
 
 ModelChoice read_model(const JsonPlace& place) {
     if (place.value->is_object()) {
-        return is_mlp(place) ? ModelChoice(read_mlp_shape(place)) : read_transformer_shape(place);
+        if (is_family(place, mlp_family)) {
+            return read_mlp_shape(place);
+        }
+        if (is_family(place, vit_family)) {
+            return read_vit_shape(place);
+        }
+        return read_transformer_shape(place);
     }
     const std::vector<std::string_view>& names = model_names();
     if (!place.value->is_string() ||
@@ -229,6 +266,30 @@ std::optional<TransformerShape> shape_of(const ModelChoice& model) {
     }
     const auto* name = std::get_if<std::string>(&model);
     return name == nullptr ? std::nullopt : transformer_shape(*name);
+}
+
+std::int64_t patch_of(const ModelChoice& model) {
+    if (const auto* shape = std::get_if<VitShape>(&model)) {
+        return shape->patch;
+    }
+    return image_patch(std::get<std::string>(model));
+}
+
+// Of a shape of the user's own, whose patches may be small, as many tokens as of a transformer.
+std::int64_t most_images_of(const JsonObject& object, const ModelChoice& model,
+                            const ModelInput& input) {
+    const auto* shape = std::get_if<VitShape>(&model);
+    if (shape == nullptr) {
+        return most_images;
+    }
+    const std::int64_t side = input.image_size / shape->patch;
+    const std::int64_t tokens = side * side + 1;
+    if (tokens > most_sequence) {
+        object.at("image_size")
+            .fail(fmt::format("at most {} patches of {} x {} pixels in an image", most_sequence - 1,
+                              shape->patch, shape->patch));
+    }
+    return std::min(most_images, most_tokens / tokens);
 }
 
 ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) {
@@ -251,12 +312,12 @@ ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) 
         constexpr std::int64_t smallest_image = 32;
         object.read_optional("image_size", input.image_size, read_integer, smallest_image,
                              most_pixels);
-        const std::int64_t patch = image_patch(std::get<std::string>(model));
+        const std::int64_t patch = patch_of(model);
         if (input.image_size % patch != 0) {
             object.at("image_size")
                 .fail(fmt::format("a multiple of the model's patch ({})", patch));
         }
-        input.batch = read_integer(object.at("batch"), 1, most_images);
+        input.batch = read_integer(object.at("batch"), 1, most_images_of(object, model, input));
     }
     return input;
 }

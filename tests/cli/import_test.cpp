@@ -37,6 +37,10 @@ TEST_CASE("A log becomes measurements, a link and a prediction", "[import]") {
     const Outcome imported = import_log({folder.file("log.txt"), "-o", measurements});
     CHECK(imported.errors.empty());
     REQUIRE(imported.exit_code == 0);
+    CHECK(
+        imported.output.starts_with("14 all-reduces of 8 ranks, 14 sizes: make a link of them with "
+                                    "bucketwise calibrate " +
+                                    measurements + " -o link.json\n"));
     CHECK(contains(imported.output, "ranks  8 (busbw / algbw of"));
     CHECK(contains(imported.output, "nodes  1 (assumed, as the log names no hosts"));
     // What would go to the file is what -o - prints, but for the command and the time.
@@ -141,6 +145,8 @@ TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once
         bucketwise({"import", "hf", folder.file("config.json"), "-o", scenario, "--ranks", "4"});
     CHECK(imported.errors.empty());
     REQUIRE(imported.exit_code == 0);
+    CHECK(imported.output.starts_with("Ready to predict: bucketwise predict " + scenario + "\n"));
+    CHECK(contains(imported.output, "as nobody gave --link, --device, --batch.\n"));
     CHECK(contains(imported.output, "124439808 parameters in 148 tensors"));
     CHECK(contains(imported.output, "batch            8"));
     CHECK_FALSE(contains(imported.output, "  ranks  "));
@@ -160,6 +166,26 @@ TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once
     const Outcome changed = bucketwise({"import", "hf", folder.file("config.json"), "-o", "-",
                                         "--set", "/step/accumulation=4", "--device", "A100"});
     CHECK(nlohmann::json::parse(changed.output)["step"]["accumulation"] == 4);
+}
+
+TEST_CASE("A vision transformer of Hugging Face becomes a scenario that predict takes",
+          "[import]") {
+    const TestFolder folder;
+    write_file(folder.file("config.json"), R"({"model_type": "vit",
+        "architectures": ["ViTForImageClassification"], "num_hidden_layers": 12, "hidden_size": 768,
+        "intermediate_size": 3072, "num_attention_heads": 12, "num_labels": 10})");
+    const std::string scenario = folder.file("scenario.json");
+    const Words import{"import", "hf", folder.file("config.json"), "-o", scenario};
+    const Outcome imported =
+        bucketwise(import + Words{"--link", "eth-10g", "--device", "A100", "--batch", "4"});
+    CHECK(imported.errors.empty());
+    REQUIRE(imported.exit_code == 0);
+    CHECK(imported.output.starts_with("Ready to predict: bucketwise predict "));
+    CHECK(contains(imported.output, "85806346 parameters in 200 tensors"));
+    CHECK(bucketwise({"predict", scenario}).exit_code == 0);
+    const Outcome sequences = bucketwise(import + Words{"--sequence-length", "128"});
+    CHECK(sequences.exit_code == 2);
+    CHECK(contains(sequences.errors, "expected a model of sequences, got ViTForImage"));
 }
 
 TEST_CASE("What cannot be imported is refused in one line, and nothing is written", "[import]") {

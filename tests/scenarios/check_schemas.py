@@ -126,6 +126,13 @@ DOCUMENTS = json.loads(json.dumps({
                      "batch": 1, "sequence_length": 16, "device": "A100"},
         "cluster": {"ranks": 2, "link": SLOW},
         "sync": {"strategy": "ddp"}},
+    "vit": {
+        "name": "vit",
+        "workload": {"model": {"family": "vit", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2, "patch": 8,
+                               "channels": 1, "classes": 10, "hugging_face": True, "query_key_value_bias": False},
+                     "batch": 1, "image_size": 32, "device": "A100"},
+        "cluster": {"ranks": 2, "link": SLOW},
+        "sync": {"strategy": "ddp"}},
     "bert": {
         "name": "bert",
         "workload": {"model": {"family": "bert", "layers": 2, "hidden": 8, "feed_forward": 32, "heads": 2,
@@ -554,6 +561,11 @@ def invalid_values_are_refused(schemas, binary):
     cases += [(DOCUMENTS["vision"], *case) for case in invalid_groups()]
     cases += [(DOCUMENTS["llama"], f"/workload/model/{key}", False, True) for key in ("linear_bias", "norm_bias")]
     patches = replaced(DOCUMENTS["vision"], ("workload", "model"), "vit_b_16")
+    cases += [(DOCUMENTS["vit"], "/workload/image_size", 36, False),  # no multiple of the patch
+              (DOCUMENTS["vit"], "/workload/model/hugging_face", False, True),
+              (DOCUMENTS["vit"], "/workload/model/heads", 3, False),
+              (DOCUMENTS["vit"], "/workload/model/patch", 257, True),
+              (DOCUMENTS["vit"], "/workload/sequence_length", 17, True)]
     cases += [(patches, "/workload/image_size", 72, True), (patches, "/workload/sequence_length", 17, True)]
     for base, place, value, schema_can_tell in cases:
         what = f"{place} = {json.dumps(value)[:60]}"

@@ -451,13 +451,6 @@ struct ResNetShape {
     std::int64_t width_per_group = 64;  // ResNeXt: channels of a group in the first stage
 };
 struct Vgg16Shape {};
-struct VitShape {
-    std::int64_t patch = 0;  // height and width in pixels of what becomes one token
-    std::int64_t layers = 0;
-    std::int64_t hidden = 0;
-    std::int64_t feed_forward = 0;
-    std::int64_t heads = 0;
-};
 
 Model make_resnet(std::string name, const ResNetShape& shape, const ModelInput& input);
 Model make_vgg16(std::string name, const ModelInput& input);

@@ -13,8 +13,7 @@ namespace bucketwise {
 namespace {
 
 using Family = TransformerFamily;
-using Shape =
-    std::variant<TransformerShape, models::ResNetShape, models::Vgg16Shape, models::VitShape>;
+using Shape = std::variant<TransformerShape, models::ResNetShape, models::Vgg16Shape, VitShape>;
 
 struct NamedShape {
     std::string_view name;
@@ -47,7 +46,7 @@ constexpr std::array<NamedShape, 18> shapes{{
     {"resnext101_32x8d", models::ResNetShape{{3, 4, 23, 3}, true, 32, 8}},
     {"resnext50_32x4d", models::ResNetShape{{3, 4, 6, 3}, true, 32, 4}},
     {"vgg16", models::Vgg16Shape{}},
-    {"vit_b_16", models::VitShape{16, 12, 768, 3072, 12}},
+    {"vit_b_16", VitShape{12, 768, 3072, 12}},
 }};
 
 const Shape* find_shape(std::string_view name) {
@@ -72,10 +71,8 @@ struct Maker {
         invariant(input.image_size >= 32, "image_size >= 32");
         return models::make_vgg16(name, input);
     }
-    Model operator()(const models::VitShape& shape) const {
-        invariant(input.image_size >= 32, "image_size >= 32");
-        invariant(input.image_size % shape.patch == 0, "image_size is a multiple of the patch");
-        return models::make_vit(name, shape, input);
+    Model operator()(const VitShape& shape) const {
+        return make_vision_transformer(name, shape, input);
     }
 };
 
@@ -92,7 +89,7 @@ std::optional<TransformerShape> transformer_shape(std::string_view name) {
 }
 
 std::int64_t image_patch(std::string_view name) {
-    const auto* const shape = std::get_if<models::VitShape>(find_shape(name));
+    const auto* const shape = std::get_if<VitShape>(find_shape(name));
     return shape == nullptr ? 1 : shape->patch;
 }
 
@@ -114,6 +111,14 @@ Model make_transformer(std::string name, const TransformerShape& shape, const Mo
                                    models::make_cs336, models::make_t5};
     static_assert(by_family.size() == every<Family>.size());
     return by_family[static_cast<std::size_t>(shape.family)](std::move(name), shape, input);
+}
+
+Model make_vision_transformer(std::string name, const VitShape& shape, const ModelInput& input) {
+    invariant(input.batch >= 1, "batch >= 1");
+    invariant(input.image_size >= 32, "image_size >= 32");
+    invariant(input.image_size % shape.patch == 0, "image_size is a multiple of the patch");
+    invariant(shape.heads >= 1 && shape.hidden % shape.heads == 0, "heads divides hidden");
+    return models::make_vit(std::move(name), shape, input);
 }
 
 Model make_mlp(const MlpShape& shape, const ModelInput& input) {

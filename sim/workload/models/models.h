@@ -24,6 +24,8 @@ std::int64_t image_patch(std::string_view name);
 // transformer, image_size >= 32 and a multiple of image_patch() for a vision model.
 Model make_model(std::string_view name, const ModelInput& input);
 Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input);
+// Preconditions as for a vision model that is named, and heads divides hidden.
+Model make_vision_transformer(std::string name, const VitShape& shape, const ModelInput& input);
 // Precondition (asserted): at least two widths, none below 1, and batch >= 1.
 Model make_mlp(const MlpShape& shape, const ModelInput& input);
 

@@ -97,6 +97,22 @@ struct TransformerShape {
     }
 };
 
+// A vision transformer that classifies: every patch of an image is a token.
+struct VitShape {
+    std::int64_t layers = 0;
+    std::int64_t hidden = 0;
+    std::int64_t feed_forward = 0;
+    std::int64_t heads = 0;     // divides hidden
+    std::int64_t patch = 16;    // height and width in pixels
+    std::int64_t channels = 3;  // of the images
+    std::int64_t classes = 1000;
+    // Hugging Face's: three projections into attention, and whether those have biases. Else
+    // torchvision's, with one that has.
+    bool hugging_face = false;
+    bool query_key_value_bias = true;
+    bool operator==(const VitShape&) const = default;
+};
+
 // A multilayer perceptron that classifies: linear layers with biases, ReLU between them, and
 // softmax cross-entropy.
 struct MlpShape {

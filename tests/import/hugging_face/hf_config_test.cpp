@@ -109,9 +109,27 @@ Json t5_config(const T5Sizes& sizes) {
             {"tie_word_embeddings", sizes.first_version}};
 }
 
+// As published for ViT-B/16, 224 pixels.
+Json vit_config() {
+    Json labels = Json::object();
+    for (int i = 0; i < 1000; ++i) {
+        labels[std::to_string(i)] = "a class";
+    }
+    return {{"model_type", "vit"},       {"architectures", {"ViTForImageClassification"}},
+            {"num_hidden_layers", 12},   {"hidden_size", 768},
+            {"intermediate_size", 3072}, {"num_attention_heads", 12},
+            {"image_size", 224},         {"patch_size", 16},
+            {"num_channels", 3},         {"qkv_bias", true},
+            {"id2label", labels}};
+}
+
 Model model_of_config(const Json& config) {
-    return make_transformer(
-        "imported", read_hf_config(config, "config.json", HfExperts::left_out).shape, small_input);
+    const HfModel model = read_hf_config(config, "config.json", HfExperts::left_out);
+    if (const TransformerShape* shape = model.transformer()) {
+        return make_transformer("imported", *shape, small_input);
+    }
+    return make_vision_transformer("imported", std::get<VitShape>(model.shape),
+                                   {.batch = 1, .image_size = model.image_size});
 }
 
 std::int64_t parameters_of(const Json& config) {
@@ -263,7 +281,7 @@ TEST_CASE("Mixtral's experts are computed, and only its router is reduced with t
     CHECK(refusal(mixtral_config()).find("--dense-only") != std::string::npos);
     const HfModel mixtral = read_hf_config(mixtral_config(), "", HfExperts::left_out);
     CHECK(mixtral.assumed.size() == 1);
-    TransformerShape shape = mixtral.shape;
+    TransformerShape shape = *mixtral.transformer();
     shape.layers = 1;
     const Model model = make_transformer("mixtral", shape, small_input);
     const std::string layer = "model.layers.0.";
@@ -283,6 +301,52 @@ TEST_CASE("Mixtral's experts are computed, and only its router is reduced with t
         }
     }
     CHECK(experts == std::int64_t{2} * 8 * 2 * 3 * 4096 * 14336);
+}
+
+TEST_CASE("A vision transformer's norms are registered behind its linear layers", "[import]") {
+    const Json config = vit_config();
+    const Model model = model_of_config(config);
+    CHECK(parameters_of(config) == 86'567'656);  // as published
+    const std::vector<std::string> names = parameter_names(model);
+    const std::string layer = "vit.encoder.layer.0.";
+    REQUIRE(names.size() == 4 + 12 * 16 + 4);
+    CHECK(std::vector<std::string>(names.begin(), names.begin() + 21) ==
+          std::vector<std::string>{"vit.embeddings.cls_token",
+                                   "vit.embeddings.position_embeddings",
+                                   "vit.embeddings.patch_embeddings.projection.weight",
+                                   "vit.embeddings.patch_embeddings.projection.bias",
+                                   layer + "attention.attention.query.weight",
+                                   layer + "attention.attention.query.bias",
+                                   layer + "attention.attention.key.weight",
+                                   layer + "attention.attention.key.bias",
+                                   layer + "attention.attention.value.weight",
+                                   layer + "attention.attention.value.bias",
+                                   layer + "attention.output.dense.weight",
+                                   layer + "attention.output.dense.bias",
+                                   layer + "intermediate.dense.weight",
+                                   layer + "intermediate.dense.bias",
+                                   layer + "output.dense.weight",
+                                   layer + "output.dense.bias",
+                                   layer + "layernorm_before.weight",
+                                   layer + "layernorm_before.bias",
+                                   layer + "layernorm_after.weight",
+                                   layer + "layernorm_after.bias",
+                                   "vit.encoder.layer.1.attention.attention.query.weight"});
+    CHECK(std::vector<std::string>(names.end() - 4, names.end()) ==
+          std::vector<std::string>{"vit.layernorm.weight", "vit.layernorm.bias",
+                                   "classifier.weight", "classifier.bias"});
+    // The same products as torchvision's, whose attention has one projection for three.
+    const auto flops = [](const Model& of) {
+        std::int64_t sum = 0;
+        for (const Operation& operation : of.operations) {
+            sum += operation.forward.flops;
+        }
+        return sum;
+    };
+    CHECK(flops(model) == flops(make_model("vit_b_16", {.batch = 1, .image_size = 224})));
+    CHECK(parameters_of(changed(config, "qkv_bias", false)) == 86'567'656 - 12 * 3 * 768);
+    CHECK(parameters_of(changed(config, "id2label", {{"0", "cat"}, {"1", "dog"}})) ==
+          86'567'656 - 998 * 769);
 }
 
 TEST_CASE("T5's parameters stand in PyTorch's order, the shared table first", "[import]") {
@@ -349,7 +413,8 @@ TEST_CASE("What would change the parameters and is not known is refused by its k
           Case{Json::object(), "expected the key model_type, got none"},
           Case{changed(gpt2, "model_type", "deepseek_v3"),
                "/model_type: expected gpt2, llama, mistral"},
-          Case{changed(gpt2, "model_type", "vit"), "torchvision's vit_b_16"},
+          Case{changed(gpt2, "model_type", "vit"), "ViTForImageClassification"},
+          Case{changed(vit_config(), "patch_size", 15), "divides the images' size (224)"},
           Case{changed(gpt2, "model_type", 7), "/model_type: expected gpt2"},
           Case{changed(gpt2, "n_layer", "twelve"), "/n_layer: expected"},
           Case{changed(gpt2, "n_layer", -1), "/n_layer: expected"},
@@ -378,7 +443,7 @@ TEST_CASE("What would change the parameters and is not known is refused by its k
 }
 
 TEST_CASE("A shape that is written as JSON has only what differs from its family", "[import]") {
-    const TransformerShape gpt2 = read_hf_config(gpt2_config(12, 768, 12), "").shape;
+    const TransformerShape gpt2 = *read_hf_config(gpt2_config(12, 768, 12), "").transformer();
     CHECK(gpt2 == transformer_shape("gpt2"));
     CHECK(shape_json(gpt2).size() == 8);
     TransformerShape no_biases = gpt2;
@@ -387,7 +452,7 @@ TEST_CASE("A shape that is written as JSON has only what differs from its family
     CHECK(shape_json(no_biases).at("norm_bias") == false);
     CHECK(shape_json(no_biases).size() == 10);
     const TransformerShape llama =
-        read_hf_config(llama_config({16, 2048, 8192, 32, 8, 128256, true}), "").shape;
+        *read_hf_config(llama_config({16, 2048, 8192, 32, 8, 128256, true}), "").transformer();
     CHECK(shape_json(llama).at("key_value_heads") == 8);
     CHECK(shape_json(llama).at("tied_embeddings") == true);
     CHECK(shape_json(llama).size() == 9);
@@ -399,6 +464,10 @@ TEST_CASE("A shape that is written as JSON has only what differs from its family
     const Json t5 = shape_json(read_hf_config(t5_config({8, 512, 1024, 6, false}), "").shape);
     CHECK(t5.at("head_width") == 64);  // 6 x 64 is not 512
     CHECK(t5.at("gated") == true);
+    const Json vit = shape_json(read_hf_config(vit_config(), "").shape);
+    CHECK(vit.at("family") == "vit");
+    CHECK(vit.at("classes") == 1000);
+    CHECK_FALSE(vit.contains("query_key_value_bias"));
     CHECK(t5.at("tied_embeddings") == false);
 }
 

@@ -625,6 +625,25 @@ TEST_CASE("model workloads need a time source, the right shape and supported ari
             {{"model", "vit_b_16"}, {"batch", 8}, {"image_size", size}, {"device", "H100"}}));
     };
     CHECK(images(384) == "accepted");
+    const auto patches = [](std::int64_t size, std::int64_t patch, std::int64_t batch) {
+        return refusal(model_workload({{"model",
+                                        {{"family", "vit"},
+                                         {"layers", 2},
+                                         {"hidden", 8},
+                                         {"feed_forward", 32},
+                                         {"heads", 2},
+                                         {"patch", patch}}},
+                                       {"batch", batch},
+                                       {"image_size", size},
+                                       {"device", "H100"}}));
+    };
+    CHECK(patches(384, 32, 8) == "accepted");
+    CHECK(patches(384, 20, 8).find("a multiple of the model's patch (20)") != std::string::npos);
+    CHECK(patches(4096, 2, 8).find("/workload/image_size: expected at most 1048575 patches") !=
+          std::string::npos);
+    CHECK(patches(1024, 1, 64).find("/workload/") != std::string::npos);
+    CHECK(patches(512, 1, 512).find("/workload/batch: expected an integer from 1 to 255") !=
+          std::string::npos);
     CHECK(
         images(200) ==
         "dir/s.json: /workload/image_size: expected a multiple of the model's patch (16), got 200");
