@@ -54,6 +54,15 @@ bool is_family(const JsonPlace& place, std::string_view name) {
     return family != place.value->end() && *family == name;
 }
 
+// Ahead of the keys, which depend on it.
+void check_family(const JsonPlace& place) {
+    const auto family = place.value->find("family");
+    if (family != place.value->end()) {
+        static_cast<void>(
+            read_choice(JsonPlace{&*family, place.file, place.pointer + "/family"}, all_families));
+    }
+}
+
 MlpShape read_mlp_shape(const JsonPlace& place) {
     const JsonObject object(place, {"family", "layers"});
     MlpShape shape;
@@ -241,6 +250,7 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
 
 ModelChoice read_model(const JsonPlace& place) {
     if (place.value->is_object()) {
+        check_family(place);
         if (is_family(place, mlp_family)) {
             return read_mlp_shape(place);
         }
