@@ -43,8 +43,8 @@ examples:
   bucketwise predict scenario.json
 
 gpt2, llama, mistral, qwen2, mixtral (--dense-only), t5, bert with its heads, and vit; config.json, or the folder
-that it lies in. What the configuration does not say, which is all but the model, is assumed unless an option says it, and
-printed.
+that it lies in. What the configuration does not say, which is all but the model, is assumed unless an option says
+it, and printed.
 )";
 
 po::options_description import_hf_options() {

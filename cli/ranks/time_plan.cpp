@@ -186,8 +186,8 @@ bool TimePlan::is_due_for_isolated(double elapsed_s, bool settled) const {
     if (rounds_ < fewest_isolated_rounds || settled) {
         return true;
     }
-    const double pace = isolated_until * (limit_s_ - chosen_at_s_) /
-                        static_cast<double>(std::max(isolated_rounds_ - 1, std::int64_t{1}));
+    const double pace =
+        isolated_until * (limit_s_ - chosen_at_s_) / static_cast<double>(isolated_rounds_ - 1);
     return elapsed_s - chosen_at_s_ >= static_cast<double>(isolated_done_) * pace;
 }
 

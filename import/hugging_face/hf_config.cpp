@@ -74,9 +74,10 @@ struct Architecture {
     BertHead head = BertHead::none;
 };
 
-// The first of `known` unless the configuration names another of them.
-void read_architecture(const Config& config, const std::vector<Architecture>& known,
-                       HfModel& model) {
+// The first of `known` unless the configuration names another of them. Returns what is behind its
+// encoder.
+BertHead read_architecture(const Config& config, const std::vector<Architecture>& known,
+                           HfModel& model) {
     const auto place = config.find("architectures");
     const bool none = !place || (place->value->is_array() && place->value->empty());
     if (none) {
@@ -87,10 +88,7 @@ void read_architecture(const Config& config, const std::vector<Architecture>& kn
     for (const Architecture& architecture : known) {
         if (none || *place->value == Json::array({architecture.name})) {
             model.architecture = architecture.name;
-            if (auto* const shape = std::get_if<TransformerShape>(&model.shape)) {
-                shape->bert_head = architecture.head;
-            }
-            return;
+            return architecture.head;
         }
         listed += fmt::format("{}{}", listed.empty() ? "" : " or ", architecture.name);
     }
@@ -105,12 +103,17 @@ TransformerShape& transformer_of(HfModel& model) {
     return std::get<TransformerShape>(model.shape);
 }
 
-// What all but GPT-2 call the same.
-void read_sizes(const Config& config, TransformerShape& shape) {
+// What all but GPT-2 and T5 call the same.
+template <typename Shape>
+void read_widths(const Config& config, Shape& shape) {
     shape.layers = config.count("num_hidden_layers");
     shape.hidden = config.count("hidden_size");
     shape.feed_forward = config.count("intermediate_size");
     shape.heads = config.count("num_attention_heads");
+}
+
+void read_sizes(const Config& config, TransformerShape& shape) {
+    read_widths(config, shape);
     shape.vocabulary = config.count("vocab_size");
     shape.context = config.count("max_position_embeddings");
 }
@@ -233,17 +236,18 @@ std::int64_t labels_of(const Config& config) {
 
 HfModel read_bert(const Config& config) {
     HfModel model;
-    read_architecture(config,
-                      {{"BertForMaskedLM", BertHead::masked_lm},
-                       {"BertForPreTraining", BertHead::pretraining},
-                       {"BertModel", BertHead::none},
-                       {"BertForSequenceClassification", BertHead::sequence_classification},
-                       {"BertForTokenClassification", BertHead::token_classification},
-                       {"BertForQuestionAnswering", BertHead::question_answering},
-                       {"BertForMultipleChoice", BertHead::sequence_classification},
-                       {"BertForNextSentencePrediction", BertHead::next_sentence}},
-                      model);
     TransformerShape& shape = transformer_of(model);
+    shape.bert_head =
+        read_architecture(config,
+                          {{"BertForMaskedLM", BertHead::masked_lm},
+                           {"BertForPreTraining", BertHead::pretraining},
+                           {"BertModel", BertHead::none},
+                           {"BertForSequenceClassification", BertHead::sequence_classification},
+                           {"BertForTokenClassification", BertHead::token_classification},
+                           {"BertForQuestionAnswering", BertHead::question_answering},
+                           {"BertForMultipleChoice", BertHead::sequence_classification},
+                           {"BertForNextSentencePrediction", BertHead::next_sentence}},
+                          model);
     if (model.architecture == "BertForMultipleChoice") {
         shape.labels = 1;  // how good each choice is
     } else if (has_labels(shape.bert_head)) {
@@ -270,10 +274,7 @@ HfModel read_vit(const Config& config) {
     auto& shape = model.shape.emplace<VitShape>();
     read_architecture(config, {{"ViTForImageClassification"}}, model);
     shape.hugging_face = true;
-    shape.layers = config.count("num_hidden_layers");
-    shape.hidden = config.count("hidden_size");
-    shape.feed_forward = config.count("intermediate_size");
-    shape.heads = config.count("num_attention_heads");
+    read_widths(config, shape);
     shape.patch = config.count_or("patch_size", shape.patch);
     shape.channels = config.count_or("num_channels", shape.channels);
     shape.classes = labels_of(config);

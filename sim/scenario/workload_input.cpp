@@ -49,18 +49,23 @@ constexpr std::array<ShapeFamily, 7> all_families{{{TransformerFamily::gpt2},
 
 using ModelChoice = std::variant<std::string, TransformerShape, VitShape, MlpShape>;
 
-bool is_family(const JsonPlace& place, std::string_view name) {
+// Ahead of the keys, which depend on it. Nothing where there is none, which then is missed among
+// the keys.
+std::optional<ShapeFamily> read_family(const JsonPlace& place) {
     const auto family = place.value->find("family");
-    return family != place.value->end() && *family == name;
+    if (family == place.value->end()) {
+        return std::nullopt;
+    }
+    return read_choice(JsonPlace{&*family, place.file, place.pointer + "/family"}, all_families);
 }
 
-// Ahead of the keys, which depend on it.
-void check_family(const JsonPlace& place) {
-    const auto family = place.value->find("family");
-    if (family != place.value->end()) {
-        static_cast<void>(
-            read_choice(JsonPlace{&*family, place.file, place.pointer + "/family"}, all_families));
-    }
+// What every transformer's shape has.
+template <typename Shape>
+void read_widths(const JsonObject& object, Shape& shape) {
+    shape.layers = read_integer(object.at("layers"), 1, most_layers);
+    shape.hidden = read_integer(object.at("hidden"), 1, most_hidden);
+    shape.feed_forward = read_integer(object.at("feed_forward"), 1, most_feed_forward);
+    shape.heads = read_integer(object.at("heads"), 1, most_heads);
 }
 
 MlpShape read_mlp_shape(const JsonPlace& place) {
@@ -87,10 +92,7 @@ VitShape read_vit_shape(const JsonPlace& place) {
     const JsonObject object(place, {"family", "layers", "hidden", "feed_forward", "heads", "patch",
                                     "channels", "classes", "hugging_face", "query_key_value_bias"});
     VitShape shape;
-    shape.layers = read_integer(object.at("layers"), 1, most_layers);
-    shape.hidden = read_integer(object.at("hidden"), 1, most_hidden);
-    shape.feed_forward = read_integer(object.at("feed_forward"), 1, most_feed_forward);
-    shape.heads = read_integer(object.at("heads"), 1, most_heads);
+    read_widths(object, shape);
     check_heads(object, shape.heads, shape.hidden);
     object.read_optional("patch", shape.patch, read_integer, 1, most_patch);
     object.read_optional("channels", shape.channels, read_integer, 1, most_channels);
@@ -234,10 +236,7 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
                                     "gated"});
     TransformerShape shape;
     shape.family = *read_choice(object.at("family"), all_families).transformer;
-    shape.layers = read_integer(object.at("layers"), 1, most_layers);
-    shape.hidden = read_integer(object.at("hidden"), 1, most_hidden);
-    shape.feed_forward = read_integer(object.at("feed_forward"), 1, most_feed_forward);
-    shape.heads = read_integer(object.at("heads"), 1, most_heads);
+    read_widths(object, shape);
     shape.vocabulary = read_integer(object.at("vocabulary"), 1, most_vocabulary);
     shape.context = read_integer(object.at("context"), 1, most_sequence);
     read_head_width(object, shape);
@@ -250,14 +249,12 @@ TransformerShape read_transformer_shape(const JsonPlace& place) {
 
 ModelChoice read_model(const JsonPlace& place) {
     if (place.value->is_object()) {
-        check_family(place);
-        if (is_family(place, mlp_family)) {
-            return read_mlp_shape(place);
+        const std::optional<ShapeFamily> family = read_family(place);
+        if (!family || family->transformer) {
+            return read_transformer_shape(place);
         }
-        if (is_family(place, vit_family)) {
-            return read_vit_shape(place);
-        }
-        return read_transformer_shape(place);
+        return family->other == vit_family ? ModelChoice(read_vit_shape(place))
+                                           : read_mlp_shape(place);
     }
     const std::vector<std::string_view>& names = model_names();
     if (!place.value->is_string() ||
