@@ -134,8 +134,7 @@ ReportTable steps_table(const Comparison& c, const std::vector<std::size_t>& poi
         table.rows.push_back({cap_and_default(c, i),
                               fmt::format("{}", point.measured.bucket_bytes.size()),
                               three_digits(point.predicted_ms), three_digits(point.measured_ms),
-                              fmt::format("{} to {}", three_digits(point.measured_interval_ms.low),
-                                          three_digits(point.measured_interval_ms.high)),
+                              measured_interval_text(point),
                               signed_text(100 * point.error()) + " %", marks_of(c, i)});
     }
     return table;

@@ -136,6 +136,9 @@ std::string cap_text(const std::optional<Bytes>& cap);
 std::string point_name(const Comparison& comparison, std::size_t i);
 std::string marks_of(const Comparison& comparison, std::size_t i);
 
+// "253 to 268", in ms; of one step nothing is known but that it is one.
+std::string measured_interval_text(const CapComparison& point);
+
 // Indices of the points that a verdict is about, rising: the advised cap, the best, the default,
 // and the ends.
 std::vector<std::size_t> deciding_points(const Comparison& comparison);

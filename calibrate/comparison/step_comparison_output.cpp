@@ -75,12 +75,11 @@ std::string table(const Comparison& comparison, bool full) {
     }
     for (const std::size_t i : points) {
         const CapComparison& point = comparison.points[i];
-        text += fmt::format("{:>12} {:>8} {:>13} {:>12} {:>15} {:>6.1f} %{}\n",
-                            point_name(comparison, i), point.measured.bucket_bytes.size(),
-                            three_digits(point.predicted_ms), three_digits(point.measured_ms),
-                            fmt::format("{} to {}", three_digits(point.measured_interval_ms.low),
-                                        three_digits(point.measured_interval_ms.high)),
-                            100 * point.error(), marked(comparison, i));
+        text +=
+            fmt::format("{:>12} {:>8} {:>13} {:>12} {:>15} {:>6.1f} %{}\n",
+                        point_name(comparison, i), point.measured.bucket_bytes.size(),
+                        three_digits(point.predicted_ms), three_digits(point.measured_ms),
+                        measured_interval_text(point), 100 * point.error(), marked(comparison, i));
     }
     return text;
 }
@@ -211,6 +210,14 @@ TraceProcess measured_process(const Comparison& comparison) {
 
 std::string cap_text(const std::optional<Bytes>& cap) {
     return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
+}
+
+std::string measured_interval_text(const CapComparison& point) {
+    if (point.measured.step_us.size() < 2) {
+        return "one step";
+    }
+    return fmt::format("{} to {}", three_digits(point.measured_interval_ms.low),
+                       three_digits(point.measured_interval_ms.high));
 }
 
 std::vector<std::size_t> deciding_points(const Comparison& comparison) {

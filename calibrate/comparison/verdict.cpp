@@ -109,9 +109,8 @@ std::string inconclusive_text(const Comparison& c) {
 std::string advised_text(const Comparison& c) {
     const CapComparison& chosen = c.points[c.chosen];
     const std::string of_chosen = fmt::format(
-        "predicted {} ms per step, measured {} ms ({} to {})", three_digits(chosen.predicted_ms),
-        three_digits(chosen.measured_ms), three_digits(chosen.measured_interval_ms.low),
-        three_digits(chosen.measured_interval_ms.high));
+        "predicted {} ms per step, measured {} ms ({})", three_digits(chosen.predicted_ms),
+        three_digits(chosen.measured_ms), measured_interval_text(chosen));
     if (!has_decision(c)) {
         return fmt::format("Without caps to choose from: {}.", of_chosen);
     }
@@ -125,10 +124,9 @@ std::string regret_text(const Comparison& c) {
     return fmt::format(
         "That costs {} over the best measured ({}), {} in 95 % of cases: the choice {}.",
         percent_text(c.regret),
-        c.fastest == c.chosen ? "which it is"
-        : marks_of(c, c.fastest).starts_with("default")
-            ? "the default"
-            : cap_text(c.points[c.fastest].measured.cap),
+        c.fastest == c.chosen                     ? "which it is"
+        : c.points[c.fastest].measured.is_default ? "the default"
+                                                  : cap_text(c.points[c.fastest].measured.cap),
         percent_range_text(std::max(regret.low, 0.0), regret.high),
         decision_verdict(c) == Verdict::held     ? "held"
         : decision_verdict(c) == Verdict::missed ? "missed"

@@ -17,7 +17,7 @@ CapComparison point_at(std::int64_t mib, double predicted_ms, double measured_ms
     CapComparison point;
     point.measured.cap = Bytes{mib << 20};
     point.measured.bucket_bytes = {Bytes{1 << 20}};
-    point.measured.step_us = {measured_ms * 1e3};
+    point.measured.step_us = {measured_ms * 1e3, measured_ms * 1e3};
     point.predicted_ms = predicted_ms;
     point.measured_ms = measured_ms;
     point.measured_interval_ms.low = measured_ms - 1;
@@ -83,6 +83,27 @@ TEST_CASE("a report says that nothing is saved where the default is advised") {
     c.decision.gain = SlowerBy{};
     CHECK(contains(html_report(report), "<dd class=\"value\">nothing</dd>"));
     CHECK(contains(markdown_report(report), "keep the default of 25 MiB"));
+}
+
+TEST_CASE("of a cap of which one step was measured no interval is claimed") {
+    ValidationReport report = made_up_report();
+    Comparison& c = report.comparison;
+    CHECK(contains(comparison_report(c, false), "measured 100 ms (99.0 to 101)"));
+    CHECK(contains(markdown_report(report), "| 99.0 to 101 |"));
+    c.points[0].measured.step_us.resize(1);
+    const std::string text = comparison_report(c, false);
+    CHECK(contains(text, "measured 100 ms (one step)"));
+    CHECK_FALSE(contains(text, "99.0 to 101"));
+    CHECK(contains(text, "124 to 126"));
+    CHECK(contains(markdown_report(report), "| one step |"));
+}
+
+TEST_CASE("the default is called that where it is the best measured") {
+    ValidationReport report = made_up_report();
+    Comparison& c = report.comparison;
+    c.fastest = 1;
+    c.regret = 0.02;
+    CHECK(contains(comparison_report(c, false), "over the best measured (the default)"));
 }
 
 TEST_CASE("a report of one point has nothing to decide") {
