@@ -88,17 +88,18 @@ Duration time_on_wire(const Program& program) {
     return sum;
 }
 
-StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings& sync)
+StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings& sync,
+                                     const BucketPlan& plan)
     : opening_(build_opening(input, sync)),
-      first_micro_step_(build_micro_step(input, sync, 0)),
-      last_forward_(build_last_forward(input, sync)),
+      first_micro_step_(build_micro_step(input, sync, 0, plan)),
+      last_forward_(build_last_forward(input, sync, plan)),
       accumulation_(input.step.accumulation),
       graph_launch_seconds_(
           std::chrono::duration<double>(input.step.graph_launch.value_or(Duration{0})).count()),
       classes_(input.classes),
       loop_(loop_of(input, sync)) {
     if (accumulation_ > 2) {
-        micro_step_ = build_micro_step(input, sync, 1);
+        micro_step_ = build_micro_step(input, sync, 1, plan);
     }
     instruction_seconds_ = sum_over_parts([](const Program& program) {
         return bucketwise::longest_possible_seconds(with_free_communication(program));
@@ -107,9 +108,11 @@ StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings&
 }
 
 double StepBeforeClosing::sum_over_parts(double (*seconds_of)(const Program&)) const {
-    return seconds_of(opening_) +
-           seconds_of(first_micro_step_) * static_cast<double>(accumulation_ - 1) +
-           seconds_of(last_forward_);
+    double seconds = 0;
+    for_each_part([&](const Program& program, std::int64_t times) {
+        seconds += static_cast<double>(times) * seconds_of(program);
+    });
+    return seconds;
 }
 
 void StepBeforeClosing::set_costs(const RankGroup& group, const LinkParameters& link) {
@@ -158,9 +161,11 @@ std::vector<RankProgress> StepBeforeClosing::simulate(const RankProgress& start)
 }
 
 std::int64_t StepBeforeClosing::instructions() const {
-    return std::ssize(opening_.instructions) +
-           (accumulation_ - 1) * std::ssize(first_micro_step_.instructions) +
-           std::ssize(last_forward_.instructions);
+    std::int64_t count = 0;
+    for_each_part([&](const Program& program, std::int64_t times) {
+        count += times * std::ssize(program.instructions);
+    });
+    return count;
 }
 
 bool StepBeforeClosing::disturbs() const {
@@ -177,8 +182,10 @@ double StepBeforeClosing::longest_possible_seconds() const {
 
 Duration StepBeforeClosing::communication() const {
     // Statistics of BatchNorm are exchanged in every micro-step.
-    return time_on_wire(opening_) + (accumulation_ - 1) * time_on_wire(first_micro_step_) +
-           time_on_wire(last_forward_);
+    Duration sum{0};
+    for_each_part(
+        [&](const Program& program, std::int64_t times) { sum += times * time_on_wire(program); });
+    return sum;
 }
 
 const StepTimes& slowest_of(std::span<const RankProgress> progress) {

@@ -22,8 +22,10 @@ using ProgramChange = std::function<Program(Program)>;  // empty: none
 // one's forward.
 class StepBeforeClosing {
   public:
-    // Throws InputError when it could last longer than longest_duration.
-    StepBeforeClosing(const StepInput& input, const SyncSettings& sync);
+    // With the buckets of `plan`, where they change anything of it (depends_on_plan). Throws
+    // InputError when it could last longer than longest_duration.
+    StepBeforeClosing(const StepInput& input, const SyncSettings& sync,
+                      const BucketPlan& plan = {});
 
     // Nothing: the closing part is the whole step.
     explicit StepBeforeClosing(const StepLoop& loop) : loop_(loop) {}

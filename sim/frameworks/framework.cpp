@@ -2,64 +2,154 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <deque>
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
 
-// By framework.
-constexpr std::array rules{
-    // PyTorch: torch/csrc/distributed/c10d/reducer.cpp; see sim/plan/plan.h.
-    FrameworkRule{
-        .key = "bucket_cap_mb",
-        .default_limit = default_bucket_cap,
-        .assumes = "from the second iteration on; copies, views and hooks as the scenario says"},
-    // Megatron-LM, core 0.15: megatron/core/distributed/param_and_grad_buffer.py,
-    // _ParamAndGradBuffer: one buffer per dtype, parameters in reverse order, a bucket closes once
-    // it holds at least bucket_size elements; register_grad_ready: a bucket goes out once all its
-    // gradients are there, whatever others do; finish_grad_sync waits for one after another. Hooks
-    // add each gradient to main_grad, which is the bucket's memory, and the optimizer reads it
-    // there. distributed_data_parallel.py: max(40000000, 1000000 * dp size).
-    FrameworkRule{
-        .key = "ddp_bucket_size",
-        .unit = SettingUnit::elements,
-        .order = Order::reverse,
-        .launch = LaunchRule::as_filled,
-        .default_limit = {40'000'000},
-        .default_limit_per_rank = {1'000'000},
-        .typed = "--overlap-grad-reduce --ddp-bucket-size {}",
-        .assumes =
-            "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added "
-            "to main_grad, nothing is copied back"},
-    // DeepSpeed 0.16: deepspeed/runtime/zero/stage_1_and_2.py,
-    // reduce_independent_p_g_buckets_and_remove_grads: a gradient with which the bucket would hold
-    // more than reduce_bucket_size elements flushes it first, so one that is larger goes alone;
-    // hooks run in order of readiness; the epilogue of backward flushes the rest.
-    // contiguous_gradients copies each into the bucket. Buckets of one dtype each, as since 0.17.
-    // The default: runtime/zero/config.py.
-    FrameworkRule{.key = "reduce_bucket_size",
-                  .unit = SettingUnit::elements,
-                  .closing = Closing::strict,
-                  .launch = LaunchRule::next_gradient,
-                  .default_limit = {500'000'000},
-                  .typed = R"("overlap_comm": true, "reduce_bucket_size": {})",
-                  .assumes =
-                      "ZeRO stage 1 or 2 with overlap_comm and contiguous_gradients, gradients "
-                      "all-reduced; the all-gather of parameters after the step is not in it"},
-    // Horovod: fuse_in_cycles(). The default: operations.cc, SetTensorFusionThresholdBytes.
-    FrameworkRule{
-        .key = "HOROVOD_FUSION_THRESHOLD",
-        .unit = SettingUnit::bytes,
-        .closing = Closing::strict,
-        .launch = LaunchRule::cycle,
-        .default_limit = {128 * bytes_per_mib},
-        .typed = "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
-        .assumes = "cycles count from the step's beginning, and agreeing on what is ready is free; "
-                   "copies into and out of the fusion buffer are the communication stream's"}};
+// PyTorch: torch/csrc/distributed/c10d/reducer.cpp; see sim/plan/plan.h. What changed with its
+// versions is the scenario's to say (SyncRequest::explicit_cap_sets_first).
+constexpr std::array pytorch_rules{FrameworkRule{
+    .since = {1, 13, 0},
+    .newest = {2, 15, 0},
+    .key = "bucket_cap_mb",
+    .default_limit = default_bucket_cap,
+    .assumes = "from the second iteration on; copies, views and hooks as the scenario says"}};
+
+// Megatron-LM: megatron/core/distributed/param_and_grad_buffer.py. _ParamAndGradBuffer: one buffer
+// per dtype, parameters in reverse order, a bucket closes once it holds at least bucket_size
+// elements; _ParamAndGradBucketGroup: register_grad_ready sends a bucket once all its gradients are
+// there, whatever others do; start_grad_sync looks for NaN and scales what is sent;
+// finish_grad_sync waits for one after another. distributed_data_parallel.py: hooks add each
+// gradient to main_grad, which is the bucket's memory, and the optimizer reads it there; the
+// default is max(40000000, 1000000 * dp size). megatron/training/arguments.py: gradients of
+// bfloat16 are float32 there unless --grad-reduce-in-bf16.
+constexpr FrameworkSync megatron_sync{
+    .adds_into_bucket = true, .checks_at_launch = true, .scales_at_launch = true};
+constexpr FrameworkRule megatron_rule{
+    .since = {0, 12, 0},
+    .newest = {0, 19, 0},
+    .key = "ddp_bucket_size",
+    .unit = SettingUnit::elements,
+    .order = Order::reverse,
+    .launch = LaunchRule::as_filled,
+    .default_limit = {40'000'000},
+    .default_limit_per_rank = {1'000'000},
+    .sync = megatron_sync,
+    .reduces_bfloat16_as_float32 = true,
+    .typed = "--overlap-grad-reduce --ddp-bucket-size {}",
+    .assumes =
+        "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added to "
+        "main_grad, float32 unless --grad-reduce-in-bf16, nothing is copied back; buckets are "
+        "checked for NaN unless --no-check-for-nan-in-loss-and-grad, and scaled"};
+constexpr std::array megatron_rules{megatron_rule};
+
+// The same with padding, reduce-scatters, and all-gathers of parameters, one a bucket, in forward:
+// finish_param_sync waits for a bucket's where a module first needs it, and then issues the next.
+constexpr FrameworkRule with_distributed_optimizer(FrameworkRule rule) {
+    rule.sync.reduction = CollectiveKind::reduce_scatter;
+    rule.shards_optimizer = true;
+    rule.typed =
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
+        "--ddp-bucket-size {}";
+    rule.assumes =
+        "reduce-scatter of padded buckets, all-gather of each bucket's parameters in forward, in "
+        "the order that mirrors backward's, the optimizer on a rank's share, one pipeline stage; "
+        "copies, dtypes, checks and scaling as without it";
+    return rule;
+}
+constexpr std::array megatron_distributed_rules{with_distributed_optimizer(megatron_rule)};
+
+// DeepSpeed: deepspeed/runtime/zero/stage_1_and_2.py. reduce_independent_p_g_buckets_and_remove_
+// grads: a gradient with which the bucket would hold more than reduce_bucket_size elements flushes
+// it first, so one that is larger goes alone, from where it lies; contiguous_gradients copies the
+// others into the bucket. Hooks run in order of readiness; independent_gradient_partition_epilogue
+// flushes the rest after backward and synchronises the device. average_tensor, since 0.14.3 (pull
+// request 5606): the compute stream waits for the reduction stream, and so for the bucket before,
+// whenever one goes out. On that stream a bucket is divided, all-reduced (also with reduce_scatter,
+// unless use_multi_rank_bucket_allreduce is off), and a rank's share of it copied twice.
+// reduce_ready_partitions_and_remove_grads: stage 2 does so in every micro-step, stage 1 in the
+// last. step() ends with one all-gather of all parameters; allgather_bucket_size counts only where
+// PyTorch has no all_gather_into_tensor. The default: config.py.
+constexpr FrameworkSync deepspeed_sync{.passes = {1, 1}, .host_waits = true};
+constexpr FrameworkRule oldest_deepspeed_rule{
+    .since = {0, 9, 0},
+    .newest = {0, 14, 2},
+    .key = "reduce_bucket_size",
+    .unit = SettingUnit::elements,
+    .closing = Closing::strict,
+    .launch = LaunchRule::next_gradient,
+    .default_limit = {500'000'000},
+    .sync = deepspeed_sync,
+    .shards_optimizer = true,
+    .typed = R"("stage": 1, "overlap_comm": true, "reduce_bucket_size": {})",
+    .assumes =
+        "ZeRO stage 1, reduced in the last micro-step, contiguous_gradients; all-reduces, also "
+        "where reduce_scatter is on, one all-gather of all parameters after the step, the "
+        "optimizer on a rank's share; any number of buckets may be in flight"};
+constexpr FrameworkRule of_stage_2(FrameworkRule rule) {
+    rule.sync.every_micro_step = true;
+    rule.typed = R"("stage": 2, "overlap_comm": true, "reduce_bucket_size": {})";
+    rule.assumes =
+        "ZeRO stage 2, reduced in every micro-step, contiguous_gradients; all-reduces, also where "
+        "reduce_scatter is on, one all-gather of all parameters after the step, the optimizer on a "
+        "rank's share; any number of buckets may be in flight";
+    return rule;
+}
+constexpr FrameworkRule with_one_in_flight(FrameworkRule rule, std::string_view assumes) {
+    rule.since = {0, 14, 3};
+    rule.newest = {0, 19, 8};
+    rule.sync.wait = BucketWait::for_others;
+    rule.assumes = assumes;
+    return rule;
+}
+constexpr std::array zero1_rules{
+    oldest_deepspeed_rule,
+    with_one_in_flight(
+        oldest_deepspeed_rule,
+        "ZeRO stage 1, reduced in the last micro-step, contiguous_gradients; all-reduces, also "
+        "where reduce_scatter is on, one all-gather of all parameters after the step, the "
+        "optimizer on a rank's share; a bucket that goes out holds up computing until the one "
+        "before is reduced")};
+constexpr std::array zero2_rules{
+    of_stage_2(oldest_deepspeed_rule),
+    with_one_in_flight(
+        of_stage_2(oldest_deepspeed_rule),
+        "ZeRO stage 2, reduced in every micro-step, contiguous_gradients; all-reduces, also where "
+        "reduce_scatter is on, one all-gather of all parameters after the step, the optimizer on a "
+        "rank's share; a bucket that goes out holds up computing until the one before is reduced")};
+
+// Horovod: fuse_in_cycles(). The default: operations.cc, SetTensorFusionThresholdBytes. Copies into
+// and out of the fusion buffer are on the communication stream; a gradient that goes alone is not
+// copied. synchronize() blocks the host.
+constexpr FrameworkRule horovod_rule{
+    .since = {0, 23, 0},
+    .newest = {0, 28, 1},
+    .key = "HOROVOD_FUSION_THRESHOLD",
+    .unit = SettingUnit::bytes,
+    .closing = Closing::strict,
+    .launch = LaunchRule::cycle,
+    .default_limit = {128 * bytes_per_mib},
+    .sync = {.passes = {0, 2}, .host_waits = true},
+    .typed = "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
+    .assumes =
+        "cycles count from the step's beginning, and agreeing on what is ready is free; "
+        "copies into and out of the fusion buffer are the communication stream's"};
+constexpr FrameworkRule with_waiting_thread(FrameworkRule rule) {
+    rule.since = {0, 20, 0};
+    rule.newest = {0, 22, 1};
+    rule.thread_waits_for_data = true;
+    return rule;
+}
+constexpr std::array horovod_rules{with_waiting_thread(horovod_rule), horovod_rule};
 
 // The decisions about a threshold, for FusedPlan's same_plan.
 struct ThresholdRange {
@@ -111,20 +201,77 @@ Duration waking_from(Duration now, Duration time, Duration cycle) {
 
 }  // namespace
 
-const FrameworkRule& rule_of(Framework framework) {
-    return rules[static_cast<std::size_t>(framework)];
+std::string version_text(const FrameworkVersion& version) {
+    return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
 }
 
-Bytes default_limit(Framework framework, std::int64_t ranks) {
-    const FrameworkRule& rule = rule_of(framework);
+std::span<const FrameworkRule> rules_of(Framework framework) {
+    switch (framework) {
+        case Framework::pytorch_ddp:
+            return pytorch_rules;
+        case Framework::megatron_lm:
+            return megatron_rules;
+        case Framework::megatron_distributed_optimizer:
+            return megatron_distributed_rules;
+        case Framework::deepspeed_zero1:
+            return zero1_rules;
+        case Framework::deepspeed_zero2:
+            return zero2_rules;
+        case Framework::horovod:
+            return horovod_rules;
+    }
+    return {};
+}
+
+const FrameworkRule& rule_of(const FrameworkUse& use) {
+    const std::span<const FrameworkRule> rules = rules_of(use.framework);
+    if (!use.version) {
+        return rules.back();
+    }
+    const auto later = std::ranges::find_if(
+        rules, [&](const FrameworkRule& rule) { return rule.since > *use.version; });
+    return later == rules.begin() ? rules.front() : *std::prev(later);
+}
+
+std::vector<FrameworkUse> every_framework() {
+    return transformed(every<Framework>,
+                       [](Framework framework) { return FrameworkUse{.framework = framework}; });
+}
+
+std::optional<FrameworkVersion> version_from(std::string_view text) {
+    constexpr std::int32_t any = 999'999;
+    FrameworkVersion version{0, any, any};
+    const std::array parts{&version.major, &version.minor, &version.patch};
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    for (std::int32_t* const part : parts) {
+        std::int32_t number = 0;
+        const auto [next, error] = std::from_chars(at, end, number);
+        if (error != std::errc{} || number < 0 || number > any) {
+            return std::nullopt;
+        }
+        *part = number;
+        if (next == end) {
+            return version;
+        }
+        if (*next != '.') {
+            return std::nullopt;
+        }
+        at = next + 1;
+    }
+    return std::nullopt;
+}
+
+Bytes default_limit(const FrameworkUse& use, std::int64_t ranks) {
+    const FrameworkRule& rule = rule_of(use);
     return std::max(rule.default_limit, ranks * rule.default_limit_per_rank);
 }
 
 FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,
                          const std::vector<std::int32_t>& readiness,
                          const std::vector<GradientMoments>& moments, Bytes threshold,
-                         Duration cycle) {
-    invariant(cycle > Duration{0}, "a cycle takes time");
+                         const CycleThread& thread) {
+    invariant(thread.cycle > Duration{0}, "a cycle takes time");
     FusedPlan fused;
     ThresholdRange range;
     Duration now{0};
@@ -133,20 +280,23 @@ FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,
         const auto moment = [&](std::int32_t gradient) {
             return moments[static_cast<std::size_t>(gradient)];
         };
-        now = waking_from(now, moment(readiness[next]).enqueued, cycle);
+        now = waking_from(now, moment(readiness[next]).enqueued, thread.cycle);
         const Duration begin = now;
         while (next < readiness.size() && moment(readiness[next]).enqueued <= now) {
             left.push_back(readiness[next++]);
         }
         while (!left.empty()) {
             Bucket bucket = fuse_one(gradients, left, threshold, range);
+            // One stream: no later bucket begins earlier.
+            Duration begins = fused.times.empty() ? now : std::max(now, fused.times.back());
             for (const std::int32_t gradient : bucket.gradients) {
-                now = std::max(now, moment(gradient).ready);
+                begins = std::max(begins, moment(gradient).ready);
             }
             fused.plan.buckets.push_back(std::move(bucket));
-            fused.times.push_back(now);
+            fused.times.push_back(begins);
+            now = thread.waits_for_data ? begins : now;
         }
-        now = std::max(now, begin + cycle);
+        now = std::max(now, begin + thread.cycle);
     }
     fused.plan.same_plan.lowest = range.lowest;
     if (range.highest < Bytes{std::numeric_limits<std::int64_t>::max()}) {

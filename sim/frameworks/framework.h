@@ -1,16 +1,21 @@
-// Frameworks: by which rule each groups gradients into buckets, and when a bucket goes out.
+// Frameworks: by which rule each groups gradients into buckets, when a bucket goes out, and what
+// else it does with it.
 //
-// A framework is a few values (FrameworkRule), each a rule of sim/plan/plan.h. Only Horovod, whose
-// background thread decides both what is in a bucket and when it goes out, has a planner of its own
-// (fuse_in_cycles).
+// A framework is a few values (FrameworkRule), each a rule of sim/plan/plan.h or a field of
+// FrameworkSync. Only Horovod, whose background thread decides both what is in a bucket and when it
+// goes out, has a planner of its own (fuse_in_cycles). Rules change with versions, so that a
+// framework has one for each range of them; docs/frameworks.md says how each was checked.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/base/dtype.h"
 #include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan.h"
@@ -19,17 +24,45 @@
 
 namespace bucketwise {
 
-enum class Framework : std::uint8_t { pytorch_ddp, megatron_lm, deepspeed, horovod };
+enum class Framework : std::uint8_t {
+    pytorch_ddp,
+    megatron_lm,                     // DistributedDataParallel: all-reduces
+    megatron_distributed_optimizer,  // reduce-scatters, and all-gathers of parameters
+    deepspeed_zero1,
+    deepspeed_zero2,
+    horovod
+};
 
 template <>
-inline constexpr auto names_of<Framework> = names("pytorch_ddp", "megatron_lm", "deepspeed",
-                                                  "horovod");
+inline constexpr auto names_of<Framework> = names("pytorch_ddp", "megatron_lm",
+                                                  "megatron_distributed_optimizer",
+                                                  "deepspeed_zero1", "deepspeed_zero2", "horovod");
+
+template <>
+inline constexpr std::array other_names_of<Framework>{
+    OtherName<Framework>{"pytorch", Framework::pytorch_ddp},
+    OtherName<Framework>{"ddp", Framework::pytorch_ddp},
+    OtherName<Framework>{"megatron", Framework::megatron_lm},
+    OtherName<Framework>{"deepspeed", Framework::deepspeed_zero2},
+    OtherName<Framework>{"zero1", Framework::deepspeed_zero1},
+    OtherName<Framework>{"zero2", Framework::deepspeed_zero2}};
+
+struct FrameworkVersion {
+    std::int32_t major = 0;
+    std::int32_t minor = 0;
+    std::int32_t patch = 0;
+    auto operator<=>(const FrameworkVersion&) const = default;
+};
+
+std::string version_text(const FrameworkVersion& version);
 
 // What the setting counts.
 enum class SettingUnit : std::uint8_t { mib, elements, bytes };
 
 struct FrameworkRule {
-    std::string_view key;  // the framework's own name of the setting
+    FrameworkVersion since;   // the first version that it holds for
+    FrameworkVersion newest;  // the newest that it was read in
+    std::string_view key;     // the framework's own name of the setting
     SettingUnit unit = SettingUnit::mib;
     Closing closing = Closing::overshoot;
     Order order = Order::readiness;
@@ -37,16 +70,48 @@ struct FrameworkRule {
     // Where nobody sets it: elements or bytes, as the rule counts, and at least so many per rank.
     Bytes default_limit;
     Bytes default_limit_per_rank{0};
+    FrameworkSync sync = {};  // on a device that its host runs ahead of
+    bool reduces_bfloat16_as_float32 = false;
+    bool shards_optimizer = false;  // each rank has its share of the updates
+    // Horovod's thread, before it can decide again: waits for a bucket's gradients to be there.
+    bool thread_waits_for_data = false;
     // On a command line or in a configuration, {} being the setting, then Horovod's cycle in ms;
     // empty: in a script, by sim/frameworks/framework_advice.h.
     std::string_view typed = {};
     std::string_view assumes;  // what is simulated, for the user to know
 };
 
-const FrameworkRule& rule_of(Framework framework);
+// By rising versions.
+std::span<const FrameworkRule> rules_of(Framework framework);
+
+// How a framework is used.
+struct FrameworkUse {
+    Framework framework = Framework::pytorch_ddp;
+    std::optional<FrameworkVersion> version = {};  // none: the newest
+    // DeepSpeed's overlap_comm, Megatron-LM's --overlap-grad-reduce.
+    bool overlaps = true;
+    // Megatron-LM's --overlap-param-gather, --ddp-average-in-collective, --grad-reduce-in-bf16,
+    // --check-for-nan-in-loss-and-grad and --ddp-pad-buckets-for-high-nccl-busbw.
+    bool gathers_in_forward = true;
+    bool averages_in_collective = false;
+    bool reduces_in_bfloat16 = false;
+    bool checks_gradients = true;
+    bool pads_for_bandwidth = false;
+    std::optional<DType> reduced_as = {};  // DeepSpeed's communication_data_type
+    bool operator==(const FrameworkUse&) const = default;
+};
+
+// The rule of its version; of one that is older than all that are known, the oldest.
+const FrameworkRule& rule_of(const FrameworkUse& use);
+
+// Each framework as it is advised, in its newest version.
+std::vector<FrameworkUse> every_framework();
+
+// The three numbers of "0.14.2"; "0.14" is its last patch. None where it is no version.
+std::optional<FrameworkVersion> version_from(std::string_view text);
 
 // What a limit is where nobody sets one.
-Bytes default_limit(Framework framework, std::int64_t ranks);
+Bytes default_limit(const FrameworkUse& use, std::int64_t ranks);
 
 // HOROVOD_CYCLE_TIME.
 constexpr Duration default_cycle = std::chrono::milliseconds{1};
@@ -65,22 +130,29 @@ struct FusedPlan {
     bool operator==(const FusedPlan&) const = default;
 };
 
+// Horovod's background thread.
+struct CycleThread {
+    Duration cycle = default_cycle;
+    bool waits_for_data = false;  // before 0.23, and where hosts are devices
+};
+
 // Horovod 0.28 (horovod/common/operations.cc, RunLoopOnce and PerformOperation; controller.cc,
-// FuseResponses). A background thread wakes every `cycle`, takes the gradients that hooks have
-// handed over since, in order of readiness, and fuses: a response starts with the first one left
-// and takes every later one of its dtype that fits into `threshold`; one that does not is looked
-// past as long as response and all that is looked past fit into the threshold together. Then for
-// each response it waits until all its gradients are there and issues its all-reduce, and sleeps
-// until its cycle is over. `moments` is by gradient; times count from the step's beginning, and so
-// do cycles.
+// FuseResponses; ops/nccl_operations.cc, WaitForData). A background thread wakes every cycle, takes
+// the gradients that hooks have handed over since, in order of readiness, and fuses: a response
+// starts with the first one left and takes every later one of its dtype that fits into `threshold`;
+// one that does not is looked past as long as response and all that is looked past fit into the
+// threshold together. Each response's all-reduce is issued at once, and begins when its gradients
+// are there; then the thread sleeps until its cycle is over. `moments` is by gradient; times count
+// from the step's beginning, and so do cycles.
 //
 // Left out: what the ranks' agreeing on what is ready costs (a small collective on the host each
-// cycle), padding of fused tensors to 16 bytes, autotuning, process sets.
-// Precondition (asserted): cycle > 0, and moments are not negative.
+// cycle), padding of fused tensors to 16 bytes, autotuning, process sets, and that on a CPU the
+// thread itself runs the all-reduce.
+// Precondition (asserted): the cycle takes time, and moments are not negative.
 FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,
                          const std::vector<std::int32_t>& readiness,
                          const std::vector<GradientMoments>& moments, Bytes threshold,
-                         Duration cycle);
+                         const CycleThread& thread);
 
 // One way to set a framework, simulated.
 struct FrameworkChoice {
@@ -92,7 +164,7 @@ struct FrameworkChoice {
 
 // What to type into a framework, and what it will do. All by that framework's own rules.
 struct FrameworkSetting {
-    Framework framework = Framework::pytorch_ddp;
+    FrameworkUse use;
     FrameworkChoice best;
     FrameworkChoice framework_default;
     std::string typed;                        // the best, as typed in a script or on a command line
@@ -102,8 +174,9 @@ struct FrameworkSetting {
     // PyTorch's list of caps for the ideal plan, where it gains; empty: it does not.
     FrameworkChoice list;
     std::string typed_list;
-    // The shortest step that these gradients, cut anywhere, give with the framework's copies; or
-    // the fastest that was simulated, where that takes too long to find.
+    // The shortest step that these gradients, cut anywhere, give with the framework's copies, each
+    // bucket going out as it is full; or the fastest that was simulated, where that takes too long
+    // to find.
     Duration ideal{0};
     bool ideal_is_optimum = false;
     bool operator==(const FrameworkSetting&) const = default;

@@ -224,15 +224,16 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
     return setting;
 }
 
-FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input, Framework framework) {
-    const FrameworkRule& rule = rule_of(framework);
-    const Bytes default_value = default_limit(framework, input.group.ranks);
+FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input,
+                               const FrameworkUse& use) {
+    const FrameworkRule& rule = rule_of(use);
+    const Bytes default_value = default_limit(use, input.group.ranks);
     const std::size_t gradients = input.workload.gradients.size();
     FrameworkSetting setting;
-    setting.framework = framework;
+    setting.use = use;
     setting.framework_default = choice_of(tried(step, std::nullopt, default_cycle),
                                           static_cast<double>(default_value.count));
-    const bool has_cycle = framework == Framework::horovod;
+    const bool has_cycle = use.framework == Framework::horovod;
     const Tried best = has_cycle ? best_with_any_cycle(step, gradients)
                                  : best_or_default(step, gradients, default_cycle);
     const Bytes limit =
@@ -241,7 +242,7 @@ FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input, Fram
     if (has_cycle) {
         setting.cycle = best.cycle;
     }
-    if (framework == Framework::megatron_lm) {
+    if (use.framework == Framework::megatron_lm) {
         setting.without_overlap = step.step_after_backward();
     }
     setting.typed = fmt::format(fmt::runtime(rule.typed), limit.count, to_ms(best.cycle));
@@ -266,19 +267,19 @@ std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest) {
 }
 
 std::vector<FrameworkSetting> framework_settings(const StepInput& input, const SyncRequest& request,
-                                                 const Prediction& prediction) {
-    const BucketPlan simulated = FrameworkStep(input, request, Framework::pytorch_ddp)
-                                     .plan(prediction.sweep[prediction.best].cap.named())
-                                     .plan;
+                                                 const Prediction& prediction,
+                                                 const std::vector<FrameworkUse>& uses) {
+    const BucketPlan simulated =
+        FrameworkStep(input, request, {}).plan(prediction.sweep[prediction.best].cap.named()).plan;
     Ideals ideals;
     std::vector<FrameworkSetting> settings;
-    for (const Framework framework : every<Framework>) {
-        FrameworkStep step(input, request, framework);
-        FrameworkSetting setting = framework == Framework::pytorch_ddp
-                                       ? pytorch_setting(step, input, request, prediction)
-                                       : other_setting(step, input, framework);
+    for (const FrameworkUse& use : uses) {
+        FrameworkStep step(input, request, use);
+        const bool pytorch = use.framework == Framework::pytorch_ddp;
+        FrameworkSetting setting = pytorch ? pytorch_setting(step, input, request, prediction)
+                                           : other_setting(step, input, use);
         const std::optional<Cuts> cuts = ideals.set(step, simulated, setting);
-        if (framework == Framework::pytorch_ddp && cuts) {
+        if (pytorch && cuts) {
             const Duration single = predicts_ddp(request, prediction)
                                         ? prediction.chosen().times.step()
                                         : setting.best.step;

@@ -14,13 +14,14 @@ namespace bucketwise {
 // A list of caps that saves less than this, as a share of the step, is not worth typing.
 constexpr double noticeable_gain = 1e-3;
 
-// By framework. Each one's limit is swept over its distinct plans, as predict() sweeps caps, and
+// By use. Each one's limit is swept over its distinct plans, as predict() sweeps caps, and
 // the fastest taken: the default among equals, else the one with fewer buckets. Horovod's cycle is
 // the default, or where that is faster, the best of a few with the default threshold; its threshold
 // is swept at both. PyTorch's is what `prediction` of the same input advises where that is of DDP.
 // Throws InputError when a step could last longer than longest_duration.
-std::vector<FrameworkSetting> framework_settings(const StepInput& input, const SyncRequest& request,
-                                                 const Prediction& prediction);
+std::vector<FrameworkSetting> framework_settings(
+    const StepInput& input, const SyncRequest& request, const Prediction& prediction,
+    const std::vector<FrameworkUse>& uses = every_framework());
 
 // The roundest number from `lowest` to `highest`: one with the fewest digits that are not trailing
 // zeros, of those the smallest. Precondition (asserted): 0 < lowest <= highest.

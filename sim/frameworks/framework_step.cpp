@@ -1,6 +1,7 @@
 #include "sim/frameworks/framework_step.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/invariant.h"
@@ -22,7 +23,84 @@ SyncRequest as_ddp(SyncRequest request) {
     return request;
 }
 
-SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request) {
+// DeepSpeed casts the whole model to one dtype; of a workload of several, the narrowest.
+void make_uniform(std::vector<Gradient>& gradients, std::optional<DType> dtype) {
+    const auto narrowest = std::ranges::min_element(
+        gradients, {}, [](const Gradient& gradient) { return element_size(gradient.dtype); });
+    if (narrowest == gradients.end()) {
+        return;
+    }
+    const DType held = dtype.value_or(narrowest->dtype);
+    for (Gradient& gradient : gradients) {
+        gradient.dtype = held;
+    }
+}
+
+bool is_deepspeed(const FrameworkUse& use) {
+    return use.framework == Framework::deepspeed_zero1 ||
+           use.framework == Framework::deepspeed_zero2;
+}
+
+// The step as the framework has it.
+StepInput input_of(StepInput input, const FrameworkUse& use) {
+    const FrameworkRule& rule = rule_of(use);
+    if (is_deepspeed(use)) {
+        make_uniform(input.workload.gradients, use.reduced_as);
+    }
+    if (rule.shards_optimizer) {
+        input.step.optimizer /= input.group.ranks;
+        for (TimedOperation& operation : input.step.optimizer_operations) {
+            operation.device /= input.group.ranks;
+        }
+    }
+    return input;
+}
+
+bool is_bfloat16(const Gradient& gradient) {
+    return gradient.dtype == DType::bfloat16;
+}
+
+FrameworkSync sync_of(const FrameworkRule& rule, const StepInput& input, const FrameworkUse& use) {
+    FrameworkSync sync = rule.sync;
+    const std::vector<Gradient>& gradients = input.workload.gradients;
+    const auto ranks = static_cast<double>(input.group.ranks);
+    if (rule.reduces_bfloat16_as_float32 && !use.reduces_in_bfloat16 &&
+        std::ranges::any_of(gradients, is_bfloat16)) {
+        sync.reduced_as = DType::float32;
+    }
+    if (use.framework == Framework::megatron_lm ||
+        use.framework == Framework::megatron_distributed_optimizer) {
+        sync.checks_at_launch = use.checks_gradients;
+        sync.scales_at_launch = !use.averages_in_collective;
+        sync.gathers_in_forward = use.framework == Framework::megatron_distributed_optimizer &&
+                                  use.overlaps && use.gathers_in_forward;
+        sync.wait = use.overlaps ? sync.wait : BucketWait::at_once;
+    }
+    if (is_deepspeed(use)) {
+        // A rank's share is copied out of the bucket, and once more to where the optimizer reads
+        // it.
+        sync.passes = {sync.passes.of_one + 2 / ranks, sync.passes.of_several + 2 / ranks};
+        // On a CPU, and without overlap_comm, what reduces a bucket blocks.
+        if (!use.overlaps || input.workload.host_is_device) {
+            sync.wait = BucketWait::at_once;
+            sync.host_waits = false;
+        }
+        // All parameters, flat, a multiple of two elements for each rank.
+        std::int64_t elements = 0;
+        for (const Gradient& gradient : gradients) {
+            elements += gradient.numel;
+        }
+        const std::int64_t unit = 2 * input.group.ranks;
+        elements = (elements + unit - 1) / unit * unit;
+        if (!gradients.empty()) {
+            sync.gathers = {elements * element_size(gradients.front().dtype)};
+        }
+    }
+    return sync;
+}
+
+SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request,
+                         const StepInput& input, const FrameworkUse& use) {
     SyncSettings sync = settings_for(request);
     if (rule.unit == SettingUnit::mib) {
         return sync;
@@ -32,13 +110,34 @@ SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request) 
                    .launch = rule.launch,
                    .limits = {},
                    .limits_count_elements = rule.unit == SettingUnit::elements};
-    // Horovod's copies are the communication stream's: ProgramBuilder::send().
+    if (use.framework == Framework::megatron_distributed_optimizer) {
+        constexpr std::int64_t gradient_elements = 64;  // 128 bytes of 16-bit parameters
+        constexpr std::int64_t bucket_elements = 128;
+        constexpr std::int64_t for_bandwidth = 1 << 16;
+        sync.policy.gradient_alignment = gradient_elements;
+        sync.policy.bucket_alignment =
+            std::lcm(input.group.ranks, use.pads_for_bandwidth ? for_bandwidth : bucket_elements);
+    }
+    if (is_deepspeed(use) && !use.overlaps && use.framework == Framework::deepspeed_zero1) {
+        sync.policy.order = Order::forward;  // reduce_gradients(), after backward
+        sync.policy.launch = LaunchRule::after_backward;
+    }
+    // Horovod's copies are the communication stream's.
     sync.copies_in = rule.launch != LaunchRule::cycle;
     sync.copies_back = false;
     sync.copies_at_launch = false;
     sync.fused_copies = false;
+    sync.comm_hook = CommHook::none;
     sync.broadcasts_buffers = false;
     sync.reduces_unused_map = false;
+    sync.framework = sync_of(rule, input, use);
+    return sync;
+}
+
+// What comes before the last backward, had there been no bucket.
+SyncSettings without_buckets_before(SyncSettings sync) {
+    sync.framework.every_micro_step = false;
+    sync.framework.gathers_in_forward = false;
     return sync;
 }
 
@@ -49,18 +148,18 @@ PlanPolicy line_policy() {
 }  // namespace
 
 FrameworkStep::FrameworkStep(const StepInput& input, const SyncRequest& request,
-                             Framework framework)
-    : input_(input),
-      framework_(framework),
-      rule_(rule_of(framework)),
+                             const FrameworkUse& use)
+    : use_(use),
+      rule_(rule_of(use)),
+      input_(input_of(input, use)),
       request_(as_ddp(request)),
-      sync_(settings_of(rule_, request_)),
-      line_(input.workload.gradients, input.workload.readiness, line_policy()),
-      before_(input, sync_),
+      sync_(settings_of(rule_, request_, input_, use)),
+      line_(input_.workload.gradients, input_.workload.readiness, line_policy()),
+      before_(input_, without_buckets_before(sync_)),
       step_(before_) {
-    StepInput alike = input;
+    StepInput alike = input_;
     alike.classes.clear();
-    const StepBeforeClosing before(alike, sync_);
+    const StepBeforeClosing before(alike, without_buckets_before(sync_));
     start_ = StepToClose(before).progress().front();
     find_moments();
 }
@@ -131,12 +230,57 @@ std::vector<BackwardPlace> FrameworkStep::places_of(const std::vector<Duration>&
     return places;
 }
 
+// In forward, the operation that mirrors the one of backward with the same share of time before it.
+void FrameworkStep::add_gathers(BucketPlan& plan) const {
+    const Workload& workload = input_.workload;
+    const Duration begin = starts_.empty() ? Duration{0} : starts_.front();
+    const auto backward =
+        static_cast<double>((ends_.empty() ? begin : ends_.back() - begin).count());
+    std::vector<Duration> done;  // by operation of forward
+    Duration forward{0};
+    for (const TimedOperation& operation : workload.forward) {
+        forward += operation.order.is_beside() ? Duration{0} : operation.device;
+        done.push_back(forward);
+    }
+    for (auto bucket = plan.buckets.rbegin(); bucket != plan.buckets.rend(); ++bucket) {
+        Duration last{0};
+        for (const std::int32_t gradient : bucket->gradients) {
+            last = std::max(last, moments_[static_cast<std::size_t>(gradient)].ready - begin);
+        }
+        const double share = backward > 0 ? 1 - static_cast<double>(last.count()) / backward : 0;
+        const auto at = std::ranges::upper_bound(done, scaled(forward, std::max(share, 0.0)));
+        const std::int64_t last_operation = std::max<std::int64_t>(std::ssize(done) - 1, 0);
+        plan.gathers.push_back({bucket->size, static_cast<std::size_t>(std::min<std::int64_t>(
+                                                  at - done.begin(), last_operation))});
+    }
+    // A module waits for its own, after which the next is issued.
+    for (std::size_t i = 1; i < plan.gathers.size(); ++i) {
+        plan.gathers[i].needed_by =
+            std::max(plan.gathers[i].needed_by, plan.gathers[i - 1].needed_by);
+    }
+}
+
+BucketPlan FrameworkStep::plan_with(const PlanPolicy& policy) const {
+    BucketPlan plan = make_plan(input_.workload, policy);
+    if (use_.framework == Framework::megatron_distributed_optimizer) {
+        add_gathers(plan);
+    }
+    if (is_deepspeed(use_)) {
+        for (Bucket& bucket : plan.buckets) {
+            const std::int64_t elements = bucket.size.count / element_size(bucket.dtype).count;
+            bucket.in_place = elements > policy.limits.cap.count;
+        }
+    }
+    return plan;
+}
+
 FusedPlan FrameworkStep::plan(std::optional<Bytes> limit, Duration cycle) const {
     const Workload& workload = input_.workload;
-    const Bytes set = limit.value_or(default_limit(framework_, input_.group.ranks));
+    const Bytes set = limit.value_or(default_limit(use_, input_.group.ranks));
     if (rule_.launch == LaunchRule::cycle) {
         FusedPlan fused =
-            fuse_in_cycles(workload.gradients, workload.readiness, moments_, set, cycle);
+            fuse_in_cycles(workload.gradients, workload.readiness, moments_, set,
+                           {cycle, rule_.thread_waits_for_data || workload.host_is_device});
         fused.plan.departures = places_of(fused.times);
         return fused;
     }
@@ -146,7 +290,7 @@ FusedPlan FrameworkStep::plan(std::optional<Bytes> limit, Duration cycle) const 
     } else {
         policy.limits.cap = set;
     }
-    return {make_plan(workload, policy), {}};
+    return {plan_with(policy), {}};
 }
 
 FusedPlan FrameworkStep::plan_of_list(const std::vector<Bytes>& list) const {
@@ -172,7 +316,7 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
         }
         const Bytes bytes = bytes_on_wire(sync_, buckets[i]);
         sent.emplace_back(
-            ready, collective_time(CollectiveKind::all_reduce, bytes, input_.group, input_.link));
+            ready, collective_time(sync_.framework.reduction, bytes, input_.group, input_.link));
     }
     if (rule_.launch != LaunchRule::in_order) {
         std::stable_sort(sent.begin(), sent.end(),
@@ -184,6 +328,9 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
         network = std::min(std::max(network, ready) + taking, longest_duration);
     }
     end = std::max(end, network) + input_.step.optimizer;
+    for (const Bytes size : sync_.framework.gathers) {
+        end += collective_time(CollectiveKind::all_gather, size, input_.group, input_.link);
+    }
     for (const TimedOperation& operation : input_.step.optimizer_operations) {
         end += operation.order.is_beside() ? Duration{0} : operation.device;
     }
@@ -193,12 +340,19 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
 SyncSettings FrameworkStep::in_order_settings() const {
     SyncSettings sync = sync_;
     sync.policy = line_policy();
+    sync.framework.wait = BucketWait::at_the_end;
+    sync.framework.host_waits = sync.framework.checks_at_launch = false;
+    sync.framework.every_micro_step = depends_on_plan(input_, sync);
     return sync;
 }
 
 Duration FrameworkStep::step_with(const SyncSettings& sync, const BucketPlan& plan) {
     build_closing(input_, sync, plan, program_);
-    return step_.step_closed_by(program_);
+    if (!depends_on_plan(input_, sync)) {
+        return step_.step_closed_by(program_);
+    }
+    const StepBeforeClosing before(input_, sync, plan);
+    return StepToClose(before).step_closed_by(program_);
 }
 
 Duration FrameworkStep::step_in_order(const BucketPlan& plan) {
@@ -209,7 +363,7 @@ Duration FrameworkStep::step_after_backward() {
     SyncSettings sync = sync_;
     sync.policy.closing = Closing::single;
     sync.policy.launch = LaunchRule::after_backward;
-    return step_with(sync, make_plan(input_.workload, sync.policy));
+    return step_with(sync, plan_with(sync.policy));
 }
 
 bool FrameworkStep::can_be_optimised() const {
@@ -223,7 +377,8 @@ bool FrameworkStep::can_be_optimised() const {
     }
     return seconds < longest_s && line_.uniform() && line_.size() > 0 &&
            line_.size() <= most_gradients_for_optimum && input_.classes.empty() &&
-           !interferes(input_.link);
+           !interferes(input_.link) && !depends_on_plan(input_, sync_) &&
+           use_.framework != Framework::megatron_distributed_optimizer;
 }
 
 FrameworkStep::Optimum FrameworkStep::optimum_below(Duration limit) {

@@ -17,11 +17,10 @@ namespace bucketwise {
 
 class FrameworkStep {
   public:
-    // What is not the rule's is as `request` has it: the hook, BatchNorm's statistics, and for
-    // PyTorch views, buffers, the first bucket and the version, but not its caps. `input` must
-    // outlive it.
+    // What is not the rule's is as `request` has it: BatchNorm's statistics, and for PyTorch the
+    // hook, views, buffers, the first bucket and the version, but not its caps.
     // Throws InputError when the step could last longer than longest_duration.
-    FrameworkStep(const StepInput& input, const SyncRequest& request, Framework framework);
+    FrameworkStep(const StepInput& input, const SyncRequest& request, const FrameworkUse& use);
     FrameworkStep(const FrameworkStep&) = delete;
     FrameworkStep& operator=(const FrameworkStep&) = delete;
 
@@ -42,11 +41,13 @@ class FrameworkStep {
     [[nodiscard]] const GradientLine& line() const { return line_; }
 
     // The step with buckets that each go out once they and all before them are full, with this
-    // framework's copies (Horovod: without). Throws likewise.
+    // framework's copies (Horovod: without), and nothing waiting for them before the end of
+    // backward. Throws likewise.
     Duration step_in_order(const BucketPlan& plan);
 
     // Whether the shortest such step of all cuts of the line can be found in little time: not with
-    // interference, several dtypes, ranks that differ, or many gradients.
+    // interference, several dtypes, ranks that differ, parameters gathered bucket by bucket, or
+    // many gradients.
     [[nodiscard]] bool can_be_optimised() const;
 
     // The cuts with the shortest step, if there are some below `limit`; not `exact` where the
@@ -69,9 +70,12 @@ class FrameworkStep {
     [[nodiscard]] std::vector<BackwardPlace> places_of(const std::vector<Duration>& times) const;
     Duration step_with(const SyncSettings& sync, const BucketPlan& plan);
 
-    const StepInput& input_;
-    Framework framework_;
+    [[nodiscard]] BucketPlan plan_with(const PlanPolicy& policy) const;
+    void add_gathers(BucketPlan& plan) const;
+
+    FrameworkUse use_;
     const FrameworkRule& rule_;
+    StepInput input_;  // as the framework has it
     SyncRequest request_;
     SyncSettings sync_;  // but for the limits
     GradientLine line_;

@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::size_t dtype_count = every<DType>.size();
 
+// The smallest multiple of `unit` that is no smaller.
+std::int64_t multiple_from(std::int64_t count, std::int64_t unit) {
+    return (count + unit - 1) / unit * unit;
+}
+
 // The open bucket of one dtype.
 struct Accumulator {
     Bucket open;
@@ -32,8 +37,7 @@ class Planner {
             return;
         }
         Accumulator& accumulator = accumulator_for(gradient.dtype);
-        const Bytes counted =
-            policy_.limits_count_elements ? Bytes{gradient.numel} : gradient.size();
+        const Bytes counted = counted_of(accumulator, gradient);
         close_before(accumulator, counted);
         accumulator.open.gradients.push_back(index);
         accumulator.open.size += gradient.size();
@@ -47,7 +51,7 @@ class Planner {
         for (auto it = appearance_.rbegin(); it != appearance_.rend(); ++it) {
             Accumulator& accumulator = accumulators_[static_cast<std::size_t>(*it)];
             if (!accumulator.open.gradients.empty()) {
-                plan_.buckets.push_back(std::move(accumulator.open));
+                close(accumulator);
             }
         }
         plan_.same_plan.lowest = lowest_;
@@ -59,6 +63,15 @@ class Planner {
 
   private:
     static constexpr Bytes unbounded{std::numeric_limits<std::int64_t>::max()};
+
+    // By how much a gradient that joins makes the open bucket larger, as limits count.
+    [[nodiscard]] Bytes counted_of(const Accumulator& a, const Gradient& gradient) const {
+        if (!policy_.limits_count_elements) {
+            return gradient.size();
+        }
+        const std::int64_t begin = multiple_from(a.counted.count, policy_.gradient_alignment);
+        return Bytes{begin + gradient.numel} - a.counted;
+    }
 
     Accumulator& accumulator_for(DType dtype) {
         Accumulator& accumulator = accumulators_[static_cast<std::size_t>(dtype)];
@@ -91,6 +104,10 @@ class Planner {
 
     void close(Accumulator& a) {
         const DType dtype = a.open.dtype;
+        if (policy_.limits_count_elements) {
+            a.open.size =
+                multiple_from(a.counted.count, policy_.bucket_alignment) * element_size(dtype);
+        }
         plan_.buckets.push_back(std::exchange(a.open, Bucket{{}, dtype, {}}));
         a.counted = {};
         ++a.closed;

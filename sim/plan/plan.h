@@ -64,6 +64,10 @@ struct PlanPolicy {
     // Limits are numbers of elements, whatever the dtype: a limit of Bytes{n} then means n of them
     // (Megatron-LM, DeepSpeed).
     bool limits_count_elements = false;
+    // A gradient begins in its bucket at a multiple of so many elements, which limits count, too,
+    // and a bucket's size is one of so many (Megatron-LM's distributed optimizer).
+    std::int64_t gradient_alignment = 1;
+    std::int64_t bucket_alignment = 1;
     bool operator==(const PlanPolicy&) const = default;
 };
 
@@ -71,6 +75,7 @@ struct Bucket {
     std::vector<std::int32_t> gradients;  // indices into Workload::gradients, in joining order
     DType dtype = DType::float32;
     Bytes size;
+    bool in_place = false;  // its gradients are not copied into it
     bool operator==(const Bucket&) const = default;
 };
 
@@ -82,11 +87,19 @@ struct BackwardPlace {
     bool operator==(const BackwardPlace&) const = default;
 };
 
+// An all-gather of updated parameters, of which each rank has its share.
+struct ParameterGather {
+    Bytes size;                 // gathered
+    std::size_t needed_by = 0;  // the first operation of forward that reads any of them
+    bool operator==(const ParameterGather&) const = default;
+};
+
 struct BucketPlan {
     std::vector<Bucket> buckets;  // bucket order: the launch order of LaunchRule::in_order
     CapRange same_plan;           // of BucketLimits::cap; meaningless where no bucket depends on it
     // With LaunchRule::cycle, where each bucket goes out, later ones no earlier.
     std::vector<BackwardPlace> departures = {};
+    std::vector<ParameterGather> gathers = {};  // in the order in which they are issued
     bool operator==(const BucketPlan&) const = default;
 };
 

@@ -9,6 +9,7 @@
 
 #include "sim/base/names.h"
 #include "sim/base/units.h"
+#include "sim/link/link.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/workload/batch_norm.h"
@@ -80,6 +81,39 @@ struct SyncRequest {
     bool operator==(const SyncRequest&) const = default;
 };
 
+// What the compute stream waits for beside the end of backward.
+enum class BucketWait : std::uint8_t {
+    at_the_end,  // nothing: what is reduced is waited for after backward
+    for_others,  // before a bucket goes out: for all that went out before it
+    at_once      // after a bucket went out: for it
+};
+
+// What the communication stream does to a bucket besides reducing it, in passes over all of it,
+// each of which reads and writes as many bytes.
+struct StreamPasses {
+    double of_one = 0;      // a bucket of a single gradient
+    double of_several = 0;  // any other
+    bool operator==(const StreamPasses&) const = default;
+};
+
+// What frameworks other than PyTorch do; as it is here, what PyTorch does.
+struct FrameworkSync {
+    CollectiveKind reduction = CollectiveKind::all_reduce;  // of a bucket
+    std::optional<DType> reduced_as = {};  // what buckets hold; none: their gradients' dtype
+    bool adds_into_bucket = false;         // copies in add to what is there
+    // Before a bucket goes out, on the compute stream: half a pass over it, whose result the host
+    // waits for, and a whole one.
+    bool checks_at_launch = false;
+    bool scales_at_launch = false;
+    StreamPasses passes = {};
+    BucketWait wait = BucketWait::at_the_end;
+    bool host_waits = false;          // once the buckets are reduced, until the device is idle
+    bool every_micro_step = false;    // reduces gradients
+    std::vector<Bytes> gathers = {};  // of parameters, after the optimizer, one after another
+    bool gathers_in_forward = false;  // BucketPlan::gathers, else after the optimizer
+    bool operator==(const FrameworkSync&) const = default;
+};
+
 // What the program builder needs to know.
 struct SyncSettings {
     bool communicates = true;
@@ -93,6 +127,7 @@ struct SyncSettings {
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket
     // Where the workload's operations ask for it: BatchNorm's statistics, in every micro-step.
     bool exchanges_statistics = false;
+    FrameworkSync framework = {};
     bool operator==(const SyncSettings&) const = default;
 };
 

@@ -11,7 +11,7 @@ bool is_copy(InstructionKind kind) {
     using Kind = InstructionKind;
     return kind == Kind::copy_buffers || kind == Kind::copy_in || kind == Kind::pack ||
            kind == Kind::cast_down || kind == Kind::cast_up || kind == Kind::unpack ||
-           kind == Kind::copy_back;
+           kind == Kind::copy_back || kind == Kind::check || kind == Kind::scale;
 }
 
 bool uses_side_streams(const StepInput& input) {
@@ -29,7 +29,8 @@ StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
     return {input.workload.host_is_device || input.step.sync_each_step ||
                 sync.policy.launch == LaunchRule::cycle,
             input.step.launch_queue, input.step.graph_launch.has_value(),
-            waits(input.workload.forward) || waits(input.workload.backward) ||
+            sync.framework.host_waits || sync.framework.checks_at_launch ||
+                waits(input.workload.forward) || waits(input.workload.backward) ||
                 waits(input.step.optimizer_operations),
             uses_side_streams(input)};
 }

@@ -24,6 +24,8 @@ enum class InstructionKind : std::uint8_t {
     backward,      // subject: operation of Workload::backward
     copy_in,       // subject: gradient; into its bucket with the division by the number of ranks
     pack,          // subject: bucket; all its copies in and the hook's cast, in one launch
+    check,         // subject: bucket; its norm, which the host reads back
+    scale,         // subject: bucket; by the number of ranks, where it lies
     cast_down,     // subject: bucket; comm hook
     launch,        // subject: collective; issued by the host, runs on the communication stream
     wait,          // subject: collective; what follows on the compute stream starts after its end
@@ -70,10 +72,10 @@ struct StatisticsOf {
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
     std::optional<std::int32_t>
-        bucket;                      // none: buffers, DDP's map of unused parameters, statistics
-    Bytes bytes;                     // after the comm hook
-    Duration time{0};                // alone on the link
-    Interference interference = {};  // while it is in flight
+        bucket;        // none: buffers, DDP's map of unused parameters, statistics, parameters
+    Bytes bytes;       // after the comm hook
+    Duration time{0};  // alone on the link
+    Interference interference = {};               // while it is in flight
     std::optional<StatisticsOf> statistics = {};  // waited for where they are launched
     bool operator==(const Collective&) const = default;
 };

@@ -40,10 +40,15 @@ inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
     return sync.comm_hook != CommHook::none &&
            element_size(bucket.dtype) > element_size(DType::float16);
 }
+// So many elements of `dtype`, held as another.
+inline Bytes size_as(Bytes size, DType dtype, DType other) {
+    return Bytes{size.count / element_size(dtype).count * element_size(other).count};
+}
 inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
-    return hook_casts(sync, bucket) ? Bytes{bucket.size.count / element_size(bucket.dtype).count *
-                                            element_size(DType::float16).count}
-                                    : bucket.size;
+    return hook_casts(sync, bucket) ? size_as(bucket.size, bucket.dtype, DType::float16)
+           : sync.framework.reduced_as
+               ? size_as(bucket.size, bucket.dtype, *sync.framework.reduced_as)
+               : bucket.size;
 }
 
 class ProgramBuilder {
@@ -65,10 +70,12 @@ class ProgramBuilder {
 
     void forward() {
         for (std::size_t i = 0; i < workload_.forward.size(); ++i) {
+            await_parameters(i);
             const TimedOperation& operation = workload_.forward[i];
             add(InstructionKind::forward, Phase::forward, static_cast<std::int32_t>(i), operation);
             exchange_statistics(operation, Phase::forward, i);
         }
+        await_parameters(workload_.forward.size());
     }
 
     void backward_without_synchronisation() {
@@ -76,6 +83,20 @@ class ProgramBuilder {
             backward_operation(i);
         }
     }
+
+    // Backward of a micro-step, until its gradients are reduced and in place.
+    void synchronised_backward() {
+        backward();
+        if (sync_.communicates) {
+            finishing_ = true;
+            launch_what_is_left();
+            finish_buckets();
+            finishing_ = false;
+        }
+    }
+
+    // Parameters that were gathered in the forward before this one need not be again.
+    void stop_gathering() { next_gather_ = plan_.gathers.size(); }
 
     // DDP broadcasts buffers only in a forward that follows a synchronised backward: the first
     // micro-step's.
@@ -86,13 +107,7 @@ class ProgramBuilder {
     }
 
     void closing() {
-        backward();
-        finishing_ = true;
-        if (sync_.communicates) {
-            launch_what_is_left();
-            finish_buckets();
-        }
-        finishing_ = false;
+        synchronised_backward();
         optimizer();
     }
 
@@ -125,16 +140,27 @@ class ProgramBuilder {
         } else if (hook_casts(sync_, bucket)) {
             add_bucket_copy(InstructionKind::cast_down, bucket, index);
         }
-        launch(CollectiveKind::all_reduce, Phase::backward, bytes_on_wire(sync_, bucket),
-               static_cast<std::int32_t>(index));
-        if (sync_.policy.launch == LaunchRule::cycle) {
-            // The framework's own thread issues it and copies into its buffer and back, on the
-            // communication stream; a gradient that goes alone is not copied.
-            program_.instructions.back().host = Duration{0};
-            if (bucket.gradients.size() > 1 && input_.copy_bandwidth) {
-                program_.collectives.back().time +=
-                    2 * transfer_time(bucket.size, *input_.copy_bandwidth);
+        const FrameworkSync& framework = sync_.framework;
+        const Bytes bytes = bytes_on_wire(sync_, bucket);
+        if (framework.checks_at_launch) {
+            add_copy(InstructionKind::check, static_cast<std::int32_t>(index), {bytes.count / 2});
+            if (input_.copy_bandwidth) {
+                program_.instructions.back().host_waits = true;
             }
+        }
+        if (framework.scales_at_launch) {
+            add_copy(InstructionKind::scale, static_cast<std::int32_t>(index), bytes);
+        }
+        launch(framework.reduction, Phase::backward, bytes, static_cast<std::int32_t>(index));
+        if (sync_.policy.launch == LaunchRule::cycle) {
+            program_.instructions.back().host =
+                Duration{0};  // the framework's own thread issues it
+        }
+        if (input_.copy_bandwidth) {
+            const double passes =
+                bucket.gradients.size() > 1 ? framework.passes.of_several : framework.passes.of_one;
+            program_.collectives.back().time +=
+                scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
         }
     }
 
@@ -146,9 +172,7 @@ class ProgramBuilder {
         }
     }
 
-    void wait_for(std::int32_t collective) {
-        add(InstructionKind::wait, Phase::backward, collective, input_.link.host_wait, Duration{0});
-    }
+    void wait_for(std::int32_t collective) { wait_in(Phase::backward, collective); }
 
     // After the wait for its all-reduce; each of its gradients' return_copy() follows.
     void receive(const Bucket& bucket, std::size_t index) {
@@ -175,12 +199,47 @@ class ProgramBuilder {
         if (operations.empty()) {
             updates();
         }
+        for (const Bytes size : sync_.framework.gathers) {
+            wait_in(Phase::optimizer, launch_gather(Phase::optimizer, size));
+        }
+        if (!sync_.framework.gathers_in_forward) {
+            for (const ParameterGather& gather : plan_.gathers) {
+                wait_in(Phase::optimizer, launch_gather(Phase::optimizer, gather.size));
+            }
+        }
         if (!workload_.side_streams.empty() && loop_of(input_, sync_).starts_idle) {
             join_side_streams();
         }
     }
 
   private:
+    void wait_in(Phase phase, std::int32_t collective) {
+        add(InstructionKind::wait, phase, collective, input_.link.host_wait, Duration{0});
+    }
+
+    std::int32_t launch_gather(Phase phase, Bytes size) {
+        return launch(CollectiveKind::all_gather, phase, size, std::nullopt);
+    }
+
+    // What gathers in forward has one gather on its way while it computes with the one before.
+    void await_parameters(std::size_t operation) {
+        if (!sync_.framework.gathers_in_forward) {
+            return;
+        }
+        const std::vector<ParameterGather>& gathers = plan_.gathers;
+        for (; next_gather_ < gathers.size() && gathers[next_gather_].needed_by <= operation;
+             ++next_gather_) {
+            const std::int32_t here =
+                gather_under_way_ ? *gather_under_way_
+                                  : launch_gather(Phase::forward, gathers[next_gather_].size);
+            wait_in(Phase::forward, here);
+            gather_under_way_.reset();
+            if (next_gather_ + 1 < gathers.size()) {
+                gather_under_way_ = launch_gather(Phase::forward, gathers[next_gather_ + 1].size);
+            }
+        }
+    }
+
     // n updates of equal host and device time, each no earlier than it is launched, end as these
     // two do: when the device has run all n since it was free, or the last one since it was
     // launched.
@@ -244,11 +303,12 @@ class ProgramBuilder {
             launch(exchange.kind, phase, exchange.buffer(input_.group.ranks), std::nullopt);
         program_.collectives.back().statistics = {phase, static_cast<std::int32_t>(index),
                                                   exchange.dtype};
-        add(InstructionKind::wait, phase, collective, input_.link.host_wait, Duration{0});
+        wait_in(phase, collective);
     }
 
     void backward() {
         count_missing_gradients();
+        first_collective_ = program_.collectives.size();
         std::size_t ready = 0;
         for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
             const Duration done = launch_on_the_way(i);
@@ -299,6 +359,8 @@ class ProgramBuilder {
     }
 
     void count_missing_gradients() {
+        next_in_order_ = next_departure_ = 0;
+        open_ = {};
         bucket_of_.assign(workload_.gradients.size(), plan_.buckets.size());
         gone_.assign(plan_.buckets.size(), false);
         missing_.clear();
@@ -353,19 +415,45 @@ class ProgramBuilder {
     }
 
     void copy_in(std::int32_t gradient) {
-        if (sync_.copies_in && !sync_.fused_copies) {
-            const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
-            add_copy(InstructionKind::copy_in, gradient, size);
+        if (sync_.copies_in && !sync_.fused_copies && !goes_where_it_lies(gradient)) {
+            const Gradient& copied = workload_.gradients[static_cast<std::size_t>(gradient)];
+            add_copy(InstructionKind::copy_in, gradient, payload_in(copied));
         }
+    }
+
+    // What is copied as another dtype is read as one and written as the other; what is added to is
+    // read, too.
+    [[nodiscard]] Bytes payload_in(const Gradient& gradient) const {
+        const Bytes size = gradient.size();
+        const Bytes held =
+            size_as(size, gradient.dtype, sync_.framework.reduced_as.value_or(gradient.dtype));
+        const std::int64_t passes_held = sync_.framework.adds_into_bucket ? 2 : 1;
+        return {(size + passes_held * held).count / 2};
+    }
+
+    [[nodiscard]] bool goes_where_it_lies(std::int32_t gradient) const {
+        if (bucket_of_.empty()) {
+            return false;
+        }
+        const std::size_t bucket = bucket_of_[static_cast<std::size_t>(gradient)];
+        return bucket < plan_.buckets.size() && plan_.buckets[bucket].in_place;
     }
 
     void launch_bucket(std::size_t index) {
         const Bucket& bucket = plan_.buckets[index];
+        const BucketWait wait = sync_.framework.wait;
+        const std::size_t sent = program_.collectives.size();
+        if (wait == BucketWait::for_others && sent > first_collective_) {
+            wait_for(static_cast<std::int32_t>(sent) - 1);
+        }
         gone_[index] = true;
         for (const std::int32_t gradient : bucket.gradients) {
             gather(gradient);
         }
         send(bucket, index);
+        if (wait == BucketWait::at_once) {
+            wait_for(static_cast<std::int32_t>(sent));
+        }
     }
 
     std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
@@ -397,15 +485,20 @@ class ProgramBuilder {
     // PyTorch waits bucket by bucket, in launch order, and copies each back before the next wait.
     void finish_buckets() {
         launch_unused_map();
-        for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
+        for (std::size_t i = first_collective_; i < program_.collectives.size(); ++i) {
             const Collective& collective = program_.collectives[i];
-            if (collective.kind != CollectiveKind::all_reduce || collective.statistics) {
+            if (collective.statistics) {
                 continue;
             }
-            wait_for(static_cast<std::int32_t>(i));
+            if (sync_.framework.wait != BucketWait::at_once) {
+                wait_for(static_cast<std::int32_t>(i));
+            }
             if (collective.bucket) {
                 finish_bucket(static_cast<std::size_t>(*collective.bucket));
             }
+        }
+        if (sync_.framework.host_waits && !program_.instructions.empty()) {
+            program_.instructions.back().host_waits = true;
         }
     }
 
@@ -428,6 +521,9 @@ class ProgramBuilder {
     std::vector<bool> gone_;            // by bucket
     std::size_t next_in_order_ = 0;
     std::size_t next_departure_ = 0;
+    std::size_t next_gather_ = 0;  // in forward
+    std::optional<std::int32_t> gather_under_way_;
+    std::size_t first_collective_ = 0;  // of the micro-step whose backward this is
     // By dtype, with LaunchRule::next_gradient: the bucket that gradients last joined.
     std::array<std::optional<std::size_t>, every<DType>.size()> open_;
     bool launches_graph_ = false;  // with the next instruction

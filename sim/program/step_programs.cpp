@@ -13,14 +13,15 @@ SyncSettings no_synchronisation(const SyncSettings& sync) {
     settings.communicates = false;
     settings.exchanges_statistics = sync.exchanges_statistics;
     settings.broadcasts_buffers = sync.broadcasts_buffers;  // where the step begins
+    settings.framework.gathers_in_forward = sync.framework.gathers_in_forward;
     return settings;
 }
 
 template <typename Build>
-Program without_buckets(const StepInput& input, const SyncSettings& sync, const Build& build) {
+Program part_of(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
+                const Build& build) {
     Program program;
-    const BucketPlan no_buckets;
-    ProgramBuilder builder(input, sync, no_buckets, program);
+    ProgramBuilder builder(input, sync, plan, program);
     build(builder);
     return program;
 }
@@ -28,27 +29,45 @@ Program without_buckets(const StepInput& input, const SyncSettings& sync, const 
 }  // namespace
 
 Program build_opening(const StepInput& input, const SyncSettings& sync) {
-    return without_buckets(input, sync, [](ProgramBuilder& builder) {
+    return part_of(input, sync, {}, [](ProgramBuilder& builder) {
         builder.begin(StepPart::opening);
         builder.opening();
     });
 }
 
-Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number) {
-    return without_buckets(input, no_synchronisation(sync), [&](ProgramBuilder& builder) {
-        if (number == 0) {
-            builder.begin(StepPart::micro_step);
+Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number,
+                         const BucketPlan& plan) {
+    const bool synchronises = sync.framework.every_micro_step;
+    return part_of(input, synchronises ? sync : no_synchronisation(sync), plan,
+                   [&](ProgramBuilder& builder) {
+                       if (number == 0) {
+                           builder.begin(StepPart::micro_step);
+                       } else {
+                           builder.stop_gathering();
+                       }
+                       builder.forward();
+                       if (synchronises) {
+                           builder.synchronised_backward();
+                       } else {
+                           builder.backward_without_synchronisation();
+                       }
+                   });
+}
+
+Program build_last_forward(const StepInput& input, const SyncSettings& sync,
+                           const BucketPlan& plan) {
+    return part_of(input, no_synchronisation(sync), plan, [&](ProgramBuilder& builder) {
+        builder.begin(StepPart::last_forward);
+        if (input.step.accumulation > 1) {
+            builder.stop_gathering();
         }
         builder.forward();
-        builder.backward_without_synchronisation();
     });
 }
 
-Program build_last_forward(const StepInput& input, const SyncSettings& sync) {
-    return without_buckets(input, no_synchronisation(sync), [](ProgramBuilder& builder) {
-        builder.begin(StepPart::last_forward);
-        builder.forward();
-    });
+bool depends_on_plan(const StepInput& input, const SyncSettings& sync) {
+    return sync.framework.gathers_in_forward ||
+           (sync.framework.every_micro_step && input.step.accumulation > 1);
 }
 
 void build_closing(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
@@ -68,7 +87,11 @@ Program build_program(const StepInput& input, const SyncSettings& sync, const Bu
     builder.opening();
     for (std::int64_t i = 1; i < input.step.accumulation; ++i) {
         builder.forward();
-        builder.backward_without_synchronisation();
+        if (sync.framework.every_micro_step) {
+            builder.synchronised_backward();
+        } else {
+            builder.backward_without_synchronisation();
+        }
     }
     builder.forward();
     builder.closing();

@@ -197,6 +197,10 @@ class TraceWriter {
                 return "into bucket: " + workload_.gradients[subject].name;
             case InstructionKind::pack:
                 return fmt::format("pack bucket {}", subject);
+            case InstructionKind::check:
+                return fmt::format("check bucket {}", subject);
+            case InstructionKind::scale:
+                return fmt::format("scale bucket {}", subject);
             case InstructionKind::cast_down:
                 return fmt::format("compress bucket {}", subject);
             case InstructionKind::launch:

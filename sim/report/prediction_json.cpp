@@ -49,7 +49,7 @@ Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
 }
 
 Json setting_json(const FrameworkSetting& setting) {
-    const FrameworkRule& rule = rule_of(setting.framework);
+    const FrameworkRule& rule = rule_of(setting.use);
     const std::string key(rule.key);
     Json json = choice(setting, setting.best);
     json[key] = setting.best.value ? number(*setting.best.value) : Json(nullptr);
@@ -72,7 +72,7 @@ Json setting_json(const FrameworkSetting& setting) {
 Json settings_json(const std::vector<FrameworkSetting>& settings) {
     Json json = Json::object();
     for (const FrameworkSetting& setting : settings) {
-        json[std::string(name_of(setting.framework))] = setting_json(setting);
+        json[std::string(name_of(setting.use.framework))] = setting_json(setting);
     }
     return json;
 }

@@ -167,7 +167,7 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
         optimum ? "the best of all plans" : "the best simulated", "", "buckets", "step (ms)",
         "over its best");
     for (const FrameworkSetting& setting : settings) {
-        text += setting_row(name_of(setting.framework), setting, setting.best, setting.typed);
+        text += setting_row(name_of(setting.use.framework), setting, setting.best, setting.typed);
         if (!setting.typed_elsewhere.empty()) {
             // One statement a line.
             std::string statements = setting.typed_elsewhere;
