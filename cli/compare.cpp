@@ -92,7 +92,7 @@ int run_compare(const CommandLine& line) {
     const MeasuredRun run = read_runs({text_value(values, "measurements")}).front();
     const Scenario scenario = scenario_to_compare(document, file, run);
     const Prediction prediction =
-        predict_with_progress(scenario, step_input(scenario), {}).prediction;
+        predict_with_progress(scenario, step_input(scenario), {}, {}).prediction;
     Comparison comparison = compare_steps(scenario, run, prediction);
     if (knows_only_its_device(scenario)) {
         comparison.notes.emplace_back(

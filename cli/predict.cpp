@@ -1,4 +1,6 @@
 // bucketwise predict SCENARIO: simulate the step at every cap that matters and say which is best.
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
@@ -14,7 +16,9 @@
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "sim/base/json_input.h"
+#include "sim/frameworks/framework_advice.h"
 #include "sim/optimum/optimal_plan.h"
+#include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
@@ -63,6 +67,11 @@ po::options_description predict_options() {
         {{"plan",
           "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
           "far the others are from it"},
+         {"for",
+          "also what to type there: frameworks and wrappers between commas, such as "
+          "deepspeed_zero2,lightning, or all; NAME=VERSION asks for a version's rule",
+          many_values},
+         {"framework", "the same of one framework, such as deepspeed_zero2=0.14.2", many_values},
          {"json", "write the prediction as JSON; - is standard output"},
          {"trace", "write the advised step as a trace for ui.perfetto.dev; - is standard output"},
          {"percentiles",
@@ -111,6 +120,83 @@ std::optional<std::int64_t> requested_draws(const po::variables_map& values,
     return optional_number(values, "draws", {1, most_draws}).value_or(default_draws);
 }
 
+// "NAME" or "NAME=VERSION".
+template <typename Places>
+Destination destination_from(const std::string& text, const Places& places,
+                             const std::string& option) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    Destination destination{choice_named(name, places, option)};
+    if (equals == std::string::npos) {
+        return destination;
+    }
+    const std::string version = text.substr(equals + 1);
+    const auto framework = framework_at(destination.place);
+    if (!framework) {
+        throw InputError(option, "", fmt::format("{} without a version", name),
+                         fmt::format("\"{}\"", text));
+    }
+    const FrameworkVersion oldest = rules_of(*framework).front().since;
+    destination.version = version_from(version);
+    if (!destination.version || *destination.version < oldest) {
+        throw InputError(
+            option, "",
+            fmt::format("{}, or a later version, after {}=", version_text(oldest), name),
+            fmt::format("\"{}\"", version));
+    }
+    return destination;
+}
+
+void add_destination(const Destination& destination, std::vector<Destination>& destinations) {
+    const auto known = std::ranges::find(destinations, destination.place, &Destination::place);
+    if (known == destinations.end()) {
+        destinations.push_back(destination);
+    } else if (destination.version) {
+        known->version = destination.version;
+    }
+}
+
+std::vector<Destination> requested_destinations(const po::variables_map& values,
+                                                const SyncRequest& sync) {
+    std::vector<Destination> destinations = usual_destinations(sync);
+    for (const std::string& list : texts_value(values, "for")) {
+        for (const std::string& text : split_at_commas(list)) {
+            if (text != "all") {
+                add_destination(destination_from(text, every<SettingPlace>, "--for"), destinations);
+                continue;
+            }
+            for (const SettingPlace place : every<SettingPlace>) {
+                add_destination({place}, destinations);
+            }
+        }
+    }
+    std::vector<SettingPlace> frameworks;
+    std::ranges::copy_if(every<SettingPlace>, std::back_inserter(frameworks),
+                         [](SettingPlace place) { return framework_at(place).has_value(); });
+    for (const std::string& text : texts_value(values, "framework")) {
+        add_destination(destination_from(text, frameworks, "--framework"), destinations);
+    }
+    return destinations;
+}
+
+// With all frameworks, for a file that programs read.
+std::vector<Destination> with_every_framework(std::vector<Destination> destinations) {
+    for (const Framework framework : every<Framework>) {
+        add_destination({static_cast<SettingPlace>(framework)}, destinations);
+    }
+    return destinations;
+}
+
+// What of it was asked for.
+SettingAdvice advice_for(const std::vector<Destination>& destinations, SettingAdvice advice) {
+    std::erase_if(advice.frameworks, [&](const FrameworkSetting& setting) {
+        return std::ranges::none_of(destinations, [&](const Destination& destination) {
+            return framework_at(destination.place) == setting.use.framework;
+        });
+    });
+    return advice;
+}
+
 // Whether the optimal plan is asked for.
 bool wants_optimal_plan(const po::variables_map& values) {
     const std::string plan = text_or_empty(values, "plan");
@@ -128,7 +214,9 @@ CommandHelp predict_help() {
             .text = predict_text(),
             .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
                        {"nccl-version", one_of(every<NcclVersion>)},
-                       {"plan", {.names = {"optimal"}, .files = false}}},
+                       {"plan", {.names = {"optimal"}, .files = false}},
+                       {"for", one_of(every<SettingPlace>)},
+                       {"framework", one_of(every<Framework>)}},
             .required = {"scenario"},
             .wants = "a scenario file, got none"};
 }
@@ -144,7 +232,10 @@ int run_predict(const CommandLine& line) {
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);
-    const auto [prediction, settings, ends] = predict_with_progress(scenario, input, caps);
+    const std::vector<Destination> destinations = requested_destinations(values, scenario.sync);
+    const auto [prediction, settings, ends] = predict_with_progress(
+        scenario, input, caps,
+        values.count("json") == 0 ? destinations : with_every_framework(destinations));
     std::optional<PercentileTable> percentiles;
     if (draws) {
         percentiles = percentile_table(input, scenario.sync, prediction, *draws);
@@ -169,7 +260,8 @@ int run_predict(const CommandLine& line) {
             {text_value(values, "trace"), best_step_trace(scenario, input, prediction)});
     }
     const Detail detail = values.count("details") == 0 ? Detail::brief : Detail::full;
-    write_outputs(outputs, text_report(scenario, prediction, settings, ends, detail) +
+    write_outputs(outputs, text_report(scenario, prediction, advice_for(destinations, settings),
+                                       ends, detail) +
                                (percentiles ? text_of(*percentiles) : "") +
                                (optimum ? optimal_text(scenario, *optimum) : ""));
     return exit_done;

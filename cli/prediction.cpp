@@ -4,7 +4,6 @@
 
 #include "cli/shell/progress.h"
 #include "sim/base/error.h"
-#include "sim/frameworks/framework_advice.h"
 #include "sim/link/link_presets.h"
 
 namespace bucketwise {
@@ -23,7 +22,8 @@ std::string trace_of(const std::string& name, const Scenario& scenario, const St
 }  // namespace
 
 AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
-                                        const std::vector<Bytes>& caps) {
+                                        const std::vector<Bytes>& caps,
+                                        const std::vector<Destination>& destinations) {
     PercentLine line("simulating bucket plans");
     AdvisedPrediction advised;
     advised.prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
@@ -36,7 +36,7 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
                                           scenario.sync, advised.prediction);
     }
     if (!advised.prediction.chosen().cap.is_none()) {
-        advised.settings = framework_settings(input, scenario.sync, advised.prediction);
+        advised.settings = setting_advice(input, scenario.sync, advised.prediction, destinations);
     }
     return advised;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/base/units.h"
-#include "sim/frameworks/framework.h"
+#include "sim/frameworks/framework_advice.h"
 #include "sim/optimum/optimal_plan.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
@@ -17,14 +17,15 @@ namespace bucketwise {
 // A prediction, and what a user is told beside it.
 struct AdvisedPrediction {
     Prediction prediction;
-    std::vector<FrameworkSetting> settings;  // where there is a cap
-    PriorEnds ends;                          // where the link or the device is a preset
+    SettingAdvice settings;  // where there is a cap
+    PriorEnds ends;          // where the link or the device is a preset
 };
 
-// At `caps`, or, if empty, one cap for every plan. Where it takes long, a line on the terminal says
-// how far it is.
+// At `caps`, or, if empty, one cap for every plan, with what to type there. Where it takes long, a
+// line on the terminal says how far it is.
 AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
-                                        const std::vector<Bytes>& caps);
+                                        const std::vector<Bytes>& caps,
+                                        const std::vector<Destination>& destinations);
 
 // The best way to bucket, found with a line of progress too.
 OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "hw/compute/gradient_pattern.h"
+#include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
 
 namespace bucketwise {
@@ -58,7 +59,11 @@ void ReplayRank::execute(const Instruction& instruction) {
             return unpack(instruction.subject);
         case InstructionKind::optimizer:
             return kernels().optimizer();
+        case InstructionKind::check:
+        case InstructionKind::scale:
+            break;
     }
+    invariant(false, "an instruction of a strategy, not of a framework's own rule");
 }
 
 // The last operation of backward ends a micro-step.

@@ -265,6 +265,8 @@ void Trainer::execute(const Instruction& instruction) {
         case InstructionKind::copy_buffers:
         case InstructionKind::pack:
         case InstructionKind::unpack:
+        case InstructionKind::check:
+        case InstructionKind::scale:
             break;
     }
     invariant(false, "an instruction of a perceptron's program");

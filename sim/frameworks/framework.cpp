@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <deque>
 #include <limits>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
@@ -107,7 +104,7 @@ constexpr FrameworkRule of_stage_2(FrameworkRule rule) {
 constexpr FrameworkRule with_one_in_flight(FrameworkRule rule, std::string_view assumes) {
     rule.since = {0, 14, 3};
     rule.newest = {0, 19, 8};
-    rule.sync.wait = BucketWait::for_others;
+    rule.sync.wait = ComputingWaits::for_others;
     rule.assumes = assumes;
     return rule;
 }
@@ -201,10 +198,6 @@ Duration waking_from(Duration now, Duration time, Duration cycle) {
 
 }  // namespace
 
-std::string version_text(const FrameworkVersion& version) {
-    return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
-}
-
 std::span<const FrameworkRule> rules_of(Framework framework) {
     switch (framework) {
         case Framework::pytorch_ddp:
@@ -236,30 +229,6 @@ const FrameworkRule& rule_of(const FrameworkUse& use) {
 std::vector<FrameworkUse> every_framework() {
     return transformed(every<Framework>,
                        [](Framework framework) { return FrameworkUse{.framework = framework}; });
-}
-
-std::optional<FrameworkVersion> version_from(std::string_view text) {
-    constexpr std::int32_t any = 999'999;
-    FrameworkVersion version{0, any, any};
-    const std::array parts{&version.major, &version.minor, &version.patch};
-    const char* at = text.data();
-    const char* const end = at + text.size();
-    for (std::int32_t* const part : parts) {
-        std::int32_t number = 0;
-        const auto [next, error] = std::from_chars(at, end, number);
-        if (error != std::errc{} || number < 0 || number > any) {
-            return std::nullopt;
-        }
-        *part = number;
-        if (next == end) {
-            return version;
-        }
-        if (*next != '.') {
-            return std::nullopt;
-        }
-        at = next + 1;
-    }
-    return std::nullopt;
 }
 
 Bytes default_limit(const FrameworkUse& use, std::int64_t ranks) {

@@ -7,7 +7,6 @@
 // framework has one for each range of them; docs/frameworks.md says how each was checked.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,45 +15,13 @@
 #include <vector>
 
 #include "sim/base/dtype.h"
-#include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan.h"
+#include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
-
-enum class Framework : std::uint8_t {
-    pytorch_ddp,
-    megatron_lm,                     // DistributedDataParallel: all-reduces
-    megatron_distributed_optimizer,  // reduce-scatters, and all-gathers of parameters
-    deepspeed_zero1,
-    deepspeed_zero2,
-    horovod
-};
-
-template <>
-inline constexpr auto names_of<Framework> = names("pytorch_ddp", "megatron_lm",
-                                                  "megatron_distributed_optimizer",
-                                                  "deepspeed_zero1", "deepspeed_zero2", "horovod");
-
-template <>
-inline constexpr std::array other_names_of<Framework>{
-    OtherName<Framework>{"pytorch", Framework::pytorch_ddp},
-    OtherName<Framework>{"ddp", Framework::pytorch_ddp},
-    OtherName<Framework>{"megatron", Framework::megatron_lm},
-    OtherName<Framework>{"deepspeed", Framework::deepspeed_zero2},
-    OtherName<Framework>{"zero1", Framework::deepspeed_zero1},
-    OtherName<Framework>{"zero2", Framework::deepspeed_zero2}};
-
-struct FrameworkVersion {
-    std::int32_t major = 0;
-    std::int32_t minor = 0;
-    std::int32_t patch = 0;
-    auto operator<=>(const FrameworkVersion&) const = default;
-};
-
-std::string version_text(const FrameworkVersion& version);
 
 // What the setting counts.
 enum class SettingUnit : std::uint8_t { mib, elements, bytes };
@@ -97,7 +64,10 @@ struct FrameworkUse {
     bool reduces_in_bfloat16 = false;
     bool checks_gradients = true;
     bool pads_for_bandwidth = false;
-    std::optional<DType> reduced_as = {};  // DeepSpeed's communication_data_type
+    // DeepSpeed's communication_data_type, reduce_scatter and contiguous_gradients.
+    std::optional<DType> reduced_as = {};
+    bool reduce_scatter = true;
+    bool contiguous_gradients = true;
     bool operator==(const FrameworkUse&) const = default;
 };
 
@@ -106,9 +76,6 @@ const FrameworkRule& rule_of(const FrameworkUse& use);
 
 // Each framework as it is advised, in its newest version.
 std::vector<FrameworkUse> every_framework();
-
-// The three numbers of "0.14.2"; "0.14" is its last patch. None where it is no version.
-std::optional<FrameworkVersion> version_from(std::string_view text);
 
 // What a limit is where nobody sets one.
 Bytes default_limit(const FrameworkUse& use, std::int64_t ranks);
@@ -179,6 +146,7 @@ struct FrameworkSetting {
     // to find.
     Duration ideal{0};
     bool ideal_is_optimum = false;
+    CapRange same_plan = {};  // what else gives the best one's buckets, in what the rule counts
     bool operator==(const FrameworkSetting&) const = default;
 
     // By how much a step is longer than the ideal, as a share of that.

@@ -214,6 +214,7 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
     if (best.limit && !is_predicted) {
         best.limit = roundest_cap(best.fused.plan.same_plan);
     }
+    setting.same_plan = best.fused.plan.same_plan;
     setting.best =
         choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
     if (best.limit) {
@@ -239,6 +240,7 @@ FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input,
     const Bytes limit =
         best.limit ? roundest_limit(rule, default_value, best.fused.plan.same_plan) : default_value;
     setting.best = choice_of(best, static_cast<double>(limit.count));
+    setting.same_plan = best.fused.plan.same_plan;
     if (has_cycle) {
         setting.cycle = best.cycle;
     }
@@ -288,6 +290,44 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
         settings.push_back(std::move(setting));
     }
     return settings;
+}
+
+std::vector<Destination> usual_destinations(const SyncRequest& request) {
+    std::vector<Destination> destinations{{}};
+    const SettingPlace origin = request.framework.value_or(SettingPlace::pytorch_ddp);
+    if (origin != SettingPlace::pytorch_ddp) {
+        destinations.push_back({origin, request.framework_version});
+    }
+    return destinations;
+}
+
+SettingAdvice setting_advice(const StepInput& input, const SyncRequest& request,
+                             const Prediction& prediction,
+                             const std::vector<Destination>& destinations) {
+    std::vector<FrameworkUse> uses;
+    bool wraps = false;
+    for (const Destination& destination : destinations) {
+        if (const auto framework = framework_at(destination.place)) {
+            uses.push_back({.framework = *framework, .version = destination.version});
+        } else {
+            wraps = true;
+        }
+    }
+    SettingAdvice advice{framework_settings(input, request, prediction, uses), {}};
+    if (!wraps) {
+        return advice;
+    }
+    const auto known = std::ranges::find(advice.frameworks, FrameworkUse{}, &FrameworkSetting::use);
+    const FrameworkSetting pytorch =
+        known != advice.frameworks.end()
+            ? *known
+            : framework_settings(input, request, prediction, {FrameworkUse{}}).front();
+    for (const Destination& destination : destinations) {
+        if (!framework_at(destination.place)) {
+            advice.wrappers.push_back(wrapper_setting(destination.place, request, pytorch));
+        }
+    }
+    return advice;
 }
 
 }  // namespace bucketwise

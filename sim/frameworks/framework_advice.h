@@ -2,9 +2,12 @@
 // will then do.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sim/frameworks/framework.h"
+#include "sim/frameworks/wrapper.h"
+#include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
@@ -22,6 +25,27 @@ constexpr double noticeable_gain = 1e-3;
 std::vector<FrameworkSetting> framework_settings(
     const StepInput& input, const SyncRequest& request, const Prediction& prediction,
     const std::vector<FrameworkUse>& uses = every_framework());
+
+// Where what to type is asked for.
+struct Destination {
+    SettingPlace place = SettingPlace::pytorch_ddp;
+    std::optional<FrameworkVersion> version = {};  // none: the newest
+    bool operator==(const Destination&) const = default;
+};
+
+// PyTorch, and what the scenario says that it comes from.
+std::vector<Destination> usual_destinations(const SyncRequest& request);
+
+// What to type there, each in its order.
+struct SettingAdvice {
+    std::vector<FrameworkSetting> frameworks;
+    std::vector<WrapperSetting> wrappers;
+};
+
+// Throws as framework_settings().
+SettingAdvice setting_advice(const StepInput& input, const SyncRequest& request,
+                             const Prediction& prediction,
+                             const std::vector<Destination>& destinations);
 
 // The roundest number from `lowest` to `highest`: one with the fewest digits that are not trailing
 // zeros, of those the smallest. Precondition (asserted): 0 < lowest <= highest.

@@ -23,17 +23,21 @@ SyncRequest as_ddp(SyncRequest request) {
     return request;
 }
 
-// DeepSpeed casts the whole model to one dtype; of a workload of several, the narrowest.
-void make_uniform(std::vector<Gradient>& gradients, std::optional<DType> dtype) {
+DType narrowest_of(const std::vector<Gradient>& gradients) {
     const auto narrowest = std::ranges::min_element(
         gradients, {}, [](const Gradient& gradient) { return element_size(gradient.dtype); });
-    if (narrowest == gradients.end()) {
-        return;
-    }
-    const DType held = dtype.value_or(narrowest->dtype);
-    for (Gradient& gradient : gradients) {
-        gradient.dtype = held;
-    }
+    return narrowest == gradients.end() ? DType::float32 : narrowest->dtype;
+}
+
+std::int64_t elements_of(const std::vector<Gradient>& gradients) {
+    return std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0},
+                           [](std::int64_t sum, const Gradient& one) { return sum + one.numel; });
+}
+
+// DeepSpeed's flat parameters: a multiple of two elements for each rank.
+std::int64_t flat_elements(const StepInput& input) {
+    const std::int64_t unit = 2 * input.group.ranks;
+    return (elements_of(input.workload.gradients) + unit - 1) / unit * unit;
 }
 
 bool is_deepspeed(const FrameworkUse& use) {
@@ -45,7 +49,11 @@ bool is_deepspeed(const FrameworkUse& use) {
 StepInput input_of(StepInput input, const FrameworkUse& use) {
     const FrameworkRule& rule = rule_of(use);
     if (is_deepspeed(use)) {
-        make_uniform(input.workload.gradients, use.reduced_as);
+        // It casts the whole model to one dtype; of a workload of several, the narrowest.
+        const DType held = narrowest_of(input.workload.gradients);
+        for (Gradient& gradient : input.workload.gradients) {
+            gradient.dtype = use.reduced_as.value_or(held);
+        }
     }
     if (rule.shards_optimizer) {
         input.step.optimizer /= input.group.ranks;
@@ -60,7 +68,9 @@ bool is_bfloat16(const Gradient& gradient) {
     return gradient.dtype == DType::bfloat16;
 }
 
-FrameworkSync sync_of(const FrameworkRule& rule, const StepInput& input, const FrameworkUse& use) {
+// `parameters`: their dtype.
+FrameworkSync sync_of(const FrameworkRule& rule, const StepInput& input, const FrameworkUse& use,
+                      DType parameters) {
     FrameworkSync sync = rule.sync;
     const std::vector<Gradient>& gradients = input.workload.gradients;
     const auto ranks = static_cast<double>(input.group.ranks);
@@ -74,7 +84,7 @@ FrameworkSync sync_of(const FrameworkRule& rule, const StepInput& input, const F
         sync.scales_at_launch = !use.averages_in_collective;
         sync.gathers_in_forward = use.framework == Framework::megatron_distributed_optimizer &&
                                   use.overlaps && use.gathers_in_forward;
-        sync.wait = use.overlaps ? sync.wait : BucketWait::at_once;
+        sync.wait = use.overlaps ? sync.wait : ComputingWaits::at_once;
     }
     if (is_deepspeed(use)) {
         // A rank's share is copied out of the bucket, and once more to where the optimizer reads
@@ -82,25 +92,18 @@ FrameworkSync sync_of(const FrameworkRule& rule, const StepInput& input, const F
         sync.passes = {sync.passes.of_one + 2 / ranks, sync.passes.of_several + 2 / ranks};
         // On a CPU, and without overlap_comm, what reduces a bucket blocks.
         if (!use.overlaps || input.workload.host_is_device) {
-            sync.wait = BucketWait::at_once;
+            sync.wait = ComputingWaits::at_once;
             sync.host_waits = false;
         }
-        // All parameters, flat, a multiple of two elements for each rank.
-        std::int64_t elements = 0;
-        for (const Gradient& gradient : gradients) {
-            elements += gradient.numel;
-        }
-        const std::int64_t unit = 2 * input.group.ranks;
-        elements = (elements + unit - 1) / unit * unit;
         if (!gradients.empty()) {
-            sync.gathers = {elements * element_size(gradients.front().dtype)};
+            sync.gathers = {flat_elements(input) * element_size(parameters)};
         }
     }
     return sync;
 }
 
 SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request,
-                         const StepInput& input, const FrameworkUse& use) {
+                         const StepInput& input, const FrameworkUse& use, DType parameters) {
     SyncSettings sync = settings_for(request);
     if (rule.unit == SettingUnit::mib) {
         return sync;
@@ -130,7 +133,7 @@ SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request,
     sync.comm_hook = CommHook::none;
     sync.broadcasts_buffers = false;
     sync.reduces_unused_map = false;
-    sync.framework = sync_of(rule, input, use);
+    sync.framework = sync_of(rule, input, use, parameters);
     return sync;
 }
 
@@ -153,7 +156,7 @@ FrameworkStep::FrameworkStep(const StepInput& input, const SyncRequest& request,
       rule_(rule_of(use)),
       input_(input_of(input, use)),
       request_(as_ddp(request)),
-      sync_(settings_of(rule_, request_, input_, use)),
+      sync_(settings_of(rule_, request_, input_, use, narrowest_of(input.workload.gradients))),
       line_(input_.workload.gradients, input_.workload.readiness, line_policy()),
       before_(input_, without_buckets_before(sync_)),
       step_(before_) {
@@ -260,16 +263,46 @@ void FrameworkStep::add_gathers(BucketPlan& plan) const {
     }
 }
 
+// DeepSpeed's allreduce_and_scatter, of a gradient that alone is larger than a bucket: it goes
+// piece by piece, cut where the flat parameters are divided among ranks, each of more elements than
+// the limit but the last.
+void FrameworkStep::split_large(Bytes limit, BucketPlan& plan) const {
+    const std::vector<Gradient>& gradients = input_.workload.gradients;
+    const std::int64_t share =
+        std::max<std::int64_t>(flat_elements(input_) / input_.group.ranks, 1);
+    std::vector<std::int64_t> begins;  // of each gradient in the flat parameters
+    std::int64_t end = 0;
+    for (const Gradient& gradient : gradients) {
+        begins.push_back(end);
+        end += gradient.numel;
+    }
+    for (Bucket& bucket : plan.buckets) {
+        const std::int64_t elements = bucket.size.count / element_size(bucket.dtype).count;
+        bucket.in_place = elements > limit.count;
+        if (!bucket.in_place || !use_.reduce_scatter || !use_.contiguous_gradients) {
+            continue;
+        }
+        std::int64_t at = begins[static_cast<std::size_t>(bucket.gradients.front())];
+        const std::int64_t last = at + elements;
+        std::int64_t piece = 0;
+        while (at < last) {
+            const std::int64_t next = std::min(last, (at / share + 1) * share);
+            piece += next - at;
+            at = next;
+            if (piece > limit.count || at == last) {
+                bucket.pieces.push_back(std::exchange(piece, 0) * element_size(bucket.dtype));
+            }
+        }
+    }
+}
+
 BucketPlan FrameworkStep::plan_with(const PlanPolicy& policy) const {
     BucketPlan plan = make_plan(input_.workload, policy);
     if (use_.framework == Framework::megatron_distributed_optimizer) {
         add_gathers(plan);
     }
     if (is_deepspeed(use_)) {
-        for (Bucket& bucket : plan.buckets) {
-            const std::int64_t elements = bucket.size.count / element_size(bucket.dtype).count;
-            bucket.in_place = elements > policy.limits.cap.count;
-        }
+        split_large(policy.limits.cap, plan);
     }
     return plan;
 }
@@ -306,6 +339,10 @@ Duration FrameworkStep::step(const FusedPlan& fused) {
     return step_with(sync_, fused.plan);
 }
 
+Program FrameworkStep::program(const FusedPlan& fused) const {
+    return build_program(input_, sync_, fused.plan);
+}
+
 Duration FrameworkStep::at_least(const FusedPlan& fused) const {
     const std::vector<Bucket>& buckets = fused.plan.buckets;
     std::vector<std::pair<Duration, Duration>> sent;  // ready, taking
@@ -314,9 +351,13 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
         for (const std::int32_t gradient : buckets[i].gradients) {
             ready = std::max(ready, moments_[static_cast<std::size_t>(gradient)].ready);
         }
-        const Bytes bytes = bytes_on_wire(sync_, buckets[i]);
-        sent.emplace_back(
-            ready, collective_time(sync_.framework.reduction, bytes, input_.group, input_.link));
+        Duration taking{0};
+        for (const Bytes bytes : buckets[i].pieces.empty()
+                                     ? std::vector{bytes_on_wire(sync_, buckets[i])}
+                                     : buckets[i].pieces) {
+            taking += collective_time(sync_.framework.reduction, bytes, input_.group, input_.link);
+        }
+        sent.emplace_back(ready, taking);
     }
     if (rule_.launch != LaunchRule::in_order) {
         std::stable_sort(sent.begin(), sent.end(),
@@ -340,7 +381,7 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
 SyncSettings FrameworkStep::in_order_settings() const {
     SyncSettings sync = sync_;
     sync.policy = line_policy();
-    sync.framework.wait = BucketWait::at_the_end;
+    sync.framework.wait = ComputingWaits::at_the_end;
     sync.framework.host_waits = sync.framework.checks_at_launch = false;
     sync.framework.every_micro_step = depends_on_plan(input_, sync);
     return sync;

@@ -34,6 +34,9 @@ class FrameworkStep {
     // The step with them. Throws InputError likewise.
     Duration step(const FusedPlan& fused);
 
+    // The whole step with them, as a host issues it.
+    [[nodiscard]] Program program(const FusedPlan& fused) const;
+
     // No step with these buckets is shorter: nothing copied or launched, only the network busy.
     [[nodiscard]] Duration at_least(const FusedPlan& fused) const;
 
@@ -72,6 +75,7 @@ class FrameworkStep {
 
     [[nodiscard]] BucketPlan plan_with(const PlanPolicy& policy) const;
     void add_gathers(BucketPlan& plan) const;
+    void split_large(Bytes limit, BucketPlan& plan) const;
 
     FrameworkUse use_;
     const FrameworkRule& rule_;

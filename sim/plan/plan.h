@@ -75,7 +75,8 @@ struct Bucket {
     std::vector<std::int32_t> gradients;  // indices into Workload::gradients, in joining order
     DType dtype = DType::float32;
     Bytes size;
-    bool in_place = false;  // its gradients are not copied into it
+    bool in_place = false;           // its gradients are not copied into it
+    std::vector<Bytes> pieces = {};  // that are reduced one after another; empty: all in one
     bool operator==(const Bucket&) const = default;
 };
 

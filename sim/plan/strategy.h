@@ -12,6 +12,7 @@
 #include "sim/link/link.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
+#include "sim/plan/setting_place.h"
 #include "sim/workload/batch_norm.h"
 
 namespace bucketwise {
@@ -78,11 +79,14 @@ struct SyncRequest {
     std::optional<Closing> closing;
     std::optional<Order> order;
     std::optional<LaunchRule> launch;
+    // Where the step comes from, and so where its bucket size is typed; none: not said.
+    std::optional<SettingPlace> framework = {};
+    std::optional<FrameworkVersion> framework_version = {};
     bool operator==(const SyncRequest&) const = default;
 };
 
 // What the compute stream waits for beside the end of backward.
-enum class BucketWait : std::uint8_t {
+enum class ComputingWaits : std::uint8_t {
     at_the_end,  // nothing: what is reduced is waited for after backward
     for_others,  // before a bucket goes out: for all that went out before it
     at_once      // after a bucket went out: for it
@@ -106,7 +110,7 @@ struct FrameworkSync {
     bool checks_at_launch = false;
     bool scales_at_launch = false;
     StreamPasses passes = {};
-    BucketWait wait = BucketWait::at_the_end;
+    ComputingWaits wait = ComputingWaits::at_the_end;
     bool host_waits = false;          // once the buckets are reduced, until the device is idle
     bool every_micro_step = false;    // reduces gradients
     std::vector<Bytes> gathers = {};  // of parameters, after the optimizer, one after another

@@ -151,16 +151,13 @@ class ProgramBuilder {
         if (framework.scales_at_launch) {
             add_copy(InstructionKind::scale, static_cast<std::int32_t>(index), bytes);
         }
-        launch(framework.reduction, Phase::backward, bytes, static_cast<std::int32_t>(index));
-        if (sync_.policy.launch == LaunchRule::cycle) {
-            program_.instructions.back().host =
-                Duration{0};  // the framework's own thread issues it
+        const double passes =
+            bucket.gradients.size() > 1 ? framework.passes.of_several : framework.passes.of_one;
+        if (bucket.pieces.empty()) {
+            return send_piece(bytes, index, passes);
         }
-        if (input_.copy_bandwidth) {
-            const double passes =
-                bucket.gradients.size() > 1 ? framework.passes.of_several : framework.passes.of_one;
-            program_.collectives.back().time +=
-                scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
+        for (const Bytes piece : bucket.pieces) {
+            send_piece(piece, index, passes);
         }
     }
 
@@ -237,6 +234,23 @@ class ProgramBuilder {
             if (next_gather_ + 1 < gathers.size()) {
                 gather_under_way_ = launch_gather(Phase::forward, gathers[next_gather_ + 1].size);
             }
+        }
+    }
+
+    void send_piece(Bytes bytes, std::size_t index, double passes) {
+        const FrameworkSync& framework = sync_.framework;
+        const std::int32_t collective =
+            launch(framework.reduction, Phase::backward, bytes, static_cast<std::int32_t>(index));
+        if (sync_.policy.launch == LaunchRule::cycle) {
+            // The framework's own thread issues it.
+            program_.instructions.back().host = Duration{0};
+        }
+        if (input_.copy_bandwidth) {
+            program_.collectives.back().time +=
+                scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
+        }
+        if (framework.wait == ComputingWaits::at_once) {
+            wait_for(collective);
         }
     }
 
@@ -441,9 +455,9 @@ class ProgramBuilder {
 
     void launch_bucket(std::size_t index) {
         const Bucket& bucket = plan_.buckets[index];
-        const BucketWait wait = sync_.framework.wait;
+        const ComputingWaits wait = sync_.framework.wait;
         const std::size_t sent = program_.collectives.size();
-        if (wait == BucketWait::for_others && sent > first_collective_) {
+        if (wait == ComputingWaits::for_others && sent > first_collective_) {
             wait_for(static_cast<std::int32_t>(sent) - 1);
         }
         gone_[index] = true;
@@ -451,9 +465,6 @@ class ProgramBuilder {
             gather(gradient);
         }
         send(bucket, index);
-        if (wait == BucketWait::at_once) {
-            wait_for(static_cast<std::int32_t>(sent));
-        }
     }
 
     std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
@@ -490,7 +501,7 @@ class ProgramBuilder {
             if (collective.statistics) {
                 continue;
             }
-            if (sync_.framework.wait != BucketWait::at_once) {
+            if (sync_.framework.wait != ComputingWaits::at_once) {
                 wait_for(static_cast<std::int32_t>(i));
             }
             if (collective.bucket) {

@@ -57,6 +57,7 @@ Json setting_json(const FrameworkSetting& setting) {
     json["ideal_step_ms"] = to_ms(setting.ideal);
     json["ideal"] = setting.ideal_is_optimum ? "optimum" : "best simulated";
     json["assumes"] = rule.assumes;
+    json["versions"] = {version_text(rule.since), version_text(rule.newest)};
     json["default"] = choice(setting, setting.framework_default);
     json["default"][key] = number(setting.framework_default.value.value_or(0));
     add_unless_empty(json, "typed_elsewhere", setting.typed_elsewhere);
@@ -73,6 +74,17 @@ Json settings_json(const std::vector<FrameworkSetting>& settings) {
     Json json = Json::object();
     for (const FrameworkSetting& setting : settings) {
         json[std::string(name_of(setting.use.framework))] = setting_json(setting);
+    }
+    return json;
+}
+
+Json wrappers_json(const std::vector<WrapperSetting>& wrappers) {
+    Json json = Json::object();
+    for (const WrapperSetting& wrapper : wrappers) {
+        Json& one = json[std::string(name_of(wrapper.place))];
+        one["typed"] = wrapper.typed;
+        add_optional(one, "bucket_cap_mib", wrapper.mib, [](double mib) { return mib; });
+        one["notes"] = wrapper.notes;
     }
     return json;
 }
@@ -106,8 +118,8 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
     return cap ? Json(typed_mib(*cap)) : Json(nullptr);
 }
 
-Json to_json(const Scenario& scenario, const Prediction& prediction,
-             const std::vector<FrameworkSetting>& settings, const PriorEnds& ends) {
+Json to_json(const Scenario& scenario, const Prediction& prediction, const SettingAdvice& settings,
+             const PriorEnds& ends) {
     const Evaluation& best = prediction.chosen();
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
     Json json{{"format", prediction_format},
@@ -128,8 +140,11 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
                 {"launch_ms", to_ms(prediction.binding.launch)}}},
               {"every_plan", prediction.every_plan},
               {"sweep", json_list(prediction.sweep, row_json)},
-              {"settings", settings_json(settings)},
+              {"settings", settings_json(settings.frameworks)},
               {"notes", notes_of(scenario, prediction)}};
+    if (!settings.wrappers.empty()) {
+        json["wrappers"] = wrappers_json(settings.wrappers);
+    }
     if (!ends.link.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},
                                {"ends", json_list(ends.link, prior_end_json)}};

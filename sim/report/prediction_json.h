@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/base/json.h"
-#include "sim/frameworks/framework.h"
+#include "sim/frameworks/framework_advice.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
@@ -26,7 +26,7 @@ constexpr int prediction_format = 2;
 // with DDP; notes are its own and the scenario's caveats. With --plan
 // optimal the program adds `optimal` (optimal_report.h).
 Json to_json(const Scenario& scenario, const Prediction& prediction,
-             const std::vector<FrameworkSetting>& settings = {}, const PriorEnds& ends = {});
+             const SettingAdvice& settings = {}, const PriorEnds& ends = {});
 
 // draws; fastest, default, best_p50 and best_p99, each with bucket_cap_mib, p50_ms, p90_ms, p95_ms
 // and p99_ms; caps: all rows.

@@ -148,26 +148,81 @@ std::string launch_text(const Prediction& prediction) {
         ms_text(prediction.binding.launch));
 }
 
-std::string setting_row(std::string_view framework, const FrameworkSetting& setting,
-                        const FrameworkChoice& choice, const std::string& typed) {
-    return fmt::format("    {:<12} {:>7} {:>9} {:>12.2f} %  {}\n", framework,
-                       choice.bucket_bytes.size(), three_digits(to_ms(choice.step)),
-                       100 * setting.loss_of(choice.step), typed);
+constexpr std::size_t widest_line = 110;
+
+// Lines of words, each that far in.
+std::string indented(const std::string& text, std::size_t spaces) {
+    const std::string margin(spaces, ' ');
+    std::string lines = margin + wrapped(text, widest_line - spaces) + "\n";
+    for (std::size_t end = lines.find('\n'); end + 1 < lines.size();
+         end = lines.find('\n', end + 1)) {
+        lines.insert(end + 1, margin);
+    }
+    return lines;
 }
 
-std::string settings_text(const std::vector<FrameworkSetting>& settings) {
-    if (settings.empty()) {
+// `typed` below where it does not fit beside.
+std::string setting_row(std::string_view framework, std::size_t width,
+                        const FrameworkSetting& setting, const FrameworkChoice& choice,
+                        const std::string& typed) {
+    const std::string row = fmt::format(
+        "    {:<{}} {:>7} {:>9} {:>12.2f} %", framework, width, choice.bucket_bytes.size(),
+        three_digits(to_ms(choice.step)), 100 * setting.loss_of(choice.step));
+    return row.size() + 2 + typed.size() <= widest_line ? row + "  " + typed + "\n"
+                                                        : row + "\n" + indented(typed, 6);
+}
+
+std::string framework_name(const FrameworkUse& use) {
+    return use.version ? fmt::format("{}={}", name_of(use.framework), version_text(*use.version))
+                       : std::string(name_of(use.framework));
+}
+
+// What is typed may be several lines.
+std::string wrapper_text(const WrapperSetting& setting, std::size_t width) {
+    std::string text = fmt::format("    {}", name_of(setting.place));
+    std::size_t typed = 0;  // lines of it
+    for (std::string_view left = setting.typed; !left.empty(); ++typed) {
+        const std::string line(left.substr(0, left.find('\n')));
+        const bool beside = typed == 0 && width + 6 + line.size() <= widest_line;
+        text += beside ? std::string(width + 6 - text.size(), ' ')
+                       : std::string(typed == 0 ? "\n      " : "      ");
+        text += line + "\n";
+        left.remove_prefix(std::min(left.size(), line.size() + 1));
+    }
+    text += typed == 0 ? "\n" : "";
+    for (const std::string& note : setting.notes) {
+        text += indented(note, typed == 0 ? 6 : 8);
+    }
+    return text;
+}
+
+std::string settings_text(const SettingAdvice& settings) {
+    if (settings.frameworks.empty() && settings.wrappers.empty()) {
         return "";
     }
-    const bool optimum = std::all_of(settings.begin(), settings.end(),
-                                     [](const auto& s) { return s.ideal_is_optimum; });
-    std::string text = fmt::format(
-        "\n  What to type. Each framework forms buckets by its own rule, and is held against {}:\n"
-        "    {:<12} {:>7} {:>9} {:>14}\n",
-        optimum ? "the best of all plans" : "the best simulated", "", "buckets", "step (ms)",
-        "over its best");
-    for (const FrameworkSetting& setting : settings) {
-        text += setting_row(name_of(setting.use.framework), setting, setting.best, setting.typed);
+    const auto optimum =
+        std::ranges::all_of(settings.frameworks, [](const auto& s) { return s.ideal_is_optimum; });
+    std::size_t width = 12;
+    for (const FrameworkSetting& setting : settings.frameworks) {
+        width = std::max(width, framework_name(setting.use).size());
+    }
+    for (const WrapperSetting& setting : settings.wrappers) {
+        width = std::max(width, name_of(setting.place).size());
+    }
+    std::string text = "\n  What to type";
+    if (!settings.frameworks.empty()) {
+        text +=
+            fmt::format(", by {}, held against {}:\n    {:<{}} {:>7} {:>9} {:>14}\n",
+                        settings.frameworks.size() == 1 ? "the framework's own rule for buckets"
+                                                        : "each framework's own rule for buckets",
+                        optimum ? "the best of all plans" : "the best simulated", "", width,
+                        "buckets", "step (ms)", "over its best");
+    } else {
+        text += ":\n";
+    }
+    for (const FrameworkSetting& setting : settings.frameworks) {
+        text +=
+            setting_row(framework_name(setting.use), width, setting, setting.best, setting.typed);
         if (!setting.typed_elsewhere.empty()) {
             // One statement a line.
             std::string statements = setting.typed_elsewhere;
@@ -177,15 +232,20 @@ std::string settings_text(const std::vector<FrameworkSetting>& settings) {
             text += fmt::format("      {}\n", statements);
         }
         if (!setting.typed_list.empty()) {
-            text += setting_row("  or a list", setting, setting.list,
+            text += setting_row("  or a list", width, setting, setting.list,
                                 setting.typed_list.size() <= longest_typed
                                     ? setting.typed_list
                                     : "bucket_cap_mb_list: see --json");
         }
     }
+    for (const WrapperSetting& setting : settings.wrappers) {
+        text += wrapper_text(setting, width);
+    }
     return text +
-           "    Steps of different frameworks do not compare: each copies and launches in its own "
-           "way (see --json).\n";
+           (settings.frameworks.size() > 1
+                ? "    Steps of different frameworks do not compare: each copies and launches "
+                  "in its own way (see --json).\n"
+                : "    In other frameworks, and in wrappers such as lightning: --for all.\n");
 }
 
 // Whether what is advised holds over the whole range of a preset.
@@ -236,8 +296,7 @@ std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& pr
 }
 
 std::string text_report(const Scenario& scenario, const Prediction& prediction,
-                        const std::vector<FrameworkSetting>& settings, const PriorEnds& ends,
-                        Detail detail) {
+                        const SettingAdvice& settings, const PriorEnds& ends, Detail detail) {
     const bool full = detail == Detail::full;
     const bool has_choice = !prediction.sweep[prediction.best].cap.is_none();
     const PredictedVerdict verdict = verdict_of(scenario, prediction);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/frameworks/framework.h"
+#include "sim/frameworks/framework_advice.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/sweep_table.h"
@@ -19,8 +19,8 @@ enum class Detail : std::uint8_t { brief, full };
 // The verdict first, then the caps that matter, what binds the step and, where they were asked for,
 // what to type where and what the ends of presets would change. Caps are withheld with the advice.
 std::string text_report(const Scenario& scenario, const Prediction& prediction,
-                        const std::vector<FrameworkSetting>& settings = {},
-                        const PriorEnds& ends = {}, Detail detail = Detail::brief);
+                        const SettingAdvice& settings = {}, const PriorEnds& ends = {},
+                        Detail detail = Detail::brief);
 
 // A table of the caps that are something: the fastest, the default, the best at p50 and at p99.
 std::string text_of(const PercentileTable& table);

@@ -129,6 +129,14 @@ bool read_explicit_cap_sets_first(const JsonPlace& place) {
     return major > 2 || (major == 2 && minor >= 4);
 }
 
+FrameworkVersion read_framework_version(const JsonPlace& place) {
+    const auto version = version_from(read_text(place, 32));
+    if (!version) {
+        place.fail("a version such as \"0.14.2\"");
+    }
+    return *version;
+}
+
 void read_caps(const JsonObject& object, SyncRequest& sync) {
     object.exclusive("bucket_cap_mib", "bucket_cap_mib_list");
     object.exclusive("first_bucket_mib", "bucket_cap_mib_list");
@@ -143,7 +151,8 @@ SyncRequest read_sync(const JsonPlace& place) {
     const JsonObject object(
         place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
                 "fused_copies", "comm_hook", "pytorch_version", "find_unused_parameters",
-                "broadcast_buffers", "batch_norm", "closing", "order", "launch"});
+                "broadcast_buffers", "batch_norm", "closing", "order", "launch", "framework",
+                "framework_version"});
     SyncRequest sync;
     sync.strategy = read_choice(object.at("strategy"), every<Strategy>);
     read_caps(object, sync);
@@ -158,6 +167,8 @@ SyncRequest read_sync(const JsonPlace& place) {
     object.read_optional("find_unused_parameters", sync.find_unused_parameters, read_boolean);
     object.read_optional("broadcast_buffers", sync.broadcast_buffers, read_boolean);
     object.read_optional_choice("batch_norm", sync.batch_norm, every<BatchNormSync>);
+    object.read_optional_choice("framework", sync.framework, every<SettingPlace>);
+    object.read_optional("framework_version", sync.framework_version, read_framework_version);
     return sync;
 }
 

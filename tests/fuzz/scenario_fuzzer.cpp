@@ -69,11 +69,15 @@ void predict_and_report(const Scenario& scenario) {
         caps = {Bytes{1}, Bytes{bytes_per_mib}, default_bucket_cap};
     }
     const Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
-    std::vector<FrameworkSetting> settings;
+    SettingAdvice settings;
     PriorEnds ends;
     if (!prediction.chosen().cap.is_none() &&
         input.workload.gradients.size() <= most_gradients_for_every_plan) {
-        settings = framework_settings(input, scenario.sync, prediction);
+        std::vector<Destination> everywhere;
+        for (const SettingPlace place : every<SettingPlace>) {
+            everywhere.push_back({place});
+        }
+        settings = setting_advice(input, scenario.sync, prediction, everywhere);
     }
     if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
         ends.link = link_ends(input, scenario.sync, *preset, prediction);

@@ -34,7 +34,8 @@ int main(int argc, char** argv) {
         const Scenario scenario = parse_scenario(parse_json(text_of(path), path), path, text_of);
         const StepInput input = step_input(scenario);
         const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
-        const auto settings = framework_settings(input, scenario.sync, prediction);
+        const auto settings =
+            setting_advice(input, scenario.sync, prediction, usual_destinations(scenario.sync));
         std::cout << to_json(scenario, prediction, settings).dump(2) << "\n";
     } catch (const InputError& error) {
         std::cerr << error.what() << "\n";

@@ -284,7 +284,7 @@ TEST_CASE("Megatron-LM's distributed optimizer pads buckets, scatters, and gathe
 
 TEST_CASE("a version has its own rule, and one in between the one before it") {
     const auto in_flight = [](const FrameworkVersion& version) {
-        return rule_of(zero1(version)).sync.wait == BucketWait::at_the_end;
+        return rule_of(zero1(version)).sync.wait == ComputingWaits::at_the_end;
     };
     CHECK(in_flight({0, 10, 0}));
     CHECK(in_flight({0, 14, 2}));

@@ -1,0 +1,37 @@
+#include "sim/plan/setting_place.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace bucketwise {
+
+std::string version_text(const FrameworkVersion& version) {
+    return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
+}
+
+std::optional<FrameworkVersion> version_from(std::string_view text) {
+    constexpr std::int32_t any = 999'999;
+    FrameworkVersion version{0, any, any};
+    const std::array parts{&version.major, &version.minor, &version.patch};
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    for (std::int32_t* const part : parts) {
+        std::int32_t number = 0;
+        const auto [next, error] = std::from_chars(at, end, number);
+        if (error != std::errc{} || number < 0 || number > any) {
+            return std::nullopt;
+        }
+        *part = number;
+        if (next == end) {
+            return version;
+        }
+        if (*next != '.') {
+            return std::nullopt;
+        }
+        at = next + 1;
+    }
+    return std::nullopt;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,155 @@
+// What real frameworks did with the gradients of small models, recorded event by event on Gloo
+// ranks (tests/frameworks/record.py), against the program of the simulated step.
+#include <fstream>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/json.h"
+#include "sim/frameworks/framework_step.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+Json recorded(const std::string& file) {
+    std::ifstream in(std::string(BUCKETWISE_TEST_DATA_DIR) + "/frameworks/" + file);
+    REQUIRE(in);
+    return Json::parse(in);
+}
+
+DType dtype_named(const std::string& name) {
+    return *std::ranges::find(every<DType>, name, [](DType dtype) { return name_of(dtype); });
+}
+
+// The model's gradients, each ready 1 ms after the one before, on a CPU.
+StepInput input_of(const Json& model, std::int64_t ranks, std::int64_t micro_steps,
+                   const std::optional<DType>& dtype) {
+    StepInput input;
+    std::vector<std::int32_t> index;  // by parameter
+    for (std::size_t i = 0; i < model["numel"].size(); ++i) {
+        index.push_back(static_cast<std::int32_t>(input.workload.gradients.size()));
+        if (model["requires_grad"][i] == true) {
+            input.workload.gradients.push_back({std::to_string(i), model["numel"][i],
+                                                dtype ? *dtype : dtype_named(model["dtype"][i])});
+        }
+    }
+    input.workload.forward = {{"forward", std::chrono::milliseconds{1}}};
+    for (const Json& parameter : model["readiness"]) {
+        input.workload.readiness.push_back(index[parameter.get<std::size_t>()]);
+        input.workload.backward.push_back(
+            {.name = "backward", .device = std::chrono::milliseconds{1}, .ready_count = 1});
+    }
+    input.workload.host_is_device = true;
+    input.group = {ranks, ranks};
+    input.link.segments = {{std::nullopt, Duration{0}, {1'000'000'000}}};
+    input.step.accumulation = micro_steps;
+    return input;
+}
+
+// Gradients that become ready, and collectives, as in the recording; a number is of gradients in a
+// row.
+struct Walk {
+    Json events = Json::array();
+
+    void ready() {
+        if (!events.empty() && events.back().is_number()) {
+            events.back() = events.back().get<int>() + 1;
+        } else {
+            events.push_back(1);
+        }
+    }
+    void collective(std::string_view kind, std::int64_t elements, std::string_view dtype) {
+        events.push_back({kind, elements, dtype});
+    }
+};
+
+// Elements of gradients are of `reduced`, of parameters of `held`.
+Json walk_of(const Program& program, DType reduced, DType held) {
+    Walk walk;
+    for (const Instruction& instruction : program.instructions) {
+        if (instruction.kind == InstructionKind::backward) {
+            walk.ready();
+        } else if (instruction.kind == InstructionKind::launch) {
+            const Collective& collective =
+                program.collectives[static_cast<std::size_t>(instruction.subject)];
+            const DType dtype = collective.kind == CollectiveKind::all_gather ? held : reduced;
+            walk.collective(name_of(collective.kind),
+                            collective.bytes.count / element_size(dtype).count, name_of(dtype));
+        }
+    }
+    return walk.events;
+}
+
+// The recording's, without what agrees on norms and overflows.
+Json walk_of(const Json& events) {
+    Walk walk;
+    bool between_steps = false;
+    for (const Json& event : events) {
+        if (event.is_number()) {
+            for (int i = 0; i < event.get<int>(); ++i) {
+                walk.ready();
+            }
+        } else if (event.is_string()) {
+            between_steps = event == "backward";
+        } else if (event.is_array() && !(between_steps && event[1] == 1)) {
+            const std::string kind = event[0];
+            walk.collective(kind == "all_gather_into_tensor"  ? "all-gather"
+                            : kind == "reduce_scatter_tensor" ? "reduce-scatter"
+                            : kind == "all_reduce"            ? "all-reduce"
+                                                              : kind,
+                            event[1], event[2].get<std::string>());
+        }
+    }
+    return walk.events;
+}
+
+TEST_CASE("DeepSpeed's collectives are those recorded, after the same gradients") {
+    const Json file = recorded("deepspeed.json");
+    int checked = 0;
+    std::map<std::string, int> left_out;
+    for (const Json& one : file["cases"]) {
+        const Json& settings = one["settings"];
+        const Json zero = settings.value("zero_optimization", Json::object());
+        const int stage = zero.value("stage", 0);
+        const std::string why = stage == 0                                             ? "stage 0"
+                                : !zero.value("use_multi_rank_bucket_allreduce", true) ? "reduce"
+                                : one.contains("groups")                               ? "groups"
+                                : stage == 1 && settings.contains("data_types") ? "BF16_Optimizer"
+                                                                                : "";
+        if (!why.empty()) {
+            ++left_out[why];
+            continue;
+        }
+        const bool half = settings.contains("bf16") && settings["bf16"].value("enabled", false);
+        const DType held = half ? DType::bfloat16 : DType::float32;
+        DType reduced = held;
+        if (settings.contains("communication_data_type")) {
+            const std::string text = settings["communication_data_type"];
+            reduced = text == "fp32"   ? DType::float32
+                      : text == "fp16" ? DType::float16
+                                       : DType::bfloat16;
+        }
+        FrameworkUse use{.framework =
+                             stage == 1 ? Framework::deepspeed_zero1 : Framework::deepspeed_zero2};
+        use.version = version_from(one["versions"].front().get<std::string>());
+        use.reduced_as = reduced;
+        use.reduce_scatter = zero.value("reduce_scatter", true);
+        use.contiguous_gradients = zero.value("contiguous_gradients", true);
+        use.overlaps = zero.value("overlap_comm", false);
+        const FrameworkStep step(
+            input_of(file["models"][one["model"].get<std::string>()], one["ranks"],
+                     settings.value("gradient_accumulation_steps", 1), held),
+            {}, use);
+        const Bytes limit{zero.value("reduce_bucket_size", std::int64_t{500'000'000})};
+        const Json simulated = walk_of(step.program(step.plan(limit)), reduced, held);
+        INFO(one.dump() << "\n" << walk_of(one["events"]).dump() << "\n" << simulated.dump());
+        CHECK(walk_of(one["events"]) == simulated);
+        ++checked;
+    }
+    WARN(checked << " " << Json(left_out).dump());
+}
+
+}  // namespace
+}  // namespace bucketwise
