@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Writes tests/data/frameworks/deepspeed.json: what DeepSpeed's ZeRO stages 0, 1 and 2 do with a model's gradients.
+
+    pip install torch transformers torchvision deepspeed
+    pip install --no-deps --no-build-isolation --target old/0.14.2 deepspeed==0.14.2     # and any other version
+    python3 tests/frameworks/record_deepspeed.py [old/0.14.2 ...]
+
+usage: record_deepspeed.py [--only TEXT] [--output FILE] [folder ...]
+  folder         another DeepSpeed to record, besides the one that Python imports
+  --only TEXT    only the cases whose description, a line of JSON, contains TEXT; writes nothing but prints them
+  --output FILE  write another file
+
+Two and four Gloo ranks on loopback, on a CPU, where DeepSpeed has no streams: what is recorded is the order in which
+the host starts things. It takes about ten minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", DS_BUILD_OPS="0")
+
+import torch
+
+from models import models
+from recording import Recorder, attempt, collect, write_json
+
+OUTPUT = Path(__file__).resolve().parents[1] / "data" / "frameworks" / "deepspeed.json"
+FIELDS = {
+    "models": "numel, dtype and requires_grad of each of model.parameters(), as the model is before DeepSpeed gets it, "
+    "and the order in which a backward pass makes their gradients final, which is the same in every case.",
+    "versions": "The versions of DeepSpeed that do exactly this. A case that a version refuses is not listed for it.",
+    "settings": "The configuration, as a user writes it, without train_micro_batch_size_per_gpu: 2 and "
+    "zero_allow_untested_optimizer: true. The optimizer is torch.optim.AdamW.",
+    "groups": "The parameters of each of the optimizer's parameter groups. Without it: one group, of all parameters that "
+    "require a gradient, in the order of model.parameters().",
+    "events": "What the host does in the second step, and in the third: marks, numbers of gradients that become final, "
+    "and collectives, as recording.py says. autograd: loss.backward() has returned, inside engine.backward(); "
+    "backward: engine.backward() has; step: engine.step() has, and it is listed only if it did something.",
+}
+CONSTANT = {"train_micro_batch_size_per_gpu": 2, "zero_allow_untested_optimizer": True, "steps_per_print": 10**9}
+STEPS = 3
+
+# Models for settings that are not tried on all of them.
+FEW = ("mlp", "encoder", "huge_middle", "shuffled", "odd")
+TWO = ("huge_middle", "shuffled")
+BFLOAT16 = {"bf16": {"enabled": True}}
+FP32_SUMS = {"data_types": {"grad_accum_dtype": "fp32"}}
+FP32_SENT = {"communication_data_type": "fp32"}
+
+
+def trainable(model):
+    return [p.numel() for p in model.parameters() if p.requires_grad]
+
+
+def limits(model, which):
+    """Values of reduce_bucket_size; None leaves it at its default."""
+    sizes = trainable(model)
+    values = {
+        "default": None,
+        "middle": max(sum(sizes) // 3, 2),
+        "tiny": max(min(sizes[len(sizes) // 2], max(sizes) // 2), 1),
+        "all": sum(sizes),
+        "all but one": sum(sizes) - 1,
+        "largest": max(sizes),
+        "below largest": max(sizes) - 1,
+        "first two": sizes[-1] + sizes[-2],
+    }
+    return [values[name] for name in which]
+
+
+def case(model, stage, ranks=2, accumulation=1, groups=None, more=None, **zero):
+    settings = {"zero_optimization": {"stage": stage, **{k: v for k, v in zero.items() if v is not None}}}
+    if accumulation > 1:
+        settings["gradient_accumulation_steps"] = accumulation
+    settings.update(more or {})
+    return {"model": model, "ranks": ranks, "settings": settings, **({"groups": groups} if groups else {})}
+
+
+def cases():
+    built = {name: model.make_model() for name, model in models().items()}
+    both = [(stage, overlap) for stage in (1, 2) for overlap in (False, True)]
+    listed = []
+
+    def add(names, which, options, **zero):
+        for name in names:
+            for limit in limits(built[name], which):
+                for stage, overlap in options:
+                    listed.append(case(name, stage, overlap_comm=overlap, reduce_bucket_size=limit, **zero))
+
+    # A model with two dtypes is one that ZeRO refuses, or flattens into one dtype in bf16.
+    plain = [name for name in built if name not in ("mixed_dtypes", "resnet18")]
+    add(plain, ("middle", "tiny"), both)
+    add(plain, ("default",), [(1, None), (2, None)])
+    add(("resnet18",) if "resnet18" in built else (), ("middle", "default"), both)
+    add(FEW, ("all", "all but one", "largest", "below largest", "first two"), [(1, False), (2, True)])
+    for more in ({"contiguous_gradients": False}, {"reduce_scatter": False}, {"use_multi_rank_bucket_allreduce": False}):
+        add(FEW, ("middle", "tiny"), both, **more)
+    add(TWO, ("tiny",), both, contiguous_gradients=False, use_multi_rank_bucket_allreduce=False)
+    add(TWO, ("middle",), both, contiguous_gradients=False, reduce_scatter=False)
+    add(("frozen", "tiny_parameters", "llama"), ("middle",), both, use_multi_rank_bucket_allreduce=False)
+    add(FEW, ("middle",), both, accumulation=2)
+    add(("reused",), ("tiny",), both, accumulation=3)
+    add(FEW, ("middle", "tiny"), both, ranks=4)
+    add(TWO, ("middle",), both, ranks=4, use_multi_rank_bucket_allreduce=False)
+    add(("tiny_parameters", "frozen"), ("middle",), [(1, True), (2, False)], ranks=4)
+    add(("mlp", "odd", "encoder"), ("middle",), [(1, False), (2, False)], allgather_bucket_size=64)
+    add(TWO, ("middle",), [(1, True), (2, True)], round_robin_gradients=True)
+    for name in ("mlp", "encoder", "huge_middle", "tied"):
+        parameters = [p for p in built[name].parameters() if p.requires_grad]
+        groups = [[i for i, p in enumerate(parameters) if p.dim() > 1], [i for i, p in enumerate(parameters) if p.dim() < 2]]
+        add((name,), ("middle",), both, groups=groups)
+        add((name,), ("tiny",), [(1, False), (2, True)], groups=groups, ranks=4, use_multi_rank_bucket_allreduce=False)
+    for more in (
+        BFLOAT16,
+        {**BFLOAT16, **FP32_SENT},
+        {**BFLOAT16, **FP32_SUMS},
+        {**BFLOAT16, **FP32_SUMS, **FP32_SENT},
+        {"communication_data_type": "bf16"},
+        {"communication_data_type": "fp16"},
+    ):
+        add(("mlp", "shuffled"), ("middle",), both, more=more)
+        add(("huge_middle", "mixed_dtypes"), ("tiny",), [(1, False), (2, True)], more=more)
+    for more in ({**BFLOAT16, **FP32_SUMS}, {**BFLOAT16, **FP32_SENT}):
+        add(("huge_middle",), ("middle",), both, accumulation=2, more=more)
+        add(TWO, ("middle",), [(1, True), (2, True)], use_multi_rank_bucket_allreduce=False, more=more)
+        add(TWO, ("middle",), [(1, True), (2, True)], contiguous_gradients=False, more=more)
+        add(TWO, ("middle",), [(1, True), (2, True)], reduce_scatter=False, more=more)
+    add(("mlp", "odd"), ("middle",), [(1, False), (2, True)], more={"fp16": {"enabled": True, "loss_scale": 8}})
+    add(("mlp",), ("middle",), [(1, False), (2, False)], more={"gradient_clipping": 1.0})
+    add(("mlp",), ("middle",), [(1, False)], reduce_scatter=False, more={"prescale_gradients": True})
+    add(TWO, ("middle",), [(2, True), (2, False)], accumulation=2, use_multi_rank_bucket_allreduce=False)
+    for name in ("mlp", "shuffled", "odd", "tied"):
+        listed.append(case(name, 0))
+        listed.append(case(name, 0, accumulation=2))
+    listed.append(case("mlp", 0, more=BFLOAT16))
+    listed.append(case("mlp", 0, more={**BFLOAT16, **FP32_SENT}))
+    unique = {json.dumps(each): each for each in listed}
+    return list(unique.values())
+
+
+def import_deepspeed():
+    """DeepSpeed, also one that is older than the PyTorch that is here."""
+    import numpy
+    from torch.distributed.elastic.agent.server import api
+
+    # DeepSpeed 0.14 imports these at the top, for elastic training and autotuning; nothing here uses them.
+    for module, name in ((api, "_get_socket_with_port"), (api, "log"), (numpy, "BUFSIZE")):
+        if not hasattr(module, name):
+            setattr(module, name, None)
+    import deepspeed
+    import deepspeed.comm.torch
+
+    # It would compile C++ for a shared-memory all-reduce that only inference calls.
+    deepspeed.comm.torch.build_shm_op = lambda: None
+    # Before 0.17 this looked for "torch.cpu.FloatTensor", which is not what a CPU's tensors are called, and so reduced
+    # nothing at all without contiguous_gradients. On a GPU it found them.
+    deepspeed.runtime.zero.stage_1_and_2.split_half_float_double = split_by_dtype
+    # It says that a CPU has no float16, which was so in older versions of PyTorch.
+    accelerator = deepspeed.accelerator.get_accelerator()
+    accelerator.is_fp16_supported = lambda: True
+    accelerator.supported_dtypes = lambda: [torch.float, torch.half, torch.bfloat16]
+    return deepspeed
+
+
+def split_by_dtype(tensors):
+    dtypes = (torch.half, torch.float, torch.double, torch.bfloat16)
+    buckets = [[t for t in tensors if t.dtype == dtype] for dtype in dtypes]
+    return [bucket for bucket in buckets if bucket]
+
+
+def train(deepspeed, recorder, case, rank):
+    make_model, make_batch, loss = models()[case["model"]]
+    model = make_model()
+    recorder.watch(model)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [{"params": [parameters[i] for i in group]} for group in case.get("groups", [])]
+    optimizer = torch.optim.AdamW(groups or parameters, lr=1e-4)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={**CONSTANT, **case["settings"]})
+    assert engine.world_size == case["ranks"]
+    steps = []
+    readiness = []
+    for step in range(STEPS):
+        recorder.start()
+        for micro_step in range(case["settings"].get("gradient_accumulation_steps", 1)):
+            engine_loss = loss(engine, make_batch(rank, STEPS * micro_step + step))
+            recorder.mark("forward")
+            engine.backward(engine_loss)
+            recorder.mark("backward")
+            before = len(recorder.events)
+            engine.step()
+            if len(recorder.events) > before:
+                recorder.mark("step")
+        readiness.append(recorder.ready)
+        steps.append(recorder.stop())
+    assert steps[1] == steps[2] and readiness[1] == readiness[2], f"{case}: {steps[1]} {steps[2]}"
+    engine.destroy()
+    return {"events": steps[1], "readiness": readiness[1]}
+
+
+def record(rank, ranks, arguments):
+    folder, wanted = arguments
+    recorder = Recorder()
+    recorder.install()
+    recorder.mark_autograd()
+    if folder:
+        sys.path.insert(0, folder)
+    deepspeed = import_deepspeed()
+    logging.disable(logging.WARNING)
+    deepspeed.init_distributed(dist_backend="gloo")
+    results = []
+    for number, each in enumerate(wanted):
+        if rank == 0 and number % 50 == 0:
+            print(f"{deepspeed.__version__}, {ranks} ranks: case {number} of {len(wanted)}", file=sys.stderr, flush=True)
+        results.append(attempt(train, deepspeed, recorder, each, rank))
+        recorder.stop()
+    return deepspeed.__version__.split("+")[0], results
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n")[0])
+    parser.add_argument("--only", default="")
+    parser.add_argument("--output", default=OUTPUT)
+    parser.add_argument("folder", nargs="*")
+    options = parser.parse_args()
+    wanted = [each for each in cases() if options.only in json.dumps(each)]
+    versions, described, listed = collect(record, wanted, [*options.folder, None], models())
+    if options.only:
+        for each in listed:
+            print(json.dumps(each))
+        return
+    provenance = {"torch": torch.__version__, "deepspeed": versions, "date": "2026-11-25"}
+    provenance["command"] = " ".join(["python3 tests/frameworks/record_deepspeed.py", *options.folder])
+    write_json(options.output, {**provenance, "fields": FIELDS}, described, listed)
+
+
+if __name__ == "__main__":
+    main()
