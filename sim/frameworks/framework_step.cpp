@@ -1,6 +1,8 @@
 #include "sim/frameworks/framework_step.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -38,6 +40,11 @@ std::int64_t elements_of(const std::vector<Gradient>& gradients) {
 std::int64_t flat_elements(const StepInput& input) {
     const std::int64_t unit = 2 * input.group.ranks;
     return (elements_of(input.workload.gradients) + unit - 1) / unit * unit;
+}
+
+bool is_megatron(const FrameworkUse& use) {
+    return use.framework == Framework::megatron_lm ||
+           use.framework == Framework::megatron_distributed_optimizer;
 }
 
 bool is_deepspeed(const FrameworkUse& use) {
@@ -78,8 +85,7 @@ FrameworkSync sync_of(const FrameworkRule& rule, const StepInput& input, const F
         std::ranges::any_of(gradients, is_bfloat16)) {
         sync.reduced_as = DType::float32;
     }
-    if (use.framework == Framework::megatron_lm ||
-        use.framework == Framework::megatron_distributed_optimizer) {
+    if (is_megatron(use)) {
         sync.checks_at_launch = use.checks_gradients;
         sync.scales_at_launch = !use.averages_in_collective;
         sync.gathers_in_forward = use.framework == Framework::megatron_distributed_optimizer &&
@@ -120,6 +126,10 @@ SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request,
         sync.policy.gradient_alignment = gradient_elements;
         sync.policy.bucket_alignment =
             std::lcm(input.group.ranks, use.pads_for_bandwidth ? for_bandwidth : bucket_elements);
+    }
+    if (is_megatron(use) && !use.overlaps) {
+        sync.policy.closing = Closing::single;
+        sync.policy.launch = LaunchRule::after_backward;
     }
     if (is_deepspeed(use) && !use.overlaps && use.framework == Framework::deepspeed_zero1) {
         sync.policy.order = Order::forward;  // reduce_gradients(), after backward
@@ -233,34 +243,63 @@ std::vector<BackwardPlace> FrameworkStep::places_of(const std::vector<Duration>&
     return places;
 }
 
-// In forward, the operation that mirrors the one of backward with the same share of time before it.
+// After the optimizer, in the order of buckets. In forward each is waited for where the operation
+// begins that mirrors the one of backward which finishes the bucket, and sets off the bucket's
+// before it.
 void FrameworkStep::add_gathers(BucketPlan& plan) const {
-    const Workload& workload = input_.workload;
-    const Duration begin = starts_.empty() ? Duration{0} : starts_.front();
-    const auto backward =
-        static_cast<double>((ends_.empty() ? begin : ends_.back() - begin).count());
-    std::vector<Duration> done;  // by operation of forward
-    Duration forward{0};
-    for (const TimedOperation& operation : workload.forward) {
-        forward += operation.order.is_beside() ? Duration{0} : operation.device;
-        done.push_back(forward);
-    }
-    for (auto bucket = plan.buckets.rbegin(); bucket != plan.buckets.rend(); ++bucket) {
-        Duration last{0};
-        for (const std::int32_t gradient : bucket->gradients) {
-            last = std::max(last, moments_[static_cast<std::size_t>(gradient)].ready - begin);
+    if (!sync_.framework.gathers_in_forward) {
+        for (const Bucket& bucket : plan.buckets) {
+            plan.gathers.push_back({bucket.size});
         }
-        const double share = backward > 0 ? 1 - static_cast<double>(last.count()) / backward : 0;
-        const auto at = std::ranges::upper_bound(done, scaled(forward, std::max(share, 0.0)));
-        const std::int64_t last_operation = std::max<std::int64_t>(std::ssize(done) - 1, 0);
-        plan.gathers.push_back({bucket->size, static_cast<std::size_t>(std::min<std::int64_t>(
-                                                  at - done.begin(), last_operation))});
+        return;
     }
-    // A module waits for its own, after which the next is issued.
-    for (std::size_t i = 1; i < plan.gathers.size(); ++i) {
-        plan.gathers[i].needed_by =
-            std::max(plan.gathers[i].needed_by, plan.gathers[i - 1].needed_by);
+    std::vector<Duration> finished;  // by bucket
+    for (const Bucket& bucket : plan.buckets) {
+        Duration last{0};
+        for (const std::int32_t gradient : bucket.gradients) {
+            last = std::max(last, moments_[static_cast<std::size_t>(gradient)].ready);
+        }
+        finished.push_back(last);
     }
+    std::vector<std::size_t> order(plan.buckets.size());
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    std::ranges::stable_sort(order, std::ranges::greater{},
+                             [&](std::size_t bucket) { return finished[bucket]; });
+    for (const std::size_t bucket : order) {
+        ParameterGather gather{plan.buckets[bucket].size, mirrored_operation(finished[bucket])};
+        if (bucket > 0) {
+            gather.next =
+                static_cast<std::size_t>(std::ranges::find(order, bucket - 1) - order.begin());
+        }
+        plan.gathers.push_back(gather);
+    }
+}
+
+// The operation of forward that has the same share of time before it as backward has after this
+// moment.
+std::size_t FrameworkStep::mirrored_operation(Duration moment) const {
+    const Duration begin = starts_.empty() ? Duration{0} : starts_.front();
+    const Duration backward = ends_.empty() ? Duration{0} : ends_.back() - begin;
+    const double share = backward > Duration{0}
+                             ? 1 - static_cast<double>((moment - begin).count()) /
+                                       static_cast<double>(backward.count())
+                             : 0;
+    Duration forward{0};
+    for (const TimedOperation& operation : input_.workload.forward) {
+        forward += operation.order.is_beside() ? Duration{0} : operation.device;
+    }
+    const Duration before = scaled(forward, std::clamp(share, 0.0, 1.0));
+    Duration done{0};
+    std::size_t index = 0;
+    for (const TimedOperation& operation : input_.workload.forward) {
+        done += operation.order.is_beside() ? Duration{0} : operation.device;
+        if (done > before) {
+            break;
+        }
+        ++index;
+    }
+    const std::size_t operations = input_.workload.forward.size();
+    return operations == 0 ? 0 : std::min(index, operations - 1);
 }
 
 // DeepSpeed's allreduce_and_scatter, of a gradient that alone is larger than a bucket: it goes
@@ -298,6 +337,17 @@ void FrameworkStep::split_large(Bytes limit, BucketPlan& plan) const {
 
 BucketPlan FrameworkStep::plan_with(const PlanPolicy& policy) const {
     BucketPlan plan = make_plan(input_.workload, policy);
+    if (is_megatron(use_)) {
+        // Buffers in the order of their first parameters.
+        std::array<std::int32_t, every<DType>.size()> first{};
+        for (std::size_t i = input_.workload.gradients.size(); i-- > 0;) {
+            first[static_cast<std::size_t>(input_.workload.gradients[i].dtype)] =
+                static_cast<std::int32_t>(i);
+        }
+        std::ranges::stable_sort(plan.buckets, {}, [&](const Bucket& bucket) {
+            return first[static_cast<std::size_t>(bucket.dtype)];
+        });
+    }
     if (use_.framework == Framework::megatron_distributed_optimizer) {
         add_gathers(plan);
     }

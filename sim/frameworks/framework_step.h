@@ -75,6 +75,7 @@ class FrameworkStep {
 
     [[nodiscard]] BucketPlan plan_with(const PlanPolicy& policy) const;
     void add_gathers(BucketPlan& plan) const;
+    [[nodiscard]] std::size_t mirrored_operation(Duration moment) const;
     void split_large(Bytes limit, BucketPlan& plan) const;
 
     FrameworkUse use_;

@@ -90,8 +90,11 @@ struct BackwardPlace {
 
 // An all-gather of updated parameters, of which each rank has its share.
 struct ParameterGather {
-    Bytes size;                 // gathered
-    std::size_t needed_by = 0;  // the first operation of forward that reads any of them
+    Bytes size;  // gathered
+    // In forward: the first operation that reads any of them, and the gather, as a place in
+    // BucketPlan::gathers, that is issued when this one has been waited for, unless it has been.
+    std::size_t needed_by = 0;
+    std::optional<std::size_t> next = {};
     bool operator==(const ParameterGather&) const = default;
 };
 
@@ -100,7 +103,7 @@ struct BucketPlan {
     CapRange same_plan;           // of BucketLimits::cap; meaningless where no bucket depends on it
     // With LaunchRule::cycle, where each bucket goes out, later ones no earlier.
     std::vector<BackwardPlace> departures = {};
-    std::vector<ParameterGather> gathers = {};  // in the order in which they are issued
+    std::vector<ParameterGather> gathers = {};  // in the order in which they are waited for
     bool operator==(const BucketPlan&) const = default;
 };
 

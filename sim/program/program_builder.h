@@ -224,15 +224,18 @@ class ProgramBuilder {
             return;
         }
         const std::vector<ParameterGather>& gathers = plan_.gathers;
+        gathered_.resize(gathers.size());
+        const auto issue = [&](std::size_t index) {
+            if (!gathered_[index]) {
+                gathered_[index] = launch_gather(Phase::forward, gathers[index].size);
+            }
+            return *gathered_[index];
+        };
         for (; next_gather_ < gathers.size() && gathers[next_gather_].needed_by <= operation;
              ++next_gather_) {
-            const std::int32_t here =
-                gather_under_way_ ? *gather_under_way_
-                                  : launch_gather(Phase::forward, gathers[next_gather_].size);
-            wait_in(Phase::forward, here);
-            gather_under_way_.reset();
-            if (next_gather_ + 1 < gathers.size()) {
-                gather_under_way_ = launch_gather(Phase::forward, gathers[next_gather_ + 1].size);
+            wait_in(Phase::forward, issue(next_gather_));
+            if (const auto next = gathers[next_gather_].next) {
+                issue(*next);
             }
         }
     }
@@ -532,9 +535,9 @@ class ProgramBuilder {
     std::vector<bool> gone_;            // by bucket
     std::size_t next_in_order_ = 0;
     std::size_t next_departure_ = 0;
-    std::size_t next_gather_ = 0;  // in forward
-    std::optional<std::int32_t> gather_under_way_;
-    std::size_t first_collective_ = 0;  // of the micro-step whose backward this is
+    std::size_t next_gather_ = 0;                        // in forward
+    std::vector<std::optional<std::int32_t>> gathered_;  // by gather: its collective
+    std::size_t first_collective_ = 0;                   // of the micro-step whose backward this is
     // By dtype, with LaunchRule::next_gradient: the bucket that gradients last joined.
     std::array<std::optional<std::size_t>, every<DType>.size()> open_;
     bool launches_graph_ = false;  // with the next instruction

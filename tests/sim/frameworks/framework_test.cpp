@@ -268,6 +268,8 @@ TEST_CASE("Megatron-LM's distributed optimizer pads buckets, scatters, and gathe
     REQUIRE(gathered.plan.gathers.size() == 2);
     CHECK(gathered.plan.gathers[0].needed_by == 0);
     CHECK(gathered.plan.gathers[1].needed_by == 1);
+    CHECK(gathered.plan.gathers[0].next == 1);
+    CHECK_FALSE(gathered.plan.gathers[1].next);
     CHECK(overlapped.step(gathered) == half + milliseconds{4 + 4} + half + milliseconds{1});
     // Not so where --overlap-param-gather is left out: both after the optimizer.
     FrameworkUse after = use;
@@ -324,8 +326,9 @@ TEST_CASE("limits in elements count alike for every dtype, each with buckets of 
                                       {50, milliseconds{1}, DType::float16}},
                                      Duration{0}, milliseconds{4});
     const FrameworkStep megatron(input, {}, {.framework = Framework::megatron_lm});
-    CHECK(groups_of(megatron.plan(Bytes{100}).plan) == Groups{{3, 1}, {2, 0}});
-    CHECK(groups_of(megatron.plan(Bytes{60}).plan) == Groups{{2}, {3, 1}, {0}});
+    // Float32's buffer is first, as its first parameter is.
+    CHECK(groups_of(megatron.plan(Bytes{100}).plan) == Groups{{2, 0}, {3, 1}});
+    CHECK(groups_of(megatron.plan(Bytes{60}).plan) == Groups{{2}, {0}, {3, 1}});
 }
 
 TEST_CASE("Horovod fuses what became ready between two cycles") {

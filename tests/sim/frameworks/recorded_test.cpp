@@ -148,7 +148,117 @@ TEST_CASE("DeepSpeed's collectives are those recorded, after the same gradients"
         CHECK(walk_of(one["events"]) == simulated);
         ++checked;
     }
-    WARN(checked << " " << Json(left_out).dump());
+    // What is not simulated: one collective for each rank's share, several parameter groups, and
+    // stage 1 with gradients accumulated in float32, which is another optimizer.
+    const std::map<std::string, int> not_simulated{
+        {"BF16_Optimizer", 18}, {"groups", 16}, {"reduce", 88}, {"stage 0", 10}};
+    CHECK(left_out == not_simulated);
+    CHECK(checked == 445);
+}
+
+// Gradients that become ready, and collectives with their bytes. Before a mark "forward" are
+// modules, and between "finalize" and "step" what agrees on norms.
+Json megatron_walk_of(const Json& events) {
+    Walk walk;
+    Walk part;
+    Walk collectives;  // of the part
+    for (const Json& event : events) {
+        if (event.is_string()) {
+            for (const Json& one : (event == "forward" ? collectives : part).events) {
+                for (int i = one.is_number() ? one.get<int>() : 0; i > 0; --i) {
+                    walk.ready();
+                }
+                if (one.is_array()) {
+                    walk.events.push_back(one);
+                }
+            }
+            part = collectives = {};
+        } else if (event.is_number()) {
+            for (int i = 0; i < event.get<int>(); ++i) {
+                part.ready();
+            }
+        } else if (event[0] != "wait" && event[1] != 1) {
+            const std::string kind = event[0];
+            const Bytes bytes = event[1].get<std::int64_t>() * element_size(dtype_named(event[2]));
+            for (Walk* const each : {&part, &collectives}) {
+                each->collective(kind == "all_gather_into_tensor"  ? "all-gather"
+                                 : kind == "reduce_scatter_tensor" ? "reduce-scatter"
+                                                                   : "all-reduce",
+                                 bytes.count, "bytes");
+            }
+        }
+    }
+    return walk.events;
+}
+
+TEST_CASE("Megatron-LM's buckets and collectives are those recorded, after the same gradients") {
+    const Json file = recorded("megatron.json");
+    int checked = 0;
+    std::map<std::string, int> left_out;
+    for (const Json& one : file["cases"]) {
+        const Json& settings = one["settings"];
+        std::string why = one.contains("shared_embedding") ? "shared_embedding" : "";
+        for (const auto& [key, value] : settings.items()) {
+            const std::set<std::string> known{"bucket_size",
+                                              "overlap_grad_reduce",
+                                              "overlap_param_gather",
+                                              "use_distributed_optimizer",
+                                              "grad_reduce_in_fp32",
+                                              "average_in_collective",
+                                              "pad_buckets_for_high_nccl_busbw"};
+            why = known.count(key) == 0 ? key : why;
+        }
+        // The encoder's forward reads first what backward does not finish last: no mirror.
+        if (one["model"] == "encoder" && settings.value("overlap_param_gather", false)) {
+            why = "no mirror";
+        }
+        if (!why.empty()) {
+            ++left_out[why];
+            continue;
+        }
+        const auto is_set = [&](const char* key) { return settings.value(key, false); };
+        const FrameworkUse use{.framework = is_set("use_distributed_optimizer")
+                                                ? Framework::megatron_distributed_optimizer
+                                                : Framework::megatron_lm,
+                               .overlaps = is_set("overlap_grad_reduce"),
+                               .gathers_in_forward = is_set("overlap_param_gather"),
+                               .averages_in_collective = is_set("average_in_collective"),
+                               .reduces_in_bfloat16 = !is_set("grad_reduce_in_fp32"),
+                               .pads_for_bandwidth = is_set("pad_buckets_for_high_nccl_busbw")};
+        const Json& model = file["models"][one["model"].get<std::string>()];
+        const auto dtype = one.contains("dtype")
+                               ? std::optional(dtype_named(one["dtype"].get<std::string>()))
+                               : std::nullopt;
+        const FrameworkStep step(input_of(model, one["ranks"], one.value("micro_steps", 1), dtype),
+                                 {}, use);
+        std::optional<Bytes> limit;
+        if (settings.contains("bucket_size") && settings["bucket_size"].is_number()) {
+            limit = Bytes{settings["bucket_size"].get<std::int64_t>()};
+        }
+        const Program program = step.program(step.plan(limit));
+        Walk simulated;
+        for (const Instruction& instruction : program.instructions) {
+            if (instruction.kind == InstructionKind::backward) {
+                simulated.ready();
+            } else if (instruction.kind == InstructionKind::launch) {
+                const Collective& collective =
+                    program.collectives[static_cast<std::size_t>(instruction.subject)];
+                simulated.collective(name_of(collective.kind), collective.bytes.count, "bytes");
+            }
+        }
+        INFO(one.dump() << "\n"
+                        << megatron_walk_of(one["events"]).dump() << "\n"
+                        << simulated.events.dump());
+        CHECK(megatron_walk_of(one["events"]) == simulated.events);
+        ++checked;
+    }
+    const std::map<std::string, int> not_simulated{
+        {"no mirror", 16},
+        {"param_name_patterns_for_fp32_local_accumulation", 1},
+        {"reduce_scatter_with_fp32_accumulation", 8},
+        {"shared_embedding", 33}};
+    CHECK(left_out == not_simulated);
+    CHECK(checked == 303);
 }
 
 }  // namespace
