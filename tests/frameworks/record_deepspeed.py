@@ -15,6 +15,7 @@ the host starts things. It takes about ten minutes. RECORDING_TRACEBACK=1 shows 
 """
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -35,10 +36,10 @@ FIELDS = {
     "versions": "The versions of DeepSpeed that do exactly this. A case that a version refuses is not listed for it.",
     "settings": "The configuration, as a user writes it, without train_micro_batch_size_per_gpu: 2 and "
     "zero_allow_untested_optimizer: true. The optimizer is torch.optim.AdamW.",
-    "groups": "The parameters of each of the optimizer's parameter groups. Without it: one group, of all parameters that "
-    "require a gradient, in the order of model.parameters().",
+    "groups": "The optimizer's parameter groups, each a list of numbers that count the parameters that require a "
+    "gradient. Without it: one group, of all of these, in the order of model.parameters().",
     "events": "What the host does in the second step, and in the third: marks, numbers of gradients that become final, "
-    "and collectives, as recording.py says. autograd: loss.backward() has returned, inside engine.backward(); "
+    "and collectives. forward: the model has returned; autograd: loss.backward() has, inside engine.backward(); "
     "backward: engine.backward() has; step: engine.step() has, and it is listed only if it did something.",
 }
 CONSTANT = {"train_micro_batch_size_per_gpu": 2, "zero_allow_untested_optimizer": True, "steps_per_print": 10**9}
@@ -97,7 +98,11 @@ def cases():
     add(plain, ("default",), [(1, None), (2, None)])
     add(("resnet18",) if "resnet18" in built else (), ("middle", "default"), both)
     add(FEW, ("all", "all but one", "largest", "below largest", "first two"), [(1, False), (2, True)])
-    for more in ({"contiguous_gradients": False}, {"reduce_scatter": False}, {"use_multi_rank_bucket_allreduce": False}):
+    for more in (
+        {"contiguous_gradients": False},
+        {"reduce_scatter": False},
+        {"use_multi_rank_bucket_allreduce": False},
+    ):
         add(FEW, ("middle", "tiny"), both, **more)
     add(TWO, ("tiny",), both, contiguous_gradients=False, use_multi_rank_bucket_allreduce=False)
     add(TWO, ("middle",), both, contiguous_gradients=False, reduce_scatter=False)
@@ -111,7 +116,10 @@ def cases():
     add(TWO, ("middle",), [(1, True), (2, True)], round_robin_gradients=True)
     for name in ("mlp", "encoder", "huge_middle", "tied"):
         parameters = [p for p in built[name].parameters() if p.requires_grad]
-        groups = [[i for i, p in enumerate(parameters) if p.dim() > 1], [i for i, p in enumerate(parameters) if p.dim() < 2]]
+        groups = [
+            [i for i, p in enumerate(parameters) if p.dim() > 1],
+            [i for i, p in enumerate(parameters) if p.dim() < 2],
+        ]
         add((name,), ("middle",), both, groups=groups)
         add((name,), ("tiny",), [(1, False), (2, True)], groups=groups, ranks=4, use_multi_rank_bucket_allreduce=False)
     for more in (
@@ -156,8 +164,8 @@ def import_deepspeed():
 
     # It would compile C++ for a shared-memory all-reduce that only inference calls.
     deepspeed.comm.torch.build_shm_op = lambda: None
-    # Before 0.17 this looked for "torch.cpu.FloatTensor", which is not what a CPU's tensors are called, and so reduced
-    # nothing at all without contiguous_gradients. On a GPU it found them.
+    # In older versions it looks for "torch.cpu.FloatTensor", which is not what a CPU's tensors are called, and so
+    # reduces nothing at all without contiguous_gradients. On a GPU it finds them.
     deepspeed.runtime.zero.stage_1_and_2.split_half_float_double = split_by_dtype
     # It says that a CPU has no float16, which was so in older versions of PyTorch.
     accelerator = deepspeed.accelerator.get_accelerator()
@@ -211,10 +219,13 @@ def record(rank, ranks, arguments):
     deepspeed = import_deepspeed()
     logging.disable(logging.WARNING)
     deepspeed.init_distributed(dist_backend="gloo")
+    gc.freeze()  # older versions collect garbage, and print, several times for each optimizer they make
     results = []
     for number, each in enumerate(wanted):
         if rank == 0 and number % 50 == 0:
-            print(f"{deepspeed.__version__}, {ranks} ranks: case {number} of {len(wanted)}", file=sys.stderr, flush=True)
+            print(
+                f"{deepspeed.__version__}, {ranks} ranks: case {number} of {len(wanted)}", file=sys.stderr, flush=True
+            )
         results.append(attempt(train, deepspeed, recorder, each, rank))
         recorder.stop()
     return deepspeed.__version__.split("+")[0], results

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/frameworks/megatron.json: what Megatron core's DistributedDataParallel does with a model's gradients.
+"""Writes tests/data/frameworks/megatron.json: what Megatron core's DistributedDataParallel does with gradients.
 
     pip install torch transformers torchvision megatron-core
     pip install --no-deps --target old/0.15.3 megatron-core==0.15.3     # and any other version
@@ -10,9 +10,9 @@ usage: record_megatron.py [--only TEXT] [--output FILE] [folder ...]
   --only TEXT    only the cases whose description, a line of JSON, contains TEXT; writes nothing but prints them
   --output FILE  write another file
 
-Two to four Gloo ranks on loopback, on a CPU. Megatron is written for GPUs, so some functions of torch.cuda are replaced,
-see on_cpu(): what is recorded is the order in which the host starts things. Its optimizer and its function that ends a
-step are Megatron's own. It takes a few minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
+Two to four Gloo ranks on loopback, on a CPU. Megatron is written for GPUs, so some functions of torch.cuda are
+replaced, see on_cpu(): what is recorded is the order in which the host starts things. Its optimizer and its function
+that ends a step are Megatron's own. It takes a few minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
 """
 
 import argparse
@@ -38,17 +38,18 @@ FIELDS = {
     "models": "numel, dtype and requires_grad of each of model.parameters(), before the model is cast to the case's "
     "dtype, the order in which a backward pass makes their gradients final, which is the same in every case, and the "
     "parameters of each module that has some itself, in the order of the forward pass.",
-    "versions": "The versions of Megatron core that do exactly this. A case that a version refuses is not listed for it.",
+    "versions": "The versions of Megatron core that do exactly this. What a version refuses is not listed for it.",
     "settings": "The arguments of DistributedDataParallelConfig.",
     "dtype": "What the model is cast to before it is wrapped; without it, the model is left as it is.",
     "micro_steps": "Micro-batches per step, if more than one: all but the last are in no_sync().",
-    "shared_embedding": "The parameter that has the attribute of this name, which Megatron gives the embedding that the "
-    "first pipeline stage shares with the last.",
-    "buffers": "The buffers in the order of DistributedDataParallel.buffers, each [dtype of the gradients, dtype of the "
-    "parameters, numel, numel_unpadded, buckets], and each bucket [offset in the buffer, numel, numel_unpadded, parameters].",
+    "shared_embedding": "The parameter that has the attribute of this name, which Megatron gives the embedding that "
+    "the first pipeline stage shares with the last.",
+    "buffers": "The buffers in the order of DistributedDataParallel.buffers, each [dtype of the gradients, dtype of "
+    "the parameters, numel, numel_unpadded, buckets], and each bucket [offset in the buffer, numel, numel_unpadded, "
+    "parameters].",
     "bucket_groups": "The buckets that are sent together, if any are: each group a list of [buffer, bucket].",
     "events": "What the host does in the second step, and in the third: marks, numbers of gradients that become final, "
-    "and collectives, as recording.py says. forward and backward: the model's returned, and loss.backward(); finalize: "
+    "and collectives. forward and backward: the model's returned, and loss.backward(); finalize: "
     "finalize_model_grads() has returned; step: the optimizer's step() has, which includes the parameters' all-gathers "
     "without overlap_param_gather. With it, what is before a forward mark is inside that forward, and numbers there "
     "count the modules of the model's forward that begin: what follows happens before the last of them computes.",

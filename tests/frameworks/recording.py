@@ -12,21 +12,7 @@
 and, around that, run_ranks(function, ranks, arguments), which calls function(rank, ranks, arguments) in as many
 processes and returns what each of them returned.
 
-Events, in the order in which the host does them:
-
-    "forward", "backward", ...                whatever the recorder's user marks
-    7                                         the next 7 gradients of the model's readiness order are final; what follows
-                                              happens after the last of them, and before the next; in a forward pass, if
-                                              watch_forward() was called: the next 7 modules that have parameters begin
-    ["all_reduce", numel, dtype]              a collective, blocking; numel is that of the largest tensor involved: the
-                                              output of an all-gather, the input of a reduce-scatter
-    ["reduce", numel, dtype, {"dst": 1}]      with options: "dst", "src", "op" if not a sum, "async": its number, if the
-                                              host does not wait for it at once, "group": ranks, if not all take part
-    ["wait", 2]                               the host waits for the collective whose "async" is 2
-    ["coalesce"], ["coalesced"]               the two or more collectives between these go out together, at the second, which
-                                              has {"async": number} if the host does not wait for them at once
-
-Only the outermost call counts: what a collective calls to do its work is not listed. Nor is one among a single rank.
+EVENTS says what each event means, and goes into the provenance of what is recorded.
 """
 
 import contextlib
@@ -43,6 +29,21 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+# Of a list of events, which are in the order in which the host does them.
+EVENTS = {
+    '"backward"': "A mark: something that the field events of the recording describes has happened.",
+    "7": "The next 7 gradients of the model's readiness are final; what follows in the list happens after the last of "
+    "them and before the next. Ahead of a mark that ends a forward pass: the next 7 modules of the model's forward "
+    "begin.",
+    '["all_reduce", numel, dtype]': "A collective: its name in torch.distributed, and the size of the largest tensor "
+    "involved, which is the output of an all-gather, and the input of a reduce-scatter. The host waits for it there, "
+    "or only has its stream wait. Left out are collectives among a single rank, and what a collective calls itself.",
+    '["reduce", numel, dtype, {"dst": 1, "async": 0}]': "Options: dst and src; op, if it is not a sum; group, the "
+    "ranks that take part, if not all; async, a number, if neither the host nor its stream waits for it there.",
+    '["wait", 0]': "The host, or its stream, waits for the collective whose async is 0.",
+    '["coalesce"], ["coalesced"]': "The two or more collectives between these go out together, at the second, which "
+    "has the async of all of them.",
+}
 # What each collective's largest tensor is called.
 COLLECTIVES = {
     "all_reduce": "tensor",
@@ -313,10 +314,10 @@ def record_version(record, wanted, folder):
 def collect(record, wanted, folders, models):
     """Asks each folder's version of a framework for each wanted case.
 
-    record(rank, ranks, (folder, cases)) returns the version, and for each case either {"refused": why} or what it found:
-    {"readiness": the parameters' numbers in the order their gradients were final, ... what to list ...}, also with
-    "forward": a list for each module that the forward pass used. Returned are the versions, the models' descriptions, and
-    the cases, each with the versions that agree on it.
+    record(rank, ranks, (folder, cases)) returns the version, and for each case either {"refused": why} or what it
+    found: {"readiness": the parameters' numbers in the order their gradients were final, ... what to list ...}, also
+    with "forward": a list for each module that the forward pass used. Returned are the versions, the models'
+    descriptions, and the cases, each with the versions that agree on it.
     """
     described, found, versions = {}, {}, []
     for folder in folders:
@@ -362,5 +363,5 @@ def write_json(path, provenance, models, cases):
 
     models = ",\n".join(f"{line(name)}:{line(model)}" for name, model in models.items())
     cases = ",\n".join(line(case) for case in cases)
-    provenance = json.dumps(provenance, indent=1)
+    provenance = json.dumps({**provenance, "event": EVENTS}, indent=1)
     Path(path).write_text(f'{{"provenance":{provenance},\n"models":{{\n{models}\n}},\n"cases":[\n{cases}\n]}}\n')
