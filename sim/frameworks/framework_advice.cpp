@@ -330,4 +330,30 @@ SettingAdvice setting_advice(const StepInput& input, const SyncRequest& request,
     return advice;
 }
 
+CheckedSettings checked_settings(const StepInput& input, const SyncRequest& request,
+                                 const FrameworkUse& use, std::optional<Bytes> limit) {
+    FrameworkStep step(input, request, use);
+    const FusedPlan fused = request.bucket_cap_list.empty()
+                                ? step.plan(limit)
+                                : step.plan_of_list(request.bucket_cap_list);
+    CheckedSettings checked;
+    checked.typed = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size),
+                     step.step(fused)};
+    if (limit) {
+        checked.typed.value = use.framework == Framework::pytorch_ddp
+                                  ? typed_mib(*limit)
+                                  : static_cast<double>(limit->count);
+    }
+    // The best of what can be set, overlap included.
+    FrameworkUse best = use;
+    best.overlaps = true;
+    best.gathers_in_forward = true;
+    SyncRequest ddp = without_list(request);
+    ddp.strategy = Strategy::ddp;
+    ddp.find_unused_parameters = false;
+    const Prediction prediction = predict(input, ddp, {}, [](double) {});
+    checked.best = framework_settings(input, ddp, prediction, {best}).front();
+    return checked;
+}
+
 }  // namespace bucketwise

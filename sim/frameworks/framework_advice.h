@@ -47,6 +47,26 @@ SettingAdvice setting_advice(const StepInput& input, const SyncRequest& request,
                              const Prediction& prediction,
                              const std::vector<Destination>& destinations);
 
+// Settings that somebody has typed, simulated, beside the best ones.
+struct CheckedSettings {
+    FrameworkChoice typed;
+    FrameworkSetting best;
+
+    // By how much a step is longer with them than with the best, as a share.
+    [[nodiscard]] double cost() const {
+        return best.best.step == Duration{0}
+                   ? 0.0
+                   : static_cast<double>(typed.step.count()) /
+                             static_cast<double>(best.best.step.count()) -
+                         1;
+    }
+};
+
+// `limit` in what the framework's rule counts; none: its default. Of PyTorch a list of caps may be
+// in the request. Throws as framework_settings().
+CheckedSettings checked_settings(const StepInput& input, const SyncRequest& request,
+                                 const FrameworkUse& use, std::optional<Bytes> limit);
+
 // The roundest number from `lowest` to `highest`: one with the fewest digits that are not trailing
 // zeros, of those the smallest. Precondition (asserted): 0 < lowest <= highest.
 std::int64_t roundest_number(std::int64_t lowest, std::int64_t highest);

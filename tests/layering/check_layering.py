@@ -57,6 +57,7 @@ ROOMS = {
     "calibrate/comparison": f"sim {RECORDS} calibrate",
     "import/source": "sim",
     "import/hugging_face": "sim import",
+    "import/settings": "sim",
     "import/nccl_tests": f"sim {RECORDS} import",
     "import/trace": "sim import",
     "import/kineto": "sim import",

@@ -1,0 +1,165 @@
+// bucketwise settings check FILE [SCENARIO]: what a typed bucket size really gives.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
+#include "import/settings/settings_file.h"
+#include "sim/base/json_output.h"
+#include "sim/base/transformed.h"
+#include "sim/frameworks/framework_advice.h"
+#include "sim/report/number_text.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::string_view settings_check_text = R"(
+examples:
+  bucketwise settings check ds_config.json
+  bucketwise settings check ds_config.json scenarios/gpt2_xl_32xh100.json
+  bucketwise settings check train.py scenarios/resnet50_8xh100.json --json -
+
+FILE is a DeepSpeed JSON, TrainingArguments of transformers as JSON, a file with Megatron-LM's arguments, or a script
+that calls DistributedDataParallel or a wrapper of it with a bucket size. What is printed: the buckets that it gives
+the scenario's model, what they cost over the best, and what in the file is suspicious.
+)";
+
+po::options_description settings_check_options() {
+    po::options_description options("options");
+    add_scenario_options(options);
+    add_options(options,
+                {{"json", "write what was found as JSON; - is standard output"}, help_option});
+    return options;
+}
+
+// The step that the file asks for.
+struct Question {
+    Scenario scenario;
+    SyncRequest request;
+    std::optional<Bytes> limit;
+};
+
+Question question_of(const po::variables_map& values, const TypedSettings& typed) {
+    const std::string& file = text_value(values, "scenario");
+    Question question;
+    question.scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
+    if (typed.accumulation) {
+        question.scenario.step.accumulation = *typed.accumulation;
+    }
+    SyncRequest& request = question.request = question.scenario.sync;
+    request.views = typed.views.value_or(request.views);
+    request.find_unused_parameters =
+        typed.find_unused_parameters.value_or(request.find_unused_parameters);
+    request.first_bucket.reset();
+    const auto size = [](double mib) {
+        return Bytes{static_cast<std::int64_t>(mib * static_cast<double>(bytes_per_mib))};
+    };
+    request.bucket_cap_list = transformed(typed.list, size);
+    if (typed.value) {
+        question.limit = typed.use.framework == Framework::pytorch_ddp
+                             ? size(*typed.value)
+                             : Bytes{static_cast<std::int64_t>(*typed.value)};
+    }
+    return question;
+}
+
+std::string what_is_set(const TypedSettings& typed) {
+    const FrameworkRule& rule = rule_of(typed.use);
+    if (!typed.list.empty()) {
+        return fmt::format("bucket_cap_mb_list [{}]", fmt::join(typed.list, ", "));
+    }
+    return typed.value ? fmt::format("{} {}", rule.key,
+                                     rule.unit == SettingUnit::mib
+                                         ? fmt::format("{}", *typed.value)
+                                         : fmt::format("{:.0f}", *typed.value))
+                       : fmt::format("{} left at its default", rule.key);
+}
+
+std::string buckets_text(const std::vector<Bytes>& buckets) {
+    if (buckets.empty()) {
+        return "no bucket";
+    }
+    const auto [least, most] = std::ranges::minmax_element(buckets);
+    return buckets.size() == 1
+               ? fmt::format("one bucket of {:.4g} MiB", to_mib(*least))
+               : fmt::format("{} buckets of {:.3g} to {:.4g} MiB", buckets.size(), to_mib(*least),
+                             to_mib(*most));
+}
+
+std::string checked_text(const Question& question, const CheckedSettings& checked) {
+    std::string text = fmt::format(
+        "  {}, {} ranks: {}, {} a step\n", question.scenario.name, question.scenario.group.ranks,
+        buckets_text(checked.typed.bucket_bytes), ms_text(checked.typed.step));
+    const double cost = checked.cost();
+    if (cost < noticeable_gain) {
+        return text + "  Nothing there is faster.\n";
+    }
+    return text + fmt::format("  {:.1f} % over the best there, {}: {}\n", 100 * cost,
+                              ms_text(checked.best.best.step), checked.best.typed);
+}
+
+Json checked_json(const CheckedSettings& checked) {
+    return {{"buckets", checked.typed.bucket_bytes.size()},
+            {"bucket_bytes", json_list(checked.typed.bucket_bytes, byte_count)},
+            {"step_ms", to_ms(checked.typed.step)},
+            {"best", {{"typed", checked.best.typed},
+                      {"buckets", checked.best.best.bucket_bytes.size()},
+                      {"step_ms", to_ms(checked.best.best.step)}}},
+            {"cost", checked.cost()}};
+}
+
+}  // namespace
+
+CommandHelp settings_check_help() {
+    return {.usage = {"bucketwise settings check FILE [SCENARIO] [OPTIONS]"},
+            .options = settings_check_options(),
+            .text = settings_check_text,
+            .files = "settings",
+            .required = {"settings"},
+            .wants = "a file with settings, got none"};
+}
+
+int run_settings_check(const CommandLine& line) {
+    const po::variables_map& values = line.values;
+    const std::string& file = text_value(values, "settings");
+    check_files(values, {{"settings"}, {"scenario"}, {"link"}}, {{"json"}});
+    const TypedSettings typed = read_typed_settings(read_text_file(file), file);
+    const SettingPlace place = typed.place;
+    std::string text = fmt::format("{}: {}, {}\n", file, name_of(place), what_is_set(typed));
+    Json json{{"place", name_of(place)},
+              {"value", typed.value ? Json(*typed.value) : Json(nullptr)},
+              {"suspicious", typed.suspicious}};
+    if (values.count("scenario") != 0) {
+        const Question question = question_of(values, typed);
+        const CheckedSettings checked = checked_settings(step_input(question.scenario),
+                                                         question.request, typed.use,
+                                                         question.limit);
+        text += checked_text(question, checked);
+        json["checked"] = checked_json(checked);
+    }
+    text += typed.suspicious.empty() ? "  Nothing in it is suspicious.\n" : "  Suspicious:\n";
+    for (const std::string& one : typed.suspicious) {
+        text += fmt::format("    {}.\n", one);
+    }
+    std::vector<OutputText> outputs;
+    if (values.count("json") != 0) {
+        outputs.push_back({text_value(values, "json"), json_text(json)});
+    }
+    write_outputs(outputs, text);
+    return exit_done;
+}
+
+}  // namespace bucketwise
