@@ -65,6 +65,25 @@ constexpr CommandGroup link_group{.name = "link",
                                   .text = link_text,
                                   .commands = link_entries};
 
+constexpr std::array<CommandEntry, 1> settings_entries{{
+    {"check", "what buckets a typed bucket size really gives, and what they cost",
+     run_settings_check, settings_check_help},
+}};
+
+constexpr std::string_view settings_group_text = R"(
+  bucketwise settings check --help   its options and examples
+
+examples:
+  bucketwise settings check ds_config.json scenarios/gpt2_xl_32xh100.json
+)";
+
+constexpr CommandGroup settings_group{.name = "settings",
+                                      .wants = "check",
+                                      .usage = "settings check FILE [SCENARIO]",
+                                      .explanation = "What somebody has typed.",
+                                      .text = settings_group_text,
+                                      .commands = settings_entries};
+
 constexpr std::array<CommandEntry, 6> import_entries{{
     {"chakra", "a Chakra or PyTorch execution trace, as a scenario of its buckets",
      run_import_chakra, import_chakra_help},
@@ -131,7 +150,7 @@ constexpr CommandGroup bench_group{.name = "bench",
 
 // --- all of them ---
 
-constexpr std::array<CommandEntry, 12> commands{{
+constexpr std::array<CommandEntry, 13> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict,
      predict_help},
     {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep,
@@ -145,6 +164,8 @@ constexpr std::array<CommandEntry, 12> commands{{
      nullptr, &device_group},
     {"link", "what collectives cost on a link, by size; the presets that come along", nullptr,
      nullptr, &link_group},
+    {"settings", "what a bucket size that is typed somewhere really gives", nullptr, nullptr,
+     &settings_group},
     {"import", "what other tools have written, as files of this one", nullptr, nullptr,
      &import_group},
     {"bench", "tables of measurements on real ranks; most simulate too", nullptr, nullptr,

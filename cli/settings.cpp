@@ -52,8 +52,8 @@ struct Question {
     std::optional<Bytes> limit;
 };
 
-Question question_of(const po::variables_map& values, const TypedSettings& typed) {
-    const std::string& file = text_value(values, "scenario");
+Question question_of(const po::variables_map& values, const std::string& file,
+                     const TypedSettings& typed) {
     Question question;
     question.scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     if (typed.accumulation) {
@@ -81,11 +81,11 @@ std::string what_is_set(const TypedSettings& typed) {
     if (!typed.list.empty()) {
         return fmt::format("bucket_cap_mb_list [{}]", fmt::join(typed.list, ", "));
     }
-    return typed.value ? fmt::format("{} {}", rule.key,
-                                     rule.unit == SettingUnit::mib
-                                         ? fmt::format("{}", *typed.value)
-                                         : fmt::format("{:.0f}", *typed.value))
-                       : fmt::format("{} left at its default", rule.key);
+    return typed.value
+               ? fmt::format("{} {}", rule.key,
+                             rule.unit == SettingUnit::mib ? fmt::format("{}", *typed.value)
+                                                           : fmt::format("{:.0f}", *typed.value))
+               : fmt::format("{} left at its default", rule.key);
 }
 
 std::string buckets_text(const std::vector<Bytes>& buckets) {
@@ -93,31 +93,46 @@ std::string buckets_text(const std::vector<Bytes>& buckets) {
         return "no bucket";
     }
     const auto [least, most] = std::ranges::minmax_element(buckets);
-    return buckets.size() == 1
-               ? fmt::format("one bucket of {:.4g} MiB", to_mib(*least))
-               : fmt::format("{} buckets of {:.3g} to {:.4g} MiB", buckets.size(), to_mib(*least),
-                             to_mib(*most));
+    return buckets.size() == 1 ? fmt::format("one bucket of {:.4g} MiB", to_mib(*least))
+                               : fmt::format("{} buckets of {:.3g} to {:.4g} MiB", buckets.size(),
+                                             to_mib(*least), to_mib(*most));
 }
 
-std::string checked_text(const Question& question, const CheckedSettings& checked) {
-    std::string text = fmt::format(
-        "  {}, {} ranks: {}, {} a step\n", question.scenario.name, question.scenario.group.ranks,
-        buckets_text(checked.typed.bucket_bytes), ms_text(checked.typed.step));
+// The best one, as it is typed there.
+std::string best_typed(const Question& question, const TypedSettings& typed,
+                       const CheckedSettings& checked) {
+    if (framework_at(typed.place)) {
+        return checked.best.typed;
+    }
+    SyncRequest request = question.request;
+    request.find_unused_parameters = false;
+    return wrapper_setting(typed.place, request, checked.best).typed;
+}
+
+std::string checked_text(const Question& question, const TypedSettings& typed,
+                         const CheckedSettings& checked) {
+    std::string text =
+        fmt::format("  {}, {} ranks: {}, {} a step\n", question.scenario.name,
+                    question.scenario.group.ranks, buckets_text(checked.typed.bucket_bytes),
+                    fmt::format("{} ms", three_digits(to_ms(checked.typed.step))));
     const double cost = checked.cost();
     if (cost < noticeable_gain) {
         return text + "  Nothing there is faster.\n";
     }
-    return text + fmt::format("  {:.1f} % over the best there, {}: {}\n", 100 * cost,
-                              ms_text(checked.best.best.step), checked.best.typed);
+    return text + fmt::format("  {:.1f} % over the best there, {} ms: {}\n", 100 * cost,
+                              three_digits(to_ms(checked.best.best.step)),
+                              best_typed(question, typed, checked));
 }
 
-Json checked_json(const CheckedSettings& checked) {
+Json checked_json(const Question& question, const TypedSettings& typed,
+                  const CheckedSettings& checked) {
     return {{"buckets", checked.typed.bucket_bytes.size()},
             {"bucket_bytes", json_list(checked.typed.bucket_bytes, byte_count)},
             {"step_ms", to_ms(checked.typed.step)},
-            {"best", {{"typed", checked.best.typed},
-                      {"buckets", checked.best.best.bucket_bytes.size()},
-                      {"step_ms", to_ms(checked.best.best.step)}}},
+            {"best",
+             {{"typed", best_typed(question, typed, checked)},
+              {"buckets", checked.best.best.bucket_bytes.size()},
+              {"step_ms", to_ms(checked.best.best.step)}}},
             {"cost", checked.cost()}};
 }
 
@@ -127,32 +142,36 @@ CommandHelp settings_check_help() {
     return {.usage = {"bucketwise settings check FILE [SCENARIO] [OPTIONS]"},
             .options = settings_check_options(),
             .text = settings_check_text,
-            .files = "settings",
-            .required = {"settings"},
+            .positional = {"operand", 2},
+            .required = {"operand"},
             .wants = "a file with settings, got none"};
 }
 
 int run_settings_check(const CommandLine& line) {
     const po::variables_map& values = line.values;
-    const std::string& file = text_value(values, "settings");
-    check_files(values, {{"settings"}, {"scenario"}, {"link"}}, {{"json"}});
+    const std::vector<std::string> files = texts_value(values, "operand");
+    const std::string& file = files.front();
+    check_files(values, {{"operand", "a file that is read"}, {"link"}}, {{"json"}});
     const TypedSettings typed = read_typed_settings(read_text_file(file), file);
     const SettingPlace place = typed.place;
     std::string text = fmt::format("{}: {}, {}\n", file, name_of(place), what_is_set(typed));
     Json json{{"place", name_of(place)},
               {"value", typed.value ? Json(*typed.value) : Json(nullptr)},
               {"suspicious", typed.suspicious}};
-    if (values.count("scenario") != 0) {
-        const Question question = question_of(values, typed);
-        const CheckedSettings checked = checked_settings(step_input(question.scenario),
-                                                         question.request, typed.use,
-                                                         question.limit);
-        text += checked_text(question, checked);
-        json["checked"] = checked_json(checked);
+    if (files.size() > 1) {
+        const Question question = question_of(values, files.back(), typed);
+        const CheckedSettings checked = checked_settings(
+            step_input(question.scenario), question.request, typed.use, question.limit);
+        text += checked_text(question, typed, checked);
+        json["checked"] = checked_json(question, typed, checked);
     }
     text += typed.suspicious.empty() ? "  Nothing in it is suspicious.\n" : "  Suspicious:\n";
     for (const std::string& one : typed.suspicious) {
-        text += fmt::format("    {}.\n", one);
+        std::string lines = wrapped("- " + one + ".", 104);
+        for (std::size_t at = 0; (at = lines.find('\n', at)) != std::string::npos; ++at) {
+            lines.replace(at, 1, "\n      ");
+        }
+        text += "    " + lines + "\n";
     }
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {

@@ -33,17 +33,17 @@ std::string number_text(double value) {
 
 void suspect_elements(double value, std::string_view key, TypedSettings& settings) {
     if (value < fewest_elements) {
-        settings.suspicious.push_back(
-            fmt::format("{} counts elements, not MiB or bytes: {} of them are {:.3g} MiB of float32",
-                        key, number_text(value), value * 4 / static_cast<double>(bytes_per_mib)));
+        settings.suspicious.push_back(fmt::format(
+            "{} counts elements, not MiB or bytes: {} of them are {:.3g} MiB of float32", key,
+            number_text(value), value * 4 / static_cast<double>(bytes_per_mib)));
     }
 }
 
 void suspect_mib(double value, std::string_view key, TypedSettings& settings) {
     if (value > most_mib) {
-        settings.suspicious.push_back(fmt::format(
-            "{} counts MiB, not bytes: {} of them hold any model in one bucket", key,
-            number_text(value)));
+        settings.suspicious.push_back(
+            fmt::format("{} counts MiB, not bytes: {} of them hold any model in one bucket", key,
+                        number_text(value)));
     }
 }
 
@@ -141,9 +141,11 @@ class DeepSpeedReader {
         if (found == nullptr || found->is_null()) {
             return;
         }
-        const std::map<std::string, DType> dtypes{
-            {"fp16", DType::float16}, {"bfp16", DType::bfloat16}, {"bf16", DType::bfloat16},
-            {"bfloat16", DType::bfloat16}, {"fp32", DType::float32}};
+        const std::map<std::string, DType> dtypes{{"fp16", DType::float16},
+                                                  {"bfp16", DType::bfloat16},
+                                                  {"bf16", DType::bfloat16},
+                                                  {"bfloat16", DType::bfloat16},
+                                                  {"fp32", DType::float32}};
         const auto dtype =
             found->is_string() ? dtypes.find(found->get<std::string>()) : dtypes.end();
         if (dtype == dtypes.end()) {
@@ -171,7 +173,8 @@ class DeepSpeedReader {
         }
         if (!boolean(zero, "use_multi_rank_bucket_allreduce", true)) {
             suspicious.emplace_back(
-                "without use_multi_rank_bucket_allreduce each bucket is reduced rank by rank, which "
+                "without use_multi_rank_bucket_allreduce each bucket is reduced rank by rank, "
+                "which "
                 "is not simulated: all-reduces are");
         } else if (settings_.use.reduce_scatter && find(zero, "reduce_scatter") != nullptr) {
             suspicious.emplace_back(
@@ -211,7 +214,8 @@ TypedSettings read_training_arguments(const JsonPlace& root) {
         suspect_mib(*settings.value, "ddp_bucket_cap_mb", settings);
         if (*settings.value == default_mib) {
             settings.suspicious.emplace_back(
-                "25 is dropped as the default: the first bucket stays at 1 MiB; 25.1 is not dropped");
+                "25 is dropped as the default: the first bucket stays at 1 MiB; 25.1 is not "
+                "dropped");
             settings.value.reset();
         } else if (*settings.value != std::floor(*settings.value)) {
             settings.suspicious.emplace_back("whole numbers are expected");
@@ -296,8 +300,8 @@ TypedSettings read_megatron(const std::vector<std::string>& words, const std::st
     };
     TypedSettings settings;
     const bool distributed = has("--use-distributed-optimizer");
-    settings.place = distributed ? SettingPlace::megatron_distributed_optimizer
-                                 : SettingPlace::megatron_lm;
+    settings.place =
+        distributed ? SettingPlace::megatron_distributed_optimizer : SettingPlace::megatron_lm;
     FrameworkUse& use = settings.use;
     use.framework =
         distributed ? Framework::megatron_distributed_optimizer : Framework::megatron_lm;
@@ -348,14 +352,13 @@ struct Call {
 };
 
 // Wrappers before what they call.
-constexpr std::array calls{
-    Call{"DDPStrategy(", SettingPlace::lightning},
-    Call{"DistributedDataParallelKwargs(", SettingPlace::accelerate, true},
-    Call{"TrainingArguments(", SettingPlace::transformers, true},
-    Call{"MMDistributedDataParallel", SettingPlace::mmengine},
-    Call{"create_ddp_model(", SettingPlace::detectron2},
-    Call{"parallel_strategy_kwargs", SettingPlace::ray_train},
-    Call{"DistributedDataParallel(", SettingPlace::pytorch_ddp}};
+constexpr std::array calls{Call{"DDPStrategy(", SettingPlace::lightning},
+                           Call{"DistributedDataParallelKwargs(", SettingPlace::accelerate, true},
+                           Call{"TrainingArguments(", SettingPlace::transformers, true},
+                           Call{"MMDistributedDataParallel", SettingPlace::mmengine},
+                           Call{"create_ddp_model(", SettingPlace::detectron2},
+                           Call{"parallel_strategy_kwargs", SettingPlace::ray_train},
+                           Call{"DistributedDataParallel(", SettingPlace::pytorch_ddp}};
 
 // From the call's name to where as many brackets are closed as it opens.
 std::string_view arguments_at(std::string_view text, std::size_t begin) {
@@ -382,11 +385,13 @@ std::optional<std::string> argument_of(std::string_view arguments, std::string_v
             return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
         };
         std::size_t i = at + key.size();
-        if ((at > 0 && is_part(arguments[at - 1])) || (i < arguments.size() && is_part(arguments[i]))) {
+        if ((at > 0 && is_part(arguments[at - 1])) ||
+            (i < arguments.size() && is_part(arguments[i]))) {
             continue;
         }
-        while (i < arguments.size() && (arguments[i] == '"' || arguments[i] == '\'' ||
-                                        std::isspace(static_cast<unsigned char>(arguments[i])) != 0)) {
+        while (i < arguments.size() &&
+               (arguments[i] == '"' || arguments[i] == '\'' ||
+                std::isspace(static_cast<unsigned char>(arguments[i])) != 0)) {
             ++i;
         }
         if (i == arguments.size() || (arguments[i] != '=' && arguments[i] != ':')) {
@@ -421,7 +426,9 @@ double mib_in(const std::string& text, std::string_view key, const std::string& 
 
 std::optional<bool> flag_of(std::string_view arguments, std::string_view key) {
     const auto text = argument_of(arguments, key);
-    return text == "True" ? std::optional(true) : text == "False" ? std::optional(false) : std::nullopt;
+    return text == "True"    ? std::optional(true)
+           : text == "False" ? std::optional(false)
+                             : std::nullopt;
 }
 
 TypedSettings read_call(const Call& call, std::string_view text, std::size_t at,
@@ -436,7 +443,8 @@ TypedSettings read_call(const Call& call, std::string_view text, std::size_t at,
         suspect_mib(*settings.value, key, settings);
         if (call.drops_default && *settings.value == default_mib) {
             settings.suspicious.emplace_back(
-                "25 is dropped as the default: the first bucket stays at 1 MiB; 25.1 is not dropped");
+                "25 is dropped as the default: the first bucket stays at 1 MiB; 25.1 is not "
+                "dropped");
             settings.value.reset();
         }
     }
@@ -466,9 +474,8 @@ TypedSettings read_call(const Call& call, std::string_view text, std::size_t at,
                 "reduced in every step");
         }
     }
-    const double smallest =
-        settings.list.empty() ? settings.value.value_or(default_mib)
-                              : *std::ranges::max_element(settings.list);
+    const double smallest = settings.list.empty() ? settings.value.value_or(default_mib)
+                                                  : *std::ranges::max_element(settings.list);
     if (smallest < 1 && text.find("torch.compile(") != std::string_view::npos) {
         settings.suspicious.emplace_back(
             "under torch.compile a cap below 1 MiB is refused (first_bucket_cap <= "
@@ -504,9 +511,9 @@ TypedSettings read_typed_settings(const std::string& text, const std::string& fi
         }
     }
     const std::vector<std::string> words = words_of(text);
-    for (const char* flag : {"--ddp-bucket-size", "--ddp-num-buckets", "--overlap-grad-reduce",
-                             "--use-distributed-optimizer", "--tensor-model-parallel-size",
-                             "--micro-batch-size"}) {
+    for (const char* flag :
+         {"--ddp-bucket-size", "--ddp-num-buckets", "--overlap-grad-reduce",
+          "--use-distributed-optimizer", "--tensor-model-parallel-size", "--micro-batch-size"}) {
         if (std::ranges::find(words, flag) != words.end()) {
             return read_megatron(words, file);
         }

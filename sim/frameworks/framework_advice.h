@@ -54,11 +54,10 @@ struct CheckedSettings {
 
     // By how much a step is longer with them than with the best, as a share.
     [[nodiscard]] double cost() const {
-        return best.best.step == Duration{0}
-                   ? 0.0
-                   : static_cast<double>(typed.step.count()) /
-                             static_cast<double>(best.best.step.count()) -
-                         1;
+        return best.best.step == Duration{0} ? 0.0
+                                             : static_cast<double>(typed.step.count()) /
+                                                       static_cast<double>(best.best.step.count()) -
+                                                   1;
     }
 };
 
