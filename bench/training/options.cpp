@@ -185,6 +185,7 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
     refuse(scenario.sync.strategy == Strategy::none, "/sync/strategy",
            "one that synchronises, as ranks would else learn different things", "none");
     refuse(scenario.sync.fused_copies, "/sync/fused_copies", "false", "true");
+    refuse(scenario.sync.batched_grad_copy, "/sync/batched_grad_copy", "false", "true");
     refuse(scenario.sync.find_unused_parameters, "/sync/find_unused_parameters",
            "false, as all parameters are used", "true");
 }

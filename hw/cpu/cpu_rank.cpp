@@ -82,25 +82,26 @@ void CpuRank::copy(InstructionKind kind, std::int32_t subject) {
     }
 }
 
-std::byte* CpuRank::place_on_the_wire(std::int32_t bucket, std::int32_t gradient) {
-    return casts(bucket) ? buffers_.compressed_place(gradient) : buffers_.place_in_bucket(gradient);
+std::byte* CpuRank::place_in_pack(std::int32_t bucket, std::int32_t gradient) {
+    return packs_what_travels(bucket) ? buffers_.compressed_place(gradient)
+                                      : buffers_.place_in_bucket(gradient);
 }
 
 // A CPU has no launches to save: copy by copy, each with its cast.
 void CpuRank::pack(std::int32_t index) {
     const Bucket& b = bucket(index);
     for (const std::int32_t of_bucket : b.gradients) {
-        cast_scaled(place_on_the_wire(index, of_bucket), wire_dtype_of(index),
+        cast_scaled(place_in_pack(index, of_bucket), packed_dtype_of(index),
                     buffers_.gradient(of_bucket), b.dtype, gradient(of_bucket).numel,
-                    step().rules.mean_factor());
+                    step().rules.pack_factor());
     }
 }
 
 void CpuRank::unpack(std::int32_t index) {
     const Bucket& b = bucket(index);
     for (const std::int32_t of_bucket : b.gradients) {
-        cast_scaled(buffers_.gradient(of_bucket), b.dtype, place_on_the_wire(index, of_bucket),
-                    wire_dtype_of(index), gradient(of_bucket).numel, 1.0);
+        cast_scaled(buffers_.gradient(of_bucket), b.dtype, place_in_pack(index, of_bucket),
+                    packed_dtype_of(index), gradient(of_bucket).numel, 1.0);
     }
 }
 

@@ -58,7 +58,7 @@ class CpuRank : public ReplayRank {
     void carry(const StatisticsExchange& moved);
     [[nodiscard]] std::byte* place_of(const BucketReduction& moved);
     // Where the gradient lies in what of its bucket travels.
-    [[nodiscard]] std::byte* place_on_the_wire(std::int32_t bucket, std::int32_t gradient);
+    [[nodiscard]] std::byte* place_in_pack(std::int32_t bucket, std::int32_t gradient);
 
     GradientBuffers buffers_;
     CpuKernels kernels_;

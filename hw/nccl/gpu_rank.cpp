@@ -135,7 +135,7 @@ void GpuRank::arrange_chunks() {
         return;
     }
     for (std::size_t i = 0; i < plan().buckets.size(); ++i) {
-        const bool is_cast = casts(static_cast<std::int32_t>(i));
+        const bool is_cast = packs_what_travels(static_cast<std::int32_t>(i));
         std::vector<TensorPlace> tensors;
         for (const std::int32_t index : plan().buckets[i].gradients) {
             tensors.push_back({.tensor = buffers_.gradient(index),
@@ -309,13 +309,13 @@ void GpuRank::copy(InstructionKind kind, std::int32_t subject) {
 void GpuRank::pack(std::int32_t index) {
     const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
     launch_pack(compute_.get(), PackDirection::into_place, chunks.data(), chunks.count(),
-                wire_dtype_of(index), bucket(index).dtype, step().rules.mean_factor());
+                packed_dtype_of(index), bucket(index).dtype, step().rules.pack_factor());
 }
 
 void GpuRank::unpack(std::int32_t index) {
     const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
     launch_pack(compute_.get(), PackDirection::out_of_place, chunks.data(), chunks.count(),
-                bucket(index).dtype, wire_dtype_of(index), 1.0);
+                bucket(index).dtype, packed_dtype_of(index), 1.0);
 }
 
 void GpuRank::copy_buffers(std::int32_t group) {

@@ -48,6 +48,7 @@ void ReplayRank::execute(const Instruction& instruction) {
         case InstructionKind::copy_back:
         case InstructionKind::cast_down:
         case InstructionKind::cast_up:
+        case InstructionKind::scale:
             return copy(instruction.kind, instruction.subject);
         case InstructionKind::pack:
             return pack(instruction.subject);
@@ -60,7 +61,6 @@ void ReplayRank::execute(const Instruction& instruction) {
         case InstructionKind::optimizer:
             return kernels().optimizer();
         case InstructionKind::check:
-        case InstructionKind::scale:
             break;
     }
     invariant(false, "an instruction of a strategy, not of a framework's own rule");

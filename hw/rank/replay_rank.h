@@ -71,6 +71,14 @@ class ReplayRank : public RankDevice {
     [[nodiscard]] bool casts(std::int32_t index) const {
         return step_.rules.casts(bucket(index).dtype);
     }
+    // What packing the bucket fills and unpacking empties: what travels, or, where packing does not
+    // cast, the bucket.
+    [[nodiscard]] bool packs_what_travels(std::int32_t index) const {
+        return casts(index) && !step_.rules.packs_undivided();
+    }
+    [[nodiscard]] DType packed_dtype_of(std::int32_t index) const {
+        return packs_what_travels(index) ? wire_dtype_of(index) : bucket(index).dtype;
+    }
     [[nodiscard]] Movement movement(std::int32_t collective) const {
         return movement_of(*step_.program, collective, plan_, statistics_, step_.rules);
     }
@@ -84,7 +92,8 @@ class ReplayRank : public RankDevice {
         std::int64_t numel = 0;
         double factor = 1.0;
     };
-    // What to copy: a gradient into its bucket or back, or a bucket into what travels or back.
+    // What to copy: a gradient into its bucket or back, a bucket into what travels or back, or what
+    // travels onto itself, divided.
     template <typename Buffers>
     [[nodiscard]] Copy copy_of(InstructionKind kind, std::int32_t subject, Buffers& buffers) const {
         if (kind == InstructionKind::copy_in || kind == InstructionKind::copy_back) {
@@ -100,8 +109,12 @@ class ReplayRank : public RankDevice {
         std::byte* half = buffers.compressed(subject);
         const Bucket& b = bucket(subject);
         const DType wire = wire_dtype_of(subject);
+        if (kind == InstructionKind::scale) {
+            std::byte* travels = casts(subject) ? half : full;
+            return {travels, wire, travels, wire, numel_of(b), step_.rules.mean_factor()};
+        }
         return kind == InstructionKind::cast_down
-                   ? Copy{half, wire, full, b.dtype, numel_of(b), step_.rules.mean_factor()}
+                   ? Copy{half, wire, full, b.dtype, numel_of(b), 1.0}
                    : Copy{full, b.dtype, half, wire, numel_of(b), 1.0};
     }
 

@@ -23,7 +23,10 @@ std::int64_t numel_of(const Bucket& bucket);
 class ReplayRules {
   public:
     ReplayRules(const SyncSettings& sync, int ranks)
-        : hook_(sync.comm_hook), copies_in_(sync.copies_in), ranks_(ranks) {}
+        : hook_(sync.comm_hook),
+          copies_in_(sync.copies_in),
+          packs_undivided_(sync.batched_copies),
+          ranks_(ranks) {}
 
     [[nodiscard]] int ranks() const { return ranks_; }
     // What makes the sum over the ranks their mean.
@@ -38,6 +41,9 @@ class ReplayRules {
     [[nodiscard]] double copy_in_factor(DType dtype) const {
         return casts(dtype) ? 1.0 : mean_factor();
     }
+    // The same where a bucket's gradients are packed in one launch.
+    [[nodiscard]] bool packs_undivided() const { return packs_undivided_; }
+    [[nodiscard]] double pack_factor() const { return packs_undivided_ ? 1.0 : mean_factor(); }
     // Whether an all-reduce of the dtype is one of means, as nothing divides before it.
     [[nodiscard]] bool collective_averages(DType dtype) const {
         return !copies_in_ && !casts(dtype);
@@ -49,6 +55,7 @@ class ReplayRules {
   private:
     CommHook hook_;
     bool copies_in_;
+    bool packs_undivided_;
     int ranks_;
 };
 

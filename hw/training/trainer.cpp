@@ -50,7 +50,8 @@ Trainer::Trainer(const TrainingTask& task, const ImageData& data, TrainingDevice
       layout_(workload_.gradients, sync_, device.alignment_bytes()) {
     invariant(task.schedule.ranks == device.ranks(), "the schedule is for all ranks");
     invariant(task.optimizer != Optimizer::adam, "sgd, with momentum or without");
-    invariant(!sync_.fused_copies && !sync_.reduces_unused_map, "copies and maps it knows");
+    invariant(!sync_.fused_copies && !sync_.batched_copies && !sync_.reduces_unused_map,
+              "copies and maps it knows");
     layout_.arrange(layout_plan(workload_, sync_));
     for (std::size_t i = 0; i + 1 < task.shape.layers.size(); ++i) {
         const std::vector<std::int32_t>& parameters = model_.operations[2 * i].parameters;
@@ -253,6 +254,7 @@ void Trainer::execute(const Instruction& instruction) {
             return copy_in(instruction.subject);
         case InstructionKind::cast_down:
         case InstructionKind::cast_up:
+        case InstructionKind::scale:
             return cast(instruction.subject, instruction.kind);
         case InstructionKind::launch:
             return launch(instruction.subject);
@@ -266,7 +268,6 @@ void Trainer::execute(const Instruction& instruction) {
         case InstructionKind::pack:
         case InstructionKind::unpack:
         case InstructionKind::check:
-        case InstructionKind::scale:
             break;
     }
     invariant(false, "an instruction of a perceptron's program");
@@ -364,7 +365,9 @@ void Trainer::cast(std::int32_t bucket, InstructionKind direction) {
     std::byte* full = buckets_.at(layout_.bucket(bucket));
     std::byte* half = compressed_.at(layout_.compressed(bucket));
     if (direction == InstructionKind::cast_down) {
-        device_.copy_scaled(half, hook_dtype(), full, DType::float32, numel, mean_factor());
+        device_.copy_scaled(half, hook_dtype(), full, DType::float32, numel, 1.0);
+    } else if (direction == InstructionKind::scale) {
+        device_.copy_scaled(half, hook_dtype(), half, hook_dtype(), numel, mean_factor());
     } else {
         device_.copy_scaled(full, DType::float32, half, hook_dtype(), numel, 1.0);
     }

@@ -139,7 +139,7 @@ SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request,
     sync.copies_in = rule.launch != LaunchRule::cycle;
     sync.copies_back = false;
     sync.copies_at_launch = false;
-    sync.fused_copies = false;
+    sync.fused_copies = sync.batched_copies = false;
     sync.comm_hook = CommHook::none;
     sync.broadcasts_buffers = false;
     sync.reduces_unused_map = false;

@@ -29,9 +29,13 @@ constexpr std::array<Preset, every<Strategy>.size()> presets{{
 
 // The reducer groups parameters when it is constructed, in forward order, and again once it has
 // seen the readiness order. With find_unused_parameters it never regroups; without it and without a
-// list of caps the construction puts everything into one bucket.
+// list of caps the construction puts everything into one bucket. With static_graph it looks for
+// unused parameters in the first iteration only, and regroups.
+bool looks_for_unused(const SyncRequest& request) {
+    return request.find_unused_parameters && !request.static_graph;
+}
 bool buckets_of_construction(const SyncRequest& request) {
-    return request.find_unused_parameters ||
+    return looks_for_unused(request) ||
            (request.strategy == Strategy::ddp_first_iteration && !request.bucket_cap_list.empty());
 }
 
@@ -63,11 +67,12 @@ SyncSettings settings_for(const SyncRequest& request) {
         settings.policy.order = request.order.value_or(Order::forward);
         settings.policy.reversed_after_sort = true;
     }
-    settings.reduces_unused_map = ddp && request.find_unused_parameters;
+    settings.reduces_unused_map = ddp && looks_for_unused(request);
     settings.copies_in = preset.copies;
     settings.copies_at_launch = preset.copies_at_launch;
     settings.copies_back = preset.copies && !request.views;
     settings.fused_copies = request.fused_copies && settings.copies_in;
+    settings.batched_copies = ddp && request.batched_grad_copy && settings.copies_in;
     settings.comm_hook = request.comm_hook;
     settings.broadcasts_buffers = ddp && request.broadcast_buffers;
     settings.exchanges_statistics = settings.communicates;

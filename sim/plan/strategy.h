@@ -72,8 +72,10 @@ struct SyncRequest {
     bool explicit_cap_sets_first = true;  // PyTorch since pull request 121640 (2024)
     bool views = false;                   // gradient_as_bucket_view
     bool fused_copies = false;            // one launch packs a whole bucket, one unpacks it
+    bool batched_grad_copy = false;       // PyTorch's (2.12): a launch copies, one divides
     CommHook comm_hook = CommHook::none;
     bool find_unused_parameters = false;
+    bool static_graph = false;
     bool broadcast_buffers = true;
     BatchNormSync batch_norm = BatchNormSync::local;
     std::optional<Closing> closing;
@@ -126,6 +128,7 @@ struct SyncSettings {
     bool copies_at_launch = false;  // those in: of a whole bucket when it goes out, not one by one
     bool copies_back = false;       // out of the bucket, after its all-reduce
     bool fused_copies = false;  // a bucket's copies are one launch each way, with the hook's casts
+    bool batched_copies = false;  // the same without what else is done to the bucket
     CommHook comm_hook = CommHook::none;
     bool broadcasts_buffers = false;  // at the start of forward
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket

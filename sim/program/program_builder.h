@@ -135,13 +135,13 @@ class ProgramBuilder {
 
     // Once all its gradients are gathered. Of the bucket only dtype and size are looked at.
     void send(const Bucket& bucket, std::size_t index) {
-        if (sync_.fused_copies) {
-            add_bucket_copy(InstructionKind::pack, bucket, index);
-        } else if (hook_casts(sync_, bucket)) {
-            add_bucket_copy(InstructionKind::cast_down, bucket, index);
-        }
         const FrameworkSync& framework = sync_.framework;
         const Bytes bytes = bytes_on_wire(sync_, bucket);
+        if (sync_.fused_copies) {
+            add_bucket_copy(InstructionKind::pack, bucket, index);
+        } else {
+            pack_divide_and_cast(bucket, index);
+        }
         if (framework.checks_at_launch) {
             add_copy(InstructionKind::check, static_cast<std::int32_t>(index), {bytes.count / 2});
             if (input_.copy_bandwidth) {
@@ -174,14 +174,18 @@ class ProgramBuilder {
     // After the wait for its all-reduce; each of its gradients' return_copy() follows.
     void receive(const Bucket& bucket, std::size_t index) {
         if (sync_.fused_copies && sync_.copies_back) {
-            add_bucket_copy(InstructionKind::unpack, bucket, index);
-        } else if (hook_casts(sync_, bucket)) {
+            return add_bucket_copy(InstructionKind::unpack, bucket, index);
+        }
+        if (hook_casts(sync_, bucket)) {
             add_bucket_copy(InstructionKind::cast_up, bucket, index);
+        }
+        if (sync_.batched_copies && sync_.copies_back) {
+            add_copy(InstructionKind::unpack, static_cast<std::int32_t>(index), bucket.size);
         }
     }
 
     void return_copy(std::int32_t gradient) {
-        if (sync_.copies_back && !sync_.fused_copies) {
+        if (sync_.copies_back && !sync_.fused_copies && !sync_.batched_copies) {
             const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
             add_copy(InstructionKind::copy_back, gradient, size);
         }
@@ -237,6 +241,27 @@ class ProgramBuilder {
             if (const auto next = gathers[next_gather_].next) {
                 issue(*next);
             }
+        }
+    }
+
+    // What divides is the copy of each gradient, or else a pass over the bucket: of what a hook has
+    // cast (default_hooks.py), and of what is copied in one (_foreach_copy_ in reducer.cpp).
+    void pack_divide_and_cast(const Bucket& bucket, std::size_t index) {
+        if (sync_.batched_copies && !(index < packed_.size() && packed_[index])) {
+            pack_all(bucket, index);
+        }
+        if (hook_casts(sync_, bucket)) {
+            add_bucket_copy(InstructionKind::cast_down, bucket, index);
+            add_copy(InstructionKind::scale, static_cast<std::int32_t>(index),
+                     bytes_on_wire(sync_, bucket));
+        }
+    }
+
+    void pack_all(const Bucket& bucket, std::size_t index) {
+        const auto subject = static_cast<std::int32_t>(index);
+        add_copy(InstructionKind::pack, subject, bucket.size);
+        if (!hook_casts(sync_, bucket)) {
+            add_copy(InstructionKind::scale, subject, bucket.size);
         }
     }
 
@@ -380,6 +405,7 @@ class ProgramBuilder {
         open_ = {};
         bucket_of_.assign(workload_.gradients.size(), plan_.buckets.size());
         gone_.assign(plan_.buckets.size(), false);
+        packed_.assign(plan_.buckets.size(), false);
         missing_.clear();
         for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
             missing_.push_back(plan_.buckets[bucket].gradients.size());
@@ -407,6 +433,11 @@ class ProgramBuilder {
         if (bucket == plan_.buckets.size() || --missing_[bucket] > 0) {
             return;
         }
+        // As it is full, whether it goes out now or not.
+        if (sync_.batched_copies) {
+            pack_all(plan_.buckets[bucket], bucket);
+            packed_[bucket] = true;
+        }
         // A sparse gradient, alone in its bucket, waits for no other.
         if (rule == LaunchRule::as_filled || (rule == LaunchRule::next_gradient && ready.sparse)) {
             launch_bucket(bucket);
@@ -432,7 +463,8 @@ class ProgramBuilder {
     }
 
     void copy_in(std::int32_t gradient) {
-        if (sync_.copies_in && !sync_.fused_copies && !goes_where_it_lies(gradient)) {
+        if (sync_.copies_in && !sync_.fused_copies && !sync_.batched_copies &&
+            !goes_where_it_lies(gradient)) {
             const Gradient& copied = workload_.gradients[static_cast<std::size_t>(gradient)];
             add_copy(InstructionKind::copy_in, gradient, payload_in(copied));
         }
@@ -533,6 +565,7 @@ class ProgramBuilder {
     std::vector<std::size_t> bucket_of_;
     std::vector<std::size_t> missing_;  // by bucket: gradients not yet ready
     std::vector<bool> gone_;            // by bucket
+    std::vector<bool> packed_;          // by bucket, with batched copies
     std::size_t next_in_order_ = 0;
     std::size_t next_departure_ = 0;
     std::size_t next_gather_ = 0;                        // in forward

@@ -150,9 +150,9 @@ void read_caps(const JsonObject& object, SyncRequest& sync) {
 SyncRequest read_sync(const JsonPlace& place) {
     const JsonObject object(
         place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
-                "fused_copies", "comm_hook", "pytorch_version", "find_unused_parameters",
-                "broadcast_buffers", "batch_norm", "closing", "order", "launch", "framework",
-                "framework_version"});
+                "fused_copies", "batched_grad_copy", "static_graph", "comm_hook", "pytorch_version",
+                "find_unused_parameters", "broadcast_buffers", "batch_norm", "closing", "order",
+                "launch", "framework", "framework_version"});
     SyncRequest sync;
     sync.strategy = read_choice(object.at("strategy"), every<Strategy>);
     read_caps(object, sync);
@@ -160,7 +160,10 @@ SyncRequest read_sync(const JsonPlace& place) {
     object.read_optional_choice("order", sync.order, every<Order>);
     object.read_optional_choice("launch", sync.launch, all_launch_rules);
     object.read_optional("views", sync.views, read_boolean);
+    object.exclusive("fused_copies", "batched_grad_copy");
     object.read_optional("fused_copies", sync.fused_copies, read_boolean);
+    object.read_optional("batched_grad_copy", sync.batched_grad_copy, read_boolean);
+    object.read_optional("static_graph", sync.static_graph, read_boolean);
     object.read_optional_choice("comm_hook", sync.comm_hook, every<CommHook>);
     object.read_optional("pytorch_version", sync.explicit_cap_sets_first,
                          read_explicit_cap_sets_first);

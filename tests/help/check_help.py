@@ -246,6 +246,8 @@ def prepare(root, folder):
     (folder / "config.json").write_text(CONFIG)
     (folder / "my-model").mkdir()
     (folder / "my-model" / "config.json").write_text(CONFIG)
+    (folder / "ds_config.json").write_text('{"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e7}}')
+    (folder / "train.py").write_text("model = DistributedDataParallel(model, bucket_cap_mb=50)\n")
     rows = [(3, 471.87), (6, 471.91), (9, 475.78), (12, 477.68), (15, 473.82), (18, 480.49), (21, 473.28), (24, 478.61)]
     (folder / "steps.csv").write_text("bucket_cap_mib,backward_ms\n" + "".join(f"{c},{t}\n" for c, t in rows))
     for place in (".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"):

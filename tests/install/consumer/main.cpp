@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
         const StepInput input = step_input(scenario);
         const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
         const auto settings =
-            setting_advice(input, scenario.sync, prediction, usual_destinations(scenario.sync));
+            SettingAdvice{framework_settings(input, scenario.sync, prediction), {}};
         std::cout << to_json(scenario, prediction, settings).dump(2) << "\n";
     } catch (const InputError& error) {
         std::cerr << error.what() << "\n";

@@ -1,0 +1,241 @@
+// What PyTorch's DistributedDataParallel did with the gradients of small models on Gloo ranks,
+// bucket by bucket and kernel by kernel (tests/frameworks/record_pytorch.py), against the plan and
+// the program of the simulated step.
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/json.h"
+#include "sim/program/step_programs.h"
+#include "sim/scenario/memory_need.h"
+#include "sim/scenario/scenario.h"
+#include "tests/catch.h"
+
+namespace bucketwise {
+namespace {
+
+Json recorded_pytorch() {
+    std::ifstream in(std::string(BUCKETWISE_TEST_DATA_DIR) + "/frameworks/pytorch.json");
+    REQUIRE(in);
+    return Json::parse(in);
+}
+
+StepInput pytorch_input(const Json& model) {
+    StepInput input;
+    for (std::size_t i = 0; i < model["numel"].size(); ++i) {
+        const Json& dtypes = model["dtype"];
+        const std::string dtype = dtypes.is_string() ? dtypes : dtypes[i];
+        input.workload.gradients.push_back(
+            {std::to_string(i), model["numel"][i],
+             *std::ranges::find(every<DType>, dtype, [](DType one) { return name_of(one); })});
+    }
+    for (const Json& parameter : model["readiness"]) {
+        input.workload.readiness.push_back(parameter);
+        input.workload.backward.push_back(
+            {.name = "backward", .device = std::chrono::milliseconds{1}, .ready_count = 1});
+    }
+    input.workload.host_is_device = true;
+    input.group = {2, 2};
+    input.link.segments = {{std::nullopt, Duration{0}, {1'000'000'000}}};
+    input.copy_bandwidth = BytesPerSecond{1'000'000'000};
+    return input;
+}
+
+// int(mib * 1024 * 1024)
+Bytes cap_of(const Json& mib) {
+    return Bytes{static_cast<std::int64_t>(mib.get<double>() * 1024 * 1024)};
+}
+
+const std::set<std::string> known_options{
+    "bucket_cap_mb",     "bucket_cap_mb_list", "gradient_as_bucket_view",
+    "batched_grad_copy", "static_graph",       "find_unused_parameters"};
+
+// None: it asks for what is not simulated.
+std::optional<SyncRequest> request_of(const Json& one) {
+    const Json& options = one["options"];
+    SyncRequest request;
+    for (const auto& [key, value] : options.items()) {
+        if (known_options.count(key) == 0) {
+            return std::nullopt;
+        }
+    }
+    if (options.contains("bucket_cap_mb") && !options["bucket_cap_mb"].is_null()) {
+        request.bucket_cap = cap_of(options["bucket_cap_mb"]);
+    }
+    if (options.contains("bucket_cap_mb_list")) {
+        for (const Json& mib : options["bucket_cap_mb_list"]) {
+            request.bucket_cap_list.push_back(cap_of(mib));
+        }
+    }
+    request.views = options.value("gradient_as_bucket_view", false);
+    request.batched_grad_copy = options.value("batched_grad_copy", false);
+    request.static_graph = options.value("static_graph", false);
+    request.find_unused_parameters = options.value("find_unused_parameters", false);
+    const std::string hook = one.value("hook", "none");
+    request.comm_hook = hook == "fp16"   ? CommHook::fp16
+                        : hook == "bf16" ? CommHook::bf16
+                                         : CommHook::none;
+    return request;
+}
+
+bool has_unused(const Json& one) {
+    return one["model"].get<std::string>().rfind("unused", 0) == 0;
+}
+
+TEST_CASE("PyTorch's buckets, and the gradients after which they go out, are those recorded") {
+    const Json file = recorded_pytorch();
+    int checked = 0;
+    for (const Json& one : file["cases"]) {
+        if (one["kind"] != "buckets" || one.contains("error") || has_unused(one) ||
+            one.contains("readiness") || one.contains("environment")) {
+            continue;
+        }
+        const auto request = request_of(one);
+        if (!request || request->bucket_cap.named().value_or(Bytes{1}) < Bytes{0}) {
+            continue;
+        }
+        const StepInput input = pytorch_input(file["models"][one["model"].get<std::string>()]);
+        const SyncSettings sync = settings_for(*request);
+        const BucketPlan plan = make_plan(input.workload, sync.policy);
+        Json groups = Json::array();
+        for (const Bucket& bucket : plan.buckets) {
+            groups.push_back(bucket.gradients);
+        }
+        INFO(one.dump() << "\n" << groups.dump());
+        CHECK(one["plans"][one["plan"].back().get<std::size_t>()] == groups);
+        Json after = Json::array();
+        int ready = 0;
+        const Program program = build_program(input, sync, plan);
+        for (const Instruction& instruction : program.instructions) {
+            ready += instruction.kind == InstructionKind::backward ? 1 : 0;
+            if (instruction.kind == InstructionKind::launch &&
+                program.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
+                after.push_back(ready);
+            }
+        }
+        CHECK(one["launched_after"].back() == after);
+        ++checked;
+    }
+    CHECK(checked == 331);
+}
+
+TEST_CASE("PyTorch's gradients and buckets take as many bytes as recorded") {
+    const Json file = recorded_pytorch();
+    int checked = 0;
+    for (const Json& one : file["cases"]) {
+        const auto request = one["kind"] == "memory" ? request_of(one) : std::nullopt;
+        if (!request || has_unused(one)) {
+            continue;
+        }
+        Scenario scenario;
+        GradientWorkload workload;
+        for (const Gradient& gradient :
+             pytorch_input(file["models"][one["model"].get<std::string>()]).workload.gradients) {
+            workload.gradients.push_back({gradient, Duration{0}});
+        }
+        scenario.workload = workload;
+        scenario.sync = *request;
+        const MemoryNeed need = memory_need(scenario);
+        const Json& after = one["after_backward"];
+        INFO(one.dump());
+        CHECK(after["buckets"] == (request->views ? need.gradients : need.buckets).count);
+        CHECK(after["gradients"] == need.gradients.count);
+        CHECK(after["both"] == (need.gradients + need.buckets).count);
+        ++checked;
+    }
+    CHECK(checked == 65);
+}
+
+TEST_CASE("PyTorch's copies, casts and divisions are those recorded, kernel by kernel") {
+    const Json file = recorded_pytorch();
+    int checked = 0;
+    for (const Json& one : file["cases"]) {
+        if (one["kind"] != "kernels") {
+            continue;
+        }
+        const auto request = request_of(one);
+        // A hook casts other 16-bit dtypes, too, which changes no bytes and is not simulated.
+        if (one["model"] == "mixed_dtypes" && one.contains("hook")) {
+            continue;
+        }
+        if (!request || has_unused(one) || one["zero_grad"] != true ||
+            request->find_unused_parameters) {
+            continue;
+        }
+        const StepInput input = pytorch_input(file["models"][one["model"].get<std::string>()]);
+        const SyncSettings sync = settings_for(*request);
+        const BucketPlan plan = make_plan(input.workload, sync.policy);
+        const Program program = build_program(input, sync, plan);
+        Json sequence = Json::array();
+        std::multiset<std::int64_t> decompressed;
+        for (const Instruction& instruction : program.instructions) {
+            const auto subject = static_cast<std::size_t>(instruction.subject);
+            const auto elements = [&] {
+                const Bucket& bucket = plan.buckets[subject];
+                return bucket.size.count / element_size(bucket.dtype).count;
+            };
+            const auto numel = [&] { return input.workload.gradients[subject].numel; };
+            switch (instruction.kind) {
+                case InstructionKind::copy_in:
+                    sequence.push_back(
+                        {request->comm_hook == CommHook::none ? "mul_out" : "copy_in", numel()});
+                    break;
+                case InstructionKind::pack:
+                    sequence.push_back({"foreach_copy", elements()});
+                    break;
+                case InstructionKind::cast_down:
+                    sequence.push_back({"cast", elements()});
+                    break;
+                case InstructionKind::scale:
+                    sequence.push_back({"div", elements()});
+                    break;
+                case InstructionKind::launch:
+                    if (const auto& bucket = program.collectives[subject].bucket) {
+                        const Bucket& sent = plan.buckets[static_cast<std::size_t>(*bucket)];
+                        sequence.push_back(
+                            {"all_reduce", sent.size.count / element_size(sent.dtype).count});
+                    }
+                    break;
+                case InstructionKind::cast_up:
+                    decompressed.insert(elements());
+                    break;
+                case InstructionKind::unpack:
+                    sequence.push_back({"foreach_copy_out", elements()});
+                    break;
+                case InstructionKind::copy_back:
+                    sequence.push_back({"copy_out", numel()});
+                    break;
+                default:
+                    break;
+            }
+        }
+        Json expected = Json::array();
+        for (const Json& kernel : one["sequence"]) {
+            // Of BatchNorm's buffers, and of autograd itself.
+            if (kernel[0] == "broadcast" || kernel[0] == "accumulate add_") {
+                continue;
+            }
+            std::int64_t elements = 0;
+            for (const Json& part : kernel[1].is_array() ? kernel[1] : Json::array({kernel[1]})) {
+                elements += part.get<std::int64_t>();
+            }
+            expected.push_back({kernel[0], elements});
+        }
+        std::multiset<std::int64_t> expected_casts;
+        for (const Json& kernel : one["decompressed"]) {
+            expected_casts.insert(kernel[1].get<std::int64_t>());
+        }
+        INFO(one["model"] << one["options"].dump() << one.value("hook", "") << "\n"
+                          << expected.dump() << "\n"
+                          << sequence.dump());
+        CHECK(expected == sequence);
+        CHECK(expected_casts == decompressed);
+        ++checked;
+    }
+    CHECK(checked == 60);
+}
+
+}  // namespace
+}  // namespace bucketwise
