@@ -112,10 +112,11 @@ TEST_CASE("a compression hook halves the bytes and adds two casts") {
     // 1.5 MB from 4 ms on.
     CHECK(step_ms(input, request) == 5.5);
     // A cast reads 3 MB and writes 1.5 MB: as much traffic as copying 2.25 MB, 0.225 ms each way.
-    // With views and their division (0.3 ms): 4.3 + 0.225 + 1.5 + 0.225.
+    // With views and what goes into them (0.3 ms), and the division of what was cast, 0.15 ms:
+    // 4.3 + 0.225 + 0.15 + 1.5 + 0.225.
     input.copy_bandwidth = BytesPerSecond{10'000'000'000};
     request.views = true;
-    CHECK(step_ms(input, request) == Approx(6.25));
+    CHECK(step_ms(input, request) == Approx(6.4));
 }
 
 TEST_CASE("fused copies are one launch each way for every bucket, with the hook's casts in them") {
@@ -151,6 +152,32 @@ TEST_CASE("fused copies are one launch each way for every bucket, with the hook'
     SyncRequest request = request_of(Strategy::ddp, 3'000'000);
     request.fused_copies = true;
     CHECK(step_ms(input, request) == Approx(7.6));
+}
+
+TEST_CASE("PyTorch's batched copies are one launch into a bucket, one to divide, and one back") {
+    StepInput input = three_gradients();
+    input.copy_bandwidth = BytesPerSecond{10'000'000'000};
+    SyncRequest request = request_of(Strategy::ddp, 1'500'000);
+    request.batched_grad_copy = true;
+    std::map<InstructionKind, int> kinds;
+    for (const Instruction& instruction : program_of(input, request).instructions) {
+        if (is_copy(instruction.kind)) {
+            ++kinds[instruction.kind];
+        }
+    }
+    const std::map<InstructionKind, int> batched{
+        {InstructionKind::pack, 2}, {InstructionKind::scale, 2}, {InstructionKind::unpack, 2}};
+    CHECK(kinds == batched);
+    // One bucket: packed and divided at 4 ms, 4 + 0.3 + 0.3, 3 ms of all-reduce, 0.3 back.
+    request.bucket_cap = Bytes{3'000'000};
+    CHECK(step_ms(input, request) == Approx(7.9));
+    // Not where another strategy copies.
+    CHECK_FALSE(settings_for([&] {
+                    SyncRequest flat = request;
+                    flat.strategy = Strategy::flat;
+                    return flat;
+                }())
+                    .batched_copies);
 }
 
 TEST_CASE("gradients of two bytes are not compressed any further") {
