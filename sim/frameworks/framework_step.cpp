@@ -442,7 +442,29 @@ Duration FrameworkStep::step_with(const SyncSettings& sync, const BucketPlan& pl
     if (!depends_on_plan(input_, sync)) {
         return step_.step_closed_by(program_);
     }
-    const StepBeforeClosing before(input_, sync, plan);
+    // Micro-steps are alike, so that of many a few tell what one more takes.
+    constexpr std::int64_t enough = 6;
+    const std::int64_t micro_steps = input_.step.accumulation;
+    if (micro_steps <= enough) {
+        return step_of_micro_steps(micro_steps, sync, plan);
+    }
+    const Duration few = step_of_micro_steps(enough - 1, sync, plan);
+    const Duration more = step_of_micro_steps(enough, sync, plan);
+    const double seconds = std::chrono::duration<double>(more).count() +
+                           std::chrono::duration<double>(more - few).count() *
+                               static_cast<double>(micro_steps - enough);
+    check_length(seconds);
+    return more + (micro_steps - enough) * (more - few);
+}
+
+Duration FrameworkStep::step_of_micro_steps(std::int64_t micro_steps, const SyncSettings& sync,
+                                            const BucketPlan& plan) {
+    if (few_.workload.gradients.empty()) {
+        few_ = input_;
+    }
+    few_.step.accumulation = micro_steps;
+    const StepBeforeClosing before(few_, sync, plan);
+    build_closing(few_, sync, plan, program_);
     return StepToClose(before).step_closed_by(program_);
 }
 

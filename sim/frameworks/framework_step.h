@@ -72,6 +72,8 @@ class FrameworkStep {
     void find_moments();
     [[nodiscard]] std::vector<BackwardPlace> places_of(const std::vector<Duration>& times) const;
     Duration step_with(const SyncSettings& sync, const BucketPlan& plan);
+    Duration step_of_micro_steps(std::int64_t micro_steps, const SyncSettings& sync,
+                                 const BucketPlan& plan);
 
     [[nodiscard]] BucketPlan plan_with(const PlanPolicy& policy) const;
     void add_gathers(BucketPlan& plan) const;
@@ -81,6 +83,7 @@ class FrameworkStep {
     FrameworkUse use_;
     const FrameworkRule& rule_;
     StepInput input_;  // as the framework has it
+    StepInput few_;    // the same with fewer micro-steps, once it is needed
     SyncRequest request_;
     SyncSettings sync_;  // but for the limits
     GradientLine line_;

@@ -159,6 +159,10 @@ TEST_CASE("ZeRO stage 2 reduces in every micro-step, stage 1 in the last") {
     // A micro-step computes for 5 ms; with its buckets it takes 8, as above. The gather takes 2.
     CHECK(stage_1.step(fused) == milliseconds{5 + 5 + 8 + 2});
     CHECK(stage_2.step(fused) == milliseconds{8 + 8 + 8 + 2});
+    // Of very many no more are simulated than of a few.
+    input.step.accumulation = 10'000;
+    CHECK(FrameworkStep(input, {}, zero2()).step(fused) == milliseconds{8 * 10'000 + 2});
+    CHECK(FrameworkStep(input, {}, zero1()).step(fused) == milliseconds{5 * 9'999 + 8 + 2});
 }
 
 TEST_CASE("without overlap_comm DeepSpeed computes nothing while a bucket is reduced") {
