@@ -16,8 +16,15 @@
 namespace bucketwise {
 namespace {
 
-Json recorded_pytorch() {
-    std::ifstream in(std::string(BUCKETWISE_TEST_DATA_DIR) + "/frameworks/pytorch.json");
+// Of two versions; before 2.4 an explicit cap left the first bucket at 1 MiB.
+struct Recording {
+    std::string file;
+    bool explicit_cap_sets_first = true;
+};
+const std::vector<Recording> recordings{{"pytorch.json", true}, {"pytorch_1.13.json", false}};
+
+Json recorded_pytorch(const Recording& recording) {
+    std::ifstream in(std::string(BUCKETWISE_TEST_DATA_DIR) + "/frameworks/" + recording.file);
     REQUIRE(in);
     return Json::parse(in);
 }
@@ -53,9 +60,10 @@ const std::set<std::string> known_options{
     "batched_grad_copy", "static_graph",       "find_unused_parameters"};
 
 // None: it asks for what is not simulated.
-std::optional<SyncRequest> request_of(const Json& one) {
+std::optional<SyncRequest> request_of(const Json& one, const Recording& recording) {
     const Json& options = one["options"];
     SyncRequest request;
+    request.explicit_cap_sets_first = recording.explicit_cap_sets_first;
     for (const auto& [key, value] : options.items()) {
         if (known_options.count(key) == 0) {
             return std::nullopt;
@@ -85,156 +93,167 @@ bool has_unused(const Json& one) {
 }
 
 TEST_CASE("PyTorch's buckets, and the gradients after which they go out, are those recorded") {
-    const Json file = recorded_pytorch();
     int checked = 0;
-    for (const Json& one : file["cases"]) {
-        if (one["kind"] != "buckets" || one.contains("error") || has_unused(one) ||
-            one.contains("readiness") || one.contains("environment")) {
-            continue;
-        }
-        const auto request = request_of(one);
-        if (!request || request->bucket_cap.named().value_or(Bytes{1}) < Bytes{0}) {
-            continue;
-        }
-        const StepInput input = pytorch_input(file["models"][one["model"].get<std::string>()]);
-        const SyncSettings sync = settings_for(*request);
-        const BucketPlan plan = make_plan(input.workload, sync.policy);
-        Json groups = Json::array();
-        for (const Bucket& bucket : plan.buckets) {
-            groups.push_back(bucket.gradients);
-        }
-        INFO(one.dump() << "\n" << groups.dump());
-        CHECK(one["plans"][one["plan"].back().get<std::size_t>()] == groups);
-        Json after = Json::array();
-        int ready = 0;
-        const Program program = build_program(input, sync, plan);
-        for (const Instruction& instruction : program.instructions) {
-            ready += instruction.kind == InstructionKind::backward ? 1 : 0;
-            if (instruction.kind == InstructionKind::launch &&
-                program.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
-                after.push_back(ready);
+    for (const Recording& recording : recordings) {
+        const Json file = recorded_pytorch(recording);
+        for (const Json& one : file["cases"]) {
+            if (one["kind"] != "buckets" || one.contains("error") || has_unused(one) ||
+                one.contains("readiness") || one.contains("environment")) {
+                continue;
             }
+            const auto request = request_of(one, recording);
+            if (!request || request->bucket_cap.named().value_or(Bytes{1}) < Bytes{0}) {
+                continue;
+            }
+            const StepInput input = pytorch_input(file["models"][one["model"].get<std::string>()]);
+            const SyncSettings sync = settings_for(*request);
+            const BucketPlan plan = make_plan(input.workload, sync.policy);
+            Json groups = Json::array();
+            for (const Bucket& bucket : plan.buckets) {
+                groups.push_back(bucket.gradients);
+            }
+            INFO(one.dump() << "\n" << groups.dump());
+            CHECK(one["plans"][one["plan"].back().get<std::size_t>()] == groups);
+            Json after = Json::array();
+            int ready = 0;
+            const Program program = build_program(input, sync, plan);
+            for (const Instruction& instruction : program.instructions) {
+                ready += instruction.kind == InstructionKind::backward ? 1 : 0;
+                if (instruction.kind == InstructionKind::launch &&
+                    program.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
+                    after.push_back(ready);
+                }
+            }
+            CHECK(one["launched_after"].back() == after);
+            ++checked;
         }
-        CHECK(one["launched_after"].back() == after);
-        ++checked;
     }
-    CHECK(checked == 331);
+    CHECK(checked == 521);
 }
 
 TEST_CASE("PyTorch's gradients and buckets take as many bytes as recorded") {
-    const Json file = recorded_pytorch();
     int checked = 0;
-    for (const Json& one : file["cases"]) {
-        const auto request = one["kind"] == "memory" ? request_of(one) : std::nullopt;
-        if (!request || has_unused(one)) {
-            continue;
+    for (const Recording& recording : recordings) {
+        const Json file = recorded_pytorch(recording);
+        for (const Json& one : file["cases"]) {
+            const auto request =
+                one["kind"] == "memory" ? request_of(one, recording) : std::nullopt;
+            if (!request || has_unused(one)) {
+                continue;
+            }
+            Scenario scenario;
+            GradientWorkload workload;
+            for (const Gradient& gradient :
+                 pytorch_input(file["models"][one["model"].get<std::string>()])
+                     .workload.gradients) {
+                workload.gradients.push_back({gradient, Duration{0}});
+            }
+            scenario.workload = workload;
+            scenario.sync = *request;
+            const MemoryNeed need = memory_need(scenario);
+            const Json& after = one["after_backward"];
+            INFO(one.dump());
+            CHECK(after["buckets"] == (request->views ? need.gradients : need.buckets).count);
+            CHECK(after["gradients"] == need.gradients.count);
+            CHECK(after["both"] == (need.gradients + need.buckets).count);
+            ++checked;
         }
-        Scenario scenario;
-        GradientWorkload workload;
-        for (const Gradient& gradient :
-             pytorch_input(file["models"][one["model"].get<std::string>()]).workload.gradients) {
-            workload.gradients.push_back({gradient, Duration{0}});
-        }
-        scenario.workload = workload;
-        scenario.sync = *request;
-        const MemoryNeed need = memory_need(scenario);
-        const Json& after = one["after_backward"];
-        INFO(one.dump());
-        CHECK(after["buckets"] == (request->views ? need.gradients : need.buckets).count);
-        CHECK(after["gradients"] == need.gradients.count);
-        CHECK(after["both"] == (need.gradients + need.buckets).count);
-        ++checked;
     }
-    CHECK(checked == 65);
+    CHECK(checked == 101);
 }
 
 TEST_CASE("PyTorch's copies, casts and divisions are those recorded, kernel by kernel") {
-    const Json file = recorded_pytorch();
     int checked = 0;
-    for (const Json& one : file["cases"]) {
-        if (one["kind"] != "kernels") {
-            continue;
-        }
-        const auto request = request_of(one);
-        // A hook casts other 16-bit dtypes, too, which changes no bytes and is not simulated.
-        if (one["model"] == "mixed_dtypes" && one.contains("hook")) {
-            continue;
-        }
-        if (!request || has_unused(one) || one["zero_grad"] != true ||
-            request->find_unused_parameters) {
-            continue;
-        }
-        const StepInput input = pytorch_input(file["models"][one["model"].get<std::string>()]);
-        const SyncSettings sync = settings_for(*request);
-        const BucketPlan plan = make_plan(input.workload, sync.policy);
-        const Program program = build_program(input, sync, plan);
-        Json sequence = Json::array();
-        std::multiset<std::int64_t> decompressed;
-        for (const Instruction& instruction : program.instructions) {
-            const auto subject = static_cast<std::size_t>(instruction.subject);
-            const auto elements = [&] {
-                const Bucket& bucket = plan.buckets[subject];
-                return bucket.size.count / element_size(bucket.dtype).count;
-            };
-            const auto numel = [&] { return input.workload.gradients[subject].numel; };
-            switch (instruction.kind) {
-                case InstructionKind::copy_in:
-                    sequence.push_back(
-                        {request->comm_hook == CommHook::none ? "mul_out" : "copy_in", numel()});
-                    break;
-                case InstructionKind::pack:
-                    sequence.push_back({"foreach_copy", elements()});
-                    break;
-                case InstructionKind::cast_down:
-                    sequence.push_back({"cast", elements()});
-                    break;
-                case InstructionKind::scale:
-                    sequence.push_back({"div", elements()});
-                    break;
-                case InstructionKind::launch:
-                    if (const auto& bucket = program.collectives[subject].bucket) {
-                        const Bucket& sent = plan.buckets[static_cast<std::size_t>(*bucket)];
-                        sequence.push_back(
-                            {"all_reduce", sent.size.count / element_size(sent.dtype).count});
-                    }
-                    break;
-                case InstructionKind::cast_up:
-                    decompressed.insert(elements());
-                    break;
-                case InstructionKind::unpack:
-                    sequence.push_back({"foreach_copy_out", elements()});
-                    break;
-                case InstructionKind::copy_back:
-                    sequence.push_back({"copy_out", numel()});
-                    break;
-                default:
-                    break;
-            }
-        }
-        Json expected = Json::array();
-        for (const Json& kernel : one["sequence"]) {
-            // Of BatchNorm's buffers, and of autograd itself.
-            if (kernel[0] == "broadcast" || kernel[0] == "accumulate add_") {
+    for (const Recording& recording : recordings) {
+        const Json file = recorded_pytorch(recording);
+        for (const Json& one : file["cases"]) {
+            if (one["kind"] != "kernels") {
                 continue;
             }
-            std::int64_t elements = 0;
-            for (const Json& part : kernel[1].is_array() ? kernel[1] : Json::array({kernel[1]})) {
-                elements += part.get<std::int64_t>();
+            const auto request = request_of(one, recording);
+            // A hook casts other 16-bit dtypes, too, which changes no bytes and is not simulated.
+            if (one["model"] == "mixed_dtypes" && one.contains("hook")) {
+                continue;
             }
-            expected.push_back({kernel[0], elements});
+            if (!request || has_unused(one) || one["zero_grad"] != true ||
+                request->find_unused_parameters) {
+                continue;
+            }
+            const StepInput input = pytorch_input(file["models"][one["model"].get<std::string>()]);
+            const SyncSettings sync = settings_for(*request);
+            const BucketPlan plan = make_plan(input.workload, sync.policy);
+            const Program program = build_program(input, sync, plan);
+            Json sequence = Json::array();
+            std::multiset<std::int64_t> decompressed;
+            for (const Instruction& instruction : program.instructions) {
+                const auto subject = static_cast<std::size_t>(instruction.subject);
+                const auto elements = [&] {
+                    const Bucket& bucket = plan.buckets[subject];
+                    return bucket.size.count / element_size(bucket.dtype).count;
+                };
+                const auto numel = [&] { return input.workload.gradients[subject].numel; };
+                switch (instruction.kind) {
+                    case InstructionKind::copy_in:
+                        sequence.push_back(
+                            {request->comm_hook == CommHook::none ? "mul_out" : "copy_in",
+                             numel()});
+                        break;
+                    case InstructionKind::pack:
+                        sequence.push_back({"foreach_copy", elements()});
+                        break;
+                    case InstructionKind::cast_down:
+                        sequence.push_back({"cast", elements()});
+                        break;
+                    case InstructionKind::scale:
+                        sequence.push_back({"div", elements()});
+                        break;
+                    case InstructionKind::launch:
+                        if (const auto& bucket = program.collectives[subject].bucket) {
+                            const Bucket& sent = plan.buckets[static_cast<std::size_t>(*bucket)];
+                            sequence.push_back(
+                                {"all_reduce", sent.size.count / element_size(sent.dtype).count});
+                        }
+                        break;
+                    case InstructionKind::cast_up:
+                        decompressed.insert(elements());
+                        break;
+                    case InstructionKind::unpack:
+                        sequence.push_back({"foreach_copy_out", elements()});
+                        break;
+                    case InstructionKind::copy_back:
+                        sequence.push_back({"copy_out", numel()});
+                        break;
+                    default:
+                        break;
+                }
+            }
+            Json expected = Json::array();
+            for (const Json& kernel : one["sequence"]) {
+                // Of BatchNorm's buffers, and of autograd itself.
+                if (kernel[0] == "broadcast" || kernel[0] == "accumulate add_") {
+                    continue;
+                }
+                std::int64_t elements = 0;
+                for (const Json& part :
+                     kernel[1].is_array() ? kernel[1] : Json::array({kernel[1]})) {
+                    elements += part.get<std::int64_t>();
+                }
+                expected.push_back({kernel[0], elements});
+            }
+            std::multiset<std::int64_t> expected_casts;
+            for (const Json& kernel : one["decompressed"]) {
+                expected_casts.insert(kernel[1].get<std::int64_t>());
+            }
+            INFO(one["model"] << one["options"].dump() << one.value("hook", "") << "\n"
+                              << expected.dump() << "\n"
+                              << sequence.dump());
+            CHECK(expected == sequence);
+            // 1.13's profiler does not see the thread that casts back.
+            CHECK((recording.file != "pytorch.json" || expected_casts == decompressed));
+            ++checked;
         }
-        std::multiset<std::int64_t> expected_casts;
-        for (const Json& kernel : one["decompressed"]) {
-            expected_casts.insert(kernel[1].get<std::int64_t>());
-        }
-        INFO(one["model"] << one["options"].dump() << one.value("hook", "") << "\n"
-                          << expected.dump() << "\n"
-                          << sequence.dump());
-        CHECK(expected == sequence);
-        CHECK(expected_casts == decompressed);
-        ++checked;
     }
-    CHECK(checked == 60);
+    CHECK(checked == 88);
 }
 
 }  // namespace
