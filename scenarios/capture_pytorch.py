@@ -52,6 +52,19 @@ PLACEHOLDER = {
     "caveats": [{"text": "a placeholder that nobody measured: give --link", "withholds_advice": True}],
 }
 
+# Who calls backward, by the module that its code is in: where a bucket size is then typed.
+WRAPPERS = {
+    "transformers.trainer": "transformers",
+    "lightning": "lightning",
+    "pytorch_lightning": "lightning",
+    "composer": "composer",
+    "mmengine": "mmengine",
+    "fairseq": "fairseq",
+    "detectron2": "detectron2",
+    "ray.train": "ray_train",
+    "accelerate": "accelerate",
+}
+
 # From where on a caveat in the file says what is weak in it, and from where on nothing should be advised by it.
 FEW_PASSES = 5
 WIDE_SPREAD, HOPELESS_SPREAD = 0.2, 0.5  # interquartile range by median, of forward and backward together
@@ -120,6 +133,7 @@ class _Capture:
         self.clock = _CudaClock if self.parameters[0][1].is_cuda else _HostClock
         self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
         self.original = self.replacement = None  # of torch.autograd.backward
+        self.wrapper = None  # that calls backward, if one does
         self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
 
@@ -192,6 +206,7 @@ class _Capture:
             self.current.backward_end = self.clock.now()
             self.passes.append(self.current)
             if len(self.passes) == self.warmup + self.steps:
+                self.wrapper = _wrapper_around(sys._getframe())
                 self._finish()
         return result
 
@@ -381,6 +396,8 @@ class _Capture:
 
     def _sync(self):
         sync = {"strategy": "ddp", "pytorch_version": torch.__version__}
+        if self.wrapper is not None:
+            sync["framework"] = self.wrapper
         ddp = self.ddp
         if ddp is None:
             return sync
@@ -393,6 +410,9 @@ class _Capture:
             sync["first_bucket_mib"] = dist._DEFAULT_FIRST_BUCKET_BYTES / MIB
         sync["views"] = ddp.gradient_as_bucket_view
         sync["find_unused_parameters"] = ddp.find_unused_parameters
+        sync["static_graph"] = bool(getattr(ddp, "static_graph", False))
+        if getattr(ddp, "batched_grad_copy", False):
+            sync["batched_grad_copy"] = True
         sync["broadcast_buffers"] = ddp.broadcast_buffers
         hook = self._log().get("comm_hook", "")
         sync["comm_hook"] = next((name for name in ("bf16", "fp16") if name in hook), "none")
@@ -455,6 +475,18 @@ class _KeepAlive:
 
     def remove(self):
         self.node = None
+
+
+def _wrapper_around(frame):
+    """The wrapper that the code of `frame`, or of what called it, belongs to; of several the first of WRAPPERS."""
+    modules = set()
+    while frame is not None:
+        modules.add(frame.f_globals.get("__name__", ""))
+        frame = frame.f_back
+    for prefix, wrapper in WRAPPERS.items():
+        if any(module == prefix or module.startswith(prefix + ".") for module in modules):
+            return wrapper
+    return None
 
 
 def _caveat(text, withholds):

@@ -112,6 +112,27 @@ def check_captured(torch, name, file, binary, ddp, micro_steps):
     buckets = [int(size) for size in log["rebuilt_bucket_sizes"].split(",")]
     asked = prediction.get("configured", prediction["default"])  # the latter where the script asks for no cap
     assert asked["bucket_bytes"] == buckets, f"{name}: DDP's {buckets}, predicted {asked}"
+    assert document["sync"]["static_graph"] == (name == "static"), document["sync"]
+    assert "framework" not in document["sync"], document["sync"]
+
+
+def check_wrappers():
+    """Who calls is told by the modules of the calling code, the outermost wrapper of several."""
+    from capture_pytorch import _wrapper_around
+
+    def called_through(*modules):
+        call = lambda: _wrapper_around(sys._getframe())  # noqa: E731
+        for module in modules:
+            scope = {"__name__": module, "call": call}
+            exec("def step():\n    return call()", scope)
+            call = scope["step"]
+        return call()
+
+    assert called_through() is None
+    assert called_through("accelerate.accelerator") == "accelerate"
+    assert called_through("accelerate.accelerator", "transformers.trainer") == "transformers"
+    assert called_through("lightning.pytorch.loops.optimization") == "lightning"
+    assert called_through("accelerated.by.hand", "transformers.models.gpt2") is None
 
 
 def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
@@ -298,12 +319,14 @@ def run_rank(rank, port, binary, root, folder):
             "plain": (lambda m: DistributedDataParallel(m), 1),
             "views": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.03, gradient_as_bucket_view=True), 1),
             "accumulated": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.02), 2),
+            "static": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.02, static_graph=True), 1),
             "alone": (lambda m: m, 1),
         },
         folder,
         rank,
         binary,
     )
+    check_wrappers()
     check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank)
     check_models(torch, DistributedDataParallel, folder, rank, binary)
     check_events(torch, folder, rank)
