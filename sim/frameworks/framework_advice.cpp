@@ -202,12 +202,22 @@ FrameworkChoice choice_of(const Tried& tried, std::optional<double> value) {
     return {value, transformed(tried.fused.plan.buckets, &Bucket::size), tried.step};
 }
 
+// As a version that is asked for has it.
+SyncRequest of_version(SyncRequest request, const FrameworkUse& use) {
+    constexpr FrameworkVersion pull_request_121640{2, 4, 0};
+    if (use.framework == Framework::pytorch_ddp && use.version) {
+        request.explicit_cap_sets_first = *use.version >= pull_request_121640;
+    }
+    return request;
+}
+
+// `is_predicted`: whether `prediction` is of that request.
 FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
-                                 const SyncRequest& request, const Prediction& prediction) {
+                                 const SyncRequest& request, const Prediction& prediction,
+                                 bool is_predicted) {
     FrameworkSetting setting;
     setting.framework_default =
         choice_of(tried(step, std::nullopt, default_cycle), typed_mib(default_bucket_cap));
-    const bool is_predicted = predicts_ddp(request, prediction);
     Tried best = is_predicted
                      ? tried(step, prediction.advised().cap.named(), default_cycle)
                      : best_or_default(step, input.workload.gradients.size(), default_cycle);
@@ -276,16 +286,21 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
     Ideals ideals;
     std::vector<FrameworkSetting> settings;
     for (const FrameworkUse& use : uses) {
-        FrameworkStep step(input, request, use);
+        const SyncRequest asked = of_version(request, use);
+        FrameworkStep step(input, asked, use);
         const bool pytorch = use.framework == Framework::pytorch_ddp;
-        FrameworkSetting setting = pytorch ? pytorch_setting(step, input, request, prediction)
-                                           : other_setting(step, input, use);
+        const bool is_predicted = asked == request && predicts_ddp(request, prediction);
+        FrameworkSetting setting =
+            pytorch ? pytorch_setting(step, input, asked, prediction, is_predicted)
+                    : other_setting(step, input, use);
+        setting.use = use;
         const std::optional<Cuts> cuts = ideals.set(step, simulated, setting);
-        if (pytorch && cuts) {
-            const Duration single = predicts_ddp(request, prediction)
-                                        ? prediction.chosen().times.step()
-                                        : setting.best.step;
-            add_list(step, request, *cuts, std::min(single, setting.best.step), setting);
+        // Lists of caps came with pull request 169026.
+        constexpr FrameworkVersion takes_lists{2, 12, 0};
+        if (pytorch && cuts && use.version.value_or(takes_lists) >= takes_lists) {
+            const Duration single =
+                is_predicted ? prediction.chosen().times.step() : setting.best.step;
+            add_list(step, asked, *cuts, std::min(single, setting.best.step), setting);
         }
         settings.push_back(std::move(setting));
     }
@@ -295,6 +310,9 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
 std::vector<Destination> usual_destinations(const SyncRequest& request) {
     std::vector<Destination> destinations{{}};
     const SettingPlace origin = request.framework.value_or(SettingPlace::pytorch_ddp);
+    if (request.framework == SettingPlace::pytorch_ddp) {
+        destinations.front().version = request.framework_version;
+    }
     if (origin != SettingPlace::pytorch_ddp) {
         destinations.push_back({origin, request.framework_version});
     }

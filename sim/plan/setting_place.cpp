@@ -6,12 +6,22 @@
 
 namespace bucketwise {
 
+namespace {
+
+// Of a part that is not said.
+constexpr std::int32_t any = 999'999;
+
+}  // namespace
+
 std::string version_text(const FrameworkVersion& version) {
-    return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
+    std::string text = std::to_string(version.major);
+    for (const std::int32_t part : {version.minor, version.patch}) {
+        text += part == any ? "" : fmt::format(".{}", part);
+    }
+    return text;
 }
 
 std::optional<FrameworkVersion> version_from(std::string_view text) {
-    constexpr std::int32_t any = 999'999;
     FrameworkVersion version{0, any, any};
     const std::array parts{&version.major, &version.minor, &version.patch};
     const char* at = text.data();

@@ -297,6 +297,9 @@ TEST_CASE("a version has its own rule, and one in between the one before it") {
     CHECK_FALSE(in_flight({0, 14, 3}));
     CHECK_FALSE(in_flight({0, 99, 0}));
     CHECK(version_from("0.14.2") == FrameworkVersion{0, 14, 2});
+    for (const char* const text : {"0.14.2", "0.14", "2"}) {
+        CHECK(version_text(*version_from(text)) == text);
+    }
     // All of 0.14, so its last.
     CHECK_FALSE(in_flight(*version_from("0.14")));
     for (const char* const text : {"", "x", "0.14.", "0..1", "0.1.2.3", "-1", "0.14.2rc1"}) {
@@ -837,6 +840,24 @@ TEST_CASE("PyTorch's first bucket is typed as each version takes it") {
     CHECK(own.typed == "DistributedDataParallel(model, bucket_cap_mb_list=[0.5, 2])");
     CHECK(own.typed_elsewhere.find("_DEFAULT_FIRST_BUCKET_BYTES = 524288; ") != std::string::npos);
     CHECK(before.best.bucket_bytes != since.best.bucket_bytes);
+}
+
+TEST_CASE("a version of PyTorch that is asked for has its own first bucket") {
+    const StepInput input = sixteen_gradients();
+    const Prediction prediction = predict(input, {}, {Bytes{2 << 20}}, [](double) {});
+    const auto with = [&](std::optional<FrameworkVersion> version) {
+        return framework_settings(input, {}, prediction,
+                                  {{.framework = Framework::pytorch_ddp, .version = version}})
+            .front();
+    };
+    SyncRequest old_version;
+    old_version.explicit_cap_sets_first = false;
+    const FrameworkSetting old = framework_settings(
+        input, old_version, predict(input, old_version, {}, [](double) {}), {FrameworkUse{}})[0];
+    CHECK(with(FrameworkVersion{2, 3, 1}).best.step == old.best.step);
+    CHECK(with(FrameworkVersion{2, 15, 0}).best == with({}).best);
+    CHECK(with(FrameworkVersion{1, 13, 1}).typed_elsewhere.find("PyTorch 2.4") ==
+          std::string::npos);
 }
 
 TEST_CASE("defaults are the frameworks' own") {
