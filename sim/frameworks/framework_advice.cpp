@@ -101,9 +101,11 @@ bool predicts_ddp(const SyncRequest& request, const Prediction& prediction) {
 
 // With the other arguments that the simulated step needs.
 std::string ddp_with(const SyncRequest& request, const std::string& argument) {
-    return fmt::format("DistributedDataParallel(model{}{}{}{})", argument.empty() ? "" : ", ",
+    return fmt::format("DistributedDataParallel(model{}{}{}{}{}{})", argument.empty() ? "" : ", ",
                        argument, request.views ? ", gradient_as_bucket_view=True" : "",
-                       request.find_unused_parameters ? ", find_unused_parameters=True" : "");
+                       request.find_unused_parameters ? ", find_unused_parameters=True" : "",
+                       request.static_graph ? ", static_graph=True" : "",
+                       request.batched_grad_copy ? ", batched_grad_copy=True" : "");
 }
 
 // Up to 2.3 the first bucket is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, 1 MiB; since 2.4

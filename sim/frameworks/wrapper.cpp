@@ -13,6 +13,8 @@ namespace bucketwise {
 namespace {
 
 constexpr double default_mib = 25;
+// No default, and as many bytes as 25: int(mib * 1024 * 1024).
+constexpr double as_25 = 25.0000001;
 
 // How a wrapper takes the cap.
 struct Rule {
@@ -97,16 +99,7 @@ double cap_mib(const Rule& rule, double advised, const CapRange& same) {
     if (!(rule.drops_default && advised == default_mib)) {
         return advised;
     }
-    // A little more, or a little less: what a byte more or less of the cap does is in the range.
-    for (const double off :
-         {0.5, 0.1, 0.01, 0.001, 0.0001, 0.00001, 1.0 / static_cast<double>(bytes_per_mib)}) {
-        for (const double mib : {advised + off, advised - off}) {
-            if (lowest <= mib && mib <= highest) {
-                return mib;
-            }
-        }
-    }
-    return advised + 1.0 / static_cast<double>(bytes_per_mib);
+    return as_25;
 }
 
 std::string argument(const Rule& rule, std::string_view key, std::string_view value) {
@@ -136,6 +129,15 @@ void add_others(SettingPlace place, const Rule& rule, const SyncRequest& request
         };
         add(request.views, "gradient_as_bucket_view");
         add(request.find_unused_parameters, "find_unused_parameters");
+        add(request.static_graph, "static_graph");
+        add(request.batched_grad_copy && place != SettingPlace::accelerate, "batched_grad_copy");
+        if (request.batched_grad_copy && place == SettingPlace::accelerate) {
+            notes.emplace_back("batched_grad_copy is not to be had there");
+        }
+        if (place == SettingPlace::mmengine) {
+            notes.emplace_back(
+                "with model_wrapper_cfg broadcast_buffers is True, without it False: say which");
+        }
         return;
     }
     if (place == SettingPlace::transformers || place == SettingPlace::axolotl) {
@@ -148,6 +150,9 @@ void add_others(SettingPlace place, const Rule& rule, const SyncRequest& request
         const bool yaml = place == SettingPlace::axolotl;
         add_argument(rule, "ddp_find_unused_parameters",
                      unused ? (yaml ? "true" : "True") : (yaml ? "false" : "False"), arguments);
+        if (request.static_graph && !yaml) {
+            add_argument(rule, "ddp_static_graph", "True", arguments);
+        }
     }
     if (place == SettingPlace::fairseq && request.find_unused_parameters) {
         arguments += " --find-unused-parameters";
@@ -214,7 +219,10 @@ WrapperSetting wrapper_setting(SettingPlace place, const SyncRequest& request,
             mib));
     }
     if (rule.whole_mib && mib != std::floor(mib)) {
-        setting.notes.emplace_back("whole numbers are expected: no such cap gives these buckets");
+        setting.notes.emplace_back(
+            place == SettingPlace::transformers
+                ? "in a script or a JSON file; its command line takes whole numbers only"
+                : "it takes whole numbers only, and none gives these buckets");
     }
     switch (place) {
         case SettingPlace::composer:

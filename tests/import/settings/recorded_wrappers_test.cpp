@@ -111,7 +111,10 @@ TEST_CASE("what is typed into a wrapper gives the buckets that it really gave") 
         CHECK((logging["find_unused_parameters"] == 1) == request.find_unused_parameters);
         ++checked[one["wrapper"].get<std::string>()];
     }
-    WARN(Json(checked).dump());
+    const std::map<std::string, int> all{{"accelerate", 17}, {"fabric", 20}, {"lightning", 20},
+                                         {"mmengine", 29},   {"plain", 40},  {"ray", 20},
+                                         {"trainer", 27}};
+    CHECK(checked == all);
 }
 
 }  // namespace
