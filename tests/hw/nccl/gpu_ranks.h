@@ -30,7 +30,7 @@ inline std::vector<int> possible_ranks(const std::vector<int>& wanted) {
 // Connects the ranks and runs act(communicators, control, rank) on each.
 template <typename Act>
 std::vector<RankOutcome> on_gpus(int ranks, const Act& act,
-                                 std::chrono::milliseconds deadline = std::chrono::seconds{60},
+                                 std::chrono::milliseconds deadline = std::chrono::seconds{180},
                                  std::optional<std::int64_t> ctas = {}) {
     return on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         check_gpu(cudaSetDevice(rank), "cudaSetDevice");

@@ -258,7 +258,7 @@ TEST_CASE("Megatron-LM's distributed optimizer pads buckets, scatters, and gathe
     CHECK(groups_of(fused.plan) == Groups{{3, 2}, {1, 0}});
     // c begins at the 64th multiple from 250,000, 250,048, and ends at 500,048; the bucket is a
     // multiple of 128 elements: 500,096.
-    CHECK(fused.plan.buckets.front().size == Bytes{4 * 500'096});
+    CHECK(fused.plan.buckets.front().size == Bytes{std::int64_t{4} * 500'096});
     // Two ranks scatter half of that at 1 GB/s: 1.000192 ms. One operation of forward needs both
     // gathers, one after the other: 2 x 1.000192; then 1 ms of forward. {d, c} is there 2 ms later,
     // {b, a} 4 ms later, and waited for; half the optimizer is a rank's.
@@ -526,7 +526,7 @@ Duration naive_deepspeed(const RandomStep& step, std::int64_t limit, bool waits)
             late += free - now;
             now = free;
         }
-        free = std::max(free, now) + microseconds{50 * 4 * open};
+        free = std::max(free, now) + microseconds{open * 4 * 50};
         open = 0;
     };
     for (const std::size_t i : by_readiness(step)) {
@@ -540,7 +540,7 @@ Duration naive_deepspeed(const RandomStep& step, std::int64_t limit, bool waits)
     flush(step.backward);
     // The gather: of a multiple of 4 elements each of two ranks sends half.
     return std::max(free, step.forward + step.backward + late) +
-           microseconds{50 * 2 * ((all + 3) / 4 * 4)};
+           microseconds{(all + 3) / 4 * 4 * 50 * 2};
 }
 
 // Cycle by cycle. One dtype, so looking past only passes what does not fit.
