@@ -433,13 +433,15 @@ SyncSettings FrameworkStep::in_order_settings() const {
     sync.policy = line_policy();
     sync.framework.wait = ComputingWaits::at_the_end;
     sync.framework.host_waits = sync.framework.checks_at_launch = false;
-    sync.framework.every_micro_step = depends_on_plan(input_, sync);
+    // The same optimum serves both where there is one micro-step.
+    sync.framework.every_micro_step =
+        sync.framework.every_micro_step && input_.step.accumulation > 1;
     return sync;
 }
 
 Duration FrameworkStep::step_with(const SyncSettings& sync, const BucketPlan& plan) {
-    build_closing(input_, sync, plan, program_);
     if (!depends_on_plan(input_, sync)) {
+        build_closing(input_, sync, plan, program_);
         return step_.step_closed_by(program_);
     }
     // Micro-steps are alike, so that of many a few tell what one more takes.
@@ -469,7 +471,12 @@ Duration FrameworkStep::step_of_micro_steps(std::int64_t micro_steps, const Sync
 }
 
 Duration FrameworkStep::step_in_order(const BucketPlan& plan) {
-    return step_with(in_order_settings(), plan);
+    if (use_.framework != Framework::megatron_distributed_optimizer) {
+        return step_with(in_order_settings(), plan);
+    }
+    BucketPlan gathered = plan;
+    add_gathers(gathered);
+    return step_with(in_order_settings(), gathered);
 }
 
 Duration FrameworkStep::step_after_backward() {

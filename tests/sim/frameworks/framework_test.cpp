@@ -275,6 +275,10 @@ TEST_CASE("Megatron-LM's distributed optimizer pads buckets, scatters, and gathe
     CHECK(gathered.plan.gathers[0].next == 1);
     CHECK_FALSE(gathered.plan.gathers[1].next);
     CHECK(overlapped.step(gathered) == half + milliseconds{4 + 4} + half + milliseconds{1});
+    // What it is held against gathers, too: buckets of other plans have none of their own.
+    BucketPlan of_another = gathered.plan;
+    of_another.gathers.clear();
+    CHECK(overlapped.step_in_order(of_another) == overlapped.step(gathered));
     // Not so where --overlap-param-gather is left out: both after the optimizer.
     FrameworkUse after = use;
     after.gathers_in_forward = false;
