@@ -47,6 +47,23 @@ void suspect_mib(double value, std::string_view key, TypedSettings& settings) {
     }
 }
 
+void suspect_dropped(TypedSettings& settings) {
+    settings.suspicious.emplace_back(
+        "25 is dropped as the default: the first bucket stays at 1 MiB; 25.0000001 is as many "
+        "bytes, and is not");
+}
+
+void suspect_search_for_unused(TypedSettings& settings) {
+    settings.suspicious.emplace_back(
+        "ddp_find_unused_parameters is not set, and True unless gradients are checkpointed: "
+        "buckets keep the order of parameters, and a map of unused ones is reduced in every step");
+}
+
+void suspect_small_when_compiled(TypedSettings& settings) {
+    settings.suspicious.emplace_back(
+        "under torch.compile a cap below 1 MiB is refused (first_bucket_cap <= bucket_bytes_cap)");
+}
+
 // What is there, and where; its value is null where it is not.
 JsonPlace child(const JsonPlace& place, const char* key) {
     static const Json nothing;
@@ -213,18 +230,14 @@ TypedSettings read_training_arguments(const JsonPlace& root) {
         settings.value = cap->get<double>();
         suspect_mib(*settings.value, "ddp_bucket_cap_mb", settings);
         if (*settings.value == default_mib) {
-            settings.suspicious.emplace_back(
-                "25 is dropped as the default: the first bucket stays at 1 MiB; 25.1 is not "
-                "dropped");
+            suspect_dropped(settings);
             settings.value.reset();
         } else if (*settings.value != std::floor(*settings.value)) {
             settings.suspicious.emplace_back("whole numbers are expected");
         }
         const Json* const compiled = found("torch_compile");
         if (settings.value && *settings.value < 1 && compiled != nullptr && *compiled == true) {
-            settings.suspicious.emplace_back(
-                "under torch.compile a cap below 1 MiB is refused (first_bucket_cap <= "
-                "bucket_bytes_cap)");
+            suspect_small_when_compiled(settings);
         }
     }
     const Json* const unused = found("ddp_find_unused_parameters");
@@ -232,10 +245,7 @@ TypedSettings read_training_arguments(const JsonPlace& root) {
         const Json* const checkpointing = found("gradient_checkpointing");
         settings.find_unused_parameters = checkpointing == nullptr || *checkpointing != true;
         if (*settings.find_unused_parameters) {
-            settings.suspicious.emplace_back(
-                "ddp_find_unused_parameters is not set, and True unless gradients are "
-                "checkpointed: buckets keep the order of parameters, and a map of unused ones is "
-                "reduced in every step");
+            suspect_search_for_unused(settings);
         }
     } else if (unused->is_boolean()) {
         settings.find_unused_parameters = unused->get<bool>();
@@ -442,9 +452,7 @@ TypedSettings read_call(const Call& call, std::string_view text, std::size_t at,
         settings.value = mib_in(*cap, key, file);
         suspect_mib(*settings.value, key, settings);
         if (call.drops_default && *settings.value == default_mib) {
-            settings.suspicious.emplace_back(
-                "25 is dropped as the default: the first bucket stays at 1 MiB; 25.1 is not "
-                "dropped");
+            suspect_dropped(settings);
             settings.value.reset();
         }
     }
@@ -468,18 +476,13 @@ TypedSettings read_call(const Call& call, std::string_view text, std::size_t at,
     if (trainer && !settings.find_unused_parameters) {
         settings.find_unused_parameters = flag_of(arguments, "gradient_checkpointing") != true;
         if (*settings.find_unused_parameters) {
-            settings.suspicious.emplace_back(
-                "ddp_find_unused_parameters is not set, and True unless gradients are "
-                "checkpointed: buckets keep the order of parameters, and a map of unused ones is "
-                "reduced in every step");
+            suspect_search_for_unused(settings);
         }
     }
     const double smallest = settings.list.empty() ? settings.value.value_or(default_mib)
                                                   : *std::ranges::max_element(settings.list);
     if (smallest < 1 && text.find("torch.compile(") != std::string_view::npos) {
-        settings.suspicious.emplace_back(
-            "under torch.compile a cap below 1 MiB is refused (first_bucket_cap <= "
-            "bucket_bytes_cap)");
+        suspect_small_when_compiled(settings);
     }
     return settings;
 }
