@@ -761,11 +761,15 @@ TEST_CASE("with GPT-2 XL DeepSpeed's 50 million elements are better than 5 milli
         CHECK(std::abs(simulated_ms(limit) / replayed - 1) < 0.01);
     }
     CHECK(simulated_ms(50'000'000) < simulated_ms(5'000'000));
+    // The numbers that docs/frameworks.md has.
+    CHECK(simulated_ms(5'000'000) == Approx(202.4).margin(0.05));
+    CHECK(simulated_ms(50'000'000) == Approx(194.6).margin(0.05));
     // As bucketwise had it, with any number in flight: the other way round, and too short.
     FrameworkStep free(input, {}, zero2(FrameworkVersion{0, 14, 2}));
     const Duration small = free.step(free.plan(Bytes{5'000'000}));
     CHECK(small < free.step(free.plan(Bytes{50'000'000})));
     CHECK(to_ms(small) < 0.97 * simulated_ms(5'000'000));
+    CHECK(to_ms(small) == Approx(194.3).margin(0.05));
 }
 
 // --- what is typed ---
