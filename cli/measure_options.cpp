@@ -117,14 +117,15 @@ std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& 
     // Enough plans to choose from, however many there are.
     constexpr double least_growth = 1.02;
     std::vector<CapRange> plans;
-    std::vector<Bucket> last_buckets;
-    walk_plans(Bytes{std::max<std::int64_t>(all / 256, 1)}, least_growth, [&](Bytes cap) {
+    BucketPlan last;
+    walk_plans(std::max(Bytes{all / 256}, least_cap(sync)), least_growth, [&](Bytes cap) {
         BucketPlan plan = make_plan(input.workload, settings_for(with_cap(sync, cap)).policy);
-        if (plan.buckets != last_buckets) {
-            plans.push_back(plan.same_plan);
+        const CapRange same = plan.same_plan;
+        if (plans.empty() || !plan.is_same_step(last)) {
+            plans.push_back(same);
         }
-        last_buckets = std::move(plan.buckets);
-        return CapRange{cap, plan.same_plan.highest};
+        last = std::move(plan);
+        return CapRange{cap, same.highest};
     });
     return plans;
 }
@@ -165,6 +166,7 @@ std::vector<Cap> requested_caps(const po::variables_map& values, const StepInput
     }
     const std::vector<Bytes> others =
         text == "auto" ? automatic_caps(input, sync) : parse_sizes(text, "--bucket-cap");
+    check_caps(others, sync);
     std::set<std::optional<Bytes>> caps(others.begin(), others.end());
     caps.insert(std::nullopt);  // the default: it is what every other is compared with
     if (const std::optional<Bytes> named = cap_of(sync).named()) {

@@ -98,6 +98,7 @@ std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& sce
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
                                      name_of(scenario.sync.strategy))};
     }
+    check_caps(caps, scenario.sync);
     return caps;
 }
 

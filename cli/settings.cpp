@@ -63,6 +63,7 @@ Question question_of(const po::variables_map& values, const std::string& file,
     request.views = typed.views.value_or(request.views);
     request.find_unused_parameters =
         typed.find_unused_parameters.value_or(request.find_unused_parameters);
+    request.compiled = typed.compiled.value_or(request.compiled);
     request.first_bucket.reset();
     const auto size = [](double mib) {
         return Bytes{static_cast<std::int64_t>(mib * static_cast<double>(bytes_per_mib))};
@@ -74,6 +75,16 @@ Question question_of(const po::variables_map& values, const std::string& file,
                              : Bytes{static_cast<std::int64_t>(*typed.value)};
     }
     return question;
+}
+
+bool is_refused(const Question& question, const TypedSettings& typed) {
+    if (typed.use.framework != Framework::pytorch_ddp) {
+        return false;
+    }
+    const SyncRequest request =
+        question.limit ? with_cap(question.request, *question.limit) : question.request;
+    const std::optional<PieceLimits> pieces = settings_for(request).policy.pieces;
+    return pieces && pieces->cap < pieces->first;
 }
 
 std::string what_is_set(const TypedSettings& typed) {
@@ -160,10 +171,14 @@ int run_settings_check(const CommandLine& line) {
               {"suspicious", typed.suspicious}};
     if (files.size() > 1) {
         const Question question = question_of(values, files.back(), typed);
-        const CheckedSettings checked = checked_settings(
-            step_input(question.scenario), question.request, typed.use, question.limit);
-        text += checked_text(question, typed, checked);
-        json["checked"] = checked_json(question, typed, checked);
+        if (is_refused(question, typed)) {
+            text += "  torch.compile refuses a cap below 1 MiB: no step to predict.\n";
+        } else {
+            const CheckedSettings checked = checked_settings(
+                step_input(question.scenario), question.request, typed.use, question.limit);
+            text += checked_text(question, typed, checked);
+            json["checked"] = checked_json(question, typed, checked);
+        }
     }
     text += typed.suspicious.empty() ? "  Nothing in it is suspicious.\n" : "  Suspicious:\n";
     for (const std::string& one : typed.suspicious) {

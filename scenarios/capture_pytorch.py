@@ -26,8 +26,9 @@ What the times mean. Readiness is when a gradient has been computed and accumula
               loss_function(model(batch), target).backward()
       model.zero_grad()           # nothing was learned, but BatchNorm's statistics and random numbers have moved on
 
-Times are rank 0's. A model under torch.compile is compiled anew when the hooks come and when they go. Nothing inside a
-CUDA graph can be seen.
+Times are rank 0's. A model under torch.compile is compiled anew when the hooks come and when they go. Its gradients
+become ready in pieces of the graph, which the cap cuts: capture it with bucket_cap_mb=1, so that all larger pieces can
+be told from those. Nothing inside a CUDA graph can be seen.
 """
 
 import atexit
@@ -111,6 +112,7 @@ class _Pass:
         self.backward_begin = self.backward_end = None
         self.computed, self.accumulated, self.finished = {}, {}, {}  # before, after accumulating, after DDP's hook
         self.optimizer = []  # begin, end, begin, ...
+        self.pieces = []  # under torch.compile: the gradients of each piece of backward, as they run
 
 
 class _Capture:
@@ -194,6 +196,7 @@ class _Capture:
         if not watched:
             return self.original(*args, **kwargs)
         self.depth = 1
+        self.current.pieces = self._pieces(*args, **kwargs)
         self.current.backward_begin = self.clock.now()
         try:
             result = self.original(*args, **kwargs)
@@ -209,6 +212,21 @@ class _Capture:
                 self.wrapper = _wrapper_around(sys._getframe())
                 self._finish()
         return result
+
+    def _pieces(self, tensors=(), *_, **__):
+        """The gradients that each compiled piece of the graph ends in; those shared by several belong to the last."""
+        index = {id(parameter): i for i, (_, parameter) in enumerate(self.parameters)}
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
+        seen, pieces = set(nodes), []
+        for node in nodes:  # grows: towards the leaves, level by level, so a piece comes after the one that runs before it
+            ends = [function for function, _ in node.next_functions if function is not None]
+            if "CompiledFunction" in node.name():
+                found = {index.get(id(getattr(function, "variable", None))) for function in ends} - {None}
+                pieces = [piece - found for piece in pieces] + [found]
+            nodes += [function for function in ends if function not in seen]
+            seen.update(ends)
+        return [piece for piece in pieces if piece]
 
     # -- leaving --
 
@@ -249,6 +267,9 @@ class _Capture:
                 own[index] = self.clock.ms_between(before_ddp[index], last)
                 total += own[index]
             ready[index] = self.clock.ms_between(one.backward_begin, last) - total
+        for piece in one.pieces:  # whose gradients are there at once, but handed out one after another
+            first = min((ready[index] for index in piece if index in ready), default=0.0)
+            ready.update({index: first for index in piece if index in ready})
         # DDP ends backward by waiting for its buckets and copying them back.
         backward = (
             max(ready.values()) if one.synchronises else self.clock.ms_between(one.backward_begin, one.backward_end)
@@ -320,6 +341,13 @@ class _Capture:
         hook = self._log().get("comm_hook")
         if document["sync"].get("comm_hook") == "none" and hook:
             caveats.append(f"what the communication hook {hook} does is not in the scenario"[:500])
+        if any(p.pieces for p in used) and not self._is_cut():
+            caveats.append("torch.compile did not cut the graph at the cap (optimize_ddp): it does not change the pieces")
+        elif self._is_cut() and max(list(getattr(self.ddp, "bucket_bytes_cap_list", ())) or [self.ddp.bucket_bytes_cap]) > MIB:
+            caveats.append(
+                "torch.compile cut the graph at a cap above 1 MiB: with a smaller one gradients may be ready earlier than "
+                "predicted; capture with bucket_cap_mb=1 to tell"
+            )
         if any(isinstance(m, torch.nn.SyncBatchNorm) for m in self.module.modules()):
             caveats.append("SyncBatchNorm's collectives are not in the scenario")
         return caveats
@@ -336,6 +364,12 @@ class _Capture:
             if len(one.optimizer) >= 2 and whole > 0:
                 shares.append(max(whole - seen, 0.0) / whole)
         return statistics.median(shares) if shares else None
+
+    def _is_cut(self):
+        """Whether torch.compile cuts the graph for DistributedDataParallel."""
+        dynamo = sys.modules.get("torch._dynamo")
+        optimizes = getattr(getattr(dynamo, "config", None), "optimize_ddp", False) in (True, "ddp_optimizer")
+        return self.ddp is not None and optimizes and any(p.pieces for p in self.passes)
 
     def _unused(self, passes):
         return [name for i, (name, _) in enumerate(self.parameters) if not any(i in p.finished for p in passes)]
@@ -413,6 +447,8 @@ class _Capture:
         sync["static_graph"] = bool(getattr(ddp, "static_graph", False))
         if getattr(ddp, "batched_grad_copy", False):
             sync["batched_grad_copy"] = True
+        if self._is_cut():
+            sync["compiled"] = True
         sync["broadcast_buffers"] = ddp.broadcast_buffers
         hook = self._log().get("comm_hook", "")
         sync["comm_hook"] = next((name for name in ("bf16", "fp16") if name in hook), "none")

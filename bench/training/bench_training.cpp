@@ -289,8 +289,7 @@ class TrainingJob {
         const Workload workload = step_input(options_.scenario).workload;
         for (const TrainingImplementation implementation : options_.implementations) {
             const SyncSettings sync = settings_for(options_.sync_of(implementation));
-            for (const Bucket& bucket :
-                 make_plan(workload.gradients, workload.readiness, sync.policy).buckets) {
+            for (const Bucket& bucket : make_plan(workload, sync.policy).buckets) {
                 sizes.insert(bytes_on_wire(bucket, hook));
             }
         }

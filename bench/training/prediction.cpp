@@ -99,8 +99,7 @@ StepInput scenario_input(const TrainingTask& task, const Scenario& scenario, std
 TrainingTime predicted_time(const TrainingTask& task, const Workload& workload,
                             const MicroStepInput& input_of) {
     const SyncSettings sync = settings_for(task.sync);
-    return training_time(task.schedule, sync,
-                         make_plan(workload.gradients, workload.readiness, sync.policy), input_of);
+    return training_time(task.schedule, sync, make_plan(workload, sync.policy), input_of);
 }
 
 }  // namespace

@@ -144,8 +144,7 @@ void set_readiness(const Workload& workload, ComputeFit& fit) {
 // Payload that the step of `sync` copies and casts.
 Bytes copied_bytes(StepInput input, const SyncSettings& sync) {
     input.copy_bandwidth = bandwidth_from_gb_per_s(1);  // a byte per nanosecond
-    const BucketPlan plan =
-        make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
+    const BucketPlan plan = make_plan(input.workload, sync.policy);
     Duration time{0};
     for (const Instruction& instruction : build_program(input, sync, plan).instructions) {
         if (is_copy(instruction.kind)) {

@@ -1,5 +1,6 @@
 #include "cli/shell/size.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string_view>
@@ -77,6 +78,17 @@ std::string message_text(Bytes size) {
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option) {
     return transformed(split_at_commas(text),
                        [&](const std::string& part) { return parse_size(part, option); });
+}
+
+void check_caps(const std::vector<Bytes>& caps, const SyncRequest& sync) {
+    const Bytes least = least_cap(sync);
+    const auto small = std::ranges::find_if(caps, [&](Bytes cap) { return cap < least; });
+    if (small != caps.end()) {
+        throw InputError(
+            "--bucket-cap", "",
+            fmt::format("{} or more with torch.compile (/sync/compiled)", text_of(least)),
+            text_of(*small));
+    }
 }
 
 void check_message(Bytes size, DType dtype, const std::string& option) {

@@ -6,6 +6,7 @@
 
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
+#include "sim/plan/strategy.h"
 
 namespace bucketwise {
 
@@ -23,6 +24,9 @@ std::string message_text(Bytes size);
 
 // Sizes separated by commas.
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option);
+
+// Throws InputError that names --bucket-cap for one that is too small for the strategy.
+void check_caps(const std::vector<Bytes>& caps, const SyncRequest& sync);
 
 // Throws InputError that names `option` unless a message of the size is whole elements, and of at
 // most 16 GiB.

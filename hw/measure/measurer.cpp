@@ -155,8 +155,7 @@ DType wire_dtype(const Scenario& scenario, const Workload& workload) {
 
 ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap) {
     ReplayedStep replayed{.sync = settings_for(with_cap(scenario.sync, cap))};
-    replayed.plan =
-        make_plan(input.workload.gradients, input.workload.readiness, replayed.sync.policy);
+    replayed.plan = make_plan(input.workload, replayed.sync.policy);
     replayed.program = build_program(input, replayed.sync, replayed.plan);
     return replayed;
 }

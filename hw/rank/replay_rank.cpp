@@ -19,7 +19,7 @@ ReplayRank::ReplayRank(const Scenario& scenario, const Workload& workload, const
       accumulation_(scenario.step.accumulation),
       value_scale_(scale_within_float16(ranks, accumulation_)),
       kernel_plan_(plan_kernels(workload_, model_behind(scenario))),
-      plan_(make_plan(workload_.gradients, workload_.readiness, sync.policy)),
+      plan_(make_plan(workload_, sync.policy)),
       step_{.rules = ReplayRules(sync, ranks)} {}
 
 void ReplayRank::begin_step(const Program& program, const SyncSettings& sync,

@@ -22,13 +22,12 @@ Workload workload_of(const Model& model) {
 }
 
 BucketPlan plan_for(const Workload& workload, const SyncSettings& sync) {
-    return sync.communicates ? make_plan(workload.gradients, workload.readiness, sync.policy)
-                             : BucketPlan{};
+    return sync.communicates ? make_plan(workload, sync.policy) : BucketPlan{};
 }
 
 // For layouts: gradients that live in buckets need a place also where nothing is communicated.
 BucketPlan layout_plan(const Workload& workload, const SyncSettings& sync) {
-    return make_plan(workload.gradients, workload.readiness, sync.policy);
+    return make_plan(workload, sync.policy);
 }
 
 // Uniform from -1 to 1, in steps of 2^-23.

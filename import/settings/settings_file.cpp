@@ -223,6 +223,9 @@ TypedSettings read_training_arguments(const JsonPlace& root) {
         const auto at = root.value->find(key);
         return at == root.value->end() || at->is_null() ? nullptr : &*at;
     };
+    if (const Json* const compiled = found("torch_compile")) {
+        settings.compiled = *compiled == true;
+    }
     if (const Json* const cap = found("ddp_bucket_cap_mb")) {
         if (!cap->is_number() || cap->get<double>() <= 0) {
             child(root, "ddp_bucket_cap_mb").fail("a number of MiB above 0");
@@ -235,8 +238,7 @@ TypedSettings read_training_arguments(const JsonPlace& root) {
         } else if (*settings.value != std::floor(*settings.value)) {
             settings.suspicious.emplace_back("whole numbers are expected");
         }
-        const Json* const compiled = found("torch_compile");
-        if (settings.value && *settings.value < 1 && compiled != nullptr && *compiled == true) {
+        if (settings.value && *settings.value < 1 && settings.compiled == true) {
             suspect_small_when_compiled(settings);
         }
     }
@@ -479,9 +481,12 @@ TypedSettings read_call(const Call& call, std::string_view text, std::size_t at,
             suspect_search_for_unused(settings);
         }
     }
-    const double smallest = settings.list.empty() ? settings.value.value_or(default_mib)
-                                                  : *std::ranges::max_element(settings.list);
-    if (smallest < 1 && text.find("torch.compile(") != std::string_view::npos) {
+    if (text.find("torch.compile(") != std::string_view::npos) {
+        settings.compiled = true;
+    }
+    const double largest = settings.list.empty() ? settings.value.value_or(default_mib)
+                                                 : *std::ranges::max_element(settings.list);
+    if (largest < 1 && settings.compiled == true) {
         suspect_small_when_compiled(settings);
     }
     return settings;

@@ -25,6 +25,7 @@ struct TypedSettings {
     // DistributedDataParallel's other arguments; none: not said there.
     std::optional<bool> views;
     std::optional<bool> find_unused_parameters;
+    std::optional<bool> compiled;         // by torch.compile
     std::vector<std::string> suspicious;  // a sentence each, without a full stop
 };
 

@@ -51,10 +51,10 @@ Tried tried(FrameworkStep& step, std::optional<Bytes> limit, Duration cycle) {
 Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) {
     const double growth = growth_of_caps(gradients);
     Tried best = tried(step, std::nullopt, cycle);
-    walk_plans(Bytes{1}, growth, [&](Bytes limit) {
+    walk_plans(step.least_limit(), growth, [&](Bytes limit) {
         FusedPlan fused = step.plan(limit, cycle);
         const CapRange same = fused.plan.same_plan;
-        if (best.limit && fused.plan.buckets == best.fused.plan.buckets) {
+        if (best.limit && fused.plan.is_same_step(best.fused.plan)) {
             best.fused.plan.same_plan.highest = same.highest;
         } else if (step.at_least(fused) <= best.step) {
             const Duration duration = step.step(fused);
@@ -167,6 +167,9 @@ class Ideals {
     std::optional<Cuts> set(FrameworkStep& step, const BucketPlan& advised,
                             FrameworkSetting& setting) {
         setting.ideal = std::min(setting.best.step, setting.framework_default.step);
+        if (step.in_pieces()) {
+            return std::nullopt;  // its cap decides what can be sent when
+        }
         if (!step.can_be_optimised()) {
             setting.ideal = std::min(setting.ideal, step.step_in_order(advised));
             return std::nullopt;

@@ -471,12 +471,12 @@ Duration FrameworkStep::step_of_micro_steps(std::int64_t micro_steps, const Sync
 }
 
 Duration FrameworkStep::step_in_order(const BucketPlan& plan) {
-    if (use_.framework != Framework::megatron_distributed_optimizer) {
-        return step_with(in_order_settings(), plan);
+    BucketPlan own = plan;
+    own.readiness.reset();
+    if (use_.framework == Framework::megatron_distributed_optimizer) {
+        add_gathers(own);
     }
-    BucketPlan gathered = plan;
-    add_gathers(gathered);
-    return step_with(in_order_settings(), gathered);
+    return step_with(in_order_settings(), own);
 }
 
 Duration FrameworkStep::step_after_backward() {

@@ -40,6 +40,11 @@ class FrameworkStep {
     // No step with these buckets is shorter: nothing copied or launched, only the network busy.
     [[nodiscard]] Duration at_least(const FusedPlan& fused) const;
 
+    // The smallest limit that it takes.
+    [[nodiscard]] Bytes least_limit() const { return in_pieces() ? least_cap(request_) : Bytes{1}; }
+    // Whether gradients become ready in pieces of the graph that its limit cuts.
+    [[nodiscard]] bool in_pieces() const { return sync_.policy.pieces.has_value(); }
+
     // The gradients in the order of their readiness.
     [[nodiscard]] const GradientLine& line() const { return line_; }
 

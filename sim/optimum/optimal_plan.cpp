@@ -148,6 +148,12 @@ class Planning {
                              "a strategy that communicates, to look for its optimal plan",
                              std::string(name_of(request_.strategy)));
         }
+        if (sync_.policy.pieces) {
+            throw InputError("scenario", "/sync/compiled",
+                             "false, to look for the optimal plan: when gradients are ready must "
+                             "not depend on it",
+                             "true");
+        }
         const bool disturbed = interferes(input_.link);
         const std::size_t most =
             disturbed ? most_gradients_with_interference : most_gradients_of_a_plan;

@@ -18,6 +18,14 @@ double growth_of_caps(std::size_t gradients) {
     return gradients <= most_for_every_plan ? 1.0 : growth_beyond;
 }
 
+CapRange common(const CapRange& a, const CapRange& b) {
+    CapRange both{std::max(a.lowest, b.lowest), a.highest};
+    if (b.highest) {
+        both.highest = a.highest ? std::min(*a.highest, *b.highest) : *b.highest;
+    }
+    return both;
+}
+
 std::optional<Bytes> next_cap(const CapRange& range, double growth) {
     if (!range.highest) {
         return std::nullopt;

@@ -54,6 +54,9 @@ struct CapRange {
     bool operator==(const CapRange&) const = default;
 };
 
+// The caps that are in both.
+CapRange common(const CapRange& a, const CapRange& b);
+
 // The first cap beyond the range, or the first that is `growth` times its lowest; none when the
 // plan is the same for every larger cap.
 std::optional<Bytes> next_cap(const CapRange& range, double growth = 1.0);

@@ -169,6 +169,7 @@ std::vector<std::int32_t> joining_order(std::vector<std::int32_t> readiness, Ord
 
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy) {
+    invariant(!policy.pieces, "pieces of the graph are made of operations");
     invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
     Planner planner(gradients, policy);
     for (const std::int32_t gradient : joining_order(readiness, policy.order)) {
@@ -182,7 +183,16 @@ BucketPlan make_plan(const std::vector<Gradient>& gradients,
 }
 
 BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy) {
-    return make_plan(workload.gradients, workload.readiness, policy);
+    if (!policy.pieces) {
+        return make_plan(workload.gradients, workload.readiness, policy);
+    }
+    PieceReadiness readiness = ready_in_pieces(workload, *policy.pieces);
+    PlanPolicy buckets = policy;
+    buckets.pieces.reset();
+    BucketPlan plan = make_plan(workload.gradients, readiness.order, buckets);
+    plan.same_plan = common(plan.same_plan, readiness.same_pieces);
+    plan.readiness = std::move(readiness);
+    return plan;
 }
 
 }  // namespace bucketwise

@@ -13,6 +13,7 @@
 #include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/plan/cap.h"
+#include "sim/plan/graph_pieces.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
@@ -68,6 +69,8 @@ struct PlanPolicy {
     // and a bucket's size is one of so many (Megatron-LM's distributed optimizer).
     std::int64_t gradient_alignment = 1;
     std::int64_t bucket_alignment = 1;
+    // Gradients become ready in pieces of the graph, and join buckets as those make them ready.
+    std::optional<PieceLimits> pieces = {};
     bool operator==(const PlanPolicy&) const = default;
 };
 
@@ -103,15 +106,32 @@ struct BucketPlan {
     CapRange same_plan;           // of BucketLimits::cap; meaningless where no bucket depends on it
     // With LaunchRule::cycle, where each bucket goes out, later ones no earlier.
     std::vector<BackwardPlace> departures = {};
-    std::vector<ParameterGather> gathers = {};  // in the order in which they are waited for
+    std::vector<ParameterGather> gathers = {};     // in the order in which they are waited for
+    std::optional<PieceReadiness> readiness = {};  // with PlanPolicy::pieces
     bool operator==(const BucketPlan&) const = default;
+
+    // When the operations of backward make gradients ready: `workload` tells, unless this plan
+    // does.
+    [[nodiscard]] std::int32_t ready_count(const Workload& workload, std::size_t operation) const {
+        return readiness ? readiness->counts[operation] : workload.backward[operation].ready_count;
+    }
+    [[nodiscard]] const std::vector<std::int32_t>& order_of(const Workload& workload) const {
+        return readiness ? readiness->order : workload.readiness;
+    }
+    // Whether its step is the same, whatever caps give it.
+    [[nodiscard]] bool is_same_step(const BucketPlan& other) const {
+        return buckets == other.buckets &&
+               (!readiness || (readiness->counts == other.readiness->counts &&
+                               readiness->order == other.readiness->order));
+    }
 };
 
 // Gradients in the order in which they join buckets. `readiness` lists all of them once.
 std::vector<std::int32_t> joining_order(std::vector<std::int32_t> readiness, Order order);
 
 // Groups all gradients. Each gradient is in exactly one bucket; a bucket holds one dtype; a sparse
-// gradient is alone. `readiness` lists all gradient indices once.
+// gradient is alone. `readiness` lists all gradient indices once. Pieces of the graph need the
+// whole workload (asserted).
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy);
 BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy);

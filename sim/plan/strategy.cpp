@@ -1,5 +1,6 @@
 #include "sim/plan/strategy.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -67,6 +68,11 @@ SyncSettings settings_for(const SyncRequest& request) {
         settings.policy.order = request.order.value_or(Order::forward);
         settings.policy.reversed_after_sort = true;
     }
+    if (ddp && request.compiled) {
+        const BucketLimits& limits = settings.policy.limits;
+        settings.policy.pieces = PieceLimits{
+            .cap = limits.list.empty() ? limits.cap : *std::ranges::max_element(limits.list)};
+    }
     settings.reduces_unused_map = ddp && looks_for_unused(request);
     settings.copies_in = preset.copies;
     settings.copies_at_launch = preset.copies_at_launch;
@@ -83,6 +89,10 @@ bool has_cap(const SyncRequest& request) {
     const Closing closing = settings_for(request).policy.closing;
     return request.strategy != Strategy::none && request.bucket_cap_list.empty() &&
            (closing == Closing::overshoot || closing == Closing::strict);
+}
+
+Bytes least_cap(const SyncRequest& request) {
+    return settings_for(request).policy.pieces ? PieceLimits{}.first : Bytes{1};
 }
 
 Cap cap_of(const SyncRequest& request) {

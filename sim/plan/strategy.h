@@ -76,6 +76,7 @@ struct SyncRequest {
     CommHook comm_hook = CommHook::none;
     bool find_unused_parameters = false;
     bool static_graph = false;
+    bool compiled = false;  // torch.compile, whose DDPOptimizer cuts the graph at the cap
     bool broadcast_buffers = true;
     BatchNormSync batch_norm = BatchNormSync::local;
     std::optional<Closing> closing;
@@ -142,6 +143,9 @@ SyncSettings settings_for(const SyncRequest& request);
 
 // Whether the strategy's buckets depend on a cap that a sweep can vary.
 bool has_cap(const SyncRequest& request);
+
+// The smallest cap that can be named. torch.compile refuses those below its first piece's 1 MiB.
+Bytes least_cap(const SyncRequest& request);
 
 // That cap; none where they do not.
 Cap cap_of(const SyncRequest& request);

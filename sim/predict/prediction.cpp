@@ -41,19 +41,20 @@ std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes>
 std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth, Bytes total,
                                             const Progress& progress) {
     std::vector<Evaluation> sweep;
-    std::vector<Bucket> last_buckets;
+    BucketPlan last;
     const double full = std::log(static_cast<double>(total.count) + 1);
-    walk_plans(Bytes{1}, growth, [&](Bytes cap) {
+    walk_plans(evaluator.least_cap(), growth, [&](Bytes cap) {
         BucketPlan plan = evaluator.plan(cap);
         progress(std::min(std::log(static_cast<double>(cap.count)) / full, 1.0));
         // A bucket that fills with the last gradient is no other plan than one left open.
-        if (plan.buckets == last_buckets) {
-            sweep.back().same_plan.highest = plan.same_plan.highest;
+        const CapRange same = plan.same_plan;
+        if (!sweep.empty() && plan.is_same_step(last)) {
+            sweep.back().same_plan.highest = same.highest;
         } else {
             sweep.push_back(evaluator.evaluate(cap, plan));
-            last_buckets = std::move(plan.buckets);
+            last = std::move(plan);
         }
-        return plan.same_plan;
+        return same;
     });
     for (Evaluation& evaluation : sweep) {
         evaluation.cap = roundest_cap(evaluation.same_plan);
@@ -286,6 +287,18 @@ void note_assumed_interference(const StepInput& input, Prediction& prediction) {
         large.errors->communication_slowdown, to_us(large.slowdown.start_delay)));
 }
 
+void note_pieces(const Evaluator& evaluator, Prediction& prediction) {
+    const std::optional<PieceReadiness> at_default = evaluator.plan(Cap()).readiness;
+    const std::optional<PieceReadiness> advised = evaluator.plan(prediction.chosen().cap).readiness;
+    if (!at_default || !advised) {
+        return;
+    }
+    prediction.notes.push_back(fmt::format(
+        "torch.compile: backward runs in {} pieces of the graph with the best cap, in {} with the "
+        "default; the gradients of each become ready together",
+        advised->pieces, at_default->pieces));
+}
+
 // All-reduces of sizes that the link was not measured with.
 void note_extrapolation(const StepInput& input, Prediction& prediction) {
     const Provenance& from = input.link.provenance;
@@ -401,6 +414,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     }
     choose_best(prediction);
     note_assumed_interference(input, prediction);
+    note_pieces(evaluator, prediction);
     note_extrapolation(input, prediction);
     const Duration default_step = prediction.default_cap.times.step();
     prediction.default_is_fastest =

@@ -89,6 +89,9 @@ class Evaluator {
     Evaluator(const Evaluator&) = delete;
     Evaluator& operator=(const Evaluator&) = delete;
 
+    // The smallest cap that it takes.
+    [[nodiscard]] Bytes least_cap() const { return bucketwise::least_cap(request_); }
+
     // The plan with this cap, where the request has one; else as it is.
     [[nodiscard]] BucketPlan plan(Cap cap) const;
 

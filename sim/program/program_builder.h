@@ -362,8 +362,9 @@ class ProgramBuilder {
                     program_.instructions[at].host = Duration{0};  // issued with its first part
                 }
             }
-            for (std::int32_t k = 0; k < workload_.backward[i].ready_count; ++k) {
-                gradient_is_ready(workload_.readiness[ready++]);
+            const std::int32_t count = plan_.ready_count(workload_, i);
+            for (std::int32_t k = 0; k < count; ++k) {
+                gradient_is_ready(plan_.order_of(workload_)[ready++]);
             }
         }
         launch_on_the_way(workload_.backward.size());

@@ -133,6 +133,7 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     note(sync.fused_copies, settings.copies_in, "fused_copies");
     note(sync.batched_grad_copy, is_ddp(sync.strategy), "batched_grad_copy");
     note(sync.static_graph, is_ddp(sync.strategy), "static_graph");
+    note(sync.compiled, ddp, "compiled");
     note(sync.comm_hook != CommHook::none, settings.communicates, "comm_hook");
     note(sync.find_unused_parameters, ddp, "find_unused_parameters");
     note(!sync.broadcast_buffers, ddp, "broadcast_buffers");

@@ -147,12 +147,23 @@ void read_caps(const JsonObject& object, SyncRequest& sync) {
     });
 }
 
+// DDPOptimizer asserts it of DistributedDataParallel's bucket_bytes_cap, of a list the largest.
+void check_compiled(const JsonObject& object, const SyncRequest& sync) {
+    const std::optional<PieceLimits> pieces = settings_for(sync).policy.pieces;
+    if (pieces && pieces->cap < pieces->first) {
+        const char* const key =
+            sync.bucket_cap_list.empty() ? "bucket_cap_mib" : "bucket_cap_mib_list";
+        object.at(key).fail("1 MiB or more with torch.compile (compiled), which refuses less",
+                            fmt::format("{:g}", to_mib(pieces->cap)));
+    }
+}
+
 SyncRequest read_sync(const JsonPlace& place) {
     const JsonObject object(
         place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
-                "fused_copies", "batched_grad_copy", "static_graph", "comm_hook", "pytorch_version",
-                "find_unused_parameters", "broadcast_buffers", "batch_norm", "closing", "order",
-                "launch", "framework", "framework_version"});
+                "fused_copies", "batched_grad_copy", "static_graph", "compiled", "comm_hook",
+                "pytorch_version", "find_unused_parameters", "broadcast_buffers", "batch_norm",
+                "closing", "order", "launch", "framework", "framework_version"});
     SyncRequest sync;
     sync.strategy = read_choice(object.at("strategy"), every<Strategy>);
     read_caps(object, sync);
@@ -164,6 +175,7 @@ SyncRequest read_sync(const JsonPlace& place) {
     object.read_optional("fused_copies", sync.fused_copies, read_boolean);
     object.read_optional("batched_grad_copy", sync.batched_grad_copy, read_boolean);
     object.read_optional("static_graph", sync.static_graph, read_boolean);
+    object.read_optional("compiled", sync.compiled, read_boolean);
     object.read_optional_choice("comm_hook", sync.comm_hook, every<CommHook>);
     object.read_optional("pytorch_version", sync.explicit_cap_sets_first,
                          read_explicit_cap_sets_first);
@@ -172,6 +184,7 @@ SyncRequest read_sync(const JsonPlace& place) {
     object.read_optional_choice("batch_norm", sync.batch_norm, every<BatchNormSync>);
     object.read_optional_choice("framework", sync.framework, every<SettingPlace>);
     object.read_optional("framework_version", sync.framework_version, read_framework_version);
+    check_compiled(object, sync);
     return sync;
 }
 

@@ -163,7 +163,21 @@ std::int32_t finish_parameters(const Model& model, std::size_t operation,
     return count;
 }
 
-std::vector<CostedOperation> backward_pass(const Model& model, const ModelTiming& timing,
+// Of those that an earlier operation uses, too.
+Bytes used_before(const Model& model, std::size_t operation,
+                  const std::vector<std::size_t>& first_user, Bytes element) {
+    Bytes size;
+    for (const std::int32_t parameter : model.operations[operation].parameters) {
+        const auto index = static_cast<std::size_t>(parameter);
+        if (first_user[index] != operation) {
+            size += model.parameters[index].numel() * element;
+        }
+    }
+    return size;
+}
+
+std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dtype,
+                                           const ModelTiming& timing,
                                            std::vector<std::int32_t>& readiness) {
     std::vector<std::size_t> first_user(model.parameters.size(), model.operations.size());
     for (std::size_t i = model.operations.size(); i-- > 0;) {
@@ -189,7 +203,9 @@ std::vector<CostedOperation> backward_pass(const Model& model, const ModelTiming
             pass.push_back(pass_of(model, i, Pass::weight_gradient, " weight gradient", timing));
         }
         if (has_weight) {
-            pass.back().operation.ready_count = finish_parameters(model, i, first_user, readiness);
+            TimedOperation& last = pass.back().operation;
+            last.ready_count = finish_parameters(model, i, first_user, readiness);
+            last.used_before = used_before(model, i, first_user, element_size(gradient_dtype));
         }
     }
     return pass;
@@ -257,8 +273,8 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
     const Costs costs = costs_of(model, gradient_dtype, timing);
     workload.forward = timed(forward_pass(model, timing), costs, timing.measured_forward,
                              timing.measured_forward_operations);
-    workload.backward = timed(backward_pass(model, timing, workload.readiness), costs,
-                              timing.measured_backward, timing.measured_backward_operations);
+    workload.backward = timed(backward_pass(model, gradient_dtype, timing, workload.readiness),
+                              costs, timing.measured_backward, timing.measured_backward_operations);
     workload.buffer_groups = buffer_groups(model);
     workload.mix = backward_mix(workload.backward, [&](const TimedOperation& operation) {
         return model.operations[static_cast<std::size_t>(operation.source->operation)]

@@ -64,6 +64,8 @@ struct TimedOperation {
     Duration device{0};  // undisturbed time on its stream
     Duration host{0};    // host time to launch it
     std::int32_t ready_count = 0;
+    // Of parameters that it uses and whose gradients an operation after it finishes (tied weights).
+    Bytes used_before = {};
     std::optional<OperationPass> source = {};  // none: its time was given, not its work
     std::optional<Exchange> exchange = {};     // all ranks wait for it before what follows
     bool host_waits = false;                   // the host goes on when it has run

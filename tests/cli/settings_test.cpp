@@ -111,6 +111,25 @@ TEST_CASE("settings check says what is typed, what it costs, and what is suspici
         nlohmann::json::parse(text_of_file(folder.file("ds.json"))).contains("zero_optimization"));
 }
 
+TEST_CASE("a cap that torch.compile refuses is no step to predict") {
+    const TestFolder folder;
+    write_file(folder.file("small.json"), R"({"ddp_bucket_cap_mb": 0.5, "torch_compile": true})");
+    write_file(folder.file("whole.json"), R"({"ddp_bucket_cap_mb": 2, "torch_compile": true})");
+    const auto check = [&](const std::string& name) {
+        return asked("settings check '" + folder.file(name) + "' " + resnet_on_8);
+    };
+    CHECK(check("small.json").exit_code == 0);
+    CHECK(outcome_says(check("small.json"), "refuses a cap below 1 MiB: no step"));
+    CHECK(outcome_says(check("whole.json"), "a step"));
+    CHECK(asked("predict " + resnet_on_8 + " --set /sync/compiled=true --bucket-cap 0.5MiB")
+              .exit_code == 2);
+    CHECK(asked("predict " + resnet_on_8 +
+                " --set /sync/compiled=true --set /sync/bucket_cap_mib=0.5")
+              .exit_code == 2);
+    CHECK(asked("predict " + resnet_on_8 + " --set /sync/compiled=true --plan optimal").exit_code ==
+          2);
+}
+
 TEST_CASE("whatever settings hold, they are read or refused") {
     const std::vector<std::string> seeds{
         R"({"zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e7}})",

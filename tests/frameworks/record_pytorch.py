@@ -91,6 +91,8 @@ FIELDS = {
     "memory": "bytes of distinct storages: gradients, buckets, both: of the union of the two; aliased: gradients that "
     "lie in a bucket; after_backward, after_zero_grad and after_second_backward. bucket_alive: whether the reducer "
     "still holds the buckets' storage when nobody else does",
+    "compile: graphs": "by graph given to the compiler, by operation that takes parameters, in forward order: those "
+    "parameters",
     "compile: pieces": "by graph given to the compiler, the pieces that it was cut into, in forward order: [bytes, "
     "indices of parameters in the order in which DDPOptimizer met them, nodes added to get an output]",
     "compile: events": "of iteration 1 and of the last: b: a compiled backward piece ended; a number: that gradient "
@@ -724,6 +726,19 @@ def parameter_of_source(source, names):
     return max(matches, key=lambda i: len(names[i])) if matches else source
 
 
+def parameters_of_nodes(graph, index_of):
+    """By operation of a graph, in forward order: the parameters among its arguments; without those that have none."""
+    found = []
+    for node in graph.graph.nodes:
+        arguments = [a for a in node.args if isinstance(a, torch.fx.Node) and a.op == "placeholder"]
+        found.append([
+            index_of(str(argument.target))
+            for argument in arguments
+            if isinstance(argument.meta["example_value"], nn.Parameter) and argument.meta["example_value"].requires_grad
+        ])  # fmt: skip
+    return [parameters for parameters in found if parameters]
+
+
 def compile_case(case, rank):
     torch._dynamo.reset()
     torch._dynamo.config.optimize_ddp = case.get("optimize_ddp", True)
@@ -736,7 +751,7 @@ def watch_compiled(watched, case):
     from torch._dynamo.backends.common import aot_autograd
     from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 
-    pieces = []
+    graphs, pieces = [], []
     original = distributed.DDPOptimizer.compile_fn
 
     def compile_fn(self, graph, example_inputs, **configuration):
@@ -746,6 +761,7 @@ def watch_compiled(watched, case):
             for node in graph.graph.nodes
             if node.op == "placeholder"
         }  # fmt: skip
+        graphs.append(parameters_of_nodes(graph, lambda name: parameter_of_source(source[name], watched.names)))
         compiled = original(self, graph, example_inputs, **configuration)
         pieces.append(
             [
@@ -820,6 +836,7 @@ def watch_compiled(watched, case):
     changed = next((i + 1 for i in range(1, ITERATIONS) if buckets[i] != buckets[i - 1]), None)
     return {
         "optimizer_caps": [list(pair) for pair in caps],
+        "graphs": graphs,
         "pieces": pieces,
         "buckets": [buckets[0], buckets[-1]],
         "changed_in": changed,

@@ -101,6 +101,7 @@ DOCUMENTS = json.loads(json.dumps({
                      "batch": 1, "sequence_length": 16, "device": "A100"},
         "cluster": {"ranks": 2, "link": FULL_LINK},
         "sync": {"strategy": "ddp", "bucket_cap_mib_list": [1, 25], "batched_grad_copy": True, "static_graph": True,
+                 "compiled": True,
                  "framework": "deepspeed_zero2", "framework_version": "0.14.2"},
         "step": {"optimizer_ms": 1}},
     "llama": {
