@@ -116,6 +116,47 @@ def check_captured(torch, name, file, binary, ddp, micro_steps):
     assert "framework" not in document["sync"], document["sync"]
 
 
+def check_compiled(torch, DistributedDataParallel, folder, rank, binary):
+    """Pieces that a cap of 1 MiB cut are those that a larger one cuts: its buckets are predicted from them."""
+    if not hasattr(torch, "compile") or sys.version_info >= (3, 15):
+        return
+    from capture_pytorch import capture
+
+    class Deep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            width = 520  # so that each layer takes more than 1 MiB: the finest pieces
+            self.layers = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(8)))
+
+        def forward(self, x):
+            return self.layers(x)
+
+    def trained(cap, file):
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        ddp = DistributedDataParallel(Deep(), bucket_cap_mb=cap)
+        capture(ddp, file, steps=5, warmup=2)
+        compiled = torch.compile(ddp, backend="aot_eager")
+        for _ in range(8):
+            compiled(torch.randn(64, 520)).square().mean().backward()
+        return [int(size) for size in ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")]
+
+    finest = folder / "compiled.json"
+    buckets = {cap: trained(cap, finest if cap == 1 else folder / "compiled_at_cap.json") for cap in (3, 2, 1)}
+    if rank != 0:
+        return
+    document = json.loads(finest.read_text())
+    assert document["sync"]["compiled"] is True and document["sync"]["bucket_cap_mib"] == 1, document["sync"]
+    # A layer fills a piece, and its weight and bias are ready at the same moment.
+    ready = [gradient["ready_ms"] for gradient in document["workload"]["gradients"]]
+    assert len(set(ready)) == 8 and ready[::2] == ready[1::2], ready
+    for cap, sizes in buckets.items():
+        row = predict(binary, finest, "--bucket-cap", f"{cap}MiB")["sweep"][0]
+        assert row["bucket_bytes"] == sizes, f"at {cap} MiB: DDP's {sizes}, predicted {row}"
+    stated = json.loads((folder / "compiled_at_cap.json").read_text()).get("caveats", [])
+    assert any("cut the graph at a cap above 1 MiB" in str(caveat) for caveat in stated), stated
+
+
 def check_wrappers():
     """Who calls is told by the modules of the calling code, the outermost wrapper of several."""
     from capture_pytorch import _wrapper_around
@@ -329,6 +370,7 @@ def run_rank(rank, port, binary, root, folder):
     check_wrappers()
     check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank)
     check_models(torch, DistributedDataParallel, folder, rank, binary)
+    check_compiled(torch, DistributedDataParallel, folder, rank, binary)
     check_events(torch, folder, rank)
     check_failures(torch, folder / str(rank))
     dist.barrier()
