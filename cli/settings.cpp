@@ -137,14 +137,17 @@ std::string checked_text(const Question& question, const TypedSettings& typed,
 
 Json checked_json(const Question& question, const TypedSettings& typed,
                   const CheckedSettings& checked) {
-    return {{"buckets", checked.typed.bucket_bytes.size()},
-            {"bucket_bytes", json_list(checked.typed.bucket_bytes, byte_count)},
-            {"step_ms", to_ms(checked.typed.step)},
-            {"best",
-             {{"typed", best_typed(question, typed, checked)},
-              {"buckets", checked.best.best.bucket_bytes.size()},
-              {"step_ms", to_ms(checked.best.best.step)}}},
-            {"cost", checked.cost()}};
+    Json json{{"buckets", checked.typed.bucket_bytes.size()},
+              {"bucket_bytes", json_list(checked.typed.bucket_bytes, byte_count)},
+              {"buffer_bytes", checked.typed.buffers.count},
+              {"step_ms", to_ms(checked.typed.step)},
+              {"best",
+               {{"typed", best_typed(question, typed, checked)},
+                {"buckets", checked.best.best.bucket_bytes.size()},
+                {"step_ms", to_ms(checked.best.best.step)}}},
+              {"cost", checked.cost()}};
+    add_optional(json, "backward_ms", checked.backward, to_ms);
+    return json;
 }
 
 }  // namespace

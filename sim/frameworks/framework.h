@@ -126,6 +126,7 @@ struct FrameworkChoice {
     std::optional<double> value = {};      // in the framework's own unit; none: left at its default
     std::vector<Bytes> bucket_bytes = {};  // in bucket order
     Duration step{0};
+    Bytes buffers = {};  // that a rank holds for buckets: FrameworkStep::buffers()
     bool operator==(const FrameworkChoice&) const = default;
 };
 

@@ -153,7 +153,7 @@ void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts,
     const FusedPlan fused = step.plan_of_list(*list);
     if (fused.plan.buckets == step.line().plan(cuts).buckets) {
         setting.list = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size),
-                        step.step(fused)};
+                        step.step(fused), step.buffers(fused.plan, std::nullopt)};
         setting.typed_list = typed_list(request, *list);
     }
 }
@@ -203,8 +203,11 @@ class Ideals {
 
 // --- all ---
 
-FrameworkChoice choice_of(const Tried& tried, std::optional<double> value) {
-    return {value, transformed(tried.fused.plan.buckets, &Bucket::size), tried.step};
+// `limit`: one that gives the buckets that were tried.
+FrameworkChoice choice_of(const FrameworkStep& step, const Tried& tried, std::optional<Bytes> limit,
+                          std::optional<double> value) {
+    return {value, transformed(tried.fused.plan.buckets, &Bucket::size), tried.step,
+            step.buffers(tried.fused.plan, limit)};
 }
 
 // As a version that is asked for has it.
@@ -221,8 +224,8 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
                                  const SyncRequest& request, const Prediction& prediction,
                                  bool is_predicted) {
     FrameworkSetting setting;
-    setting.framework_default =
-        choice_of(tried(step, std::nullopt, default_cycle), typed_mib(default_bucket_cap));
+    setting.framework_default = choice_of(step, tried(step, std::nullopt, default_cycle),
+                                          std::nullopt, typed_mib(default_bucket_cap));
     Tried best = is_predicted
                      ? tried(step, prediction.advised().cap.named(), default_cycle)
                      : best_or_default(step, input.workload.gradients.size(), default_cycle);
@@ -230,8 +233,8 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
         best.limit = roundest_cap(best.fused.plan.same_plan);
     }
     setting.same_plan = best.fused.plan.same_plan;
-    setting.best =
-        choice_of(best, best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
+    setting.best = choice_of(step, best, best.limit,
+                             best.limit ? std::optional(typed_mib(*best.limit)) : std::nullopt);
     if (best.limit) {
         type_ddp_cap(request, *best.limit, setting);
     } else {
@@ -247,14 +250,14 @@ FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input,
     const std::size_t gradients = input.workload.gradients.size();
     FrameworkSetting setting;
     setting.use = use;
-    setting.framework_default = choice_of(tried(step, std::nullopt, default_cycle),
-                                          static_cast<double>(default_value.count));
+    setting.framework_default = choice_of(step, tried(step, std::nullopt, default_cycle),
+                                          std::nullopt, static_cast<double>(default_value.count));
     const bool has_cycle = use.framework == Framework::horovod;
     const Tried best = has_cycle ? best_with_any_cycle(step, gradients)
                                  : best_or_default(step, gradients, default_cycle);
     const Bytes limit =
         best.limit ? roundest_limit(rule, default_value, best.fused.plan.same_plan) : default_value;
-    setting.best = choice_of(best, static_cast<double>(limit.count));
+    setting.best = choice_of(step, best, limit, static_cast<double>(limit.count));
     setting.same_plan = best.fused.plan.same_plan;
     if (has_cycle) {
         setting.cycle = best.cycle;
@@ -360,8 +363,11 @@ CheckedSettings checked_settings(const StepInput& input, const SyncRequest& requ
                                 ? step.plan(limit)
                                 : step.plan_of_list(request.bucket_cap_list);
     CheckedSettings checked;
-    checked.typed = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size),
-                     step.step(fused)};
+    checked.typed = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size), step.step(fused),
+                     step.buffers(fused.plan, limit)};
+    if (const std::optional<StepTimes> times = step.times(fused)) {
+        checked.backward = times->backward;
+    }
     if (limit) {
         checked.typed.value = use.framework == Framework::pytorch_ddp
                                   ? typed_mib(*limit)

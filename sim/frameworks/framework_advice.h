@@ -50,6 +50,7 @@ SettingAdvice setting_advice(const StepInput& input, const SyncRequest& request,
 // Settings that somebody has typed, simulated, beside the best ones.
 struct CheckedSettings {
     FrameworkChoice typed;
+    std::optional<Duration> backward = {};  // until all is reduced and in place; none: not known
     FrameworkSetting best;
 
     // By how much a step is longer with them than with the best, as a share.

@@ -389,8 +389,37 @@ Duration FrameworkStep::step(const FusedPlan& fused) {
     return step_with(sync_, fused.plan);
 }
 
+std::optional<StepTimes> FrameworkStep::times(const FusedPlan& fused) {
+    if (depends_on_plan(input_, sync_)) {
+        return std::nullopt;
+    }
+    build_closing(input_, sync_, fused.plan, program_);
+    return step_.closed_by(program_);
+}
+
 Program FrameworkStep::program(const FusedPlan& fused) const {
     return build_program(input_, sync_, fused.plan);
+}
+
+Bytes FrameworkStep::buffers(const BucketPlan& plan, std::optional<Bytes> limit) const {
+    const Bytes set = limit.value_or(default_limit(use_, input_.group.ranks));
+    if (is_deepspeed(use_)) {
+        const std::int64_t count = !use_.contiguous_gradients ? 0 : use_.overlaps ? 2 : 1;
+        return count * set.count * element_size(narrowest_of(input_.workload.gradients));
+    }
+    if (rule_.launch == LaunchRule::cycle) {
+        return set;
+    }
+    Bytes sum;
+    for (const Bucket& bucket : plan.buckets) {
+        const bool casts = hook_casts(sync_, bucket);
+        const bool is_beside = sync_.copies_back || is_megatron(use_);
+        sum += casts ? bytes_on_wire(sync_, bucket) : Bytes{0};
+        if (is_beside) {
+            sum += casts ? bucket.size : bytes_on_wire(sync_, bucket);
+        }
+    }
+    return sum;
 }
 
 Duration FrameworkStep::at_least(const FusedPlan& fused) const {

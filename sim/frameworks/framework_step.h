@@ -34,8 +34,17 @@ class FrameworkStep {
     // The step with them. Throws InputError likewise.
     Duration step(const FusedPlan& fused);
 
+    // Its phases; none where several micro-steps reduce.
+    std::optional<StepTimes> times(const FusedPlan& fused);
+
     // The whole step with them, as a host issues it.
     [[nodiscard]] Program program(const FusedPlan& fused) const;
+
+    // What a rank holds for buckets: PyTorch's beside the gradients, or with views none, and what a
+    // hook casts; the float32 that Megatron-LM's gradients live in (param_and_grad_buffer.py);
+    // DeepSpeed's one buffer of the limit, with overlap two, however small the model is
+    // (setup_buckets() in stage_1_and_2.py); Horovod's threshold (fusion_buffer_manager.cc).
+    [[nodiscard]] Bytes buffers(const BucketPlan& plan, std::optional<Bytes> limit) const;
 
     // No step with these buckets is shorter: nothing copied or launched, only the network busy.
     [[nodiscard]] Duration at_least(const FusedPlan& fused) const;

@@ -45,6 +45,7 @@ Json choice(const FrameworkSetting& setting, const FrameworkChoice& choice) {
     return {{"buckets", choice.bucket_bytes.size()},
             {"bucket_bytes", json_list(choice.bucket_bytes, byte_count)},
             {"step_ms", to_ms(choice.step)},
+            {"buffer_bytes", choice.buffers.count},
             {"loss", setting.loss_of(choice.step)}};
 }
 

@@ -161,13 +161,20 @@ std::string indented(const std::string& text, std::size_t spaces) {
     return lines;
 }
 
+// How the rows of settings are laid out.
+struct SettingColumns {
+    std::size_t width = 0;  // of the name
+    bool buffers = false;   // of several frameworks, which differ in them
+};
+
 // `typed` below where it does not fit beside.
-std::string setting_row(std::string_view framework, std::size_t width,
+std::string setting_row(std::string_view framework, const SettingColumns& columns,
                         const FrameworkSetting& setting, const FrameworkChoice& choice,
                         const std::string& typed) {
-    const std::string row = fmt::format(
-        "    {:<{}} {:>7} {:>9} {:>12.2f} %", framework, width, choice.bucket_bytes.size(),
-        three_digits(to_ms(choice.step)), 100 * setting.loss_of(choice.step));
+    std::string row = fmt::format("    {:<{}} {:>7} {:>9} {:>12.2f} %", framework, columns.width,
+                                  choice.bucket_bytes.size(), three_digits(to_ms(choice.step)),
+                                  100 * setting.loss_of(choice.step));
+    row += columns.buffers ? fmt::format(" {:>13}", three_digits(to_mib(choice.buffers))) : "";
     return row.size() + 2 + typed.size() <= widest_line ? row + "  " + typed + "\n"
                                                         : row + "\n" + indented(typed, 6);
 }
@@ -202,7 +209,8 @@ std::string settings_text(const SettingAdvice& settings) {
     }
     const auto optimum =
         std::ranges::all_of(settings.frameworks, [](const auto& s) { return s.ideal_is_optimum; });
-    std::size_t width = 12;
+    SettingColumns columns{12, settings.frameworks.size() > 1};
+    std::size_t& width = columns.width;
     for (const FrameworkSetting& setting : settings.frameworks) {
         width = std::max(width, framework_name(setting.use).size());
     }
@@ -211,18 +219,18 @@ std::string settings_text(const SettingAdvice& settings) {
     }
     std::string text = "\n  What to type";
     if (!settings.frameworks.empty()) {
-        text +=
-            fmt::format(", by {}, held against {}:\n    {:<{}} {:>7} {:>9} {:>14}\n",
-                        settings.frameworks.size() == 1 ? "the framework's own rule for buckets"
-                                                        : "each framework's own rule for buckets",
-                        optimum ? "the best of all plans" : "the best simulated", "", width,
-                        "buckets", "step (ms)", "over its best");
+        text += fmt::format(
+            ", by {}, held against {}:\n    {:<{}} {:>7} {:>9} {:>14}{}\n",
+            settings.frameworks.size() == 1 ? "the framework's own rule for buckets"
+                                            : "each framework's own rule for buckets",
+            optimum ? "the best of all plans" : "the best simulated", "", width, "buckets",
+            "step (ms)", "over its best", columns.buffers ? " buffers (MiB)" : "");
     } else {
         text += ":\n";
     }
     for (const FrameworkSetting& setting : settings.frameworks) {
         text +=
-            setting_row(framework_name(setting.use), width, setting, setting.best, setting.typed);
+            setting_row(framework_name(setting.use), columns, setting, setting.best, setting.typed);
         if (!setting.typed_elsewhere.empty()) {
             // One statement a line.
             std::string statements = setting.typed_elsewhere;
@@ -232,7 +240,7 @@ std::string settings_text(const SettingAdvice& settings) {
             text += fmt::format("      {}\n", statements);
         }
         if (!setting.typed_list.empty()) {
-            text += setting_row("  or a list", width, setting, setting.list,
+            text += setting_row("  or a list", columns, setting, setting.list,
                                 setting.typed_list.size() <= longest_typed
                                     ? setting.typed_list
                                     : "bucket_cap_mb_list: see --json");

@@ -4,6 +4,7 @@
 usage: compare_with_ddp.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--caps 0.5,1,2,4,8,25,50]
                            [--model perceptron|convolutional|transformer] [--seed 1]
                            [--short: no time is judged, only whether everything fits together]
+                           [--compile: the model is under torch.compile, with Inductor]
                            [--again: judge anew what was measured into FOLDER before]
 
 Two ranks of real PyTorch over Gloo, each on a core and in a network namespace of its own, joined by a link that tc's
@@ -130,10 +131,17 @@ MODELS = {"perceptron": Perceptron, "convolutional": Convolutional, "transformer
 class Setup:
     """What is trained and measured."""
 
-    def __init__(self, short, caps, model):
+    def __init__(self, short, caps, model, compiled):
         self.trained = MODELS[model](short)
+        self.compiled = compiled
         # A short run has 1.5 MiB of gradients; its caps make from one to six buckets of them.
-        self.caps = caps or ([0.25, 0.5, 1.0, 25.0] if short else [0.5, 1.0, 2.0, 4.0, 8.0, 25.0, 50.0])
+        # Under torch.compile none is below 1 MiB.
+        self.caps = caps or (
+            [1.0, 1.25, 25.0] if short and compiled
+            else [0.25, 0.5, 1.0, 25.0] if short
+            else [1.0, 6.0, 10.0, 16.0, 25.0] if compiled
+            else [0.5, 1.0, 2.0, 4.0, 8.0, 25.0, 50.0]
+        )  # fmt: skip
         self.isolated = [1 << s for s in (range(12, 23, 2) if short else (12, 14, 16, 18, 20, 21, 22, 23, 24, 25, 26))]
         self.contended = [1 << 16] if short else [1 << 20, 1 << 22, 1 << 24]
         self.passes = 2  # watched by each capture in each round
@@ -160,27 +168,61 @@ class Rank:
         dist.init_process_group("gloo", rank=rank, world_size=RANKS, timeout=datetime.timedelta(minutes=3))
         self.rank, self.setup, self.rounds, self.folder = rank, setup, rounds, folder
         self.inputs, self.targets = setup.trained.inputs(), setup.trained.targets()
-        self.alone = setup.trained.model()  # outside of DDP
+        self.called = {}  # torch.compile's module by the one in it
+        self.alone = self.model()  # outside of DDP
+        self.called[self.alone] = self.compiled(self.alone)
         self.processor_shares = []  # of its core, what computing alone got
-        self.wrapped = {
-            (views, cap): self.wrap(bucket_cap_mb=cap, gradient_as_bucket_view=views)
-            for views in (False, True)
-            for cap in setup.caps
-        }
-        self.watched = self.wrap()
+        self.wrapped = self.wrap_all()
+        # The finest pieces tell all others.
+        self.watched = self.wrap(**({"bucket_cap_mb": 1} if setup.compiled else {}))
         capture(self.watched, folder / "captured.json", steps=(setup.passes + 1) * rounds, warmup=setup.passes + 1)
-        self.disturbed = self.wrap()
+        self.disturbed = self.wrap(**({"bucket_cap_mb": 1} if setup.compiled else {}))
         capture(self.disturbed, folder / "disturbed.json", steps=setup.passes * rounds, warmup=setup.passes)
         self.unsent = self.wrap()
         self.unsent.register_comm_hook(None, unsent)
         capture(self.unsent, folder / "unsent.json", steps=setup.passes * rounds, warmup=setup.passes)
 
+    def model(self):
+        model = self.setup.trained.model()
+        return inside(model) if self.setup.compiled else model
+
+    def compiled(self, module):
+        if not self.setup.compiled:
+            return module
+        # Every model is compiled by itself, and those that are watched once more.
+        torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000
+        return torch.compile(module)
+
     def wrap(self, **options):
-        return DistributedDataParallel(self.setup.trained.model(), **options)
+        wrapped = DistributedDataParallel(self.model(), **options)
+        self.called[wrapped] = self.compiled(wrapped)
+        return wrapped
+
+    def wrap_all(self):
+        """What is judged, by what judged() takes."""
+        return {
+            (views, cap): self.wrap(bucket_cap_mb=cap, gradient_as_bucket_view=views)
+            for views in (False, True)
+            for cap in self.setup.caps
+        }
+
+    def warm_up(self):
+        """DDP forms its final buckets after the first."""
+        for model in self.wrapped.values():
+            for _ in range(2):
+                self.loss(model).backward()
+
+    def described(self):
+        return {
+            "buckets": [
+                {"views": views, "cap_mib": cap, "bucket_bytes": bucket_bytes(model)}
+                for (views, cap), model in self.wrapped.items()
+            ]
+        }
 
     def loss(self, model):
         model.zero_grad(set_to_none=True)
-        return torch.nn.functional.cross_entropy(model(self.inputs), self.targets)
+        return torch.nn.functional.cross_entropy(self.called[model](self.inputs), self.targets)
 
     def backward_ms(self, model):
         """The slowest rank's time, all starting at once."""
@@ -295,13 +337,11 @@ class Rank:
 
     def run(self, seed):
         setup, order = self.setup, random.Random(seed)
-        work = [lambda v=views, c=cap: ("backward", self.judged(v, c)) for views, cap in self.wrapped]
+        work = [lambda k=key: ("backward", self.judged(*k)) for key in self.wrapped]
         work += [lambda s=size: ("log", self.isolated(s)) for size in setup.isolated]
         work += [lambda s=size: ("log", self.contended(s)) for size in setup.contended]
         work.append(lambda: ("captured", self.capture()))
-        for cap in self.wrapped.values():
-            for _ in range(2):
-                self.loss(cap).backward()  # DDP forms its final buckets after the first
+        self.warm_up()
         found = {"backward": [], "log": [environment(seed, self.rounds)]}
         for number in range(-1, self.rounds):  # the first one warms up
             order.shuffle(work)
@@ -314,19 +354,26 @@ class Rank:
         if self.rank == 0:
             write_lines(self.folder / "log.jsonl", found["log"])
             write_csv(self.folder / "backward.csv", found["backward"])
+            share = statistics.median(self.processor_shares)
             write_json(
-                self.folder / "ddp.json",
-                {
-                    "torch": torch.__version__,
-                    "processor_share": statistics.median(self.processor_shares),
-                    "buckets": [
-                        {"views": views, "cap_mib": cap, "bucket_bytes": bucket_bytes(model)}
-                        for (views, cap), model in self.wrapped.items()
-                    ],
-                },
+                self.folder / "ddp.json", {"torch": torch.__version__, "processor_share": share, **self.described()}
             )
         dist.barrier()
         dist.destroy_process_group()
+
+
+def inside(model):
+    """torch.compile skips the forward() of a bare Sequential, and so all that it does."""
+
+    class Inside(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x)
+
+    return Inside()
 
 
 def unsent(_, bucket):
@@ -380,7 +427,7 @@ def environment(seed, rounds):
 def run_rank(options):
     # Without the process that started it there is nobody left to report to.
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()
-    Rank(options.rank, Setup(options.short, options.caps, options.model), options.rounds, Path(options.output)).run(options.seed)
+    Rank(options.rank, Setup(options.short, options.caps, options.model, options.compile), options.rounds, Path(options.output)).run(options.seed)
     os._exit(0)  # Gloo's threads and a half-closed store have nothing left to say
 
 
@@ -469,20 +516,16 @@ def bits_per_second(rate):
 
 
 def run_ranks(options, folder):
-    arguments = [
-        sys.executable,
-        str(HERE),
-        "--rounds",
-        str(options.rounds),
-        "--seed",
-        str(options.seed),
-        "--model",
-        options.model,
-        "-o",
-        str(folder),
-    ]
+    arguments = ["--rounds", options.rounds, "--seed", options.seed, "--model", options.model, "-o", folder]
     arguments += ["--short"] if options.short else []
+    arguments += ["--compile"] if options.compile else []
     arguments += ["--caps", ",".join(map(str, options.caps))] if options.caps else []
+    run_script(HERE, arguments, options.rate)
+
+
+def run_script(script, arguments, rate):
+    """Once with --rank 0 and once with --rank 1, on both ends of a link."""
+    arguments = [sys.executable, *map(str, [script, *arguments])]
     variables = {
         **os.environ,
         "MASTER_ADDR": ADDRESSES[0],
@@ -490,9 +533,9 @@ def run_ranks(options, folder):
         "GLOO_SOCKET_IFNAME": "eth0",
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
-        "COMPARE_RATE": options.rate,
+        "COMPARE_RATE": rate,
     }
-    with network(options.rate) as enter:
+    with network(rate) as enter:
         ranks = [
             subprocess.Popen([*prefix, *arguments, "--rank", str(rank)], env=variables, stdin=subprocess.PIPE)
             for rank, prefix in enumerate(enter)
@@ -513,13 +556,19 @@ def run_ranks(options, folder):
 # --- predicted beside measured ---
 
 
-def judge(options, folder):
-    """Writes link.json and comparison.json; returns the latter."""
-    binary = options.bucketwise
+def calibrated_link(binary, folder):
+    """Writes link.json, and returns it."""
     run(binary, "calibrate", folder / "log.jsonl", "-o", folder / "link.json", "--fit", folder / "fit.json")
     link = json.loads((folder / "link.json").read_text())
     link["copy_gb_per_s"] = json.loads((folder / "unsent.json").read_text())["cluster"]["link"]["copy_gb_per_s"]
     write_json(folder / "link.json", link)
+    return link
+
+
+def judge(options, folder):
+    """Writes link.json and comparison.json; returns the latter."""
+    binary = options.bucketwise
+    link = calibrated_link(binary, folder)
     bare = {key: value for key, value in link.items() if key not in ("copy_gb_per_s", "interference")}
     links = {
         "link": link,
@@ -534,6 +583,7 @@ def judge(options, folder):
         "machine": f"{provenance['hardware']}; {provenance['versions']}; {provenance['date']}",
         "torch": ddp["torch"],
         "model": options.model,
+        "compiled": options.compile,
         "processor_share": ddp["processor_share"],
         "rounds": options.rounds,
         "rate": options.rate,
@@ -636,7 +686,7 @@ def read_measured(file):
 
 
 def report(comparison):
-    print(f"PyTorch {comparison['torch']}, {comparison['model']}, {RANKS} ranks, Gloo, {comparison['rate']}, {comparison['rounds']} rounds\n")
+    print(f"PyTorch {comparison['torch']}, {comparison['model']}{", compiled" if comparison["compiled"] else ""}, {RANKS} ranks, Gloo, {comparison['rate']}, {comparison['rounds']} rounds\n")
     if comparison["processor_share"] < 0.98:
         share = 100 * comparison["processor_share"]
         print(f"Other programs ran: computing got {share:.0f} % of its core. Times below tell little.\n")
@@ -741,6 +791,7 @@ def parse():
     parser.add_argument("--model", choices=MODELS, default="perceptron")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -756,6 +807,7 @@ def parse():
         before = json.loads(stored.read_text())
         options.rounds, options.rate = before["rounds"], before["rate"]
         options.model = before.get("model", options.model)
+        options.compile = before.get("compiled", False)
     if options.rounds < 1:
         parser.error(f"--rounds: expected at least 1, got {options.rounds}")
     return options
