@@ -72,6 +72,13 @@ WIDE_SPREAD, HOPELESS_SPREAD = 0.2, 0.5  # interquartile range by median, of for
 UNSEEN, MOSTLY_UNSEEN = 0.1, 0.5  # of a step: what is neither forward nor backward nor optimizer
 
 
+# Of DistributedDataParallel, in versions that have them.
+NOT_SIMULATED = (
+    ("mixed_precision", "DistributedDataParallel's own mixed_precision, which sends gradients in a narrower type,"),
+    ("_delay_all_reduce_params", "what delay_all_reduce_named_params asks for"),
+)
+
+
 def capture(model, path, steps=20, warmup=5):
     """Writes `path` once `model` has seen `warmup` backward passes, which do not count, and `steps` that do.
 
@@ -293,6 +300,8 @@ class _Capture:
             "sync": self._sync(),
             "step": self._step(passes),
         }
+        if self.parameters[0][1].device.type == "cpu":
+            document["workload"]["host_is_device"] = True
         buffers = self._buffers()
         if buffers:
             document["workload"]["buffers"] = buffers
@@ -341,6 +350,13 @@ class _Capture:
         hook = self._log().get("comm_hook")
         if document["sync"].get("comm_hook") == "none" and hook:
             caveats.append(f"what the communication hook {hook} does is not in the scenario"[:500])
+        for key, what in NOT_SIMULATED:
+            if getattr(self.ddp, key, None):
+                caveats.append(f"{what} is not simulated")
+        if any(hasattr(p, "_in_backward_optimizers") for _, p in self.parameters):
+            caveats.append("an optimizer that runs in backward is not simulated: it is taken to run after it")
+        if os.environ.get("DDP_SET_LAST_BUCKET_CAP") == "1":
+            caveats.append("DDP_SET_LAST_BUCKET_CAP is not simulated: the small bucket is taken for the first")
         if any(p.pieces for p in used) and not self._is_cut():
             caveats.append("torch.compile did not cut the graph at the cap (optimize_ddp): it does not change the pieces")
         elif self._is_cut() and max(list(getattr(self.ddp, "bucket_bytes_cap_list", ())) or [self.ddp.bucket_bytes_cap]) > MIB:

@@ -68,7 +68,7 @@ Measured measure_compute(const Backend& backend, const Scenario& scenario, std::
     RankSession session(backend.connect(meeting, {}, {}),
                         [&](const std::string& text) { line.show(text); });
     const std::unique_ptr<RankDevice> device =
-        session.connection().device(scenario, input.workload, settings_for(scenario.sync));
+        session.connection().device(scenario, input.workload, settings_of_replay(scenario.sync));
     Measured measured;
     measured.environment.machine = read_environment();
     measured.environment.gpu = session.connection().gpu();

@@ -144,7 +144,7 @@ class VariantRank {
 
 StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
     const StepInput input = step_input(variant.scenario);
-    const SyncSettings sync = settings_for(with_cap(variant.scenario.sync, variant.cap));
+    const SyncSettings sync = settings_of_replay(with_cap(variant.scenario.sync, variant.cap));
     VariedSteps varied(input, sync, make_plan(input.workload, sync.policy));
     StepSamples samples;
     for (std::int64_t step = 0; step < (input.variation ? steps : 1); ++step) {

@@ -288,7 +288,7 @@ class TrainingJob {
         const CommHook hook = options_.scenario.sync.comm_hook;
         const Workload workload = step_input(options_.scenario).workload;
         for (const TrainingImplementation implementation : options_.implementations) {
-            const SyncSettings sync = settings_for(options_.sync_of(implementation));
+            const SyncSettings sync = settings_of_replay(options_.sync_of(implementation));
             for (const Bucket& bucket : make_plan(workload, sync.policy).buckets) {
                 sizes.insert(bytes_on_wire(bucket, hook));
             }

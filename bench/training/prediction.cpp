@@ -98,7 +98,7 @@ StepInput scenario_input(const TrainingTask& task, const Scenario& scenario, std
 
 TrainingTime predicted_time(const TrainingTask& task, const Workload& workload,
                             const MicroStepInput& input_of) {
-    const SyncSettings sync = settings_for(task.sync);
+    const SyncSettings sync = settings_of_replay(task.sync);
     return training_time(task.schedule, sync, make_plan(workload, sync.policy), input_of);
 }
 
@@ -136,7 +136,7 @@ std::vector<std::int64_t> predict_memory(const TrainingTask& task, std::int64_t 
     const TrainingMemoryInput request{.shape = task.shape,
                                       .schedule = task.schedule,
                                       .test_samples = test_samples,
-                                      .sync = settings_for(task.sync),
+                                      .sync = settings_of_replay(task.sync),
                                       .optimizer = task.optimizer,
                                       .alignment = alignment,
                                       .workspace = workspace};

@@ -36,7 +36,7 @@ double device_us(std::span<const Instruction> instructions) {
 double compute_only_us(const StepInput& input) {
     SyncRequest none;
     none.strategy = Strategy::none;
-    const SyncSettings sync = settings_for(none);
+    const SyncSettings sync = settings_of_replay(none);
     return us_of(build_program(input, sync, {}), loop_of(input, sync));
 }
 

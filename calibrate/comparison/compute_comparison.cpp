@@ -56,7 +56,7 @@ ComputeComparison compare_compute(const std::vector<ComputeRecord>& records,
     comparison.graph_launch = graph_launch_cost(pointers_to(records));
     const Scenario measured = with_operations(scenario, records, comparison);
     const StepInput input = step_input(measured);
-    const SyncSettings sync = settings_for(measured.sync);
+    const SyncSettings sync = settings_of_replay(measured.sync);
     const Program program = build_program(input, sync, {});
     const StepTimes times = settled_times(program, loop_of(input, sync));
     comparison.forward = {to_us(times.forward), median_of(records, &ComputeRecord::forward_us)};

@@ -147,7 +147,7 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     for (MeasuredCap& measured : measured_caps(run)) {
         CapComparison point;
         point.measured = std::move(measured);
-        choices.push_back(settings_for(with_cap(scenario.sync, point.measured.asked_cap())));
+        choices.push_back(settings_of_replay(with_cap(scenario.sync, point.measured.asked_cap())));
         point.predicted = evaluator.evaluate(point.measured.asked_cap());
         check_collectives(run, point, evaluator.program(point.measured.asked_cap()));
         point.predicted_ms = to_ms(point.predicted.times.step());
@@ -478,7 +478,7 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
     const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
     const Program program = Evaluator(input, scenario.sync).program(chosen.asked_cap());
     comparison.predicted_picture =
-        predicted_picture(program, loop_of(input, settings_for(scenario.sync)));
+        predicted_picture(program, loop_of(input, settings_of_replay(scenario.sync)));
     comparison.measured_picture = measured_picture(chosen, program);
     return comparison;
 }

@@ -292,7 +292,7 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     fit.optimizer =
         duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
     // As the copying step of a compute record is run.
-    set_copy_bandwidth(rounds, input, settings_for(with_cap(scenario.sync, Cap())), fit);
+    set_copy_bandwidth(rounds, input, settings_of_replay(with_cap(scenario.sync, Cap())), fit);
     set_variation(rounds, fit);
     fit.variation.collective_spread = collective_spread(all_reduce_samples({run}));
     return fit;

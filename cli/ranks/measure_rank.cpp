@@ -167,7 +167,7 @@ void measure_rounds(const MeasureOptions& options, const RankIdentity& identity,
 void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
                           const MakeDirector& make_director, RankSession& session) {
     const std::unique_ptr<RankDevice> device = session.connection().device(
-        options.scenario, options.input.workload, settings_for(options.scenario.sync));
+        options.scenario, options.input.workload, settings_of_replay(options.scenario.sync));
     Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
     check_agreement(options, session.control());
     session.control().barrier();

@@ -154,7 +154,7 @@ DType wire_dtype(const Scenario& scenario, const Workload& workload) {
 }
 
 ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap) {
-    ReplayedStep replayed{.sync = settings_for(with_cap(scenario.sync, cap))};
+    ReplayedStep replayed{.sync = settings_of_replay(with_cap(scenario.sync, cap))};
     replayed.plan = make_plan(input.workload, replayed.sync.policy);
     replayed.program = build_program(input, replayed.sync, replayed.plan);
     return replayed;
@@ -214,7 +214,7 @@ ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
     session_.control().barrier();
     SyncRequest none;
     none.strategy = Strategy::none;
-    const SyncSettings sync = settings_for(none);
+    const SyncSettings sync = settings_of_replay(none);
     const Program program = build_program(input_, sync, {});
     const StepTrace trace = device_.run(program, sync, {}, next_step_++, Communicate::for_free);
     if (!copies_first) {

@@ -24,6 +24,7 @@ ReplayRank::ReplayRank(const Scenario& scenario, const Workload& workload, const
 
 void ReplayRank::begin_step(const Program& program, const SyncSettings& sync,
                             const BucketPlan& plan, std::int64_t number, Communicate communicate) {
+    invariant(!sync.casts_back_beside, "what was cast is cast back where ranks compute");
     step_ = {.program = &program,
              .rules = ReplayRules(sync, step_.rules.ranks()),
              .reduces_unused_map = sync.reduces_unused_map,

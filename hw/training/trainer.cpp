@@ -44,7 +44,7 @@ Trainer::Trainer(const TrainingTask& task, const ImageData& data, TrainingDevice
       device_(device),
       model_(make_mlp(task.shape, {.batch = task.schedule.batch})),
       workload_(workload_of(model_)),
-      sync_(settings_for(task.sync)),
+      sync_(settings_of_replay(task.sync)),
       plan_(plan_for(workload_, sync_)),
       layout_(workload_.gradients, sync_, device.alignment_bytes()) {
     invariant(task.schedule.ranks == device.ranks(), "the schedule is for all ranks");

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "sim/base/invariant.h"
 #include "sim/engine/engine.h"
@@ -77,6 +78,7 @@ class DisturbedRank {
                       "every instruction has run; a wait without a launch never ends");
             go_on();
         }
+        idle_until(in_place_[collective]);
     }
 
     void compute(Duration work) {
@@ -121,6 +123,7 @@ class DisturbedRank {
             begin_collective();
         } else {
             stream_ = Stream::free;
+            in_place_.push_back(now_ + next_collective().placing);
             ++ended_;
             start_next_collective();
         }
@@ -188,6 +191,7 @@ class DisturbedRank {
     bool computing_ = false;
     std::size_t launched_ = 0;
     std::size_t ended_ = 0;
+    std::vector<Duration> in_place_;  // by collective that has ended: what it brought
     Stream stream_ = Stream::free;
     Duration next_time_{0};  // of the stream, if delayed or in flight
     // That moment was set after the rank's was, and comes after it if both are equal.

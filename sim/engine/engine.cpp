@@ -170,8 +170,12 @@ class Engine {
             if (instruction.kind == InstructionKind::launch) {
                 ++arrived_[static_cast<std::size_t>(instruction.subject)];
                 start_next_collective();
-            } else if (static_cast<std::size_t>(instruction.subject) >= ended_collectives_) {
+            } else if (const auto awaited = static_cast<std::size_t>(instruction.subject);
+                       awaited >= ended_collectives_) {
                 state.waiting = true;
+                return;
+            } else if (in_place_[awaited] > now_ && !skip_to(in_place_[awaited])) {
+                schedule(in_place_[awaited], EventKind::rank_resumes, rank, 0);
                 return;
             }
             finish_instruction(rank, instruction);
@@ -300,6 +304,7 @@ class Engine {
     void end_collective() {
         collective_.active = false;
         record(0, Track::communication, ended_collectives_, collective_.start, now_);
+        in_place_.push_back(now_ + in_flight().placing);
         ++ended_collectives_;
         start_next_collective();
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -381,6 +386,7 @@ class Engine {
     std::vector<RankState> ranks_;
     std::int64_t computing_ = 0;         // ranks that compute now
     Activity collective_;                // the one in flight, if active
+    std::vector<Duration> in_place_;     // by collective that has ended: when what it brought is
     std::vector<std::size_t> arrived_;   // by collective: ranks that have reached it
     std::size_t ended_collectives_ = 0;  // also the index of the next one to start
     Held held_ = Held::no;               // the next one could start, but for what computes

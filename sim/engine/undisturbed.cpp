@@ -10,7 +10,8 @@
 //                                                    after side streams: nor earlier than their s
 //   side    s(i) = max(s(i-1), h(i)) + device(i)     of its stream; after others: nor earlier than
 //                                                    their d or s
-//   stream  end(b) = max(last arrival(b), end(b-1)) + time(b)
+//   stream  end(b) = max(last arrival(b), end(b-1)) + time(b); who waits for b waits for
+//                                                    end(b) + placing(b)
 // clang-format on
 //
 // The engine gives the same to the picosecond, with or without; a test compares them.
@@ -46,7 +47,10 @@ class Stream {
     [[nodiscard]] bool knows_end_of(std::size_t collective) const {
         return collective < ends_.size();
     }
-    [[nodiscard]] Duration end_of(std::size_t collective) const { return ends_[collective]; }
+    // When what it brought is in place.
+    [[nodiscard]] Duration end_of(std::size_t collective) const {
+        return ends_[collective] + collectives_[collective].placing;
+    }
 
   private:
     struct Arrivals {

@@ -172,13 +172,14 @@ void MaxPlusPlanner::compute_edges(std::size_t begin, std::vector<Edge>& edges) 
         builder_.return_copy(gradient);
         returning = buffer_.instructions.empty() ? returning : joined(returning, emitted());
         builder_.send(bucket, 0);
+        const std::int64_t placing = buffer_.collectives.back().placing.count();
         Edge edge;
         edge.launch = composed(emitted(), gathering);
         builder_.receive(bucket, 0);
         const Matrix after_wait = composed(returning, emitted());
         edge.finish = composed(after_wait, wait_);
-        edge.end_to_host = after_wait[host][device];
-        edge.end_to_device = after_wait[device][device];
+        edge.end_to_host = sum(after_wait[host][device], placing);
+        edge.end_to_device = sum(after_wait[device][device], placing);
         edges.push_back(edge);
     }
 }

@@ -80,8 +80,16 @@ SyncSettings settings_for(const SyncRequest& request) {
     settings.fused_copies = request.fused_copies && settings.copies_in;
     settings.batched_copies = ddp && request.batched_grad_copy && settings.copies_in;
     settings.comm_hook = request.comm_hook;
+    settings.casts_back_beside =
+        ddp && request.comm_hook != CommHook::none && !settings.fused_copies;
     settings.broadcasts_buffers = ddp && request.broadcast_buffers;
     settings.exchanges_statistics = settings.communicates;
+    return settings;
+}
+
+SyncSettings settings_of_replay(const SyncRequest& request) {
+    SyncSettings settings = settings_for(request);
+    settings.casts_back_beside = false;
     return settings;
 }
 

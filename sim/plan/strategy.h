@@ -131,6 +131,9 @@ struct SyncSettings {
     bool fused_copies = false;  // a bucket's copies are one launch each way, with the hook's casts
     bool batched_copies = false;  // the same without what else is done to the bucket
     CommHook comm_hook = CommHook::none;
+    // What a hook has cast is cast back as soon as it is reduced, on a stream of its own, where
+    // host and device are apart: PyTorch's fut.then(decompress).
+    bool casts_back_beside = false;
     bool broadcasts_buffers = false;  // at the start of forward
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket
     // Where the workload's operations ask for it: BatchNorm's statistics, in every micro-step.
@@ -140,6 +143,9 @@ struct SyncSettings {
 };
 
 SyncSettings settings_for(const SyncRequest& request);
+
+// The same of ranks that replay the step: they cast back where they compute.
+SyncSettings settings_of_replay(const SyncRequest& request);
 
 // Whether the strategy's buckets depend on a cap that a sweep can vary.
 bool has_cap(const SyncRequest& request);

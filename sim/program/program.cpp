@@ -113,6 +113,7 @@ double longest_possible_seconds(const Program& program) {
     for (const Collective& c : program.collectives) {
         picoseconds += static_cast<double>((c.time + c.interference.start_delay).count()) *
                        static_cast<double>(c.interference.communication_slowdown_ppm) * 1e-6;
+        picoseconds += static_cast<double>(c.placing.count());
         compute_slowdown_ppm = std::max(compute_slowdown_ppm, c.interference.compute_slowdown_ppm);
     }
     double device_picoseconds = 0;

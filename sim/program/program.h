@@ -29,10 +29,10 @@ enum class InstructionKind : std::uint8_t {
     cast_down,     // subject: bucket; comm hook
     launch,        // subject: collective; issued by the host, runs on the communication stream
     wait,          // subject: collective; what follows on the compute stream starts after its end
-    cast_up,       // subject: bucket; comm hook
-    unpack,        // subject: bucket; the hook's cast and all its copies back, in one launch
-    copy_back,     // subject: gradient
-    optimizer      // subject: part, from 0; where launching takes the host time there are two
+    cast_up,    // subject: bucket; comm hook. Before the wait only its launch: Collective::placing
+    unpack,     // subject: bucket; the hook's cast and all its copies back, in one launch
+    copy_back,  // subject: gradient
+    optimizer   // subject: part, from 0; where launching takes the host time there are two
 };
 
 // Moves bytes, and nothing else.
@@ -77,6 +77,9 @@ struct Collective {
     Duration time{0};  // alone on the link
     Interference interference = {};               // while it is in flight
     std::optional<StatisticsOf> statistics = {};  // waited for where they are launched
+    // From its end until what it brought is in place, on a stream of its own: who waits for it,
+    // waits for that; the next collective does not.
+    Duration placing{0};
     bool operator==(const Collective&) const = default;
 };
 

@@ -154,7 +154,11 @@ class ProgramBuilder {
         const double passes =
             bucket.gradients.size() > 1 ? framework.passes.of_several : framework.passes.of_one;
         if (bucket.pieces.empty()) {
-            return send_piece(bytes, index, passes);
+            send_piece(bytes, index, passes);
+            if (hook_casts(sync_, bucket) && casts_back_beside()) {
+                cast_back_beside(bucket, index);
+            }
+            return;
         }
         for (const Bytes piece : bucket.pieces) {
             send_piece(piece, index, passes);
@@ -176,7 +180,7 @@ class ProgramBuilder {
         if (sync_.fused_copies && sync_.copies_back) {
             return add_bucket_copy(InstructionKind::unpack, bucket, index);
         }
-        if (hook_casts(sync_, bucket)) {
+        if (hook_casts(sync_, bucket) && !casts_back_beside()) {
             add_bucket_copy(InstructionKind::cast_up, bucket, index);
         }
         if (sync_.batched_copies && sync_.copies_back) {
@@ -262,6 +266,19 @@ class ProgramBuilder {
         add_copy(InstructionKind::pack, subject, bucket.size);
         if (!hook_casts(sync_, bucket)) {
             add_copy(InstructionKind::scale, subject, bucket.size);
+        }
+    }
+
+    [[nodiscard]] bool casts_back_beside() const {
+        return sync_.casts_back_beside && !workload_.host_is_device;
+    }
+
+    void cast_back_beside(const Bucket& bucket, std::size_t index) {
+        const std::size_t before = program_.instructions.size();
+        add_bucket_copy(InstructionKind::cast_up, bucket, index);
+        if (program_.instructions.size() > before) {
+            program_.collectives.back().placing =
+                std::exchange(program_.instructions.back().device, Duration{0});
         }
     }
 

@@ -8,7 +8,8 @@
 //
 // A host that waits for i has issued it at end[i]. Launches of collectives are of no stream: a
 // collective begins when its launch could, and the one before in this execution has ended. A wait
-// is of the compute stream, stream 0, and begins no earlier than its collective's end.
+// is of the compute stream, stream 0, and begins no earlier than its collective's end and what it
+// then takes to be in place.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,8 @@ struct StreamItem {
     enum class Kind : std::uint8_t { operation, launch, wait };
     Kind kind = Kind::operation;
     std::int64_t host_ps = 0;
-    std::int64_t device_ps = 0;  // of a launch, its collective's time
+    std::int64_t device_ps = 0;   // of a launch, its collective's time
+    std::int64_t placing_ps = 0;  // of a launch, from its collective's end on
     int stream = 0;
     std::set<int> after = {};
     bool host_waits = false;
@@ -53,7 +55,7 @@ inline std::vector<std::int64_t> ends_of_steps(const std::vector<StreamItem>& st
             std::int64_t end = begin;
             if (item.kind == StreamItem::Kind::launch) {
                 communicated = std::max(communicated, begin) + item.device_ps;
-                collective_ends.push_back(communicated);
+                collective_ends.push_back(communicated + item.placing_ps);
             } else {
                 end = item.kind == StreamItem::Kind::wait
                           ? std::max(begin, collective_ends[item.collective])

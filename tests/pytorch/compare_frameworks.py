@@ -9,8 +9,8 @@ usage: compare_frameworks.py --bucketwise BINARY --framework deepspeed_zero1|dee
 Two ranks of the real package over Gloo on a shaped link, each on a core of its own, train the perceptron of
 compare_with_ddp.py, whose module this builds on. In every round, in a seeded random order: backward with every
 setting, until the gradients are reduced (what is predicted, never fitted to), and what a prediction is made of:
-passes that scenarios/capture_pytorch.py watches, isolated all-reduces and all-reduces beside backward. What is
-predicted is what `bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why,
+passes that scenarios/capture_pytorch.py watches, isolated all-reduces and all-reduces beside backward. As nothing
+hides what ranks wait for each other, what was captured is scaled to the slower rank of each pass. What is predicted is what `bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why,
 without the package, or where compare_with_ddp.py would be.
 """
 
@@ -111,7 +111,7 @@ class Megatron:
 
 class FrameworkRank(base.Rank):
     def __init__(self, rank, setup, rounds, folder, framework, settings):
-        self.framework, self.settings = framework, settings
+        self.framework, self.settings, self.alone_ms = framework, settings, []
         os.environ.update(LOCAL_RANK=str(rank), RANK=str(rank), WORLD_SIZE=str(base.RANKS))  # which DeepSpeed reads
         super().__init__(rank, setup, rounds, folder)
 
@@ -138,8 +138,17 @@ class FrameworkRank(base.Rank):
         self.package.finish(wrapped)
         return {"elements": elements, **{f"rank{r}_ms": round(ms, 4) for r, (ms,) in enumerate(times)}}
 
+    def capture(self):
+        super().capture()
+        for _ in range(2):
+            loss = self.loss(self.alone)
+            base.dist.barrier()
+            begin = time.perf_counter()
+            loss.backward()
+            self.alone_ms.append([ms for (ms,) in self.by_rank(1e3 * (time.perf_counter() - begin))])
+
     def described(self):
-        return {"framework": self.framework, "package": self.package.version}
+        return {"framework": self.framework, "package": self.package.version, "alone_ms": self.alone_ms}
 
 
 def run_rank(options):
@@ -156,6 +165,17 @@ def run_rank(options):
 # --- predicted beside measured ---
 
 
+def of_slower_rank(folder):
+    """Writes slower.json: what rank 0 captured, as much longer as the slower rank of each pass takes."""
+    alone = json.loads((folder / "ddp.json").read_text())["alone_ms"]
+    factor = statistics.median(map(max, alone)) / statistics.median(ranks[0] for ranks in alone)
+    scenario = json.loads((folder / "captured.json").read_text())
+    workload = scenario["workload"]
+    for part in (workload, *workload["gradients"]):
+        part.update({key: factor * part[key] for key in ("forward_ms", "backward_ms", "ready_ms") if key in part})
+    base.write_json(folder / "slower.json", scenario)
+
+
 def predicted(options, folder, elements):
     """What settings check says of a file with this setting."""
     if options.framework == "megatron_lm":
@@ -166,7 +186,7 @@ def predicted(options, folder, elements):
         file = Path(directory, name)
         file.write_text(text)
         found = json.loads(
-            base.run(options.bucketwise, "settings", "check", file, folder / "captured.json", "--link",
+            base.run(options.bucketwise, "settings", "check", file, folder / "slower.json", "--link",
                      folder / "link.json", "--set", "/step/accumulation=1", "--json", "-")
         )  # fmt: skip
     assert found["place"] == options.framework and found["value"] == elements, found
@@ -176,6 +196,7 @@ def predicted(options, folder, elements):
 def judge(options, folder):
     """Writes link.json and comparison.json; returns the latter."""
     link = base.calibrated_link(options.bucketwise, folder)
+    of_slower_rank(folder)
     measured = {}
     for row in base.csv.DictReader((folder / "backward.csv").read_text().splitlines()):
         slowest = max(float(row[f"rank{rank}_ms"]) for rank in range(base.RANKS))
@@ -289,6 +310,9 @@ def main():
             folder.mkdir(parents=True, exist_ok=True)
             arguments = ["--framework", options.framework, "--rounds", options.rounds, "--seed", options.seed]
             arguments += ["--settings", ",".join(map(str, options.settings)), "-o", folder]
+            # The heap keeps what is freed, as a GPU's allocator does. Else every buffer that a framework makes anew costs
+            # a page fault for each of its pages.
+            os.environ.update(MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(1 << 40), MALLOC_TOP_PAD_=str(1 << 26))
             base.run_script(HERE, arguments + (["--short"] if options.short else []), options.rate)
             comparison = judge(options, folder)
             report(comparison)

@@ -686,7 +686,8 @@ def read_measured(file):
 
 
 def report(comparison):
-    print(f"PyTorch {comparison['torch']}, {comparison['model']}{", compiled" if comparison["compiled"] else ""}, {RANKS} ranks, Gloo, {comparison['rate']}, {comparison['rounds']} rounds\n")
+    model = comparison["model"] + (", compiled" if comparison.get("compiled") else "")
+    print(f"PyTorch {comparison['torch']}, {model}, {RANKS} ranks, Gloo, {comparison['rate']}, {comparison['rounds']} rounds\n")
     if comparison["processor_share"] < 0.98:
         share = 100 * comparison["processor_share"]
         print(f"Other programs ran: computing got {share:.0f} % of its core. Times below tell little.\n")

@@ -61,7 +61,7 @@ void check_gpus_against_reference(const TrainingTask& task) {
             training_memory({.shape = task.shape,
                              .schedule = task.schedule,
                              .test_samples = data.test.count(),
-                             .sync = settings_for(task.sync),
+                             .sync = settings_of_replay(task.sync),
                              .optimizer = task.optimizer,
                              .alignment = Bytes{DeviceMemory::alignment_bytes}},
                             static_cast<std::int64_t>(rank));

@@ -59,7 +59,7 @@ TEST_CASE("a collective moves buffers, the map of unused parameters, or a bucket
     scenario.sync.comm_hook = CommHook::bf16;
     scenario.sync.find_unused_parameters = true;
     const StepInput input = replay_input(scenario);
-    const SyncSettings sync = settings_for(scenario.sync);
+    const SyncSettings sync = settings_of_replay(scenario.sync);
     const BucketPlan plan =
         make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
     const Program program = build_program(input, sync, plan);

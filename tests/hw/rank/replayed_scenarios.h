@@ -23,7 +23,7 @@ struct ReplayedScenario {
     explicit ReplayedScenario(Scenario replayed)
         : scenario(std::move(replayed)),
           input(replay_input(scenario)),
-          sync(settings_for(scenario.sync)),
+          sync(settings_of_replay(scenario.sync)),
           plan(make_plan(input.workload.gradients, input.workload.readiness, sync.policy)),
           program(build_program(input, sync, plan)) {}
 

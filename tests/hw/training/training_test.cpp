@@ -227,7 +227,7 @@ TEST_CASE("the memory that training takes is what the memory model says, to the 
                         training_memory({.shape = task.shape,
                                          .schedule = task.schedule,
                                          .test_samples = data.test.count(),
-                                         .sync = settings_for(task.sync),
+                                         .sync = settings_of_replay(task.sync),
                                          .optimizer = task.optimizer},
                                         rank);
                     CHECK(count.peak == predicted.total().count);

@@ -45,6 +45,7 @@ RandomRun random_run(std::mt19937& random, int most, bool delays, bool alike, bo
     Interference interference;
     for (Collective& collective : run.program.collectives) {
         collective.time = Duration{between(0, 3) * between(0, 2 * most)};
+        collective.placing = Duration{between(0, 1) * between(0, most)};
         if (!alike || interference == Interference{}) {
             interference = {slowdown_ppm(), slowdown_ppm(),
                             Duration{delays ? between(0, most) : 0}};

@@ -29,6 +29,7 @@ inline Program random_outline(std::mt19937& random) {
             instruction.subject = launched++;
             program.collectives.push_back(
                 {CollectiveKind::all_reduce, 0, {1}, Duration{between(0, 3) * between(0, 900)}});
+            program.collectives.back().placing = Duration{between(0, 1) * between(0, 300)};
         } else if (kind == 1 && launched > 0) {
             instruction.kind = InstructionKind::wait;
             instruction.subject = between(0, launched - 1);

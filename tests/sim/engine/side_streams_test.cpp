@@ -181,8 +181,10 @@ std::vector<oracle::StreamItem> items_of(const Program& program) {
         }
         if (instruction.kind == InstructionKind::launch) {
             item.kind = oracle::StreamItem::Kind::launch;
-            item.device_ps =
-                program.collectives[static_cast<std::size_t>(instruction.subject)].time.count();
+            const Collective& collective =
+                program.collectives[static_cast<std::size_t>(instruction.subject)];
+            item.device_ps = collective.time.count();
+            item.placing_ps = collective.placing.count();
         } else if (instruction.kind == InstructionKind::wait) {
             item.kind = oracle::StreamItem::Kind::wait;
             item.collective = static_cast<std::size_t>(instruction.subject);

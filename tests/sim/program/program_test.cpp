@@ -119,6 +119,29 @@ TEST_CASE("a compression hook halves the bytes and adds two casts") {
     CHECK(step_ms(input, request) == Approx(6.4));
 }
 
+TEST_CASE("what a hook cast is cast back beside computing, once it is reduced") {
+    StepInput input = three_gradients();
+    input.copy_bandwidth = BytesPerSecond{10'000'000'000};
+    SyncRequest request = request_of(Strategy::ddp, 1'500'000);
+    request.comm_hook = CommHook::fp16;
+    request.views = true;
+    // Operations of 1 ms from 1 ms on, of which the first three make a gradient ready; 0.1 ms to
+    // divide each. The first two fill a bucket at 3.2 ms, which is cast (0.15) and divided (0.1):
+    // 3.45; 1 MB travels until 4.45 and is there at 4.6. The third operation ends at 4.45, its
+    // bucket goes out 0.1 + 0.075 + 0.05 later, at 4.675, is reduced at 5.175 and there at 5.25.
+    // The fourth ends at 5.675, and nothing is left to do.
+    CHECK(step_ms(input, request) == Approx(5.675));
+    // On a CPU both are cast back then: 0.15 + 0.075.
+    input.workload.host_is_device = true;
+    CHECK(step_ms(input, request) == Approx(5.9));
+    // As on ranks that replay a step.
+    input.workload.host_is_device = false;
+    const SyncSettings replayed = settings_of_replay(request);
+    const Program program =
+        build_program(input, replayed, make_plan(input.workload, replayed.policy));
+    CHECK(to_ms(simulate_times(program).step()) == Approx(5.9));
+}
+
 TEST_CASE("fused copies are one launch each way for every bucket, with the hook's casts in them") {
     // Buckets of 2 and 1 gradients: 3 copies in, 3 back and 2 casts each way become 2 and 2.
     StepInput input = three_gradients();
