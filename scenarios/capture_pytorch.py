@@ -143,6 +143,7 @@ class _Capture:
         self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
         self.original = self.replacement = None  # of torch.autograd.backward
         self.wrapper = None  # that calls backward, if one does
+        self.is_compiled = None  # by torch.compile, once the first pass has told
         self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
 
@@ -203,7 +204,10 @@ class _Capture:
         if not watched:
             return self.original(*args, **kwargs)
         self.depth = 1
-        self.current.pieces = self._pieces(*args, **kwargs)
+        if self.is_compiled is not False and "torch._dynamo" in sys.modules:
+            # A compiled graph has few nodes; another is walked only in the first pass.
+            self.current.pieces = self._pieces(*args, **kwargs)
+            self.is_compiled = bool(self.current.pieces)
         self.current.backward_begin = self.clock.now()
         try:
             result = self.original(*args, **kwargs)

@@ -886,6 +886,60 @@ TEST_CASE("the roundest number of a range has the fewest digits") {
     CHECK(roundest_number(1'234'567, 1'234'569) == 1'234'567);
 }
 
+TEST_CASE("what frameworks hold for buckets is by their own rules") {
+    // Four gradients of 250,000 elements.
+    const StepInput input = four_gradients();
+    const auto held = [&](const StepInput& of, const SyncRequest& request, const FrameworkUse& use,
+                          std::optional<Bytes> limit) {
+        const FrameworkStep step(of, request, use);
+        return step.buffers(step.plan(limit).plan, limit).count;
+    };
+    SyncRequest request;
+    CHECK(held(input, request, {}, std::nullopt) == 4'000'000);
+    request.comm_hook = CommHook::fp16;  // half of it besides
+    CHECK(held(input, request, {}, std::nullopt) == 6'000'000);
+    request.views = true;
+    CHECK(held(input, request, {}, std::nullopt) == 2'000'000);
+    StepInput narrow = input;
+    for (Gradient& gradient : narrow.workload.gradients) {
+        gradient.dtype = DType::bfloat16;
+    }
+    const FrameworkUse megatron{.framework = Framework::megatron_lm};
+    CHECK(held(narrow, {}, megatron, Bytes{300'000}) == 4'000'000);
+    FrameworkUse deepspeed{.framework = Framework::deepspeed_zero2};
+    CHECK(held(input, {}, deepspeed, Bytes{300'000}) == 2 * 300'000 * 4);
+    CHECK(held(narrow, {}, deepspeed, Bytes{300'000}) == 2 * 300'000 * 2);
+    deepspeed.overlaps = false;
+    CHECK(held(input, {}, deepspeed, Bytes{300'000}) == 300'000 * 4);
+    deepspeed.contiguous_gradients = false;
+    CHECK(held(input, {}, deepspeed, Bytes{300'000}) == 0);
+    CHECK(held(input, {}, {.framework = Framework::horovod}, std::nullopt) == 128 << 20);
+}
+
+TEST_CASE("torch.compile is PyTorch's: caps of 1 MiB and more, and no other framework's") {
+    const StepInput input = four_gradients();
+    SyncRequest request;
+    const auto settings = [&] {
+        return framework_settings(input, request, predict(input, request, {}, [](double) {}));
+    };
+    const std::vector<FrameworkSetting> eager = settings();
+    request.compiled = true;
+    const std::vector<FrameworkSetting> compiled = settings();
+    REQUIRE(compiled.size() == eager.size());
+    for (std::size_t i = 0; i < compiled.size(); ++i) {
+        CAPTURE(compiled[i].use.framework);
+        const bool is_pytorch = compiled[i].use.framework == Framework::pytorch_ddp;
+        CHECK((compiled[i].best == eager[i].best) == !is_pytorch);
+    }
+    const FrameworkSetting& pytorch = compiled.front();
+    // Pieces of 2, 2 MB, the first as it reaches 1 MiB, ready at 3 and 5 ms; every cap sends both:
+    // 3 + 2, and 5 + 2 ms.
+    CHECK(pytorch.best.value.value_or(1) >= 1);
+    CHECK(pytorch.best.step == milliseconds{7});
+    CHECK(pytorch.ideal == pytorch.best.step);
+    CHECK_FALSE(pytorch.ideal_is_optimum);
+}
+
 TEST_CASE("a step that BatchNorm, hooks and stragglers are in can be set for every framework") {
     StepInput input = four_gradients();
     input.copy_bandwidth = BytesPerSecond{100'000'000'000};
