@@ -1,39 +1,21 @@
 // What torch.compile made of small models under DistributedDataParallel (kind "compile" of
 // tests/frameworks/record_pytorch.py): the pieces of the graph, the order in which they hand out
 // gradients, the buckets, and when those go out.
-#include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
-#include "sim/base/json.h"
 #include "sim/plan/graph_pieces.h"
 #include "sim/program/step_programs.h"
-#include "sim/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/sim/frameworks/recorded_pytorch.h"
 
 namespace bucketwise {
 namespace {
 
-Json recorded_compiled() {
-    std::ifstream in(std::string(BUCKETWISE_TEST_DATA_DIR) + "/frameworks/pytorch.json");
-    REQUIRE(in);
-    return Json::parse(in);
-}
-
 // An operation of backward for each of a graph's that takes parameters.
 StepInput compiled_input(const Json& model, const Json& graph) {
-    StepInput input;
+    StepInput input = recorded_gradients(model);
     Workload& workload = input.workload;
-    for (std::size_t i = 0; i < model["numel"].size(); ++i) {
-        const Json& dtypes = model["dtype"];
-        const std::string dtype = dtypes.is_string() ? dtypes : dtypes[i];
-        workload.gradients.push_back(
-            {std::to_string(i), model["numel"][i],
-             *std::ranges::find(every<DType>, dtype, [](DType one) { return name_of(one); })});
-    }
     std::map<std::int32_t, std::size_t> first_use;
     for (std::size_t i = graph.size(); i-- > 0;) {
         for (const Json& parameter : graph[i]) {
@@ -53,38 +35,7 @@ StepInput compiled_input(const Json& model, const Json& graph) {
         }
         workload.backward.push_back(operation);
     }
-    workload.host_is_device = true;
-    input.group = {2, 2};
-    input.link.segments = {{std::nullopt, Duration{0}, {1'000'000'000}}};
-    input.copy_bandwidth = BytesPerSecond{1'000'000'000};
     return input;
-}
-
-Bytes mebibytes(const Json& mib) {
-    return Bytes{static_cast<std::int64_t>(mib.get<double>() * 1024 * 1024)};
-}
-
-// None: it asks for what is not simulated.
-std::optional<SyncRequest> compiled_request(const Json& options) {
-    const std::set<std::string> known{"bucket_cap_mb",     "bucket_cap_mb_list",
-                                      "static_graph",      "gradient_as_bucket_view",
-                                      "batched_grad_copy", "find_unused_parameters"};
-    SyncRequest request;
-    request.compiled = true;
-    for (const auto& [key, value] : options.items()) {
-        if (known.count(key) == 0) {
-            return std::nullopt;
-        }
-    }
-    if (options.contains("bucket_cap_mb")) {
-        request.bucket_cap = mebibytes(options["bucket_cap_mb"]);
-    }
-    for (const Json& mib : options.value("bucket_cap_mb_list", Json::array())) {
-        request.bucket_cap_list.push_back(mebibytes(mib));
-    }
-    request.static_graph = options.value("static_graph", false);
-    request.find_unused_parameters = options.value("find_unused_parameters", false);
-    return request;
 }
 
 // Whether each piece is handed a single tensor by the one before, and uses it first.
@@ -122,7 +73,8 @@ Json without_pieces(const Json& events) {
 }
 
 TEST_CASE("Under torch.compile pieces, order, buckets and launches are those recorded") {
-    const Json file = recorded_compiled();
+    const Recording recording{"pytorch.json"};
+    const Json file = recorded_pytorch(recording);
     int checked = 0;
     int chains = 0;
     struct {
@@ -135,16 +87,17 @@ TEST_CASE("Under torch.compile pieces, order, buckets and launches are those rec
         if (one["kind"] != "compile" || one.value("optimize_ddp", true) == false) {
             continue;
         }
-        const auto request = compiled_request(one["options"]);
+        auto request = recorded_request(one, recording);
         REQUIRE(request);
+        request->compiled = true;
+        request->batched_grad_copy = false;  // whose copies do not tell when gradients are ready
         INFO(one.dump());
         if (one.contains("error")) {
             CHECK(settings_for(*request).policy.pieces->cap < PieceLimits{}.first);
             ++refused;
             continue;
         }
-        if (one["graphs"].empty() || one["graphs"][0].empty() ||
-            one["model"].get<std::string>().rfind("unused", 0) == 0) {
+        if (one["graphs"].empty() || one["graphs"][0].empty() || has_unused(one)) {
             continue;  // nothing was compiled, or not all parameters are used
         }
         const StepInput input =

@@ -1,95 +1,27 @@
 // What PyTorch's DistributedDataParallel did with the gradients of small models on Gloo ranks,
 // bucket by bucket and kernel by kernel (tests/frameworks/record_pytorch.py), against the plan and
 // the program of the simulated step.
-#include <algorithm>
-#include <fstream>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
-#include "sim/base/json.h"
 #include "sim/program/step_programs.h"
 #include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/sim/frameworks/recorded_pytorch.h"
 
 namespace bucketwise {
 namespace {
 
-// Of two versions; before 2.4 an explicit cap left the first bucket at 1 MiB.
-struct Recording {
-    std::string file;
-    bool explicit_cap_sets_first = true;
-};
 const std::vector<Recording> recordings{{"pytorch.json", true}, {"pytorch_1.13.json", false}};
 
-Json recorded_pytorch(const Recording& recording) {
-    std::ifstream in(std::string(BUCKETWISE_TEST_DATA_DIR) + "/frameworks/" + recording.file);
-    REQUIRE(in);
-    return Json::parse(in);
-}
-
 StepInput pytorch_input(const Json& model) {
-    StepInput input;
-    for (std::size_t i = 0; i < model["numel"].size(); ++i) {
-        const Json& dtypes = model["dtype"];
-        const std::string dtype = dtypes.is_string() ? dtypes : dtypes[i];
-        input.workload.gradients.push_back(
-            {std::to_string(i), model["numel"][i],
-             *std::ranges::find(every<DType>, dtype, [](DType one) { return name_of(one); })});
-    }
+    StepInput input = recorded_gradients(model);
     for (const Json& parameter : model["readiness"]) {
         input.workload.readiness.push_back(parameter);
         input.workload.backward.push_back(
             {.name = "backward", .device = std::chrono::milliseconds{1}, .ready_count = 1});
     }
-    input.workload.host_is_device = true;
-    input.group = {2, 2};
-    input.link.segments = {{std::nullopt, Duration{0}, {1'000'000'000}}};
-    input.copy_bandwidth = BytesPerSecond{1'000'000'000};
     return input;
-}
-
-// int(mib * 1024 * 1024)
-Bytes cap_of(const Json& mib) {
-    return Bytes{static_cast<std::int64_t>(mib.get<double>() * 1024 * 1024)};
-}
-
-const std::set<std::string> known_options{
-    "bucket_cap_mb",     "bucket_cap_mb_list", "gradient_as_bucket_view",
-    "batched_grad_copy", "static_graph",       "find_unused_parameters"};
-
-// None: it asks for what is not simulated.
-std::optional<SyncRequest> request_of(const Json& one, const Recording& recording) {
-    const Json& options = one["options"];
-    SyncRequest request;
-    request.explicit_cap_sets_first = recording.explicit_cap_sets_first;
-    for (const auto& [key, value] : options.items()) {
-        if (known_options.count(key) == 0) {
-            return std::nullopt;
-        }
-    }
-    if (options.contains("bucket_cap_mb") && !options["bucket_cap_mb"].is_null()) {
-        request.bucket_cap = cap_of(options["bucket_cap_mb"]);
-    }
-    if (options.contains("bucket_cap_mb_list")) {
-        for (const Json& mib : options["bucket_cap_mb_list"]) {
-            request.bucket_cap_list.push_back(cap_of(mib));
-        }
-    }
-    request.views = options.value("gradient_as_bucket_view", false);
-    request.batched_grad_copy = options.value("batched_grad_copy", false);
-    request.static_graph = options.value("static_graph", false);
-    request.find_unused_parameters = options.value("find_unused_parameters", false);
-    const std::string hook = one.value("hook", "none");
-    request.comm_hook = hook == "fp16"   ? CommHook::fp16
-                        : hook == "bf16" ? CommHook::bf16
-                                         : CommHook::none;
-    return request;
-}
-
-bool has_unused(const Json& one) {
-    return one["model"].get<std::string>().rfind("unused", 0) == 0;
 }
 
 TEST_CASE("PyTorch's buckets, and the gradients after which they go out, are those recorded") {
@@ -101,7 +33,7 @@ TEST_CASE("PyTorch's buckets, and the gradients after which they go out, are tho
                 one.contains("readiness") || one.contains("environment")) {
                 continue;
             }
-            const auto request = request_of(one, recording);
+            const auto request = recorded_request(one, recording);
             if (!request || request->bucket_cap.named().value_or(Bytes{1}) < Bytes{0}) {
                 continue;
             }
@@ -137,7 +69,7 @@ TEST_CASE("PyTorch's gradients and buckets take as many bytes as recorded") {
         const Json file = recorded_pytorch(recording);
         for (const Json& one : file["cases"]) {
             const auto request =
-                one["kind"] == "memory" ? request_of(one, recording) : std::nullopt;
+                one["kind"] == "memory" ? recorded_request(one, recording) : std::nullopt;
             if (!request || has_unused(one)) {
                 continue;
             }
@@ -170,7 +102,7 @@ TEST_CASE("PyTorch's copies, casts and divisions are those recorded, kernel by k
             if (one["kind"] != "kernels") {
                 continue;
             }
-            const auto request = request_of(one, recording);
+            const auto request = recorded_request(one, recording);
             // A hook casts other 16-bit dtypes, too, which changes no bytes and is not simulated.
             if (one["model"] == "mixed_dtypes" && one.contains("hook")) {
                 continue;
