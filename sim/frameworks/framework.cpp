@@ -236,6 +236,29 @@ Bytes default_limit(const FrameworkUse& use, std::int64_t ranks) {
     return std::max(rule.default_limit, ranks * rule.default_limit_per_rank);
 }
 
+namespace {
+
+Bytes threshold_unit(std::int64_t ranks_per_node) {
+    constexpr std::int64_t elements = 64;
+    return ranks_per_node * elements * element_size(DType::float64);
+}
+
+}  // namespace
+
+Bytes horovod_threshold(Bytes typed, std::int64_t ranks_per_node) {
+    const Bytes unit = threshold_unit(ranks_per_node);
+    return (typed.count + unit.count - 1) / unit.count * unit;
+}
+
+CapRange typed_thresholds(const CapRange& taken, std::int64_t ranks_per_node) {
+    const Bytes unit = threshold_unit(ranks_per_node);
+    CapRange typed{(taken.lowest.count - 1) / unit.count * unit + Bytes{1}, std::nullopt};
+    if (taken.highest) {
+        typed.highest = taken.highest->count / unit.count * unit;
+    }
+    return typed;
+}
+
 FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,
                          const std::vector<std::int32_t>& readiness,
                          const std::vector<GradientMoments>& moments, Bytes threshold,

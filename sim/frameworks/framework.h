@@ -121,6 +121,13 @@ FusedPlan fuse_in_cycles(const std::vector<Gradient>& gradients,
                          const std::vector<GradientMoments>& moments, Bytes threshold,
                          const CycleThread& thread);
 
+// What a threshold is taken for where all nodes have as many ranks: the next multiple of 64
+// elements of eight bytes for each rank of a node (controller.cc, TensorFusionThresholdBytes).
+Bytes horovod_threshold(Bytes typed, std::int64_t ranks_per_node);
+
+// All that may be typed for a range of what they are taken for. Precondition: a multiple is in it.
+CapRange typed_thresholds(const CapRange& taken, std::int64_t ranks_per_node);
+
 // One way to set a framework, simulated.
 struct FrameworkChoice {
     std::optional<double> value = {};      // in the framework's own unit; none: left at its default

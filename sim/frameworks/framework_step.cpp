@@ -361,9 +361,11 @@ FusedPlan FrameworkStep::plan(std::optional<Bytes> limit, Duration cycle) const 
     const Workload& workload = input_.workload;
     const Bytes set = limit.value_or(default_limit(use_, input_.group.ranks));
     if (rule_.launch == LaunchRule::cycle) {
-        FusedPlan fused =
-            fuse_in_cycles(workload.gradients, workload.readiness, moments_, set,
-                           {cycle, rule_.thread_waits_for_data || workload.host_is_device});
+        const std::int64_t local = input_.group.ranks_per_node;
+        FusedPlan fused = fuse_in_cycles(
+            workload.gradients, workload.readiness, moments_, horovod_threshold(set, local),
+            {cycle, rule_.thread_waits_for_data || workload.host_is_device});
+        fused.plan.same_plan = typed_thresholds(fused.plan.same_plan, local);
         fused.plan.departures = places_of(fused.times);
         return fused;
     }
@@ -408,7 +410,7 @@ Bytes FrameworkStep::buffers(const BucketPlan& plan, std::optional<Bytes> limit)
         return count * set.count * element_size(narrowest_of(input_.workload.gradients));
     }
     if (rule_.launch == LaunchRule::cycle) {
-        return set;
+        return horovod_threshold(set, input_.group.ranks_per_node);
     }
     Bytes sum;
     for (const Bucket& bucket : plan.buckets) {

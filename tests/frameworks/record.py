@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records anew what real frameworks and wrappers do with gradients: tests/data/frameworks.
 
-usage: record.py [deepspeed|megatron|pytorch|wrappers ...]
+usage: record.py [deepspeed|horovod|megatron|pytorch|wrappers ...]
 
 Without a name, all. Each has a script of its own beside this one, which says what it needs installed and what it takes;
 what Python does not have is skipped, saying so. Nothing but the frameworks' own processes on loopback is used.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 NEEDS = {
     "deepspeed": ["torch", "deepspeed"],
+    "horovod": ["torch", "horovod"],
     "megatron": ["torch", "megatron.core"],
     "pytorch": ["torch"],
     "wrappers": ["torch", "accelerate"],

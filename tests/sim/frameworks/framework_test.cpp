@@ -354,9 +354,11 @@ TEST_CASE("Horovod fuses what became ready between two cycles") {
     CHECK(groups_of(two.plan) == Groups{{3}, {2, 1}, {0}});
     CHECK(two.times == std::vector<Duration>{milliseconds{2}, milliseconds{4}, milliseconds{6}});
     CHECK(step.step(two) == milliseconds{7});
-    // 2,000,000 bytes are as many as fit; one less and they go one by one, at the same time.
-    CHECK(two.plan.same_plan.lowest == Bytes{2'000'000});
-    CHECK(groups_of(step.plan(Bytes{1'999'999}, milliseconds{2}).plan) ==
+    // Of two ranks on a node a threshold is rounded up to a multiple of 1,024: 1,953 of these are
+    // 1,999,872, one more than which means 2,000,896, and two of a million bytes fit. With less
+    // they go one by one, at the same time.
+    CHECK(two.plan.same_plan == CapRange{Bytes{1'999'873}, std::nullopt});
+    CHECK(groups_of(step.plan(Bytes{1'999'872}, milliseconds{2}).plan) ==
           Groups{{3}, {2}, {1}, {0}});
     // A cycle longer than the step: all at 20 ms, 4 ms long.
     CHECK(step.step(step.plan(std::nullopt, milliseconds{20})) == milliseconds{24});
