@@ -9,8 +9,9 @@ usage: compare_frameworks.py --bucketwise BINARY --framework deepspeed_zero1|dee
 Two ranks of the real package over Gloo on a shaped link, each on a core of its own, train the perceptron of
 compare_with_ddp.py, whose module this builds on. In every round, in a seeded random order: backward with every
 setting, until the gradients are reduced (what is predicted, never fitted to), and what a prediction is made of:
-passes that scenarios/capture_pytorch.py watches, isolated all-reduces and all-reduces beside backward. As nothing
-hides what ranks wait for each other, what was captured is scaled to the slower rank of each pass. What is predicted is what `bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why,
+passes that scenarios/capture_pytorch.py watches, isolated all-reduces and all-reduces beside backward. Where nothing
+hides what a step waits for, times add up, and with them their means: all-reduces count by their mean, not by their
+median, and what was captured is scaled to the mean of the slower rank of each pass. What is predicted is what `bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why,
 without the package, or where compare_with_ddp.py would be.
 """
 
@@ -165,10 +166,23 @@ def run_rank(options):
 # --- predicted beside measured ---
 
 
+def with_means(folder):
+    """Writes means.jsonl: the log with each isolated all-reduce as long as those of its size are on average."""
+    records = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    times = {}
+    for record in records:
+        if record["kind"] == "allreduce":
+            times.setdefault(record["bytes"], []).extend(record["samples_us"])
+    for record in records:
+        if record["kind"] == "allreduce":
+            record["samples_us"] = [statistics.mean(times[record["bytes"]])]
+    base.write_lines(folder / "means.jsonl", records)
+
+
 def of_slower_rank(folder):
-    """Writes slower.json: what rank 0 captured, as much longer as the slower rank of each pass takes."""
+    """Writes slower.json: what rank 0 captured, as much longer as the slower rank of each pass takes on average."""
     alone = json.loads((folder / "ddp.json").read_text())["alone_ms"]
-    factor = statistics.median(map(max, alone)) / statistics.median(ranks[0] for ranks in alone)
+    factor = statistics.mean(map(max, alone)) / statistics.median(ranks[0] for ranks in alone)
     scenario = json.loads((folder / "captured.json").read_text())
     workload = scenario["workload"]
     for part in (workload, *workload["gradients"]):
@@ -195,7 +209,9 @@ def predicted(options, folder, elements):
 
 def judge(options, folder):
     """Writes link.json and comparison.json; returns the latter."""
-    link = base.calibrated_link(options.bucketwise, folder)
+    with_means(folder)
+    link = base.calibrated_link(options.bucketwise, folder, "means.jsonl")
+    (folder / "means.jsonl").unlink()
     of_slower_rank(folder)
     measured = {}
     for row in base.csv.DictReader((folder / "backward.csv").read_text().splitlines()):

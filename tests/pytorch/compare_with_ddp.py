@@ -556,9 +556,9 @@ def run_script(script, arguments, rate):
 # --- predicted beside measured ---
 
 
-def calibrated_link(binary, folder):
+def calibrated_link(binary, folder, log="log.jsonl"):
     """Writes link.json, and returns it."""
-    run(binary, "calibrate", folder / "log.jsonl", "-o", folder / "link.json", "--fit", folder / "fit.json")
+    run(binary, "calibrate", folder / log, "-o", folder / "link.json", "--fit", folder / "fit.json")
     link = json.loads((folder / "link.json").read_text())
     link["copy_gb_per_s"] = json.loads((folder / "unsent.json").read_text())["cluster"]["link"]["copy_gb_per_s"]
     write_json(folder / "link.json", link)
