@@ -84,7 +84,7 @@ bool is_refused(const Question& question, const TypedSettings& typed) {
     const SyncRequest request =
         question.limit ? with_cap(question.request, *question.limit) : question.request;
     const std::optional<PieceLimits> pieces = settings_for(request).policy.pieces;
-    return pieces && pieces->cap < pieces->first;
+    return pieces && pieces->is_refused();
 }
 
 std::string what_is_set(const TypedSettings& typed) {

@@ -363,7 +363,7 @@ class _Capture:
             caveats.append("DDP_SET_LAST_BUCKET_CAP is not simulated: the small bucket is taken for the first")
         if any(p.pieces for p in used) and not self._is_cut():
             caveats.append("torch.compile did not cut the graph at the cap (optimize_ddp): it does not change the pieces")
-        elif self._is_cut() and max(list(getattr(self.ddp, "bucket_bytes_cap_list", ())) or [self.ddp.bucket_bytes_cap]) > MIB:
+        elif self._is_cut() and max(self._cap_list() or [self.ddp.bucket_bytes_cap]) > MIB:
             caveats.append(
                 "torch.compile cut the graph at a cap above 1 MiB: with a smaller one gradients may be ready earlier than "
                 "predicted; capture with bucket_cap_mb=1 to tell"
@@ -384,6 +384,9 @@ class _Capture:
             if len(one.optimizer) >= 2 and whole > 0:
                 shares.append(max(whole - seen, 0.0) / whole)
         return statistics.median(shares) if shares else None
+
+    def _cap_list(self):
+        return list(getattr(self.ddp, "bucket_bytes_cap_list", ()))
 
     def _is_cut(self):
         """Whether torch.compile cuts the graph for DistributedDataParallel."""
@@ -455,7 +458,7 @@ class _Capture:
         ddp = self.ddp
         if ddp is None:
             return sync
-        caps = list(getattr(ddp, "bucket_bytes_cap_list", ()))
+        caps = self._cap_list()
         if caps:
             sync["bucket_cap_mib_list"] = [cap / MIB for cap in caps]
         elif not getattr(ddp, "bucket_bytes_cap_default", ddp.bucket_bytes_cap == 25 * MIB):

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -44,7 +43,7 @@ class PieceBuilder {
         result_.counts.resize(workload.backward.size(), 0);
     }
 
-    PieceReadiness result() {
+    GraphPieces result() {
         std::size_t ready = 0;
         for (std::size_t i = 0; i < workload_.backward.size(); ++i) {
             const TimedOperation& operation = workload_.backward[i];
@@ -60,15 +59,10 @@ class PieceBuilder {
         // The rest of backward, if there is any, needs no parameters.
         last_ = workload_.backward.empty() ? 0 : workload_.backward.size() - 1;
         close(NextPiece::none);
-        result_.same_pieces.lowest = lowest_;
-        if (highest_ != unbounded) {
-            result_.same_pieces.highest = highest_;
-        }
-        return std::move(result_);
+        return {std::move(result_), same_pieces_};
     }
 
   private:
-    static constexpr Bytes unbounded{std::numeric_limits<std::int64_t>::max()};
     enum class NextPiece : std::uint8_t { follows, none };
 
     // Asked before an operation is added; remembers for which caps the answer is the same.
@@ -77,11 +71,8 @@ class PieceBuilder {
             return true;
         }
         const bool full = size_ >= limits_.cap;
-        if (full) {
-            highest_ = std::min(highest_, size_);
-        } else {
-            lowest_ = std::max(lowest_, size_ + Bytes{1});
-        }
+        same_pieces_ = common(same_pieces_, full ? CapRange{Bytes{1}, size_}
+                                                 : CapRange{size_ + Bytes{1}, std::nullopt});
         return full;
     }
 
@@ -146,13 +137,12 @@ class PieceBuilder {
     std::vector<Ready> gradients_;  // of the open piece
     Bytes size_;
     std::size_t last_ = 0;
-    Bytes lowest_{1};
-    Bytes highest_ = unbounded;
+    CapRange same_pieces_;
 };
 
 }  // namespace
 
-PieceReadiness ready_in_pieces(const Workload& workload, const PieceLimits& limits) {
+GraphPieces ready_in_pieces(const Workload& workload, const PieceLimits& limits) {
     return PieceBuilder(workload, limits).result();
 }
 

@@ -16,6 +16,9 @@ namespace bucketwise {
 struct PieceLimits {
     Bytes first = default_first_bucket;  // of the first piece that backward runs
     Bytes cap;                           // of all others: DDP's, of a list the largest
+
+    // It asserts that the cap is no smaller than the first.
+    [[nodiscard]] bool is_refused() const { return cap < first; }
     bool operator==(const PieceLimits&) const = default;
 };
 
@@ -25,8 +28,13 @@ struct PieceReadiness {
     std::vector<std::int32_t> counts = {};  // by operation of backward
     std::vector<std::int32_t> order = {};   // all gradients
     std::int64_t pieces = 0;
-    CapRange same_pieces = {};  // of PieceLimits::cap
     bool operator==(const PieceReadiness&) const = default;
+};
+
+struct GraphPieces {
+    PieceReadiness readiness;
+    CapRange same_pieces;  // of PieceLimits::cap
+    bool operator==(const GraphPieces&) const = default;
 };
 
 // A piece ends with the operation that fills it, and all its gradients are ready then. An operation
@@ -37,6 +45,6 @@ struct PieceReadiness {
 // before the next piece), so in an order of libstdc++'s making: what it puts there is first what
 // the next piece needs, then the parameters in the order in which forward uses them. That holds for
 // pieces that hand a single tensor to one another; branches can put it elsewhere.
-PieceReadiness ready_in_pieces(const Workload& workload, const PieceLimits& limits);
+GraphPieces ready_in_pieces(const Workload& workload, const PieceLimits& limits);
 
 }  // namespace bucketwise

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -54,16 +53,10 @@ class Planner {
                 close(accumulator);
             }
         }
-        plan_.same_plan.lowest = lowest_;
-        if (highest_ != unbounded) {
-            plan_.same_plan.highest = highest_;
-        }
         return std::move(plan_);
     }
 
   private:
-    static constexpr Bytes unbounded{std::numeric_limits<std::int64_t>::max()};
-
     // By how much a gradient that joins makes the open bucket larger, as limits count.
     [[nodiscard]] Bytes counted_of(const Accumulator& a, const Gradient& gradient) const {
         if (!policy_.limits_count_elements) {
@@ -94,11 +87,10 @@ class Planner {
         return limited_by_cap(a) ? limits.cap : *limits.first;
     }
 
-    // Records that with a cap below `lowest` or above `highest` this decision would have differed.
-    void narrow(const Accumulator& a, Bytes lowest, Bytes highest) {
+    // Records that with another cap this decision would have differed.
+    void narrow(const Accumulator& a, const CapRange& same) {
         if (limited_by_cap(a)) {
-            lowest_ = std::max(lowest_, lowest);
-            highest_ = std::min(highest_, highest);
+            plan_.same_plan = common(plan_.same_plan, same);
         }
     }
 
@@ -119,10 +111,10 @@ class Planner {
         }
         const Bytes joined = a.counted + next;
         if (joined > limit_of(a)) {
-            narrow(a, Bytes{1}, joined - Bytes{1});
+            narrow(a, {Bytes{1}, joined - Bytes{1}});
             close(a);
         } else {
-            narrow(a, joined, unbounded);
+            narrow(a, {joined, std::nullopt});
         }
     }
 
@@ -131,10 +123,10 @@ class Planner {
             close(a);
         } else if (policy_.closing == Closing::overshoot) {
             if (a.counted >= limit_of(a)) {
-                narrow(a, a.counted - joined + Bytes{1}, a.counted);
+                narrow(a, {a.counted - joined + Bytes{1}, a.counted});
                 close(a);
             } else {
-                narrow(a, a.counted + Bytes{1}, unbounded);
+                narrow(a, {a.counted + Bytes{1}, std::nullopt});
             }
         }
     }
@@ -144,8 +136,6 @@ class Planner {
     std::array<Accumulator, dtype_count> accumulators_;
     std::vector<DType> appearance_;
     BucketPlan plan_;
-    Bytes lowest_{1};
-    Bytes highest_ = unbounded;
 };
 
 void sort_and_reverse(std::vector<Bucket>& buckets) {
@@ -186,12 +176,12 @@ BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy) {
     if (!policy.pieces) {
         return make_plan(workload.gradients, workload.readiness, policy);
     }
-    PieceReadiness readiness = ready_in_pieces(workload, *policy.pieces);
+    GraphPieces pieces = ready_in_pieces(workload, *policy.pieces);
     PlanPolicy buckets = policy;
     buckets.pieces.reset();
-    BucketPlan plan = make_plan(workload.gradients, readiness.order, buckets);
-    plan.same_plan = common(plan.same_plan, readiness.same_pieces);
-    plan.readiness = std::move(readiness);
+    BucketPlan plan = make_plan(workload.gradients, pieces.readiness.order, buckets);
+    plan.same_plan = common(plan.same_plan, pieces.same_pieces);
+    plan.readiness = std::move(pieces.readiness);
     return plan;
 }
 

@@ -120,9 +120,7 @@ struct BucketPlan {
     }
     // Whether its step is the same, whatever caps give it.
     [[nodiscard]] bool is_same_step(const BucketPlan& other) const {
-        return buckets == other.buckets &&
-               (!readiness || (readiness->counts == other.readiness->counts &&
-                               readiness->order == other.readiness->order));
+        return buckets == other.buckets && readiness == other.readiness;
     }
 };
 

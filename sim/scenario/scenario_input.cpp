@@ -150,7 +150,7 @@ void read_caps(const JsonObject& object, SyncRequest& sync) {
 // DDPOptimizer asserts it of DistributedDataParallel's bucket_bytes_cap, of a list the largest.
 void check_compiled(const JsonObject& object, const SyncRequest& sync) {
     const std::optional<PieceLimits> pieces = settings_for(sync).policy.pieces;
-    if (pieces && pieces->cap < pieces->first) {
+    if (pieces && pieces->is_refused()) {
         const char* const key =
             sync.bucket_cap_list.empty() ? "bucket_cap_mib" : "bucket_cap_mib_list";
         object.at(key).fail("1 MiB or more with torch.compile (compiled), which refuses less",

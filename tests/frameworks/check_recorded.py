@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "data" / "frameworks"
 SKIPPED = 77
-# By recording: the package, what to ask of its script, and whether it is asked with --only.
+# By recording: the package, and what its script is asked for.
 PARTS = {
     "deepspeed": ("deepspeed", ["--only", '"model": "shuffled"']),
     "megatron": ("megatron-core", ["--only", '"model": "shuffled"']),

@@ -27,7 +27,7 @@ os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", DS_BUILD_OPS="0
 import torch
 
 from models import models
-from recording import Recorder, attempt, collect, write_json
+from recording import EVENTS, Recorder, attempt, collect, write_json
 
 OUTPUT = Path(__file__).resolve().parents[1] / "data" / "frameworks" / "deepspeed.json"
 FIELDS = {
@@ -245,7 +245,7 @@ def main():
         return
     provenance = {"torch": torch.__version__, "deepspeed": versions, "date": "2026-11-25"}
     provenance["command"] = " ".join(["python3 tests/frameworks/record_deepspeed.py", *options.folder])
-    write_json(options.output, {**provenance, "fields": FIELDS}, described, listed)
+    write_json(options.output, {**provenance, "fields": FIELDS, "event": EVENTS}, described, listed)
 
 
 if __name__ == "__main__":

@@ -124,16 +124,12 @@ def main():
             about = {"numel": model["numel"], "dtype": model["dtype"], "readiness": order}
             assert described.setdefault(name, about) == about, f"{name}: {about}, before {described[name]}"
             cases.append({"model": name, "threshold": threshold, "fused": groups, "passes": count})
+    from recording import write_json
+
     provenance = {"horovod": version[0], "torch": version[1], "date": "2026-11-25"}
     provenance = {**provenance, "command": "python3 record_horovod.py", "fields": FIELDS}
+    write_json(OUTPUT, provenance, described, cases)
 
-    def line(value):
-        return json.dumps(value, separators=(",", ":"))
-
-    models = ",\n".join(f"{line(name)}:{line(model)}" for name, model in described.items())
-    listed = ",\n".join(map(line, cases))
-    OUTPUT.write_text(f'{{"provenance":{json.dumps(provenance, indent=1)},\n"models":{{\n{models}\n}},\n'
-                      f'"cases":[\n{listed}\n]}}\n')  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ import torch.distributed as dist
 import torch.utils.cpp_extension
 
 from models import models
-from recording import Recorder, attempt, collect, dtype_name, write_json
+from recording import EVENTS, Recorder, attempt, collect, dtype_name, write_json
 
 OUTPUT = Path(__file__).resolve().parents[1] / "data" / "frameworks" / "megatron.json"
 FIELDS = {
@@ -318,7 +318,7 @@ def main():
         return
     provenance = {"torch": torch.__version__, "megatron-core": versions, "date": "2026-11-25"}
     provenance["command"] = " ".join(["python3 tests/frameworks/record_megatron.py", *options.folder])
-    write_json(options.output, {**provenance, "fields": FIELDS}, described, listed)
+    write_json(options.output, {**provenance, "fields": FIELDS, "event": EVENTS}, described, listed)
 
 
 if __name__ == "__main__":

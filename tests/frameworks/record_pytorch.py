@@ -44,6 +44,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import models as small
+from recording import write_json
 
 OUTPUT = Path(__file__).resolve().parent.parent / "data" / "frameworks"
 OLD = torch.__version__.startswith("1.")
@@ -963,21 +964,12 @@ def worker(rank, port, kind, path):
     os._exit(0)  # threads of groups that PyTorch 1.13 did not destroy would abort a usual exit
 
 
-def write_json(path, records, described):
-    """Writes one model and one case per line, so that a change shows as a readable diff."""
+def provenance():
     versions = {"python": sys.version.split()[0], "torch": torch.__version__}
     for package in ("torchvision", "transformers"):
         with contextlib.suppress(ImportError):
             versions[package] = __import__(package).__version__
-    provenance = {"versions": versions, "date": "2026-11-25", "command": "python3 record_pytorch.py", "fields": FIELDS}
-
-    def line(value):
-        return json.dumps(value, separators=(",", ":"))
-
-    shown = ",\n".join(f"{line(name)}:{line(value)}" for name, value in described.items())
-    cases = ",\n".join(map(line, records))
-    path.write_text(f'{{"provenance":{json.dumps(provenance, indent=1)},\n"models":{{\n{shown}\n}},\n'
-                    f'"cases":[\n{cases}\n]}}\n')  # fmt: skip
+    return {"versions": versions, "date": "2026-11-25", "command": "python3 record_pytorch.py", "fields": FIELDS}
 
 
 def main():
@@ -999,7 +991,7 @@ def main():
         return
     described = {name: describe_model(name) for name in {r["model"]: 0 for r in records}}
     OUTPUT.mkdir(exist_ok=True)
-    write_json(OUTPUT / ("pytorch_1.13.json" if OLD else "pytorch.json"), records, described)
+    write_json(OUTPUT / ("pytorch_1.13.json" if OLD else "pytorch.json"), provenance(), described, records)
 
 
 if __name__ == "__main__":

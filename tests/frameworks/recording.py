@@ -363,5 +363,5 @@ def write_json(path, provenance, models, cases):
 
     models = ",\n".join(f"{line(name)}:{line(model)}" for name, model in models.items())
     cases = ",\n".join(line(case) for case in cases)
-    provenance = json.dumps({**provenance, "event": EVENTS}, indent=1)
+    provenance = json.dumps(provenance, indent=1)
     Path(path).write_text(f'{{"provenance":{provenance},\n"models":{{\n{models}\n}},\n"cases":[\n{cases}\n]}}\n')

@@ -11,12 +11,12 @@ compare_with_ddp.py, whose module this builds on. In every round, in a seeded ra
 setting, until the gradients are reduced (what is predicted, never fitted to), and what a prediction is made of:
 passes that scenarios/capture_pytorch.py watches, isolated all-reduces and all-reduces beside backward. Where nothing
 hides what a step waits for, times add up, and with them their means: all-reduces count by their mean, not by their
-median, and what was captured is scaled to the mean of the slower rank of each pass. What is predicted is what `bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why,
-without the package, or where compare_with_ddp.py would be.
+median, and what was captured is scaled to the mean of the slower rank of each pass. What is predicted is what
+`bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why, without the package,
+or where compare_with_ddp.py would be.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -32,6 +32,7 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "frameworks")]
 
 import compare_with_ddp as base
+from record import is_there
 
 HERE = Path(__file__).resolve()
 PACKAGES = {"deepspeed_zero1": "deepspeed", "deepspeed_zero2": "deepspeed", "megatron_lm": "megatron.core"}
@@ -303,13 +304,6 @@ def parse():
     return options
 
 
-def has_package(name):
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def main():
     options = parse()
     if options.rank is not None:
@@ -319,7 +313,7 @@ def main():
     try:
         base.require()
         package = PACKAGES[options.framework]
-        if not has_package(package):
+        if not is_there(package):
             raise base.Skip(f"{package} is not installed for this Python")
         with tempfile.TemporaryDirectory() as name:
             folder = Path(options.output or name)

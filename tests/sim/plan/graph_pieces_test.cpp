@@ -32,7 +32,7 @@ Workload in_operations(const std::vector<std::int64_t>& numels) {
 
 // What each operation makes ready when backward ends in so many pieces, told cut by cut.
 std::vector<std::int32_t> counts(const Workload& workload, std::int64_t first, std::int64_t cap) {
-    return ready_in_pieces(workload, {Bytes{first}, Bytes{cap}}).counts;
+    return ready_in_pieces(workload, {Bytes{first}, Bytes{cap}}).readiness.counts;
 }
 
 TEST_CASE("A piece ends with the operation whose parameters fill it, the first one earlier") {
@@ -47,7 +47,7 @@ TEST_CASE("A piece ends with the operation whose parameters fill it, the first o
 TEST_CASE("What needs no parameters before the first that does belongs to the last piece") {
     // 8 bytes fill the last piece, too, but nothing follows that could begin another.
     CHECK(counts(in_operations({2, 2, 0, 0}), 8, 8) == std::vector<std::int32_t>{1, 0, 0, 1});
-    CHECK(ready_in_pieces(in_operations({2, 2, 0, 0}), {Bytes{8}, Bytes{8}}).pieces == 2);
+    CHECK(ready_in_pieces(in_operations({2, 2, 0, 0}), {Bytes{8}, Bytes{8}}).readiness.pieces == 2);
 }
 
 TEST_CASE("A parameter that is used twice counts in both pieces and is ready with the last") {
@@ -55,11 +55,11 @@ TEST_CASE("A parameter that is used twice counts in both pieces and is ready wit
     Workload workload = in_operations({0, 1, 1, 3});
     workload.backward[0].used_before = Bytes{12};
     // The head alone fills the first piece, which makes nothing ready.
-    const PieceReadiness shared = ready_in_pieces(workload, {Bytes{12}, Bytes{100}});
+    const PieceReadiness shared = ready_in_pieces(workload, {Bytes{12}, Bytes{100}}).readiness;
     CHECK(shared.pieces == 2);
     CHECK(shared.counts == std::vector<std::int32_t>{0, 0, 0, 3});
     workload.backward[0].used_before = {};
-    CHECK(ready_in_pieces(workload, {Bytes{12}, Bytes{100}}).pieces == 1);
+    CHECK(ready_in_pieces(workload, {Bytes{12}, Bytes{100}}).readiness.pieces == 1);
 }
 
 TEST_CASE(
@@ -79,7 +79,7 @@ TEST_CASE(
     workload.gradients[1].name = "0.bias";
     workload.gradients[2].name = "1.weight";
     workload.gradients[3].name = "1.bias";
-    const PieceReadiness whole = ready_in_pieces(workload, {Bytes{100}, Bytes{100}});
+    const PieceReadiness whole = ready_in_pieces(workload, {Bytes{100}, Bytes{100}}).readiness;
     CHECK(whole.order == std::vector<std::int32_t>{0, 2, 1, 3});
 }
 
