@@ -243,7 +243,7 @@ int run_predict(const CommandLine& line) {
     }
     std::optional<OptimalPlan> optimum;
     if (with_optimum) {
-        optimum = optimal_plan_with_progress(scenario, input);
+        optimum = optimal_plan_with_progress(scenario, input, prediction);
     }
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {

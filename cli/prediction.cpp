@@ -1,9 +1,11 @@
 #include "cli/prediction.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cli/shell/progress.h"
 #include "sim/base/error.h"
+#include "sim/base/invariant.h"
 #include "sim/link/link_presets.h"
 
 namespace bucketwise {
@@ -41,9 +43,18 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
     return advised;
 }
 
-OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input) {
+OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input,
+                                       const Prediction& prediction) {
     PercentLine line("searching for the optimal plan");
-    return optimal_plan(input, scenario.sync, [&](double done) { line(done); });
+    OptimalPlan optimum = optimal_plan(input, scenario.sync, [&](double done) { line(done); });
+    const auto beats_bound = [&](const Evaluation& evaluation) {
+        return evaluation.times.step() < optimum.bound;
+    };
+    invariant(std::ranges::none_of(prediction.sweep, beats_bound) &&
+                  !beats_bound(prediction.default_cap) &&
+                  !(prediction.configured && beats_bound(*prediction.configured)),
+              "no plan that is shown is faster than the bound");
+    return optimum;
 }
 
 bool can_be_traced(const StepInput& input) {

@@ -27,8 +27,10 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
                                         const std::vector<Bytes>& caps,
                                         const std::vector<Destination>& destinations);
 
-// The best way to bucket, found with a line of progress too.
-OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input);
+// The best way to bucket, found with a line of progress too. No plan of `prediction` beats its
+// bound (asserted).
+OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input,
+                                       const Prediction& prediction);
 
 // Whether the step has few enough operations for a trace to be of use.
 bool can_be_traced(const StepInput& input);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
@@ -39,17 +41,31 @@ class Joining {
     const GradientLine& line_;
 };
 
-// The caps with which a bucket from `begin` ends at `end`, others being as they are.
-CapRange caps_for(const Joining& joining, std::size_t begin, std::size_t end, Closing closing) {
-    const bool last = end == joining.size();
-    const Bytes size = joining.bytes(begin, end);
+// When the last bucket of an accumulator closes: that may change the order of buckets.
+enum class LastBucket : std::uint8_t { with_its_last_gradient, when_all_have_joined, either };
+
+// The caps with which a bucket closes that has so many bytes, so many without its last gradient,
+// and so many with the next one, if one is to come.
+CapRange caps_for(Bytes size, Bytes without_last, std::optional<Bytes> with_next, Closing closing,
+                  LastBucket last) {
     if (closing == Closing::strict) {
         // One larger than the cap is alone, so a single gradient may have any cap below too.
-        const Bytes lowest = end == begin + 1 ? Bytes{1} : size;
+        const Bytes lowest = without_last == Bytes{0} ? Bytes{1} : size;
         return {std::max(lowest, Bytes{1}),
-                last ? std::nullopt : std::optional(joining.bytes(begin, end + 1) - Bytes{1})};
+                with_next ? std::optional(*with_next - Bytes{1}) : std::nullopt};
     }
-    return {joining.bytes(begin, end - 1) + Bytes{1}, last ? std::nullopt : std::optional(size)};
+    if (!with_next && last == LastBucket::when_all_have_joined) {
+        return {size + Bytes{1}, std::nullopt};
+    }
+    const bool any_above = !with_next && last == LastBucket::either;
+    return {without_last + Bytes{1}, any_above ? std::nullopt : std::optional(size)};
+}
+
+CapRange caps_for(const Joining& joining, std::size_t begin, std::size_t end, Closing closing) {
+    const bool last = end == joining.size();
+    return caps_for(joining.bytes(begin, end), joining.bytes(begin, end - 1),
+                    last ? std::nullopt : std::optional(joining.bytes(begin, end + 1)), closing,
+                    LastBucket::either);
 }
 
 // Narrowed so that both hold.
@@ -86,6 +102,75 @@ Cuts joined(const Joining& joining, const std::vector<Bytes>& list, Closing clos
     return cuts;
 }
 
+// What each cap of a list may be for the policy to close the buckets of accumulators so.
+class ListRanges {
+  public:
+    ListRanges(const GradientLine& accumulators, const std::vector<Gradient>& gradients,
+               Closing closing)
+        : line_(accumulators), gradients_(gradients), closing_(closing) {}
+
+    [[nodiscard]] bool sparse(std::size_t place) const {
+        return gradients_[static_cast<std::size_t>(line_.gradient(place))].sparse;
+    }
+
+    // `last_of` tells of the k-th accumulator of a dtype. Empty where no list does.
+    [[nodiscard]] std::vector<CapRange> of(
+        const Cuts& cuts, const std::function<LastBucket(std::size_t)>& last_of) const {
+        std::vector<CapRange> ranges(1);
+        std::size_t begin = 0;
+        std::size_t accumulator = 0;
+        std::size_t closed = 0;  // buckets of it
+        for (const std::size_t end : cuts) {
+            const bool last = end == line_.longest_end(begin);
+            if (!sparse(begin)) {
+                ranges.resize(std::max(ranges.size(), closed + 1));
+                CapRange& of_closed = ranges[closed];
+                of_closed = both(of_closed, range(begin, end, last_of(accumulator)));
+                if (empty(of_closed)) {
+                    return {};
+                }
+                accumulator += last ? 1 : 0;
+                closed = last ? 0 : closed + 1;
+            }
+            begin = end;
+        }
+        return ranges;
+    }
+
+  private:
+    [[nodiscard]] CapRange range(std::size_t begin, std::size_t end, LastBucket last) const {
+        const bool is_last = end == line_.longest_end(begin);
+        return caps_for(line_.bytes(begin, end), line_.bytes(begin, end - 1),
+                        is_last ? std::nullopt : std::optional(line_.bytes(begin, end + 1)),
+                        closing_, last);
+    }
+
+    const GradientLine& line_;
+    const std::vector<Gradient>& gradients_;
+    Closing closing_;
+};
+
+// As the last one repeats, those at the end that can be the same are one.
+std::vector<Bytes> shortest_list(std::vector<CapRange> ranges) {
+    while (ranges.size() > 1) {
+        const CapRange shared = both(ranges[ranges.size() - 2], ranges.back());
+        if (empty(shared)) {
+            break;
+        }
+        ranges.pop_back();
+        ranges.back() = shared;
+    }
+    return transformed(ranges, roundest_cap);
+}
+
+std::size_t count_of_dtypes(const GradientLine& accumulators, const ListRanges& ranges) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; at < accumulators.size(); at = accumulators.longest_end(at)) {
+        count += ranges.sparse(at) ? 0U : 1U;
+    }
+    return count;
+}
+
 }  // namespace
 
 std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const Cuts& cuts,
@@ -103,15 +188,33 @@ std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const C
         }
         begin = end;
     }
-    while (ranges.size() > 1) {
-        const CapRange shared = both(ranges[ranges.size() - 2], ranges.back());
-        if (empty(shared)) {
-            break;
-        }
-        ranges.pop_back();
-        ranges.back() = shared;
+    return shortest_list(std::move(ranges));
+}
+
+std::optional<std::vector<Bytes>> cap_list_for(
+    const GradientLine& line, const std::vector<Gradient>& gradients, const BucketPlan& plan,
+    const PlanPolicy& policy, const std::function<bool(const std::vector<Bytes>&)>& gives_it) {
+    const std::optional<Cuts> cuts = line.cuts_of(plan);
+    if (!cuts || (policy.closing != Closing::overshoot && policy.closing != Closing::strict)) {
+        return std::nullopt;
     }
-    return transformed(ranges, roundest_cap);
+    const ListRanges ranges(line, gradients, policy.closing);
+    const bool same_order = policy.closing == Closing::strict || policy.reversed_after_sort;
+    const std::size_t ways = same_order ? 1 : std::size_t{1} << count_of_dtypes(line, ranges);
+    std::optional<std::vector<Bytes>> shortest;
+    for (std::size_t open = 0; open < ways; ++open) {
+        const auto last_of = [&](std::size_t accumulator) {
+            return same_order                          ? LastBucket::either
+                   : ((open >> accumulator) & 1U) != 0 ? LastBucket::when_all_have_joined
+                                                       : LastBucket::with_its_last_gradient;
+        };
+        std::vector<Bytes> list = shortest_list(ranges.of(*cuts, last_of));
+        const bool shorter = !shortest || list.size() < shortest->size();
+        if (!list.empty() && shorter && gives_it(list)) {
+            shortest = std::move(list);
+        }
+    }
+    return shortest;
 }
 
 Cuts cuts_with(const GradientLine& line, const std::vector<Bytes>& list, Closing closing) {

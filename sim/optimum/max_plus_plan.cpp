@@ -494,9 +494,23 @@ Duration MaxPlusPlanner::earliest_launch(std::size_t cut) const {
     return Duration{begins(earliest_[point_of(cut)])};
 }
 
+Duration MaxPlusPlanner::earliest_sent(std::size_t count) const {
+    const bool after = sync_.policy.launch == LaunchRule::after_backward;
+    return Duration{begins(earliest_[after ? line_.size() + 1 : count])};
+}
+
+Duration MaxPlusPlanner::step_after(Duration network_ends) const {
+    const std::int64_t computed = applied(after_point_.front(), earliest_.front())[device];
+    return step_of(sum(std::max(network_ends.count(), computed), optimizer_[device][device]));
+}
+
 Duration MaxPlusPlanner::collective_time(std::size_t begin, std::size_t end) {
     const auto first = static_cast<std::size_t>(line_.gradient(begin));
-    builder_.send({{}, input_.workload.gradients[first].dtype, line_.bytes(begin, end)}, 0);
+    return collective_time(input_.workload.gradients[first].dtype, line_.bytes(begin, end));
+}
+
+Duration MaxPlusPlanner::collective_time(DType dtype, Bytes size) {
+    builder_.send({{}, dtype, size}, 0);
     return Duration{emitted()[network][network]};
 }
 
@@ -514,8 +528,7 @@ Duration MaxPlusPlanner::bound_in_any_order() {
             done[end] = std::min(done[end], starts + edge.launch[network][network]);
         }
     }
-    const std::int64_t computed = applied(after_point_.front(), earliest_.front())[device];
-    return step_of(sum(std::max(done.back(), computed), optimizer_[device][device]));
+    return step_after(Duration{done.back()});
 }
 
 Duration MaxPlusPlanner::least_communication() {

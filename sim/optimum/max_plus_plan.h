@@ -76,8 +76,16 @@ class MaxPlusPlanner {
     // are ready. Precondition: cut > 0.
     [[nodiscard]] Duration earliest_launch(std::size_t cut) const;
 
+    // When so many gradients could be sent, were there no buckets: at the end of backward where
+    // they all wait for that. Precondition: count > 0.
+    [[nodiscard]] Duration earliest_sent(std::size_t count) const;
+
+    // The shortest step whose last all-reduce ends then.
+    [[nodiscard]] Duration step_after(Duration network_ends) const;
+
     // How long a bucket's all-reduce takes alone.
     Duration collective_time(std::size_t begin, std::size_t end);
+    Duration collective_time(DType dtype, Bytes size);
 
     // No plan that begins with these buckets is faster; at least the limit where none is faster
     // than that.

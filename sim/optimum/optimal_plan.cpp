@@ -11,9 +11,12 @@
 #include "sim/base/invariant.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
+#include "sim/optimum/accumulator_search.h"
 #include "sim/optimum/cap_list.h"
 #include "sim/optimum/max_plus_plan.h"
+#include "sim/optimum/network_bound.h"
 #include "sim/optimum/plan_search.h"
+#include "sim/optimum/work_bound.h"
 #include "sim/program/program_builder.h"
 
 namespace bucketwise {
@@ -23,90 +26,6 @@ constexpr std::size_t most_gradients_to_exhaust = 15;  // 2^14 plans
 constexpr std::int64_t instructions_of_a_search = 2'000'000;
 constexpr std::int64_t most_lists = 50'000;
 constexpr std::size_t most_gradients_for_lists = 700;
-
-// The slowdowns of the link that disturb least.
-Interference least_interference(const LinkParameters& link) {
-    if (link.interference.empty()) {
-        return {};
-    }
-    Interference least = link.interference.front().slowdown;
-    for (const InterferenceSegment& segment : link.interference) {
-        least.compute_slowdown_ppm =
-            std::min(least.compute_slowdown_ppm, segment.slowdown.compute_slowdown_ppm);
-        least.communication_slowdown_ppm =
-            std::min(least.communication_slowdown_ppm, segment.slowdown.communication_slowdown_ppm);
-    }
-    return least;
-}
-
-// Device work of the closing part that every plan has, and what of it may run beside a bucket.
-struct ClosingWork {
-    Duration all{0};
-    Duration beside_buckets{0};
-    Duration exchanges{0};  // of statistics
-};
-
-ClosingWork closing_work(const StepInput& input, const SyncSettings& sync,
-                         std::size_t first_launch) {
-    ClosingWork work;
-    const BucketPlan no_buckets;
-    Program program;
-    ProgramBuilder builder(input, sync, no_buckets, program);
-    const auto take = [&](bool beside_buckets) {
-        for (const Instruction& instruction : program.instructions) {
-            if (instruction.order.is_beside()) {
-                continue;
-            }
-            work.all += instruction.device;
-            work.beside_buckets += beside_buckets ? instruction.device : Duration{0};
-        }
-        program.instructions.clear();
-    };
-    std::size_t ready = 0;
-    for (std::size_t i = 0; i < input.workload.backward.size(); ++i) {
-        builder.backward_operation(i);
-        take(ready >= first_launch);
-        for (std::int32_t k = 0; k < input.workload.backward[i].ready_count; ++k) {
-            builder.collect(input.workload.readiness[ready]);
-            take(ready++ >= first_launch);
-        }
-    }
-    for (const Collective& collective : program.collectives) {
-        work.exchanges += collective.time;
-    }
-    for (const std::int32_t gradient : input.workload.readiness) {
-        builder.gather(gradient);
-        builder.return_copy(gradient);
-    }
-    take(true);
-    builder.optimizer();
-    take(false);
-    return work;
-}
-
-// A bound by work. Say computing is W of work, the least of any plan, and all-reduces C, and both
-// run side by side during O. In that time computing does at most O / s of its work and the
-// all-reduce O / t, with s and t the least slowdowns. So computing takes at least W + O (1 - 1/s),
-// all-reduces C + O (1 - 1/t), and together, O counted once, T >= W + C - O k with k = 1/s + 1/t
-// - 1. Where k is not positive, nothing is gained by overlapping: T >= W + C. Else O is at most t
-// C, and at most s V with V what of W may run beside a bucket: nothing before the first one is
-// ready, not the optimizer. T >= W + C - k min(t C, s V) rises with C: its slope is 1 or 1 - k t =
-// t (1 - 1/s) >= 0. So the least C counts. Likewise for what packing and casting add to both W and
-// V. Statistics in backward are waited for and overlap nothing.
-Duration work_bound(const ClosingWork& work, Duration least_communication, Interference least,
-                    Duration before) {
-    const double s = static_cast<double>(least.compute_slowdown_ppm) / undisturbed_ppm;
-    const double t = static_cast<double>(least.communication_slowdown_ppm) / undisturbed_ppm;
-    const double k = std::max(1 / s + 1 / t - 1, 0.0);
-    const auto c = static_cast<double>(least_communication.count());
-    const auto v = static_cast<double>(work.beside_buckets.count());
-    const double saved = std::min(k * std::min(t * c, s * v), c);
-    // Doubles hold a step of hours to the picosecond; what rounding could add is taken off.
-    constexpr double rounding = 1e-12;
-    const double hidden = std::ceil(saved * (1 + rounding)) + 1;
-    return before + work.all + work.exchanges +
-           std::max(least_communication - Duration{std::llround(hidden)}, Duration{0});
-}
 
 bool closes_at_caps(Closing closing) {
     return closing == Closing::overshoot || closing == Closing::strict;
@@ -120,6 +39,8 @@ class Planning {
           progress_(progress),
           sync_(settings_for(without_caps(request))),
           line_(checked_line()),
+          accumulators_(GradientLine::of_accumulators(input.workload.gradients,
+                                                      input.workload.readiness, sync_.policy)),
           steps_(input, sync_, line_),
           planner_(input, sync_, line_, loop_of(input, sync_), steps_.start()) {}
 
@@ -128,13 +49,25 @@ class Planning {
         progress_(0.3);
         find();
         progress_(0.7);
+        add_lists();
         Evaluator evaluator(input_, without_caps(request_));
-        result_.plan = line_.plan(best_->cuts);
+        result_.plan = best_->plan;
         result_.evaluation = evaluator.evaluate(Cap::none(), result_.plan);
         result_.evaluation.cap = Cap::none();
         invariant(result_.evaluation.times.step() == best_->step,
                   "the engine takes as long for the optimal plan as was reckoned");
-        add_lists();
+        for (const ExpressiblePlan& other : result_.others) {
+            if (!(other.step >= result_.bound && other.step >= best_->step))
+                fmt::print(
+                    "kind {} step {} best {} bound {} uniform {} closing {} order {} sorted {} "
+                    "launch {}\n",
+                    name_of(other.kind), other.step.count(), best_->step.count(),
+                    result_.bound.count(), line_.uniform(), name_of(sync_.policy.closing),
+                    name_of(sync_.policy.order), sync_.policy.reversed_after_sort,
+                    name_of(sync_.policy.launch));
+            invariant(other.step >= result_.bound && other.step >= best_->step,
+                      "no plan that is shown is faster than the best or than the bound");
+        }
         add_notes();
         progress_(1);
         return std::move(result_);
@@ -172,15 +105,12 @@ class Planning {
         return make_plan(input_.workload, settings_for(request).policy);
     }
 
-    // Notes the plan if it is one of cuts and the fastest so far.
+    // Notes the plan if it is the fastest so far.
     void consider(const BucketPlan& plan, Duration step) {
         if (!best_ || step < best_->step) {
-            if (std::optional<Cuts> cuts = line_.cuts_of(plan)) {
-                best_ = CutStep{std::move(*cuts), step};
-            }
+            best_ = PlanStep{plan, step};
         }
     }
-
     void add(PlanKind kind, std::vector<Bytes> caps, const BucketPlan& plan) {
         const Duration step = steps_.step(plan);
         consider(plan, step);
@@ -202,7 +132,11 @@ class Planning {
             [&](std::size_t begin, std::size_t end) {
                 return planner_.collective_time(begin, end);
             });
-        add(PlanKind::greedy_merge, {}, line_.plan(merged));
+        // Its buckets go out as the policy closes them.
+        add(PlanKind::greedy_merge, {},
+            line_.uniform()
+                ? line_.plan(merged)
+                : accumulators_.plan(accumulators_.cuts_of(line_.plan(merged)).value()));
     }
 
     // As the sweep does, with no first bucket but the one that naming a cap gives.
@@ -219,8 +153,7 @@ class Planning {
             if (!best || step < best->step || fewer) {
                 best = {
                     PlanKind::uniform, {roundest_cap(plan.same_plan)}, plan.buckets.size(), step};
-                const std::optional<Cuts> cuts = line_.cuts_of(plan);
-                uniform_ = cuts ? std::optional(CutStep{*cuts, step}) : std::nullopt;
+                uniform_ = PlanStep{plan, step};
             }
             return plan.same_plan;
         });
@@ -229,127 +162,183 @@ class Planning {
 
     // --- the optimum ---
 
+    [[nodiscard]] double shared(double done) const { return 0.3 + 0.4 * done; }
+
     void find() {
-        const auto share = [&](double done) { progress_(0.3 + 0.4 * done); };
-        const bool exact = reckons_exactly();
+        if (line_.uniform()) {
+            find_in_line();
+        } else {
+            find_in_accumulators();
+        }
+        invariant(best_->step >= result_.bound, "no plan is faster than the bound");
+    }
+
+    void find_in_line() {
+        CutStep best = cuts_of(*best_);
         // What was tried may be the fastest, but with more buckets than need be. Undisturbed it is
         // no slower than disturbed.
-        const bool beats_what_was_tried = line_.always_keeps_order() && best_;
-        const Duration limit = beats_what_was_tried ? best_->step + Duration{1} : longest_duration;
-        const std::optional<CutStep> undisturbed = planner_.best_below(limit, share);
-        if (exact) {
-            best_ = undisturbed ? undisturbed : best_;
-            result_.bound = best_->step - planner_.slack();
+        const Duration limit =
+            line_.always_keeps_order() ? best.step + Duration{1} : longest_duration;
+        const std::optional<CutStep> undisturbed =
+            planner_.best_below(limit, [&](double done) { progress_(shared(done)); });
+        if (reckons_exactly()) {
+            best = undisturbed.value_or(std::move(best));
+            result_.bound = best.step - planner_.slack();
             result_.proved = planner_.slack() == Duration{0};
             invariant(undisturbed || !result_.proved, "some cuts are as fast as those tried");
-            return;
+        } else {
+            const Duration no_faster = undisturbed ? undisturbed->step : limit;
+            result_.bound = line_.always_keeps_order() ? no_faster - planner_.slack()
+                                                       : planner_.bound_in_any_order();
+            raise_bound_by_work(planner_.least_communication());
+            search_line(best, undisturbed);
         }
-        const Duration no_faster = undisturbed ? undisturbed->step : limit;
-        result_.bound = line_.always_keeps_order() ? no_faster - planner_.slack()
-                                                   : planner_.bound_in_any_order();
-        if (interferes(input_.link)) {
-            result_.bound = std::max(result_.bound, bound_by_work());
-        }
-        search(undisturbed);
+        best_ = PlanStep{line_.plan(best.cuts), best.step};
+    }
+
+    [[nodiscard]] CutStep cuts_of(const PlanStep& found) const {
+        return {line_.cuts_of(found.plan).value(), found.step};
     }
 
     // Whether the planner's steps are the engine's.
     [[nodiscard]] bool reckons_exactly() const {
-        return !interferes(input_.link) && line_.always_keeps_order() &&
+        return line_.uniform() && !interferes(input_.link) && line_.always_keeps_order() &&
                !steps_.something_may_wait();
     }
 
-    [[nodiscard]] Duration bound_by_work() {
+    void raise_bound_by_work(Duration least_communication) {
+        if (!interferes(input_.link)) {
+            return;
+        }
         const bool after = sync_.policy.launch == LaunchRule::after_backward;
-        const std::size_t first = after ? std::numeric_limits<std::size_t>::max()
+        const std::size_t first = after              ? std::numeric_limits<std::size_t>::max()
+                                  : !line_.uniform() ? 1
                                   : line_.always_keeps_order() ? line_.ready_count(1)
                                                                : line_.least_ready_count(1);
-        return work_bound(closing_work(input_, sync_, first), planner_.least_communication(),
-                          least_interference(input_.link), steps_.start().times.step());
+        result_.bound = std::max(
+            result_.bound,
+            work_bound(input_, sync_, first, least_communication, steps_.start().times.step()));
     }
 
-    void search(const std::optional<CutStep>& undisturbed) {
-        std::vector<Cuts> starts{best_->cuts};
-        if (undisturbed) {  // several dtypes may leave no cuts that keep order
+    void search_line(CutStep& best, const std::optional<CutStep>& undisturbed) {
+        std::vector<Cuts> starts{best.cuts};
+        if (undisturbed) {  // buckets that fill in another order may leave no cuts that keep it
             starts.insert(starts.begin(), undisturbed->cuts);
         }
         const bool few = line_.size() <= most_gradients_to_exhaust;
         for (const Cuts& cuts : starts) {
             CutStep from{cuts, steps_.step(cuts)};
-            const bool fewer =
-                best_ && from.step == best_->step && cuts.size() < best_->cuts.size();
-            if (!best_ || from.step < best_->step || fewer) {
-                best_ = from;
+            const bool fewer = from.step == best.step && cuts.size() < best.cuts.size();
+            if (from.step < best.step || fewer) {
+                best = from;
             }
-            if (!few && best_->step > result_.bound) {
+            if (!few && best.step > result_.bound) {
                 CutStep found =
                     locally_improved(line_, steps_, std::move(from), instructions_of_a_search);
-                best_ = found.step < best_->step ? std::move(found) : std::move(best_);
+                best = found.step < best.step ? std::move(found) : std::move(best);
             }
         }
-        result_.proved = best_->step == result_.bound;
+        result_.proved = best.step == result_.bound;
         if (!result_.proved && (few || line_.always_keeps_order())) {
-            exhaust(few);
+            exhaust(best, few);
         }
-        invariant(best_->step >= result_.bound, "no plan is faster than the bound");
+        result_.bound = result_.proved ? best.step : result_.bound;
+    }
+
+    void exhaust(CutStep& best, bool to_the_end) {
+        ExhaustiveSearch search = exhaustive_search(
+            line_, steps_, line_.always_keeps_order() ? &planner_ : nullptr, std::move(best),
+            to_the_end ? std::numeric_limits<std::int64_t>::max() / 2 : instructions_of_a_search);
+        best = std::move(search.best);
+        result_.proved = search.complete || best.step == result_.bound;
+    }
+
+    // Plans of several dtypes have no order that all of them keep, so nothing but trying finds the
+    // best; what the network and the work take at least bounds it.
+    void find_in_accumulators() {
+        const NetworkBound sending = network_bound(
+            accumulators_, [&](std::size_t count) { return planner_.earliest_sent(count); },
+            [&](std::size_t begin, std::size_t end) {
+                return planner_.collective_time(dtype_at(begin), accumulators_.bytes(begin, end));
+            });
+        result_.bound = planner_.step_after(sending.ends);
+        raise_bound_by_work(sending.least_communication);
+        AccumulatorSearch search = search_accumulators(
+            input_, sync_, *best_, result_.bound, most_gradients_to_exhaust,
+            instructions_of_a_search, [&](double done) { progress_(shared(done)); });
+        best_ = std::move(search.best);
+        result_.proved = search.complete || best_->step == result_.bound;
         result_.bound = result_.proved ? best_->step : result_.bound;
     }
 
-    void exhaust(bool to_the_end) {
-        ExhaustiveSearch search = exhaustive_search(
-            line_, steps_, line_.always_keeps_order() ? &planner_ : nullptr, std::move(*best_),
-            to_the_end ? std::numeric_limits<std::int64_t>::max() / 2 : instructions_of_a_search);
-        best_ = std::move(search.best);
-        result_.proved = search.complete || best_->step == result_.bound;
+    [[nodiscard]] DType dtype_at(std::size_t place) const {
+        const auto gradient = static_cast<std::size_t>(accumulators_.gradient(place));
+        return input_.workload.gradients[gradient].dtype;
     }
 
     // --- lists of caps ---
 
-    // Only if planning with the list, as it would be typed, gives the same buckets.
-    [[nodiscard]] std::vector<Bytes> list_for(const Cuts& cuts) const {
-        const auto list = cap_list_for(line_, cuts, sync_.policy.closing);
-        if (!list) {
-            return {};
-        }
+    [[nodiscard]] BucketPlan plan_with(const std::vector<Bytes>& list) const {
         SyncRequest request = without_caps(request_);
-        request.bucket_cap_list = *list;
-        return plan_of(request).buckets == line_.plan(cuts).buckets ? *list : std::vector<Bytes>{};
+        request.bucket_cap_list = list;
+        return plan_of(request);
     }
 
-    void add_list(PlanKind kind, const CutStep& found) {
-        std::vector<Bytes> list = list_for(found.cuts);
-        if (!list.empty()) {
-            result_.others.push_back({kind, std::move(list), found.cuts.size(), found.step});
-        }
+    // With a list, DDP sorts the buckets of its first iteration.
+    [[nodiscard]] bool lists_keep_policy() const {
+        SyncRequest request = without_caps(request_);
+        request.bucket_cap_list = {Bytes{1}};
+        PlanPolicy policy = settings_for(request).policy;
+        policy.limits = sync_.policy.limits;
+        return policy == sync_.policy;
+    }
+
+    // Only if planning with the list, as it would be typed, gives the same buckets.
+    [[nodiscard]] std::vector<Bytes> list_for(const BucketPlan& plan) const {
+        const auto gives_it = [&](const std::vector<Bytes>& list) {
+            return plan_with(list).buckets == plan.buckets;
+        };
+        const auto list =
+            line_.uniform() ? cap_list_for(line_, line_.cuts_of(plan).value(), sync_.policy.closing)
+                            : cap_list_for(accumulators_, input_.workload.gradients, plan,
+                                           sync_.policy, gives_it);
+        return list && gives_it(*list) ? *list : std::vector<Bytes>{};
     }
 
     void add_lists() {
-        result_.cap_list = list_for(best_->cuts);
-        if (!line_.uniform() || !closes_at_caps(sync_.policy.closing)) {
+        if (!closes_at_caps(sync_.policy.closing)) {
             return;
         }
-        if (result_.cap_list.size() > 2) {
-            const std::optional<CutStep> two = best_list_of_two();
-            if (two) {
-                add_list(PlanKind::list_of_two, *two);
+        result_.cap_list = list_for(best_->plan);
+        if (result_.cap_list.size() != 1) {
+            const PlanStep two = line_.uniform() ? best_list_of_two() : best_on_grid();
+            const std::vector<Bytes> list = list_for(two.plan);
+            if (!list.empty()) {
+                result_.others.push_back(
+                    {PlanKind::list_of_two, list, two.plan.buckets.size(), two.step});
+            }
+            if (two.step < best_->step) {  // only where the best was looked for by trying
+                best_ = two;
+                result_.cap_list = list;
             }
         }
         if (!result_.cap_list.empty()) {
-            add_list(PlanKind::cap_list, *best_);
+            result_.others.push_back(
+                {PlanKind::cap_list, result_.cap_list, best_->plan.buckets.size(), best_->step});
         }
     }
 
     // From a grid of first and other caps; then, where a step need not be simulated, every first
     // bucket and every cap for the rest that gives another plan, as long as they are not too many.
-    std::optional<CutStep> best_list_of_two() {
+    PlanStep best_list_of_two() {
         const bool fast = reckons_exactly() && line_.size() <= most_gradients_for_lists;
-        std::optional<CutStep> best = uniform_;  // which is a list too
-        planner_.set_limit(best ? best->step : longest_duration);
+        CutStep best = cuts_of(*uniform_);  // which is a list too
+        planner_.set_limit(best.step);
         std::int64_t visits = 0;
         const auto visit = [&](const Cuts& cuts) {
             const std::optional<Duration> step =
                 fast ? planner_.step_below_limit(cuts) : std::optional(steps_.step(cuts));
-            if (step && (!best || *step < best->step)) {
+            if (step && *step < best.step) {
                 best = CutStep{cuts, *step};
                 planner_.set_limit(*step);
             }
@@ -364,6 +353,24 @@ class Planning {
         for (const Bytes first : fast ? every_first_bucket() : std::vector<Bytes>{}) {
             if (visits < most_lists) {
                 visit_last_caps(line_, {first}, sync_.policy.closing, visit);
+            }
+        }
+        return {line_.plan(best.cuts), best.step};
+    }
+
+    PlanStep best_on_grid() {
+        PlanStep best = *uniform_;
+        if (!lists_keep_policy()) {
+            return best;
+        }
+        const std::vector<Bytes> grid = grid_of_caps();
+        for (const Bytes first : grid) {
+            for (const Bytes cap : grid) {
+                BucketPlan plan = plan_with({first, cap});
+                const Duration step = steps_.step(plan);
+                if (step < best.step) {
+                    best = {std::move(plan), step};
+                }
             }
         }
         return best;
@@ -396,8 +403,8 @@ class Planning {
     void add_notes() {
         if (!line_.uniform()) {
             result_.notes.emplace_back(
-                "the optimum is over buckets of gradients that follow one another; a plan with a "
-                "bucket per dtype open at the same time could do better");
+                "gradients of several dtypes, or sparse ones: each dtype has its own open bucket, "
+                "and the optimum is of all places where each of them may close");
         }
         if (!result_.proved) {
             const double gap = static_cast<double>((best_->step - result_.bound).count()) /
@@ -407,7 +414,7 @@ class Planning {
                 "is",
                 100 * gap));
         }
-        if (!line_.always_keeps_order()) {
+        if (line_.uniform() && !line_.always_keeps_order()) {
             result_.notes.emplace_back(
                 "buckets may fill in another order than that of their gradients; plans in which "
                 "they do were tried one by one");
@@ -418,11 +425,12 @@ class Planning {
     const SyncRequest& request_;
     const Progress& progress_;
     SyncSettings sync_;
-    GradientLine line_;
+    GradientLine line_;          // as buckets of one dtype go out
+    GradientLine accumulators_;  // the same by dtype
     SimulatedCuts steps_;
     MaxPlusPlanner planner_;
-    std::optional<CutStep> best_;     // of those tried
-    std::optional<CutStep> uniform_;  // of one cap
+    std::optional<PlanStep> best_;     // of those tried
+    std::optional<PlanStep> uniform_;  // of one cap
     OptimalPlan result_;
 };
 

@@ -56,14 +56,15 @@ double gap_to(const OptimalPlan& optimum, Duration step);
 constexpr std::size_t most_gradients_of_a_plan = 2000;
 constexpr std::size_t most_gradients_with_interference = 800;
 
-// Without interference, and if buckets go out in the order of their gradients, the optimum is exact
-// (sim/optimum/max_plus_plan.h) and the bound is its step; with hundreds of gradients and costs
-// that round differently with every size, exact to a millionth. Otherwise it is exact where
-// `proved` says so, for up to 15 gradients always, and else the best found. Buckets hold gradients
-// that follow one another in the line, so of several dtypes, runs of one dtype: a note says where
-// that matters. Throws InputError for what has no plan to choose (a strategy without communication,
-// too many gradients, an order that is no line), and for a step that could last longer than
-// longest_duration.
+// With gradients of one dtype, none sparse, without interference, and if buckets go out in the
+// order of their gradients, the optimum is exact (sim/optimum/max_plus_plan.h) and the bound is its
+// step; with hundreds of gradients and costs that round differently with every size, exact to a
+// millionth. Otherwise it is exact where `proved` says so, for up to 15 gradients always, and else
+// the best found. Of several dtypes, each of which has its own open bucket, it is over all places
+// where each of them may close, in the order in which the policy sends what is closed. No plan of
+// `others` is faster than the bound or than the optimum (asserted). Throws InputError for what has
+// no plan to choose (a strategy without communication, too many gradients, an order that is no
+// line), and for a step that could last longer than longest_duration.
 OptimalPlan optimal_plan(const StepInput& input, const SyncRequest& request,
                          const Progress& progress);
 

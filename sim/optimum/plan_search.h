@@ -17,6 +17,12 @@
 
 namespace bucketwise {
 
+struct PlanStep {
+    BucketPlan plan;
+    Duration step{0};
+    bool operator==(const PlanStep&) const = default;
+};
+
 // Steps of cuts, by the engine.
 class SimulatedCuts {
   public:

@@ -54,6 +54,45 @@ GradientLine::GradientLine(const std::vector<Gradient>& gradients,
         joins_backwards_ = policy.order == Order::forward;
         line_ = descending;
     }
+    measure(gradients, readiness);
+    for (std::size_t end = 2; end <= size(); ++end) {
+        always_keeps_order_ = always_keeps_order_ && keeps_order(end - 1, end);
+    }
+}
+
+GradientLine GradientLine::of_accumulators(const std::vector<Gradient>& gradients,
+                                           const std::vector<std::int32_t>& readiness,
+                                           const PlanPolicy& policy, std::uint32_t left_open) {
+    GradientLine line;
+    line.accumulators_ = {gradients, readiness, policy, {}};
+    std::vector<std::int32_t> dense = joining_order(readiness, policy.order);
+    const auto gradient = [&](std::int32_t index) -> const Gradient& {
+        return gradients[static_cast<std::size_t>(index)];
+    };
+    const auto sparse = std::stable_partition(
+        dense.begin(), dense.end(), [&](std::int32_t index) { return !gradient(index).sparse; });
+    const std::vector<std::int32_t> alone(sparse, dense.end());
+    dense.erase(sparse, dense.end());
+    for (std::uint32_t k = 0; !dense.empty(); ++k) {
+        const DType dtype = gradient(dense.front()).dtype;
+        const auto others = std::stable_partition(
+            dense.begin(), dense.end(),
+            [&](std::int32_t index) { return gradient(index).dtype == dtype; });
+        line.line_.insert(line.line_.end(), dense.begin(), others);
+        dense.erase(dense.begin(), others);
+        if (((left_open >> k) & 1U) != 0) {
+            line.accumulators_->left_open.push_back(line.line_.size());
+        }
+    }
+    line.line_.insert(line.line_.end(), alone.begin(), alone.end());
+    line.measure(gradients, readiness);
+    line.always_keeps_order_ = line.uniform();
+    return line;
+}
+
+// What is known of its places.
+void GradientLine::measure(const std::vector<Gradient>& gradients,
+                           const std::vector<std::int32_t>& readiness) {
     bytes_before_.push_back(Bytes{0});
     for (const std::int32_t gradient : line_) {
         const Gradient& g = gradients[static_cast<std::size_t>(gradient)];
@@ -65,16 +104,34 @@ GradientLine::GradientLine(const std::vector<Gradient>& gradients,
     for (std::size_t end = 1; end <= size(); ++end) {
         ready_count_[end] = std::max(ready_count_[end], ready_count_[end - 1]);
     }
-    for (std::size_t end = size(); end-- > 1;) {
-        least_ready_count_[end] = std::min(counts[end], least_ready_count_[end + 1]);
-    }
     longest_end_ = longest_ends(line_, gradients);
-    for (std::size_t end = 2; end <= size(); ++end) {
-        always_keeps_order_ = always_keeps_order_ && keeps_order(end - 1, end);
+    for (std::size_t end = size(); end-- > 1;) {
+        const bool another = accumulators_ && longest_end_[end - 1] == end;
+        least_ready_count_[end] =
+            another ? counts[end] : std::min(counts[end], least_ready_count_[end + 1]);
     }
 }
 
+BucketPlan GradientLine::plan_of_accumulators(const Cuts& cuts) const {
+    std::vector<bool> last_of_bucket(size(), false);
+    std::size_t begin = 0;
+    for (const std::size_t end : cuts) {
+        invariant(begin < end && end <= longest_end_[begin], "a bucket holds what it may");
+        begin = end;
+        const std::vector<std::size_t>& open = accumulators_->left_open;
+        if (std::find(open.begin(), open.end(), end) == open.end()) {
+            last_of_bucket[static_cast<std::size_t>(line_[end - 1])] = true;
+        }
+    }
+    invariant(begin == size(), "all gradients are in buckets");
+    return make_plan_closing_after(accumulators_->gradients, accumulators_->readiness,
+                                   accumulators_->policy, last_of_bucket);
+}
+
 BucketPlan GradientLine::plan(const Cuts& cuts) const {
+    if (accumulators_) {
+        return plan_of_accumulators(cuts);
+    }
     BucketPlan plan;
     std::size_t begin = 0;
     for (const std::size_t end : cuts) {
@@ -92,6 +149,20 @@ BucketPlan GradientLine::plan(const Cuts& cuts) const {
 }
 
 std::optional<Cuts> GradientLine::cuts_of(const BucketPlan& plan) const {
+    if (accumulators_) {
+        Cuts cuts;
+        for (const Bucket& bucket : plan.buckets) {
+            const auto begin = std::search(line_.begin(), line_.end(), bucket.gradients.begin(),
+                                           bucket.gradients.end());
+            if (begin == line_.end()) {
+                return std::nullopt;
+            }
+            cuts.push_back(static_cast<std::size_t>(begin - line_.begin()) +
+                           bucket.gradients.size());
+        }
+        std::sort(cuts.begin(), cuts.end());
+        return cuts;
+    }
     Cuts cuts;
     std::size_t begin = 0;
     for (const Bucket& bucket : plan.buckets) {

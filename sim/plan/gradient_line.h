@@ -1,5 +1,10 @@
 // Gradients in a line, in the order in which their buckets go out: a bucket plan is then a list of
 // places where the line is cut, and choosing a plan is choosing the cuts.
+//
+// With gradients of several dtypes, or sparse ones, that is not so: every dtype has an open bucket
+// of its own, and a bucket may hold gradients with those of another dtype between them. Then the
+// gradients of each accumulator (a dtype's; each sparse gradient is one of its own) lie one after
+// another in the line, and the order of buckets is that in which the cuts close them.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +28,13 @@ class GradientLine {
     // parameter).
     GradientLine(const std::vector<Gradient>& gradients, const std::vector<std::int32_t>& readiness,
                  const PlanPolicy& policy);
+
+    // Accumulator after accumulator, in the order in which gradients join them. The last bucket of
+    // the k-th accumulator that is of a dtype closes with its last gradient, or with bit k of
+    // `left_open` when all have joined (make_plan_closing_after). Gradients keep no order here.
+    static GradientLine of_accumulators(const std::vector<Gradient>& gradients,
+                                        const std::vector<std::int32_t>& readiness,
+                                        const PlanPolicy& policy, std::uint32_t left_open = 0);
 
     [[nodiscard]] std::size_t size() const { return line_.size(); }
     [[nodiscard]] std::int32_t gradient(std::size_t position) const { return line_[position]; }
@@ -59,14 +71,29 @@ class GradientLine {
     // Whether gradients join their buckets from the end of the line to its beginning.
     [[nodiscard]] bool joins_backwards() const { return joins_backwards_; }
 
-    // Where the last cut does not end the line, the plan's first buckets. Precondition (asserted):
-    // no bucket is longer than it may be.
+    // Where the last cut does not end the line, the plan's first buckets; of accumulators it must
+    // end it. Precondition (asserted): no bucket is longer than it may be.
     [[nodiscard]] BucketPlan plan(const Cuts& cuts) const;
 
-    // The cuts that give the plan's buckets; none where no cuts do.
+    // The cuts that give the plan's buckets, of accumulators in whatever order; none where no cuts
+    // do.
     [[nodiscard]] std::optional<Cuts> cuts_of(const BucketPlan& plan) const;
 
   private:
+    // What closes buckets of accumulators.
+    struct Accumulators {
+        std::vector<Gradient> gradients;
+        std::vector<std::int32_t> readiness;
+        PlanPolicy policy;
+        std::vector<std::size_t> left_open;  // ends
+    };
+
+    GradientLine() = default;
+    void measure(const std::vector<Gradient>& gradients,
+                 const std::vector<std::int32_t>& readiness);
+    [[nodiscard]] BucketPlan plan_of_accumulators(const Cuts& cuts) const;
+
+    std::optional<Accumulators> accumulators_;
     std::vector<std::int32_t> line_;
     std::vector<DType> dtypes_;                   // by position
     std::vector<Bytes> bytes_before_;             // by position

@@ -26,8 +26,10 @@ struct Accumulator {
 
 class Planner {
   public:
-    Planner(const std::vector<Gradient>& gradients, const PlanPolicy& policy)
-        : gradients_(gradients), policy_(policy) {}
+    // With `last_of_bucket`, limits close nothing.
+    Planner(const std::vector<Gradient>& gradients, const PlanPolicy& policy,
+            const std::vector<bool>* last_of_bucket)
+        : gradients_(gradients), policy_(policy), last_of_bucket_(last_of_bucket) {}
 
     void add(std::int32_t index) {
         const Gradient& gradient = gradients_[static_cast<std::size_t>(index)];
@@ -109,6 +111,12 @@ class Planner {
         if (policy_.closing != Closing::strict || a.open.gradients.empty()) {
             return;
         }
+        if (last_of_bucket_ != nullptr) {
+            if (is_last(a)) {
+                close(a);
+            }
+            return;
+        }
         const Bytes joined = a.counted + next;
         if (joined > limit_of(a)) {
             narrow(a, {Bytes{1}, joined - Bytes{1}});
@@ -118,8 +126,17 @@ class Planner {
         }
     }
 
+    // Whether the open bucket ends with the gradient that joined it last.
+    [[nodiscard]] bool is_last(const Accumulator& a) const {
+        return (*last_of_bucket_)[static_cast<std::size_t>(a.open.gradients.back())];
+    }
+
     void close_after(Accumulator& a, Bytes joined) {
-        if (policy_.closing == Closing::per_gradient) {
+        if (last_of_bucket_ != nullptr) {
+            if (policy_.closing != Closing::strict && is_last(a)) {
+                close(a);
+            }
+        } else if (policy_.closing == Closing::per_gradient) {
             close(a);
         } else if (policy_.closing == Closing::overshoot) {
             if (a.counted >= limit_of(a)) {
@@ -133,6 +150,7 @@ class Planner {
 
     const std::vector<Gradient>& gradients_;
     const PlanPolicy& policy_;
+    const std::vector<bool>* last_of_bucket_;
     std::array<Accumulator, dtype_count> accumulators_;
     std::vector<DType> appearance_;
     BucketPlan plan_;
@@ -144,6 +162,22 @@ void sort_and_reverse(std::vector<Bucket>& buckets) {
     };
     std::sort(buckets.begin(), buckets.end(),
               [&](const Bucket& a, const Bucket& b) { return smallest(a) > smallest(b); });
+}
+
+BucketPlan planned(const std::vector<Gradient>& gradients,
+                   const std::vector<std::int32_t>& readiness, const PlanPolicy& policy,
+                   const std::vector<bool>* last_of_bucket) {
+    invariant(!policy.pieces, "pieces of the graph are made of operations");
+    invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
+    Planner planner(gradients, policy, last_of_bucket);
+    for (const std::int32_t gradient : joining_order(readiness, policy.order)) {
+        planner.add(gradient);
+    }
+    BucketPlan plan = planner.finish();
+    if (policy.reversed_after_sort) {
+        sort_and_reverse(plan.buckets);
+    }
+    return plan;
 }
 
 }  // namespace
@@ -159,17 +193,16 @@ std::vector<std::int32_t> joining_order(std::vector<std::int32_t> readiness, Ord
 
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy) {
-    invariant(!policy.pieces, "pieces of the graph are made of operations");
-    invariant(readiness.size() == gradients.size(), "readiness lists every gradient once");
-    Planner planner(gradients, policy);
-    for (const std::int32_t gradient : joining_order(readiness, policy.order)) {
-        planner.add(gradient);
-    }
-    BucketPlan plan = planner.finish();
-    if (policy.reversed_after_sort) {
-        sort_and_reverse(plan.buckets);
-    }
-    return plan;
+    return planned(gradients, readiness, policy, nullptr);
+}
+
+BucketPlan make_plan_closing_after(const std::vector<Gradient>& gradients,
+                                   const std::vector<std::int32_t>& readiness,
+                                   const PlanPolicy& policy,
+                                   const std::vector<bool>& last_of_bucket) {
+    invariant(!policy.limits_count_elements, "no limit is counted");
+    invariant(last_of_bucket.size() == gradients.size(), "of each gradient it is said");
+    return planned(gradients, readiness, policy, &last_of_bucket);
 }
 
 BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy) {

@@ -134,4 +134,13 @@ BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy);
 BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy);
 
+// The same with buckets that close where somebody says, instead of at limits: `last_of_bucket` says
+// of each gradient, by its index, whether the bucket that it joins takes no more. Closing::strict
+// closes such a bucket when the next gradient of its dtype comes, any other at once. What is never
+// closed goes last, as with limits. Preconditions (asserted): no pieces, limits count bytes.
+BucketPlan make_plan_closing_after(const std::vector<Gradient>& gradients,
+                                   const std::vector<std::int32_t>& readiness,
+                                   const PlanPolicy& policy,
+                                   const std::vector<bool>& last_of_bucket);
+
 }  // namespace bucketwise
