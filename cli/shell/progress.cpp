@@ -103,8 +103,11 @@ void MeasureProgress::show(const std::string& report) {
 
 void PercentLine::operator()(double done) {
     constexpr std::chrono::milliseconds patience{500};
-    if (line_.is_visible() && std::chrono::steady_clock::now() - start_ > patience) {
-        line_.write(fmt::format("{}: {:3.0f} %", what_, 100 * done));
+    const int percent = static_cast<int>(100 * done);
+    if (percent != shown_ && line_.is_visible() &&
+        std::chrono::steady_clock::now() - start_ > patience) {
+        shown_ = percent;
+        line_.write(fmt::format("{}: {:3d} %", what_, percent));
     }
 }
 

@@ -45,6 +45,7 @@ class PercentLine {
   private:
     std::string what_;
     TerminalLine line_;
+    int shown_ = -1;  // percent
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "sim/base/invariant.h"
 #include "sim/plan/gradient_line.h"
@@ -36,27 +37,33 @@ AccumulatorSearch search_accumulators(const StepInput& input, const SyncSettings
     const bool few = workload.gradients.size() <= most_to_exhaust;
     const std::uint32_t ways = ways_to_end(workload, sync.policy);
     AccumulatorSearch result{from, few};
-    for (std::uint32_t way = 0; way < ways && result.best.step > bound; ++way) {
+    for (std::uint32_t way = 0; way < ways; ++way) {
         const GradientLine line =
             GradientLine::of_accumulators(workload.gradients, workload.readiness, sync.policy, way);
         SimulatedCuts steps(input, sync, line);
         const std::optional<Cuts> cuts = line.cuts_of(result.best.plan);
         invariant(cuts.has_value(), "buckets hold what follows one another in an accumulator");
         CutStep start{*cuts, steps.step(*cuts)};
+        if (!few && result.best.step == bound && start.step > bound) {
+            continue;  // else there may be a plan of fewer buckets that is as fast
+        }
         CutStep found;
+        const auto share = [&](double done) { progress((way + done) / ways); };
         if (few) {
             ExhaustiveSearch search =
                 exhaustive_search(line, steps, nullptr, std::move(start),
-                                  std::numeric_limits<std::int64_t>::max() / 2);
+                                  std::numeric_limits<std::int64_t>::max() / 2, share);
             result.complete = result.complete && search.complete;
             found = std::move(search.best);
         } else {
-            found = locally_improved(line, steps, std::move(start), most_instructions);
+            found = locally_improved(line, steps, std::move(start), most_instructions, share);
         }
-        if (found.step < result.best.step) {
-            result.best = {line.plan(found.cuts), found.step};
+        BucketPlan plan = line.plan(found.cuts);
+        const bool fewer =
+            found.step == result.best.step && plan.buckets.size() < result.best.plan.buckets.size();
+        if (found.step < result.best.step || fewer) {
+            result.best = {std::move(plan), found.step};
         }
-        progress(static_cast<double>(way + 1) / ways);
     }
     return result;
 }

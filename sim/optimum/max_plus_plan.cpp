@@ -26,7 +26,7 @@ constexpr std::size_t constant = 2;
 constexpr std::int64_t whenever = std::numeric_limits<std::int64_t>::max() / 4;
 
 // More edges than these are computed again whenever they are wanted.
-constexpr std::size_t most_gradients_to_keep_edges = 700;
+constexpr std::size_t most_gradients_to_keep_edges = 1000;  // of 160 bytes, 80 MB
 
 // The labels that a cut may have; steps as users describe them have a few. The more cuts there are,
 // the fewer, so that the time stays within seconds.

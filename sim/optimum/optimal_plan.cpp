@@ -105,9 +105,10 @@ class Planning {
         return make_plan(input_.workload, settings_for(request).policy);
     }
 
-    // Notes the plan if it is the fastest so far.
+    // Notes the plan if it is the fastest so far, of those as fast the one with fewest buckets.
     void consider(const BucketPlan& plan, Duration step) {
-        if (!best_ || step < best_->step) {
+        if (!best_ || step < best_->step ||
+            (step == best_->step && plan.buckets.size() < best_->plan.buckets.size())) {
             best_ = PlanStep{plan, step};
         }
     }
@@ -162,7 +163,10 @@ class Planning {
 
     // --- the optimum ---
 
-    [[nodiscard]] double shared(double done) const { return 0.3 + 0.4 * done; }
+    // From `begin` to `end` of all there is to do.
+    [[nodiscard]] Progress part(double begin, double end) const {
+        return [this, begin, end](double done) { progress_(begin + (end - begin) * done); };
+    }
 
     void find() {
         if (line_.uniform()) {
@@ -179,8 +183,7 @@ class Planning {
         // no slower than disturbed.
         const Duration limit =
             line_.always_keeps_order() ? best.step + Duration{1} : longest_duration;
-        const std::optional<CutStep> undisturbed =
-            planner_.best_below(limit, [&](double done) { progress_(shared(done)); });
+        const std::optional<CutStep> undisturbed = planner_.best_below(limit, part(0.3, 0.5));
         if (reckons_exactly()) {
             best = undisturbed.value_or(std::move(best));
             result_.bound = best.step - planner_.slack();
@@ -233,8 +236,8 @@ class Planning {
                 best = from;
             }
             if (!few && best.step > result_.bound) {
-                CutStep found =
-                    locally_improved(line_, steps_, std::move(from), instructions_of_a_search);
+                CutStep found = locally_improved(line_, steps_, std::move(from),
+                                                 instructions_of_a_search, part(0.5, 0.6));
                 best = found.step < best.step ? std::move(found) : std::move(best);
             }
         }
@@ -248,7 +251,8 @@ class Planning {
     void exhaust(CutStep& best, bool to_the_end) {
         ExhaustiveSearch search = exhaustive_search(
             line_, steps_, line_.always_keeps_order() ? &planner_ : nullptr, std::move(best),
-            to_the_end ? std::numeric_limits<std::int64_t>::max() / 2 : instructions_of_a_search);
+            to_the_end ? std::numeric_limits<std::int64_t>::max() / 2 : instructions_of_a_search,
+            part(0.6, 0.7));
         best = std::move(search.best);
         result_.proved = search.complete || best.step == result_.bound;
     }
@@ -261,11 +265,12 @@ class Planning {
             [&](std::size_t begin, std::size_t end) {
                 return planner_.collective_time(dtype_at(begin), accumulators_.bytes(begin, end));
             });
+        progress_(0.4);
         result_.bound = planner_.step_after(sending.ends);
         raise_bound_by_work(sending.least_communication);
-        AccumulatorSearch search = search_accumulators(
-            input_, sync_, *best_, result_.bound, most_gradients_to_exhaust,
-            instructions_of_a_search, [&](double done) { progress_(shared(done)); });
+        AccumulatorSearch search =
+            search_accumulators(input_, sync_, *best_, result_.bound, most_gradients_to_exhaust,
+                                instructions_of_a_search, part(0.4, 0.7));
         best_ = std::move(search.best);
         result_.proved = search.complete || best_->step == result_.bound;
         result_.bound = result_.proved ? best_->step : result_.bound;

@@ -28,21 +28,28 @@ bool allowed(const GradientLine& line, const Cuts& cuts) {
 class Search {
   public:
     Search(const GradientLine& line, SimulatedCuts& steps, CutStep from,
-           std::int64_t most_instructions)
+           std::int64_t most_instructions, const std::function<void(double)>& progress)
         : line_(line),
           steps_(steps),
           best_(std::move(from)),
-          limit_(steps.simulated() + most_instructions) {}
+          progress_(progress),
+          begin_(steps.simulated()),
+          most_instructions_(most_instructions) {}
 
   protected:
-    [[nodiscard]] bool spent() const { return steps_.simulated() > limit_; }
+    [[nodiscard]] bool spent() const { return steps_.simulated() - begin_ > most_instructions_; }
 
+    // Of two as fast the one with fewer buckets.
     bool take_if_better(const Cuts& cuts) {
         const Duration step = steps_.step(cuts);
-        const bool better = step < best_.step;
+        const bool better =
+            step < best_.step || (step == best_.step && cuts.size() < best_.cuts.size());
         if (better) {
             best_ = {cuts, step};
         }
+        progress_(std::min(static_cast<double>(steps_.simulated() - begin_) /
+                               static_cast<double>(most_instructions_),
+                           1.0));
         return better;
     }
 
@@ -51,7 +58,9 @@ class Search {
     CutStep best_;
 
   private:
-    std::int64_t limit_;
+    const std::function<void(double)>& progress_;
+    std::int64_t begin_;
+    std::int64_t most_instructions_;
 };
 
 class HillClimber : private Search {
@@ -127,8 +136,9 @@ class HillClimber : private Search {
 class BranchAndBound : private Search {
   public:
     BranchAndBound(const GradientLine& line, SimulatedCuts& steps, MaxPlusPlanner* planner,
-                   CutStep from, std::int64_t most_instructions)
-        : Search(line, steps, std::move(from), most_instructions), planner_(planner) {
+                   CutStep from, std::int64_t most_instructions,
+                   const std::function<void(double)>& progress)
+        : Search(line, steps, std::move(from), most_instructions, progress), planner_(planner) {
         if (planner_ != nullptr) {
             planner_->set_limit(best_.step);
         }
@@ -222,14 +232,16 @@ LaunchedBuckets SimulatedCuts::launched(const Cuts& cuts) {
 }
 
 CutStep locally_improved(const GradientLine& line, SimulatedCuts& steps, CutStep from,
-                         std::int64_t most_instructions) {
-    return HillClimber(line, steps, std::move(from), most_instructions).climbed();
+                         std::int64_t most_instructions,
+                         const std::function<void(double)>& progress) {
+    return HillClimber(line, steps, std::move(from), most_instructions, progress).climbed();
 }
 
 ExhaustiveSearch exhaustive_search(const GradientLine& line, SimulatedCuts& steps,
                                    MaxPlusPlanner* planner, CutStep from,
-                                   std::int64_t most_instructions) {
-    return BranchAndBound(line, steps, planner, std::move(from), most_instructions).run();
+                                   std::int64_t most_instructions,
+                                   const std::function<void(double)>& progress) {
+    return BranchAndBound(line, steps, planner, std::move(from), most_instructions, progress).run();
 }
 
 Cuts greedy_merge(const GradientLine& line, const std::function<Duration(std::size_t)>& ready,

@@ -56,8 +56,10 @@ class SimulatedCuts {
 
 // Hill climbing: the first change that makes the step shorter is kept, until none does or more than
 // `most_instructions` were simulated. Changes are: no cut, another cut, a cut moved by 1, 2, 4, ...
+// `progress` is told the share of instructions that were simulated, here and below.
 CutStep locally_improved(const GradientLine& line, SimulatedCuts& steps, CutStep from,
-                         std::int64_t most_instructions);
+                         std::int64_t most_instructions,
+                         const std::function<void(double)>& progress);
 
 struct ExhaustiveSearch {
     CutStep best;
@@ -70,7 +72,8 @@ struct ExhaustiveSearch {
 // known before the last cut.
 ExhaustiveSearch exhaustive_search(const GradientLine& line, SimulatedCuts& steps,
                                    MaxPlusPlanner* planner, CutStep from,
-                                   std::int64_t most_instructions);
+                                   std::int64_t most_instructions,
+                                   const std::function<void(double)>& progress);
 
 // MG-WFBP's greedy merge: Shi, Chu, Li 2019, "MG-WFBP: Efficient data communication for distributed
 // synchronous SGD algorithms", Algorithm 1.
