@@ -17,6 +17,7 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
+#include "cli/shell/progress.h"
 #include "cli/steps_csv.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
@@ -115,7 +116,8 @@ Outputs from_steps(const po::variables_map& values) {
              .part = csv.part,
              .steps = std::move(csv.steps)});
     }
-    InverseFit fit = fit_to_steps(observed);
+    PercentLine line("looking for the machine of these steps");
+    InverseFit fit = fit_to_steps(observed, [&](double done) { line(done); });
     fit.link.name = "fitted to steps";
     fit.link.provenance = {
         .backend = fit.link.provenance.backend,

@@ -15,6 +15,9 @@
 #include "calibrate/link/link_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
+#include "sim/base/transformed.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 
 namespace bucketwise {
@@ -50,12 +53,56 @@ void scale_pass(std::vector<TimedOperation>& pass, double factor) {
     }
 }
 
+// The distinct plans of one strategy's observations, as many caps give the same.
+class ObservedPlans {
+  public:
+    ObservedPlans(const ObservedSteps& steps, const StepInput& input) {
+        for (const ObservedStep& step : steps.steps) {
+            index_.push_back(index_of(step.cap, steps.scenario.sync, input.workload));
+        }
+    }
+
+    // One time for each plan becomes one for each observation.
+    template <typename Time>
+    [[nodiscard]] std::vector<double> for_each_step(const Time& time_ms) const {
+        const std::vector<double> times = transformed(plans_, time_ms);
+        return transformed(index_, [&](std::size_t plan) { return times[plan]; });
+    }
+
+  private:
+    struct CapPlan {
+        Cap cap;
+        BucketPlan plan;
+    };
+
+    std::size_t index_of(Cap cap, const SyncRequest& request, const Workload& workload) {
+        const auto gives_it = [&](const CapPlan& known) {
+            const CapRange& range = known.plan.same_plan;
+            return known.cap == cap ||
+                   (known.cap.named() && cap.named() && *cap.named() >= range.lowest &&
+                    (!range.highest || *cap.named() <= *range.highest));
+        };
+        const auto known = std::ranges::find_if(plans_, gives_it);
+        const auto index = static_cast<std::size_t>(known - plans_.begin());
+        if (known == plans_.end()) {
+            plans_.push_back(
+                {cap, make_plan(workload, settings_for(with_cap(request, cap)).policy)});
+        }
+        return index;
+    }
+
+    std::vector<CapPlan> plans_;
+    std::vector<std::size_t> index_;  // by observation
+};
+
 // Each scenario once as a step, its observations many times.
 class Simulator {
   public:
-    explicit Simulator(const std::vector<ObservedSteps>& observed) : observed_(observed) {
+    Simulator(const std::vector<ObservedSteps>& observed, const Progress& progress)
+        : observed_(observed), progress_(progress) {
         for (const ObservedSteps& steps : observed) {
             inputs_.push_back(step_input(steps.scenario));
+            plans_.emplace_back(steps, inputs_.back());
             rows_ += steps.steps.size();
         }
     }
@@ -74,12 +121,13 @@ class Simulator {
                 scale_pass(input.workload.forward, std::exp(factors[computing]));
             }
             Evaluator evaluator(input, steps.scenario.sync);
-            for (const ObservedStep& step : steps.steps) {
-                const StepTimes times = evaluator.evaluate(step.cap).times;
-                ms.push_back(
-                    to_ms(steps.part == ObservedPart::step ? times.step() : times.backward));
-            }
+            const std::vector<double> times = plans_[i].for_each_step([&](const auto& known) {
+                const StepTimes step = evaluator.evaluate(known.cap, known.plan).times;
+                return to_ms(steps.part == ObservedPart::step ? step.step() : step.backward);
+            });
+            ms.insert(ms.end(), times.begin(), times.end());
         }
+        tell_progress();
         return ms;
     }
 
@@ -104,9 +152,19 @@ class Simulator {
     }
 
   private:
+    // Nobody knows how many machines a search will look at: that many take a third of the way each
+    // time.
+    void tell_progress() const {
+        constexpr double machines = 500;
+        progress_(1 - std::pow(2.0 / 3, static_cast<double>(++looked_at_) / machines));
+    }
+
     const std::vector<ObservedSteps>& observed_;
+    const Progress& progress_;
     std::vector<StepInput> inputs_;
+    std::vector<ObservedPlans> plans_;
     std::size_t rows_ = 0;
+    mutable std::size_t looked_at_ = 0;
 };
 
 using Free = std::vector<Unknown>;  // those that are fitted; the others stay
@@ -273,10 +331,10 @@ void set_link_errors(LinkParameters& link, const FittedFactors& relative_error,
 
 }  // namespace
 
-InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed) {
+InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progress& progress) {
     check(observed);
     const ObservedSteps& first = observed.front();
-    const Simulator simulator(observed);
+    const Simulator simulator(observed, progress);
     InverseFit fit;
     Free free{computing, bandwidth};
     if (value_of(first, latency) > 0) {

@@ -11,6 +11,7 @@
 #include "sim/base/units.h"
 #include "sim/link/link.h"
 #include "sim/plan/cap.h"
+#include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -65,7 +66,8 @@ struct InverseFit {
 // more than half of it is not identifiable from these steps: it stays as the scenario has it, and a
 // warning says so. Throws InputError for too few observations, or for a link or ranks that differ
 // between scenarios.
-InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed);
+InverseFit fit_to_steps(
+    const std::vector<ObservedSteps>& observed, const Progress& progress = [](double /*done*/) {});
 
 // The first scenario's document (links written out) with what was fitted.
 Json fitted_scenario(Json document, const Scenario& scenario, ObservedPart part,

@@ -1,7 +1,6 @@
 #include "sim/optimum/cap_list.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -11,8 +10,6 @@
 
 namespace bucketwise {
 namespace {
-
-constexpr Bytes unbounded{std::numeric_limits<std::int64_t>::max()};
 
 // The gradients in the order in which they join buckets, which may run against the line.
 class Joining {
@@ -68,13 +65,6 @@ CapRange caps_for(const Joining& joining, std::size_t begin, std::size_t end, Cl
                     LastBucket::either);
 }
 
-// Narrowed so that both hold.
-CapRange both(const CapRange& a, const CapRange& b) {
-    const Bytes highest = std::min(a.highest.value_or(unbounded), b.highest.value_or(unbounded));
-    return {std::max(a.lowest, b.lowest),
-            highest == unbounded ? std::nullopt : std::optional(highest)};
-}
-
 bool empty(const CapRange& range) {
     return range.highest && *range.highest < range.lowest;
 }
@@ -125,7 +115,7 @@ class ListRanges {
             if (!sparse(begin)) {
                 ranges.resize(std::max(ranges.size(), closed + 1));
                 CapRange& of_closed = ranges[closed];
-                of_closed = both(of_closed, range(begin, end, last_of(accumulator)));
+                of_closed = common(of_closed, range(begin, end, last_of(accumulator)));
                 if (empty(of_closed)) {
                     return {};
                 }
@@ -153,7 +143,7 @@ class ListRanges {
 // As the last one repeats, those at the end that can be the same are one.
 std::vector<Bytes> shortest_list(std::vector<CapRange> ranges) {
     while (ranges.size() > 1) {
-        const CapRange shared = both(ranges[ranges.size() - 2], ranges.back());
+        const CapRange shared = common(ranges[ranges.size() - 2], ranges.back());
         if (empty(shared)) {
             break;
         }
@@ -239,7 +229,7 @@ void visit_last_caps(const GradientLine& line, std::vector<Bytes> first_caps, Cl
         }
         for (std::size_t i = given; i < cuts.size(); ++i) {
             const std::size_t begin = i == 0 ? 0 : cuts[i - 1];
-            same = both(same, caps_for(joining, begin, cuts[i], closing));
+            same = common(same, caps_for(joining, begin, cuts[i], closing));
         }
         return same;
     });
