@@ -6,9 +6,10 @@
 #               UndefinedBehaviorSanitizer the tests of what parses input and what runs threads
 #   all         the rest too: every test under these sanitizers, what runs threads under ThreadSanitizer, clang-tidy,
 #               fuzzing
-#   STAGE       only these, in this order, of: format release asan_some asan tsan fuzz_build tidy fuzz
-#               tidy reads what release and fuzz_build compile; fuzz runs what fuzz_build builds
-#   FUZZ_SECONDS   how long each fuzzer runs (default 60; 0: only the seeds)
+#   STAGE       only these, in this order, of: format release hostile asan_some asan tsan fuzz_build tidy fuzz
+#               hostile gives what release builds files and options that a seeded hand has changed; tidy reads
+#               what release and fuzz_build compile; fuzz runs what fuzz_build builds
+#   FUZZ_SECONDS   how long each fuzzer and hostile run (default 60; 0: only the seeds)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -19,12 +20,12 @@ fail_usage() {
 
 case "$*" in
     "") stages=(format release asan_some) ;;
-    all) stages=(format release asan tsan fuzz_build tidy fuzz) ;;
+    all) stages=(format release hostile asan tsan fuzz_build tidy fuzz) ;;
     *) stages=("$@") ;;
 esac
 for stage in "${stages[@]}"; do
     case "$stage" in
-        format | release | asan_some | asan | tsan | fuzz_build | tidy | fuzz) ;;
+        format | release | hostile | asan_some | asan | tsan | fuzz_build | tidy | fuzz) ;;
         *) fail_usage "expected nothing, all, or stages, got $stage" ;;
     esac
 done
@@ -59,6 +60,11 @@ release() {
     configure release -D BUCKETWISE_BUILD_TESTS=ON -D BUCKETWISE_BUILD_BENCHMARKS=$benchmarks
     cmake --build --preset release
     ctest --preset release --parallel "$jobs"
+}
+
+# Another seed every day, which the last line tells.
+hostile() {
+    python3 tests/hostile/hostile.py build/release/cli/bucketwise . --seconds "$fuzz_seconds" --seed "$(date +%Y%m%d)"
 }
 
 # clang compiles with sanitizers in half the time that GCC takes, and warns of other things; its linker takes a
@@ -106,7 +112,7 @@ fuzz() {  # all at once, as each takes as long as it is told
 
 # What a stage has to say when it went well.
 remark() {
-    grep --only-matching --extended-regexp '[0-9]+% tests passed.*|All tests passed .*|Done [0-9]+ runs in [0-9]+ second|no finding in .*' \
+    grep --only-matching --extended-regexp '[0-9]+% tests passed.*|All tests passed .*|Done [0-9]+ runs in [0-9]+ second|[0-9]+ executions in .*|no finding in .*' \
         "$logs/$1.log" | tail -n 1 || true
 }
 

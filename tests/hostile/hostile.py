@@ -51,6 +51,7 @@ class Corpus:
         self.links = files(source / "scenarios/links", "*.json")
         self.measurements = files(source / "results", "validation/*/measurements.jsonl") + files(
             source / "results", "four_ranks_*.jsonl")
+        self.validations = [path.parent for path in self.measurements if (path.parent / "link.json").exists()]
         self.steps = files(source / "tests/data/published", "compare_ddp_*.csv")
         self.nccl_tests = files(source / "tests/fuzz/nccl_tests_seeds", "*.*")
         self.traces = files(source / "tests/fuzz/kineto_seeds", "*.json")
@@ -211,9 +212,14 @@ class Run:
                           self.mutator.one_in(2)), "-o", self.output("link.json", "json")]
 
     def compare(self):
-        return ["compare", self.scenario(self.mutator.one_in(3)), "--measurements",
-                self.file("a.jsonl", self.corpus.measurements, "lines"), "-o", self.output("comparison.json", "json"),
-                *self.some(["--details"], ["--link", "nvlink-h100-8"])]
+        measured = self.mutator.pick(self.corpus.validations)
+        model = measured.name.split("_")[0]  # resnet_1gbit_2: scenarios/resnet_small.json
+        scenario = [path for path in self.corpus.scenarios if path.name == f"{model}_small.json"]
+        return ["compare", self.file("scenario.json", scenario, "json", self.mutator.one_in(3)),
+                "--link", self.file("link.json", [measured / "link.json"], "json", self.mutator.one_in(3)),
+                "--measurements", self.file("a.jsonl", [measured / "measurements.jsonl"], "lines"),
+                "-o", self.output("comparison.json", "json"),
+                *self.some(["--details"], ["--trace", self.output("trace.json", "json")])]
 
     def import_logs(self):
         logs = [self.file(f"log{i}", self.corpus.nccl_tests, "lines") for i in range(self.mutator.random.randint(1, 2))]
