@@ -369,14 +369,15 @@ NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& fi
         return log;
     }
     // What has been read, then the rest.
-    LineReader lines([&, at = std::size_t{0}](char* buffer, std::size_t size) mutable {
+    const auto whole = [&, at = std::size_t{0}](char* buffer, std::size_t size) mutable {
         if (at == begin.size()) {
             return source(buffer, size);
         }
         const std::size_t count = begin.copy(buffer, size, at);
         at += count;
         return count;
-    });
+    };
+    LineReader lines(whole, file);
     TextLog text(log);
     while (const auto line = lines.next()) {
         text.read(*line);

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "sim/base/error.h"
+
 namespace bucketwise {
 namespace {
 
@@ -11,7 +15,8 @@ constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 }  // namespace
 
-LineReader::LineReader(ByteSource source) : source_(std::move(source)), block_(block_size, '\0') {}
+LineReader::LineReader(ByteSource source, std::string file)
+    : source_(std::move(source)), file_(std::move(file)), block_(block_size, '\0') {}
 
 bool LineReader::fill() {
     begin_ = 0;
@@ -23,6 +28,7 @@ std::optional<TextLine> LineReader::next() {
     line_.clear();
     TextLine line;
     bool any = false;
+    std::size_t whole = 0;
     for (bool ended = false; !ended && (begin_ < end_ || fill());) {
         any = true;
         const std::string_view rest(block_.data() + begin_, end_ - begin_);
@@ -30,6 +36,11 @@ std::optional<TextLine> LineReader::next() {
         const std::size_t kept = std::min(length, longest_line - line_.size());
         line_.append(rest.substr(0, kept));
         line.too_long = line.too_long || kept < length;
+        whole += length;
+        if (whole > longest_skipped_line) {
+            throw InputError(fmt::format("{}:{}", file_, number_ + 1), "",
+                             "a line of at most 256 MiB", "a longer one");
+        }
         ended = length < rest.size();
         begin_ += length + (ended ? 1 : 0);
     }

@@ -21,17 +21,20 @@ class LineReader {
   public:
     // No line that a program writes for people is longer.
     static constexpr std::size_t longest_line = std::size_t{1} << 16;
+    // What goes on for longer has no lines, and may have no end.
+    static constexpr std::size_t longest_skipped_line = std::size_t{256} << 20;
 
-    explicit LineReader(ByteSource source);
+    LineReader(ByteSource source, std::string file);
 
     // Nothing at the end. A line ends with LF, CR LF or the end of the bytes; a UTF-8 byte order
-    // mark before the first is left out.
+    // mark before the first is left out. Throws InputError at a line of longest_skipped_line.
     std::optional<TextLine> next();
 
   private:
     bool fill();
 
     ByteSource source_;
+    std::string file_;
     std::string block_;      // read but not yet given out from `begin_` to `end_`
     std::size_t begin_ = 0;  // in the block
     std::size_t end_ = 0;

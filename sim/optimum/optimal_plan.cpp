@@ -54,24 +54,24 @@ class Planning {
         result_.plan = best_->plan;
         result_.evaluation = evaluator.evaluate(Cap::none(), result_.plan);
         result_.evaluation.cap = Cap::none();
-                   invariant(result_.evaluation.times.step() == best_->step,
-                             "the engine takes as long for the optimal plan as was reckoned");
-                   for (const ExpressiblePlan& other : result_.others) {
-                       if (!(other.step >= result_.bound && other.step >= best_->step))
-                           fmt::print(
-                               "kind {} step {} best {} bound {} uniform {} closing {} order {} "
-                               "sorted {} "
-                               "launch {}\n",
-                               name_of(other.kind), other.step.count(), best_->step.count(),
-                               result_.bound.count(), line_.uniform(),
-                               name_of(sync_.policy.closing), name_of(sync_.policy.order),
-                               sync_.policy.reversed_after_sort, name_of(sync_.policy.launch));
-                       invariant(other.step >= result_.bound && other.step >= best_->step,
-                                 "no plan that is shown is faster than the best or than the bound");
-                   }
-                   add_notes();
-                   progress_(1);
-                   return std::move(result_);
+        invariant(result_.evaluation.times.step() == best_->step,
+                  "the engine takes as long for the optimal plan as was reckoned");
+        for (const ExpressiblePlan& other : result_.others) {
+            if (!(other.step >= result_.bound && other.step >= best_->step))
+                fmt::print(
+                    "kind {} step {} best {} bound {} uniform {} closing {} order {} "
+                    "sorted {} "
+                    "launch {}\n",
+                    name_of(other.kind), other.step.count(), best_->step.count(),
+                    result_.bound.count(), line_.uniform(), name_of(sync_.policy.closing),
+                    name_of(sync_.policy.order), sync_.policy.reversed_after_sort,
+                    name_of(sync_.policy.launch));
+            invariant(other.step >= result_.bound && other.step >= best_->step,
+                      "no plan that is shown is faster than the best or than the bound");
+        }
+        add_notes();
+        progress_(1);
+        return std::move(result_);
     }
 
   private:

@@ -1,5 +1,6 @@
 #include "import/source/line_reader.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@ namespace bucketwise {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& text, std::size_t block) {
-    LineReader reader(text_source(text, block));
+    LineReader reader(text_source(text, block), "log");
     std::vector<std::string> lines;
     while (const auto line = reader.next()) {
         REQUIRE(line->number == static_cast<std::int64_t>(lines.size()) + 1);
@@ -39,13 +40,14 @@ TEST_CASE("A line without an end is cut, and the next one is whole", "[import]")
     constexpr std::size_t length = std::size_t{100} << 20;
     std::size_t given = 0;
     const std::string after = "\nafter\n";
-    LineReader reader([&](char* buffer, std::size_t size) {
+    const auto source = [&](char* buffer, std::size_t size) {
         std::size_t count = 0;
         for (; count < size && given < length + after.size(); ++count, ++given) {
             buffer[count] = given < length ? 'x' : after[given - length];
         }
         return count;
-    });
+    };
+    LineReader reader(source, "log");
     const auto first = reader.next();
     REQUIRE(first);
     CHECK(first->too_long);
@@ -56,6 +58,16 @@ TEST_CASE("A line without an end is cut, and the next one is whole", "[import]")
     CHECK_FALSE(second->too_long);
     CHECK(second->number == 2);
     CHECK_FALSE(reader.next());
+}
+
+TEST_CASE("What never ends a line is refused", "[import]") {
+    const auto endless = [](char* buffer, std::size_t size) {
+        std::fill_n(buffer, size, '\0');
+        return size;
+    };
+    LineReader reader(endless, "log");
+    CHECK_THROWS_WITH(reader.next(),
+                      "log:1: expected a line of at most 256 MiB, got a longer one");
 }
 
 }  // namespace bucketwise
