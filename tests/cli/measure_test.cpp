@@ -249,6 +249,27 @@ TEST_CASE("nothing but the file is left when the launcher and its ranks are kill
 
 // --- what is full or goes away ---
 
+// A file system of `bytes`, as long as this lives. Takes root.
+class SmallDisk {
+  public:
+    explicit SmallDisk(const std::string& bytes)
+        : mounted_(::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0,
+                           ("size=" + bytes).c_str()) == 0) {}
+    ~SmallDisk() {
+        if (mounted_) {
+            ::umount2(folder_.path().c_str(), MNT_DETACH);
+        }
+    }
+    SmallDisk(const SmallDisk&) = delete;
+    SmallDisk& operator=(const SmallDisk&) = delete;
+    [[nodiscard]] bool is_mounted() const { return mounted_; }
+    [[nodiscard]] std::string file(const std::string& name) const { return folder_.file(name); }
+
+  private:
+    TestFolder folder_;
+    bool mounted_;
+};
+
 TEST_CASE("a run whose file is removed or changed by somebody else does not go on in vain") {
     const bool is_removed = GENERATE(true, false);
     LongRun run;
@@ -342,6 +363,28 @@ TEST_CASE("a run that fails before its first record leaves nothing behind") {
     CHECK(std::filesystem::exists(file));
 }
 
+TEST_CASE("a run whose folder for temporary files is full leaves nothing behind") {
+    // Room for no folder, and for a folder but nothing in it.
+    const std::string room = GENERATE("4k,nr_inodes=1", "4k");
+    INFO(room);
+    const SmallDisk disk(room);
+    if (!disk.is_mounted()) {
+        WARN("skipped: needs root");
+        return;
+    }
+    std::ofstream(disk.file("full")) << std::string(4096, 'x');
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    const Outcome outcome = run(measure(file, one_item + Words{"--deadline", "5"}),
+                                {.variables = {{"TMPDIR", disk.file("")}}});
+    CHECK(outcome.exit_code == 1);
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains(disk.file("bucketwise-")));
+    CHECK_FALSE(std::filesystem::exists(file));
+    const std::filesystem::directory_iterator left(disk.file(""));
+    CHECK(std::distance(begin(left), end(left)) <= 1);
+}
+
 TEST_CASE("who interrupts a run before its first record finds nothing, and begins again") {
     const TestFolder folder;
     const std::string file = folder.file("measured.jsonl");
@@ -373,27 +416,6 @@ TEST_CASE("who interrupts a run before its first record finds nothing, and begin
     check_ends_well(words);
     check_complete(file, 2, 1);
 }
-
-// A file system of `bytes`, as long as this lives. Takes root.
-class SmallDisk {
-  public:
-    explicit SmallDisk(const std::string& bytes)
-        : mounted_(::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0,
-                           ("size=" + bytes).c_str()) == 0) {}
-    ~SmallDisk() {
-        if (mounted_) {
-            ::umount2(folder_.path().c_str(), MNT_DETACH);
-        }
-    }
-    SmallDisk(const SmallDisk&) = delete;
-    SmallDisk& operator=(const SmallDisk&) = delete;
-    [[nodiscard]] bool is_mounted() const { return mounted_; }
-    [[nodiscard]] std::string file(const std::string& name) const { return folder_.file(name); }
-
-  private:
-    TestFolder folder_;
-    bool mounted_;
-};
 
 TEST_CASE("a full disk ends the run with the file's name, and whole lines stay") {
     const SmallDisk disk("16k");
