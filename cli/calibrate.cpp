@@ -166,8 +166,6 @@ int run_calibrate(const CommandLine& line) {
             "calibrate: expected measurement files, or --steps and --scenario, and -o with a file "
             "to write; see bucketwise calibrate --help"};
     }
-    check_files(values, {{"measurements"}, {"steps"}, {"scenario"}},
-                {{"output"}, {"scenario-output"}, {"fit"}});
     write(values, inverse ? from_steps(values) : from_measurements(values));
     return exit_done;
 }

@@ -9,6 +9,7 @@
 #include "bench/benches.h"
 #include "cli/commands.h"
 #include "cli/shell/exit_codes.h"
+#include "cli/shell/read_files.h"
 #include "cli/shell/version.h"
 #include "hw/nccl/nccl_backend.h"
 #include "hw/record/environment.h"
@@ -219,6 +220,7 @@ const CommandGroup all_commands{
 
 int run_command_line(const std::vector<std::string>& arguments) {
     try {
+        forget_reads();
         return dispatch(arguments);
     } catch (const InputError& error) {
         return complain(error.what(), exit_bad_input);

@@ -83,7 +83,6 @@ CommandHelp compare_help() {
 
 int run_compare(const CommandLine& line) {
     const po::variables_map& values = line.values;
-    check_files(values, {{"scenario"}, {"link"}, {"measurements"}}, {{"output"}, {"trace"}});
     check_one_printed(values, "compare", "output", "trace");
     const std::string& file = text_value(values, "scenario");
     const std::string output = text_or_empty(values, "output");

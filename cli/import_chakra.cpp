@@ -55,7 +55,6 @@ CommandHelp import_chakra_help() {
 }
 
 int run_import_chakra(const CommandLine& line) {
-    check_files(line.values, {{"link"}, {"model"}, {"traces", "trace"}}, {{"output"}});
     LogImportRequest request = log_request(line.values);
     request.forward = optional_ms(line.values, "forward-ms");
     request.backward = optional_ms(line.values, "backward-ms");

@@ -43,7 +43,6 @@ CommandHelp import_flight_recorder_help() {
 }
 
 int run_import_flight_recorder(const CommandLine& line) {
-    check_files(line.values, {{"link"}, {"model"}, {"dumps", "dump"}}, {{"output"}});
     LogImportRequest request = log_request(line.values);
     request.same_host = line.values.count("same-host") != 0;
     import_log_files(line, {"dumps", FileKind::flight_recorder}, read_flight_recorder, request);

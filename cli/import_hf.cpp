@@ -239,7 +239,6 @@ CommandHelp import_hf_help() {
 int run_import_hf(const CommandLine& line) {
     const po::variables_map& values = line.values;
     const std::string file = config_of_folder(text_value(values, "config"));
-    check_files(values, {{"link"}, {"config"}}, {{"output"}});
     const HfModel model = reading({file}, FileKind::model_config, [&] {
         return read_hf_config(
             parse_json(read_text_file(file), file), file,

@@ -110,7 +110,6 @@ CommandHelp import_nccl_tests_help() {
 
 int run_import_nccl_tests(const CommandLine& line) {
     const po::variables_map& values = line.values;
-    check_files(values, {{"log"}}, {{"output"}});
     const std::vector<std::string> files = texts_value(values, "log");
     const NcclTestsOptions wanted = requested(values, files.size());
     std::vector<NcclTestsLog> logs;

@@ -7,6 +7,7 @@
 #include "cli/shell/command_help.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/progress.h"
+#include "cli/shell/read_files.h"
 #include "cli/trace_command.h"
 #include "import/nsys/export_database.h"
 #include "import/nsys/nsys_trace.h"
@@ -31,6 +32,7 @@ std::vector<TracedRank> read_exports(const std::vector<std::string>& files,
     std::vector<TracedRank> ranks;
     for (const std::string& file : files) {
         ExportDatabase database = ExportDatabase::of_file(file);
+        note_read(file);
         PercentLine line("reading " + file);
         database.report_to([&line](std::int64_t done, std::int64_t all) {
             line(all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);

@@ -1,7 +1,7 @@
 // bucketwise measure SCENARIO: run the scenario on real ranks and write down everything measured.
-#include <filesystem>
+#include <optional>
 #include <stdexcept>
-#include <system_error>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -16,44 +16,40 @@
 namespace bucketwise {
 namespace {
 
-namespace fs = std::filesystem;
-
+// Throws where nothing can be measured into the output, or gone on with.
 void check_output(const MeasureOptions& options) {
     check_measurement_output(options.output, options.resume);
-    if (options.resume) {
+    if (options.resume && !is_unbegun(options.output)) {
         check_same_run(options, read_measurements(options.output).records);
     }
-    const MeasurementFile writable(options.output);
 }
 
-bool holds_something(const std::string& file) {
-    std::error_code ignored;
-    return fs::is_regular_file(file, ignored) && fs::file_size(file, ignored) > 0;
-}
-
-std::string failure_text(const LaunchFailure& failure, const MeasureOptions& options) {
-    return text_of(failure) +
-           (holds_something(options.output)
-                ? fmt::format("; {} keeps what was measured, --resume goes on", options.output)
-                : "");
+std::string failure_text(const LaunchFailure& failure, const MeasurementFile& output,
+                         const std::string& asked_for) {
+    const std::optional<std::string> keeper = output.keeper();
+    return text_of(failure) + (keeper ? fmt::format("; {} keeps what was measured", *keeper) : "") +
+           (keeper == asked_for ? ", --resume goes on" : "");
 }
 
 // By what the user has ended it, where something was measured and that is no failure; else empty.
 std::string run_launcher(const MeasureOptions& options, Interruption interruption) {
     check_output(options);
+    MeasurementFile output(options.output);
+    output.hand_over();
     std::optional<LaunchFailure> failure;
     {
         MeasureProgress line;
         failure = launch_job(options.job, {}, line);
     }
-    drop_torn_line(options.output);
+    output.take_back();
     if (failure && failure->interrupted && interruption == Interruption::ends_well &&
-        holds_something(options.output)) {
+        output.keeper() == options.output) {
         return failure->reason;
     }
     if (failure) {
-        throw std::runtime_error(failure_text(*failure, options));
+        throw std::runtime_error(failure_text(*failure, output, options.output));
     }
+    output.check_in_place();
     return {};
 }
 
@@ -69,6 +65,7 @@ MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankId
     const bool has_file = identity->rank == 0 && !is_own_rank(identity);
     if (has_file) {
         check_output(options);
+        const MeasurementFile can_be_written(options.output);
     }
     const int exit_code = run_measure_rank(options, *identity, deciding_rounds);
     return {.exit_code = exit_code,

@@ -13,6 +13,7 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
+#include "cli/shell/read_files.h"
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "sim/base/json_input.h"
@@ -227,9 +228,9 @@ int run_predict(const CommandLine& line) {
     const std::string& file = text_value(values, "scenario");
     const bool with_optimum = wants_optimal_plan(values);
     check_one_printed(values, "predict", "json", "trace");
-    check_files(values, {{"scenario"}, {"link"}}, {{"json"}, {"trace"}});
     Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
     change_nccl_version(values, scenario.link);
+    refuse_overwriting({text_or_empty(values, "json"), text_or_empty(values, "trace")});
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);

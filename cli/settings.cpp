@@ -165,7 +165,6 @@ int run_settings_check(const CommandLine& line) {
     const po::variables_map& values = line.values;
     const std::vector<std::string> files = texts_value(values, "operand");
     const std::string& file = files.front();
-    check_files(values, {{"operand", "a file that is read"}, {"link"}}, {{"json"}});
     const TypedSettings typed = read_typed_settings(read_text_file(file), file);
     const SettingPlace place = typed.place;
     std::string text = fmt::format("{}: {}, {}\n", file, name_of(place), what_is_set(typed));

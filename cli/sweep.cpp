@@ -22,6 +22,7 @@
 #include "cli/shell/option_values.h"
 #include "cli/shell/parallel_texts.h"
 #include "cli/shell/progress.h"
+#include "cli/shell/read_files.h"
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "cli/varied_values.h"
@@ -372,7 +373,6 @@ int run_sweep(const CommandLine& line) {
     if (format != "jsonl" && format != "csv") {
         throw InputError("--format", "", "jsonl or csv", "\"" + format + "\"");
     }
-    check_files(values, {{"scenario"}, {"link"}}, {{"output"}});
     const std::int64_t jobs =
         optional_number(values, "jobs", {1, most_jobs})
             .value_or(std::max<std::int64_t>(std::thread::hardware_concurrency(), 1));
@@ -384,6 +384,8 @@ int run_sweep(const CommandLine& line) {
             most_rows, block.size())};
     }
     check_values(task);
+    const std::string& output = text_value(values, "output");
+    refuse_overwriting({output});  // not after an hour
     const RowFormat rows(task.grid, format == "csv", task.cap.best);
     std::string text = block.is_first ? rows.header() : "";
     SweepExtremes extremes;
@@ -391,7 +393,6 @@ int run_sweep(const CommandLine& line) {
         text += chunk;
         chunk = {};
     }
-    const std::string& output = text_value(values, "output");
     write_output(output, text);
     // Nothing else goes where rows go.
     if (std::filesystem::is_regular_file(output) && block.size() > 0) {

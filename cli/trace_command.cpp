@@ -87,10 +87,6 @@ int import_traces(const CommandLine& line, const std::string& command, FileKind 
             throw UsageError{fmt::format("{}: --{} has no effect without -o", words, option)};
         }
     }
-    check_files(
-        values,
-        {{"link"}, {"model"}, {"undisturbed", "trace"}, {"compare", "trace"}, {"traces", "trace"}},
-        {{"output"}, {"trace"}});
     check_one_printed(values, words, "output", "trace");
     const TraceImportRequest request = request_of(values, read);
     TraceImport imported = import_trace(read(texts_value(values, "traces")), request);

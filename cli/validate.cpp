@@ -18,10 +18,11 @@
 #include "cli/deciding_rounds.h"
 #include "cli/measure.h"
 #include "cli/measured_files.h"
+#include "cli/plots.h"
 #include "cli/prediction.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/files.h"
-#include "cli/shell/plots.h"
+#include "cli/shell/read_files.h"
 #include "cli/validation_report.h"
 #include "sim/base/error.h"
 #include "sim/report/prediction_json.h"
@@ -49,6 +50,41 @@ examples:
   bucketwise validate scenarios/transformer_small.json -o validation --resume
 )";
 
+constexpr const char* measurements_name = "measurements.jsonl";
+
+std::vector<Picture> pictures() {
+    return {{"step_time", "Step time over bucket cap, predicted and measured", ""},
+            {"accuracy", "How far the prediction is off at each cap", ""},
+            {"timeline", "One step, predicted and measured", ""},
+            {"error_causes", "The error at each cap, by cause", ""},
+            {"link_fit", "All-reduce time over message size, measured and fitted", ""}};
+}
+
+// None of them may be what the scenario was read from: said before anything is measured.
+void check_outputs(const std::string& folder) {
+    std::vector<std::string> outputs;
+    for (const char* name : {"link.json", "scenario.json", "fit.json", "prediction.json",
+                             "comparison.json", "trace.json", "report.md", "report.html"}) {
+        outputs.push_back(fmt::format("{}/{}", folder, name));
+    }
+    for (const Picture& picture : pictures()) {
+        for (const char* ending : {"svg", "png"}) {
+            outputs.push_back(fmt::format("{}/{}.{}", folder, picture.name, ending));
+        }
+    }
+    refuse_overwriting(outputs);
+}
+
+// A run that ended before it had measured anything may have left an empty file.
+bool holds_files(const fs::path& folder) {
+    std::error_code error;
+    const fs::directory_iterator entries(folder, error);
+    return std::ranges::any_of(begin(entries), end(entries), [&](const fs::directory_entry& entry) {
+        return entry.path().filename() != measurements_name || !entry.is_regular_file(error) ||
+               entry.file_size(error) != 0;
+    });
+}
+
 // Made by the process that will have the file; ranks of a foreign launcher may be elsewhere. True
 // if it is new.
 bool prepare_folder(const std::string& folder, bool resume) {
@@ -63,7 +99,7 @@ bool prepare_folder(const std::string& folder, bool resume) {
             throw InputError(folder, "", "a folder that can be made", error.message());
         }
     }
-    if (!resume && !fs::is_empty(folder, error)) {
+    if (!resume && holds_files(folder)) {
         throw InputError(folder, "", "a new or empty folder, or --resume", "one that holds files");
     }
     return is_new;
@@ -88,28 +124,15 @@ class NewFolder {
 };
 
 std::vector<Picture> pictures_in(const std::string& folder) {
-    std::vector<Picture> pictures{
-        {"step_time", "Step time over bucket cap, predicted and measured", ""},
-        {"accuracy", "How far the prediction is off at each cap", ""},
-        {"timeline", "One step, predicted and measured", ""},
-        {"error_causes", "The error at each cap, by cause", ""},
-        {"link_fit", "All-reduce time over message size, measured and fitted", ""}};
+    std::vector<Picture> drawn = pictures();
     std::error_code ignored;
-    for (Picture& picture : pictures) {
+    for (Picture& picture : drawn) {
         const std::string file = fmt::format("{}/{}.svg", folder, picture.name);
         if (fs::exists(file, ignored)) {
             picture.svg = read_text_file(file);
         }
     }
-    return pictures;
-}
-
-void remove_old_pictures(const std::string& folder) {
-    std::error_code ignored;
-    for (const Picture& picture : pictures_in(folder)) {
-        fs::remove(fmt::format("{}/{}.svg", folder, picture.name), ignored);
-        fs::remove(fmt::format("{}/{}.png", folder, picture.name), ignored);
-    }
+    return drawn;
 }
 
 // What would only be missed after everything has been measured.
@@ -145,7 +168,7 @@ int conclude(const std::string& folder, const std::string& interrupted) {
     const auto write = [&](const char* name, const std::string& text) {
         write_text_file(path(name), text);
     };
-    const MeasuredRun run = read_runs({path("measurements.jsonl")}).front();
+    const MeasuredRun run = read_runs({path(measurements_name)}).front();
     const std::optional<MeasuredScenario> measured = measured_scenario(run);
     if (!measured) {
         throw InputError(run.file, "", "measurements of a scenario", "none");
@@ -177,11 +200,16 @@ int conclude(const std::string& folder, const std::string& interrupted) {
         write("trace.json", step_trace_beside(scenario, input, chosen.asked_cap(),
                                               measured_process(report.comparison)));
     }
-    remove_old_pictures(folder);
-    if (const auto why = draw_plots(folder)) {
-        report.comparison.notes.push_back("there are no pictures: " + *why);
-    }
+    const auto why_not = draw_plots(folder);
     report.pictures = pictures_in(folder);
+    if (why_not) {
+        const bool has_older = std::ranges::any_of(
+            report.pictures, [](const Picture& picture) { return !picture.svg.empty(); });
+        report.comparison.notes.push_back(
+            "there are no pictures: " + *why_not +
+            (has_older ? "; those in the folder are of an earlier run" : ""));
+        report.pictures = pictures();
+    }
     report.commands = {
         report.comparison.command,
         "bucketwise calibrate measurements.jsonl -o link.json --scenario-output scenario.json "
@@ -219,9 +247,10 @@ int run_validate(const CommandLine& line) {
                 "validate: expected -o and a folder to write to; see bucketwise validate --help"};
         }
         folder = output;
-        return folder + "/measurements.jsonl";
+        return folder + "/" + measurements_name;
     });
     check_enough(options);
+    check_outputs(folder);
     const bool has_file = !identity || identity->rank == 0;
     const NewFolder created(folder, has_file && prepare_folder(folder, options.resume));
     const MeasureOutcome outcome = measure(options, identity, Interruption::ends_well);

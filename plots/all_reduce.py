@@ -105,7 +105,8 @@ def main():
         sys.exit("all_reduce.py: the result has no rows")
     picture = Path(sys.argv[2])
     machine = "; ".join(filter(None, [document.get("hardware"), document.get("libraries"), *document.get("links", [])]))
-    plot.save(draw(document), {"machine": machine}, picture.parent, picture.name)
+    with plot.Pictures(picture.parent) as pictures:
+        pictures.save(draw(document), {"machine": machine}, picture.name)
 
 
 if __name__ == "__main__":

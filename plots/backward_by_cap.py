@@ -56,7 +56,8 @@ def main():
         sys.exit("usage: backward_by_cap.py COMPARISON.json PICTURE")
     comparison = json.loads(Path(sys.argv[1]).read_text())
     picture = Path(sys.argv[2])
-    plot.save(draw(comparison), {"machine": comparison["machine"]}, picture.parent, picture.name)
+    with plot.Pictures(picture.parent) as pictures:
+        pictures.save(draw(comparison), {"machine": comparison["machine"]}, picture.name)
 
 
 if __name__ == "__main__":

@@ -306,7 +306,8 @@ def main():
     x, y = (Axis(rows, key) for key in axes_of(rows, options))
     figure = draw(rows, x, y, options.colour, title_of(rows, options.scenario))
     simulated = f"simulated: {len(rows)} points of {options.rows.name}" + "".join(f", {c}" for c in options.at)
-    plot.save(figure, {"machine": simulated}, options.picture.parent, options.picture.name)
+    with plot.Pictures(options.picture.parent) as pictures:
+        pictures.save(figure, {"machine": simulated}, options.picture.name)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,13 @@ Reads comparison.json and fit.json in FOLDER and writes step_time, accuracy, tim
 error_causes there, each as .svg and .png. Needs matplotlib.
 """
 
+import io
 import json
 import math
+import os
+import secrets
+import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -331,11 +336,50 @@ def draw_error_causes(comparison, axes):
     axes.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def save(figure, comparison, folder, name):
-    caption(figure, comparison)
-    for ending in ("svg", "png"):
-        figure.savefig(folder / f"{name}.{ending}", metadata={"Date": None} if ending == "svg" else None)
-    plt.close(figure)
+class Pictures:
+    """What is saved takes its places in the folder at the end of a `with`, all of it or none: until then what was there
+    stays, and stays if anything fails or Python is told to end."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.drawn = {}   # bytes by name
+        self.staged = {}  # files by the place that they take
+
+    def save(self, figure, comparison, name):
+        caption(figure, comparison)
+        for ending in ("svg", "png"):
+            picture = io.BytesIO()
+            figure.savefig(picture, format=ending, metadata={"Date": None} if ending == "svg" else None)
+            self.drawn[f"{name}.{ending}"] = picture.getvalue()
+        plt.close(figure)
+
+    def stage(self, name):
+        place = (self.folder / name).resolve()  # a symbolic link stays one
+        file = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
+        self.staged[place] = file
+        with file.open("xb") as staged:
+            staged.write(self.drawn[name])
+            staged.flush()
+            os.fsync(staged.fileno())
+        if place.exists():
+            file.chmod(stat.S_IMODE(place.stat().st_mode))
+
+    def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what is staged goes
+        return self
+
+    def __exit__(self, failure, *_):
+        try:
+            if failure is None:
+                for name in self.drawn:
+                    self.stage(name)
+                for place, file in self.staged.items():
+                    file.replace(place)
+        except OSError as error:
+            sys.exit(f"{error.filename or self.folder}: cannot write: {error.strerror}")
+        finally:
+            for file in self.staged.values():
+                file.unlink(missing_ok=True)
 
 
 def main():
@@ -344,22 +388,27 @@ def main():
     folder = Path(sys.argv[1])
     comparison = json.loads((folder / "comparison.json").read_text())
     fit = json.loads((folder / "fit.json").read_text())
-    if all(p["bucket_cap_mib"] is not None for p in comparison["points"]):
-        figure, axes = plt.subplots(figsize=(6.4, 4.2))  # small, so that its text is legible on a phone
-        draw_step_time(comparison, axes)
-        save(figure, comparison, folder, "step_time")
-    figure, axes = plt.subplots(figsize=(7.2, 3.6))
-    draw_accuracy(comparison, axes)
-    save(figure, comparison, folder, "accuracy")
-    figure, axes = plt.subplots(figsize=(7.6, 3.6))
-    draw_timeline(comparison, axes)
-    save(figure, comparison, folder, "timeline")
-    figure, (axes, residual_axes) = plt.subplots(2, 1, sharex=True, figsize=(7.2, 5.2), height_ratios=[2.2, 1])
-    draw_link_fit(fit, comparison, axes, residual_axes)
-    save(figure, comparison, folder, "link_fit")
-    figure, axes = plt.subplots()
-    draw_error_causes(comparison, axes)
-    save(figure, comparison, folder, "error_causes")
+    has_caps = all(p["bucket_cap_mib"] is not None for p in comparison["points"])
+    with Pictures(folder) as pictures:
+        if has_caps:
+            figure, axes = plt.subplots(figsize=(6.4, 4.2))  # small, so that its text is legible on a phone
+            draw_step_time(comparison, axes)
+            pictures.save(figure, comparison, "step_time")
+        figure, axes = plt.subplots(figsize=(7.2, 3.6))
+        draw_accuracy(comparison, axes)
+        pictures.save(figure, comparison, "accuracy")
+        figure, axes = plt.subplots(figsize=(7.6, 3.6))
+        draw_timeline(comparison, axes)
+        pictures.save(figure, comparison, "timeline")
+        figure, (axes, residual_axes) = plt.subplots(2, 1, sharex=True, figsize=(7.2, 5.2), height_ratios=[2.2, 1])
+        draw_link_fit(fit, comparison, axes, residual_axes)
+        pictures.save(figure, comparison, "link_fit")
+        figure, axes = plt.subplots()
+        draw_error_causes(comparison, axes)
+        pictures.save(figure, comparison, "error_causes")
+    if not has_caps:  # one of an earlier run would tell of another
+        for ending in ("svg", "png"):
+            (folder / f"step_time.{ending}").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

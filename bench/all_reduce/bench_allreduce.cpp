@@ -16,6 +16,7 @@
 #include "bench/all_reduce/report.h"
 #include "bench/benches.h"
 #include "cli/ranks/measurement_file.h"
+#include "cli/ranks/temporary_folder.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
@@ -229,14 +230,18 @@ int run_launcher(const BenchAllReduceOptions& options) {
     const TemporaryFolder folder;
     const std::string file = options.output.empty() ? folder.path() + "/records" : options.output;
     check_measurement_output(file, false);
-    static_cast<void>(MeasurementFile(file));  // fails now rather than on rank 0, if it must
+    MeasurementFile output(file);  // fails now rather than on rank 0, if it must
+    output.hand_over();
     const std::optional<std::string> failure = launch_worlds(options, file);
+    output.take_back();
     // What was measured before a failure still counts.
-    drop_torn_line(file);
-    write_output("-", bench_allreduce_result(options, read_measurements(file).records));
+    if (output.is_in_place()) {
+        write_output("-", bench_allreduce_result(options, read_measurements(file).records));
+    }
     if (failure) {
         throw std::runtime_error(*failure);
     }
+    output.check_in_place();
     return exit_done;
 }
 

@@ -15,6 +15,7 @@
 #include "calibrate/comparison/compute_comparison.h"
 #include "cli/ranks/backends.h"
 #include "cli/ranks/rank_job.h"
+#include "cli/ranks/temporary_folder.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"

@@ -198,6 +198,10 @@ int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity
         std::optional<MeasurementFile> file;  // once there is something to write
         RankSession session = meet(options.job, identity, std::ref(show),
                                    [&](const std::vector<Measurement>& records) {
+                                       if (!file && !options.resume) {
+                                           // Somebody may have put another there meanwhile.
+                                           check_measurement_output(options.output, false);
+                                       }
                                        if (!file) {
                                            file.emplace(options.output);
                                        }

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <stdexcept>
@@ -22,6 +21,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/shell/files.h"
+#include "cli/shell/read_files.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 
@@ -35,10 +36,10 @@ namespace fs = std::filesystem;
         fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno)));
 }
 
-// The offset behind the last line's end; nothing, with errno set, when the file cannot be read.
-std::optional<::off_t> end_of_lines(int descriptor) {
+// The offset behind the last line's end before `end`; nothing, with errno set, when the file cannot
+// be read.
+std::optional<::off_t> end_of_lines(int descriptor, ::off_t end) {
     std::array<char, 1 << 16> block{};
-    ::off_t end = ::lseek(descriptor, 0, SEEK_END);
     while (end > 0) {
         const ::off_t begin = std::max<::off_t>(end - std::ssize(block), 0);
         const ssize_t count =
@@ -56,9 +57,60 @@ std::optional<::off_t> end_of_lines(int descriptor) {
     return end < 0 ? std::nullopt : std::optional<::off_t>(0);
 }
 
-bool cut_torn_line(int descriptor) {
-    const std::optional<::off_t> end = end_of_lines(descriptor);
+// A compute record of any rank but the last: those of the other ranks belong to it.
+bool lacks_others(int descriptor, ::off_t begin, ::off_t end) {
+    std::string line(static_cast<std::size_t>(end - begin), '\0');
+    if (::pread(descriptor, line.data(), line.size(), begin) != std::ssize(line) ||
+        line.find(R"("kind":"compute")") == std::string::npos) {
+        return false;
+    }
+    const Json record = Json::parse(line, nullptr, false);
+    const auto number = [&](const char* key) {
+        return record.is_object() && record.contains(key) && record[key].is_number_integer()
+                   ? record[key].get<std::int64_t>()
+                   : 0;
+    };
+    return number("rank") + 1 < number("ranks");
+}
+
+// Where the last whole measurement ends; nothing, with errno set, when the file cannot be read.
+std::optional<::off_t> end_of_measurements(int descriptor) {
+    std::optional<::off_t> end = end_of_lines(descriptor, ::lseek(descriptor, 0, SEEK_END));
+    while (end && *end > 0) {
+        const std::optional<::off_t> begin = end_of_lines(descriptor, *end - 1);
+        if (begin && !lacks_others(descriptor, *begin, *end)) {
+            break;
+        }
+        end = begin;
+    }
+    return end;
+}
+
+bool cut_torn_measurement(int descriptor) {
+    const std::optional<::off_t> end = end_of_measurements(descriptor);
     return end && (*end == ::lseek(descriptor, 0, SEEK_END) || ::ftruncate(descriptor, *end) == 0);
+}
+
+// The first bytes of a file; fewer, or none, where it has no more.
+std::string first_bytes(int descriptor, std::size_t count) {
+    std::string bytes(count, '\0');
+    const ssize_t got = ::pread(descriptor, bytes.data(), bytes.size(), 0);
+    bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    return bytes;
+}
+
+// Whether this program may have written what a file begins with, be it less than a line. The first
+// record is an environment, and its keys are sorted.
+bool begins_as_ours(int descriptor) {
+    constexpr std::string_view before_algorithm = R"({"algorithm":")";
+    constexpr std::string_view behind_algorithm = R"(","backend":")";
+    const std::string text = first_bytes(descriptor, 128);
+    const std::size_t size = std::min(text.size(), before_algorithm.size());
+    const std::size_t quote = text.find('"', size);
+    const std::string_view rest =
+        quote == std::string::npos ? std::string_view() : std::string_view(text).substr(quote);
+    return text.starts_with(before_algorithm.substr(0, size)) &&
+           rest.starts_with(behind_algorithm.substr(0, rest.size()));
 }
 
 bool is_regular(const std::string& path) {
@@ -72,13 +124,16 @@ bool is_anothers(int descriptor) {
     return ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+bool is_same(const struct stat& a, const struct stat& b) {
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 // What is printed would lie over what is measured.
 bool is_printed_to(const std::string& path) {
     struct stat file {};
     struct stat stream {};
     const auto is_stream = [&](int descriptor) {
-        return ::fstat(descriptor, &stream) == 0 && stream.st_dev == file.st_dev &&
-               stream.st_ino == file.st_ino;
+        return ::fstat(descriptor, &stream) == 0 && is_same(stream, file);
     };
     return ::stat(path.c_str(), &file) == 0 &&
            (is_stream(STDOUT_FILENO) || is_stream(STDERR_FILENO));
@@ -138,67 +193,77 @@ bool write_all(int descriptor, std::string_view text) {
 
 // Line by line, as a long run's file is larger than what one would read at once.
 MeasurementLines read_measurements(const std::string& path) {
-    std::error_code ignored;
-    if (fs::is_directory(path, ignored)) {
-        throw InputError(path, "", "a file that can be read", "a folder");
-    }
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        throw InputError(path, "", "a file that can be read",
-                         std::generic_category().message(errno));
-    }
+    const ByteSource read = blocks_of_file(path);
     MeasurementLines lines;
     std::int64_t number = 0;
-    for (std::string line; std::getline(file, line);) {
+    std::string line;
+    const auto take_line = [&] {
         ++number;
-        if (file.eof()) {
-            lines.torn = true;
-        } else if (!line.empty()) {
+        if (!line.empty()) {
             const Json document = parse_json(line, fmt::format("{}:{}", path, number));
             lines.records.push_back(read_measurement(document, path, number));
+            line.clear();
         }
+    };
+    std::array<char, 1 << 16> block{};
+    while (const std::size_t count = read(block.data(), block.size())) {
+        std::string_view rest(block.data(), count);
+        for (std::size_t end = rest.find('\n'); end != std::string_view::npos;
+             end = rest.find('\n')) {
+            line += rest.substr(0, end);
+            rest.remove_prefix(end + 1);
+            take_line();
+        }
+        line += rest;
     }
-    if (file.bad()) {
-        throw InputError(path, "", "a file that can be read",
-                         fmt::format("an error after line {}", number));
-    }
+    lines.torn = !line.empty();
     return lines;
 }
 
 void check_measurement_output(const std::string& path, bool resume) {
     check_place(path);
+    refuse_overwriting({path});
     std::error_code ignored;
-    const bool has_content = is_regular(path) && fs::file_size(path, ignored) > 0;
-    if (has_content && !resume) {
+    const bool is_there = is_regular(path);
+    if (is_there && fs::file_size(path, ignored) > 0 && !resume) {
         throw InputError(path, "", "a new file (or --resume, to go on with this one)",
                          "one that holds something");
     }
-    if (resume && !has_content) {
-        throw InputError(path, "", "measurements to resume", "no such file or an empty one");
+    if (resume && !is_there) {
+        throw InputError(path, "", "measurements to resume", "no such file");
     }
 }
 
-void drop_torn_line(const std::string& path) {
-    const Descriptor file(is_regular(path) ? ::open(path.c_str(), O_RDWR | O_CLOEXEC) : -1);
-    if (file.is_open() && !is_anothers(file.get()) && !cut_torn_line(file.get())) {
-        fail(path, "cannot remove a torn last line");
-    }
+bool is_unbegun(const std::string& path) {
+    const Descriptor file(is_regular(path) ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : -1);
+    return file.is_open() && begins_as_ours(file.get()) &&
+           end_of_lines(file.get(), ::lseek(file.get(), 0, SEEK_END)) == 0;
 }
 
 MeasurementFile::MeasurementFile(std::string path) : path_(std::move(path)) {
     constexpr ::mode_t readable_by_all = 0644;
-    file_ =
-        Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, readable_by_all));
+    constexpr int how = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC;
+    file_ = Descriptor(::open(path_.c_str(), how | O_EXCL, readable_by_all));
+    is_new_ = file_.is_open();
+    if (!is_new_ && errno == EEXIST) {
+        file_ = Descriptor(::open(path_.c_str(), how, readable_by_all));
+    }
     if (!file_.is_open()) {
         fail(path_, "cannot write");
     }
     if (stays_anothers(file_.get())) {
         throw std::runtime_error(fmt::format("{}: another run is writing to it", path_));
     }
-    if (!cut_torn_line(file_.get())) {
+    if (!cut_torn_measurement(file_.get())) {
         fail(path_, "cannot remove a torn last line");
     }
     end_ = ::lseek(file_.get(), 0, SEEK_END);
+}
+
+MeasurementFile::~MeasurementFile() {
+    if (is_new_ && is_in_place() && ::lseek(file_.get(), 0, SEEK_END) == 0) {
+        ::unlink(path_.c_str());
+    }
 }
 
 void MeasurementFile::append(const std::vector<Measurement>& records) {
@@ -206,7 +271,10 @@ void MeasurementFile::append(const std::vector<Measurement>& records) {
     for (const Measurement& record : records) {
         lines += to_json(record).dump() + "\n";
     }
-    check_unchanged();
+    check_in_place();
+    if (::lseek(file_.get(), 0, SEEK_END) != end_) {
+        throw std::runtime_error(fmt::format("{}: was changed while it was being written", path_));
+    }
     if (!write_all(file_.get(), lines)) {
         const int reason = errno;
         if (::ftruncate(file_.get(), end_) != 0) {
@@ -218,16 +286,67 @@ void MeasurementFile::append(const std::vector<Measurement>& records) {
     end_ += std::ssize(lines);
 }
 
-void MeasurementFile::check_unchanged() const {
-    struct stat status {};
-    if (::fstat(file_.get(), &status) != 0) {
-        fail(path_, "cannot write");
+void MeasurementFile::hand_over() {
+    ::flock(file_.get(), LOCK_UN);
+}
+
+// What somebody else has put into the file meanwhile is not cut.
+void MeasurementFile::take_back() {
+    if (!is_anothers(file_.get()) && begins_as_ours(file_.get()) &&
+        !cut_torn_measurement(file_.get())) {
+        fail(path_, "cannot remove a torn last line");
     }
-    if (status.st_nlink == 0 || status.st_size != end_) {
-        throw std::runtime_error(
-            fmt::format("{}: was {} while it was being written", path_,
-                        status.st_nlink == 0 ? "removed or replaced" : "changed"));
+}
+
+bool MeasurementFile::is_in_place() const {
+    struct stat file {};
+    struct stat named {};
+    return ::fstat(file_.get(), &file) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+           is_same(file, named);
+}
+
+void MeasurementFile::check_in_place() const {
+    if (!is_in_place()) {
+        throw std::runtime_error(fmt::format("{}: {}", path_, what_became()));
     }
+}
+
+// Empty: nobody knows. The kernel does as long as the name is not removed.
+std::string MeasurementFile::name_now() const {
+    if (is_in_place()) {
+        return path_;
+    }
+    std::error_code ignored;
+    std::string name =
+        fs::read_symlink(fmt::format("/proc/self/fd/{}", file_.get()), ignored).string();
+    struct stat file {};
+    struct stat named {};
+    const bool leads_here = ::fstat(file_.get(), &file) == 0 && ::stat(name.c_str(), &named) == 0 &&
+                            is_same(file, named);
+    return leads_here ? std::move(name) : "";
+}
+
+std::string MeasurementFile::what_became() const {
+    struct stat file {};
+    std::error_code ignored;
+    const bool is_gone = ::fstat(file_.get(), &file) == 0 && file.st_nlink == 0;
+    const bool another = fs::exists(path_, ignored);
+    const std::string lost = is_gone ? ", and what had been measured is gone with it" : "";
+    if (const std::string name = name_now(); !name.empty()) {
+        return fmt::format("was renamed to {}{} while it was being written", name,
+                           another ? ", and another put in its place," : "");
+    }
+    return fmt::format("was {} while it was being written{}",
+                       another ? "replaced by another file" : "removed", lost);
+}
+
+std::optional<std::string> MeasurementFile::keeper() const {
+    // The first line says where it was measured; what was is behind it.
+    const std::string name = name_now();
+    const std::optional<::off_t> end = end_of_measurements(file_.get());
+    const bool has_more = end && *end > 0 && end_of_lines(file_.get(), *end - 1).value_or(0) > 0;
+    return has_more && begins_as_ours(file_.get()) && !name.empty() ? std::optional(name)
+                                                                    : std::nullopt;
 }
 
 }  // namespace bucketwise

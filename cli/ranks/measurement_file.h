@@ -1,8 +1,9 @@
-// A file of measurement records, one JSON object per line. A line is there as a whole or not at
-// all: what a failing disk or a dying process left of the last one is taken back.
+// A file of measurement records, one JSON object per line. A measurement is there as a whole or not
+// at all: what a failing disk or a dying process left of the last one is taken back.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,30 +21,51 @@ struct MeasurementLines {
 MeasurementLines read_measurements(const std::string& path);
 
 // Throws InputError unless `path` is a new or empty file in a folder that exists, or `resume` and a
-// file that holds something.
+// file that is there; and where something else was read from it.
 void check_measurement_output(const std::string& path, bool resume);
 
-// Removes what follows the last line's end. Does nothing when the file is missing, or when another
-// process writes to it.
-void drop_torn_line(const std::string& path);
+// Whether an earlier run has left a file before its first line was whole: empty, or with no more
+// than a beginning of that line. Who goes on with it begins.
+bool is_unbegun(const std::string& path);
 
 class MeasurementFile {
   public:
-    // Creates the file, or goes on after its last whole line, and keeps others from writing to it.
-    // Throws std::runtime_error.
+    // Creates the file, or goes on after its last whole measurement, and keeps others from writing
+    // to it. Throws std::runtime_error.
     explicit MeasurementFile(std::string path);
+    // A file that this has created does not stay if it is empty.
+    ~MeasurementFile();
+    MeasurementFile(const MeasurementFile&) = delete;
+    MeasurementFile& operator=(const MeasurementFile&) = delete;
 
     // All of them or none: what one measurement gave stays together. The lines are with the kernel
     // when this returns. Throws std::runtime_error when they cannot be written; the file then ends
-    // with the line before them. Also when somebody else has
-    // removed or changed the file: what a long run goes on to measure would be lost.
+    // with the line before them. Also when somebody else has renamed, removed, replaced or changed
+    // the file: what a long run goes on to measure would be lost.
     void append(const std::vector<Measurement>& records);
 
+    // --- for who starts the process that appends ---
+
+    // Lets that process write. This one knows the file again, whatever becomes of its name.
+    void hand_over();
+
+    // Once it has ended: removes what it left of a measurement that is not whole.
+    void take_back();
+
+    [[nodiscard]] bool is_in_place() const;
+    // Throws std::runtime_error, which says what became of the file, if it is not.
+    void check_in_place() const;
+
+    // The name of the file now, if it holds anything that was measured.
+    [[nodiscard]] std::optional<std::string> keeper() const;
+
   private:
-    void check_unchanged() const;
+    [[nodiscard]] std::string name_now() const;
+    [[nodiscard]] std::string what_became() const;
 
     std::string path_;
     Descriptor file_;
+    bool is_new_ = false;
     std::int64_t end_ = 0;  // of the last line
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/ranks/temporary_folder.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 

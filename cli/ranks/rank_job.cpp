@@ -1,14 +1,13 @@
 #include "cli/ranks/rank_job.h"
 
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <new>
-#include <system_error>
 
 #include <fmt/format.h>
 
+#include "cli/ranks/temporary_folder.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/version.h"
@@ -23,24 +22,6 @@ constexpr const char* interface_variable = "BUCKETWISE_INTERFACE";
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
-
-TemporaryFolder::TemporaryFolder() {
-    std::error_code error;
-    const fs::path parent = fs::temp_directory_path(error);
-    if (error) {
-        throw std::system_error(error, "the folder for temporary files that TMPDIR names");
-    }
-    std::string name = (parent / "bucketwise-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-        throw std::system_error(errno, std::generic_category(), name);
-    }
-    path_ = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-}
 
 // --- options ---
 

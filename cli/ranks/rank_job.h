@@ -6,7 +6,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -25,19 +24,6 @@
 #include "hw/record/measurement.h"
 
 namespace bucketwise {
-
-// A folder that only this user sees, removed at the end. Throws std::system_error.
-class TemporaryFolder {
-  public:
-    TemporaryFolder();
-    ~TemporaryFolder();
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    [[nodiscard]] std::string path() const { return path_.string(); }
-
-  private:
-    std::filesystem::path path_;
-};
 
 // More processes than this are not started on one machine.
 constexpr std::int64_t most_ranks_here = 250;

@@ -19,8 +19,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/shell/read_files.h"
 #include "cli/shell/shipped_files.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -55,6 +57,7 @@ File open_to_read(const std::string& name) {
         throw InputError(path, "", "a file that can be read",
                          why + (meant.empty() ? "" : fmt::format(" (did you mean {}?)", meant)));
     }
+    note_read(::fileno(file.get()), path);
     return file;
 }
 
@@ -203,6 +206,7 @@ void write_text_file(const std::string& path, const std::string& text) {
 }
 
 void write_outputs(const std::vector<OutputText>& outputs) {
+    refuse_overwriting(transformed(outputs, &OutputText::path));
     std::vector<StagedFile> staged;
     std::vector<const OutputText*> in_place;
     for (const OutputText& output : outputs) {

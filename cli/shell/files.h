@@ -31,7 +31,9 @@ struct OutputText {
     std::string text;
 };
 
-// All of them, or, where one cannot be written, none that is a file: what was there stays.
+// All of them, or, where one cannot be written, none that is a file: what was there stays. Throws
+// InputError, before anything is written, where one is a file that was read or another output
+// (cli/shell/read_files.h).
 void write_outputs(const std::vector<OutputText>& outputs);
 
 // The same, and prints the report where none of them goes to standard output.

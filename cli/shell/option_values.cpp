@@ -2,10 +2,7 @@
 
 #include <array>
 #include <charconv>
-#include <filesystem>
-#include <map>
 #include <string_view>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -13,7 +10,6 @@
 
 namespace bucketwise {
 
-namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
 void add_options(po::options_description& options, const std::vector<OptionText>& texts) {
@@ -131,33 +127,6 @@ const std::string& text_value(const po::variables_map& values, const char* optio
 
 std::vector<std::string> list_value(const po::variables_map& values, const char* option) {
     return split_at_commas(text_value(values, option));
-}
-
-void check_files(const po::variables_map& values, const std::vector<FileOption>& inputs,
-                 const std::vector<FileOption>& outputs) {
-    std::map<fs::path, std::string> taken;
-    const auto take = [&](const FileOption& file, bool is_output) {
-        for (const std::string& path : texts_value(values, file.option)) {
-            std::error_code ignored;
-            const bool is_device = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
-            if (path.empty() || path == "-" || is_device) {
-                continue;
-            }
-            const auto [other, is_new] =
-                taken.emplace(fs::weakly_canonical(path, ignored), file.name);
-            if (is_output && !is_new) {
-                throw UsageError{
-                    fmt::format("--{}: expected a file of its own, got that of {} ({})", file.name,
-                                other->second, path)};
-            }
-        }
-    };
-    for (const FileOption& input : inputs) {
-        take(input, false);
-    }
-    for (const FileOption& output : outputs) {
-        take(output, true);
-    }
 }
 
 void check_one_printed(const po::variables_map& values, const std::string& command,

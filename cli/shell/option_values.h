@@ -133,18 +133,6 @@ auto choice_value(const boost::program_options::variables_map& values, const cha
     return choice_named(text_value(values, option), choices, std::string("--") + option);
 }
 
-// --- files ---
-
-struct FileOption {
-    const char* option;
-    const char* name = option;  // for messages
-};
-
-// Throws UsageError where a file of an output would take the place of an input's or another
-// output's, devices and "-" apart.
-void check_files(const boost::program_options::variables_map& values,
-                 const std::vector<FileOption>& inputs, const std::vector<FileOption>& outputs);
-
 // Throws UsageError where both are "-".
 void check_one_printed(const boost::program_options::variables_map& values,
                        const std::string& command, const char* output, const char* other);

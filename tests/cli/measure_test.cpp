@@ -101,7 +101,7 @@ class LongRun {
         REQUIRE(wait_until([this] { return lines_in(file()) >= 5 || launcher.has_ended(); }));
         INFO(launcher.errors());
         REQUIRE_FALSE(launcher.has_ended());
-        ranks = children_of(launcher.pid());
+        ranks = ranks_of(launcher.pid());
         std::sort(ranks.begin(), ranks.end(), [](const ProcessId& a, const ProcessId& b) {
             return variable_of(a, "RANK") < variable_of(b, "RANK");
         });
@@ -123,8 +123,11 @@ class LongRun {
     // The file alone is left, with whole lines.
     void check_what_is_left() {
         CHECK(records_in(file()).size() >= 5);
+        CHECK(files_left() == 1);
+    }
+    [[nodiscard]] std::ptrdiff_t files_left() const {
         const std::filesystem::directory_iterator entries(folder.path());
-        CHECK(std::distance(begin(entries), end(entries)) == 1);
+        return std::distance(begin(entries), end(entries));
     }
 
     TestFolder folder;
@@ -222,6 +225,8 @@ TEST_CASE("when the launcher is killed its ranks end, and --resume goes on with 
     for (const ProcessId& rank : run.ranks) {
         CHECK(wait_until([&] { return !is_alive(rank); }));
     }
+    // Nor does the folder stay in which the ranks met.
+    CHECK(wait_until([&] { return run.files_left() == 1; }));
     const std::string left = text_of_file(run.file());
     const std::string whole = left.substr(0, left.rfind('\n') + 1);
     write_file(run.file(), whole);
@@ -233,21 +238,16 @@ TEST_CASE("when the launcher is killed its ranks end, and --resume goes on with 
     check_complete(run.file(), rounds, 1);
 }
 
-// --- what is full or goes away ---
-
-TEST_CASE("a run whose file is removed or changed by somebody else does not go on in vain") {
-    const bool is_removed = GENERATE(true, false);
+TEST_CASE("nothing but the file is left when the launcher and its ranks are killed at once") {
     LongRun run;
-    if (is_removed) {
-        std::filesystem::remove(run.file());
-    } else {
-        write_file(run.file(), "mine\n");
+    for (const ::pid_t process : {run.ranks[0].number, run.launcher.pid(), run.ranks[1].number}) {
+        ::kill(process, SIGKILL);
     }
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(),
-               Contains(run.file() + (is_removed ? ": was removed" : ": was changed")));
+    CHECK(run.launcher.wait() == 128 + SIGKILL);
+    CHECK(wait_until([&] { return run.files_left() == 1; }));
 }
+
+// --- what is full or goes away ---
 
 // A file system of `bytes`, as long as this lives. Takes root.
 class SmallDisk {
@@ -269,6 +269,153 @@ class SmallDisk {
     TestFolder folder_;
     bool mounted_;
 };
+
+TEST_CASE("a run whose file is removed or changed by somebody else does not go on in vain") {
+    const bool is_removed = GENERATE(true, false);
+    LongRun run;
+    if (is_removed) {
+        std::filesystem::remove(run.file());
+    } else {
+        write_file(run.file(), "mine, and without an end");
+    }
+    CHECK(run.wait() == 1);
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(),
+               Contains(run.file() + (is_removed ? ": was removed" : ": was changed")) &&
+                   !Contains("keeps what was measured"));
+    CHECK(text_of_file(run.file()) == (is_removed ? "" : "mine, and without an end"));
+}
+
+TEST_CASE(
+    "a run whose file is renamed says where it is, and leaves alone what is put in its place") {
+    const bool is_replaced = GENERATE(true, false);
+    INFO("replaced: " << is_replaced);
+    LongRun run;
+    const std::string renamed = run.folder.file("renamed.jsonl");
+    const std::string mine = "mine, and without an end";
+    write_file(run.folder.file("mine"), mine);
+    std::filesystem::rename(run.file(), renamed);
+    if (is_replaced) {
+        std::filesystem::rename(run.folder.file("mine"), run.file());
+    }
+    CHECK(run.wait() == 1);
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(),
+               Contains("rank 0 failed: " + run.file() + ": was renamed to " + renamed) &&
+                   Contains("; " + renamed + " keeps what was measured") && !Contains("--resume"));
+    CHECK(records_in(renamed).size() >= 5);
+    CHECK(text_of_file(run.file()) == (is_replaced ? mine : ""));
+}
+
+TEST_CASE("a run whose file is replaced by another says so, and leaves the other alone") {
+    LongRun run;
+    write_file(run.folder.file("mine"), "mine, and without an end");
+    std::filesystem::rename(run.folder.file("mine"), run.file());
+    CHECK(run.wait() == 1);
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(),
+               Contains(run.file() + ": was replaced by another file while it was being written") &&
+                   Contains("what had been measured is gone with it") &&
+                   !Contains("keeps what was measured"));
+    CHECK(text_of_file(run.file()) == "mine, and without an end");
+}
+
+TEST_CASE("who interrupts a run whose file was renamed learns where it is") {
+    // The rank that would notice is stopped: the launcher does.
+    LongRun run;
+    ::kill(run.ranks[0].number, SIGSTOP);
+    REQUIRE(wait_until([&] {
+        const auto state = state_of(run.ranks[0].number);
+        return state && state->letter == 'T';
+    }));
+    const std::string renamed = run.folder.file("renamed.jsonl");
+    std::filesystem::rename(run.file(), renamed);
+    run.launcher.send(SIGINT);
+    CHECK(run.wait() == 1);
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(), Contains("; " + renamed + " keeps what was measured"));
+}
+
+// --- a run that fails before it has measured anything ---
+
+// A folder for temporary files in which there can be none.
+class NoTemporaryFiles {
+  public:
+    [[nodiscard]] Surroundings surroundings() const {
+        return {.variables = {{"TMPDIR", folder_.file("none")}}};
+    }
+
+  private:
+    TestFolder folder_;
+};
+
+TEST_CASE("a run that fails before its first record leaves nothing behind") {
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    const Outcome outcome = run(measure(file, one_item), NoTemporaryFiles().surroundings());
+    CHECK(outcome.exit_code == 1);
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains("TMPDIR"));
+    CHECK_FALSE(std::filesystem::exists(file));
+    // What was there, if only a name, stays.
+    write_file(file, "");
+    CHECK(run(measure(file, one_item), NoTemporaryFiles().surroundings()).exit_code == 1);
+    CHECK(std::filesystem::exists(file));
+}
+
+TEST_CASE("a run whose folder for temporary files is full leaves nothing behind") {
+    // Room for no folder, and for a folder but nothing in it.
+    const std::string room = GENERATE("4k,nr_inodes=1", "4k");
+    INFO(room);
+    const SmallDisk disk(room);
+    if (!disk.is_mounted()) {
+        WARN("skipped: needs root");
+        return;
+    }
+    std::ofstream(disk.file("full")) << std::string(4096, 'x');
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    const Outcome outcome = run(measure(file, one_item + Words{"--deadline", "5"}),
+                                {.variables = {{"TMPDIR", disk.file("")}}});
+    CHECK(outcome.exit_code == 1);
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains(disk.file("bucketwise-")));
+    CHECK_FALSE(std::filesystem::exists(file));
+    const std::filesystem::directory_iterator left(disk.file(""));
+    CHECK(std::distance(begin(left), end(left)) <= 1);
+}
+
+TEST_CASE("who interrupts a run before its first record finds nothing, and begins again") {
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    const Words words = measure(file, one_item + Words{"--rounds", "2"});
+    // Ranks are stopped before they have met. Where the test was too late for that, once more.
+    constexpr int attempts = 20;
+    bool caught = false;
+    for (int attempt = 0; attempt < attempts && !caught; ++attempt) {
+        std::filesystem::remove(file);
+        Process launcher(words);
+        REQUIRE(wait_until(
+            [&] { return ranks_of(launcher.pid()).size() == 2 || launcher.has_ended(); }));
+        for (const ProcessId& rank : ranks_of(launcher.pid())) {
+            ::kill(rank.number, SIGSTOP);
+        }
+        caught = lines_in(file) == 0 && !launcher.has_ended();
+        launcher.send(SIGINT);
+        const int exit_code = launcher.wait();
+        caught = caught && lines_in(file) == 0;
+        if (caught) {
+            CHECK(exit_code == 1);
+            check_one_line(launcher.errors());
+            CHECK_THAT(launcher.errors(), Contains("interrupted by signal 2 (Interrupt)") &&
+                                              !Contains("keeps what was measured"));
+            CHECK_FALSE(std::filesystem::exists(file));
+        }
+    }
+    REQUIRE(caught);
+    check_ends_well(words);
+    check_complete(file, 2, 1);
+}
 
 TEST_CASE("a full disk ends the run with the file's name, and whole lines stay") {
     const SmallDisk disk("16k");
@@ -469,6 +616,41 @@ TEST_CASE("resuming drops a torn last line") {
     check_complete(measured.file(), 1, 1);
 }
 
+TEST_CASE("resuming begins where an earlier run ended before its first line was whole") {
+    const MeasuredOnce measured;
+    const std::string whole = text_of_file(measured.file());
+    const std::size_t first_line = whole.find('\n');
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{15},
+                                    std::size_t{40}, first_line / 2, first_line}) {
+        INFO(bytes << " of the first line's " << first_line << " bytes");
+        write_file(measured.file(), whole.substr(0, bytes));
+        const Outcome outcome = measured.resume();
+        INFO(outcome.errors);
+        CHECK(outcome.exit_code == 0);
+        check_complete(measured.file(), 1, 1);
+    }
+}
+
+TEST_CASE("resuming a file cut between two ranks' lines measures every rank once") {
+    const TestFolder folder;
+    const std::string file = folder.file("measured.jsonl");
+    const Words words = measure(file, {"--protocols", "compute", "--rounds", "2", "--ranks", "3"});
+    check_ends_well(words);
+    const std::string whole = text_of_file(file);
+    // The environment and three ranks in each of two rounds.
+    REQUIRE(lines_in(file) == 7);
+    std::size_t end = 0;
+    for (int line = 0; line < 7; ++line) {
+        end = whole.find('\n', end) + 1;
+        for (const std::size_t torn : {std::size_t{0}, std::size_t{100}}) {
+            INFO("after " << line + 1 << " lines and " << torn << " bytes");
+            write_file(file, whole.substr(0, end + torn));
+            check_ends_well(words + Words{"--resume"});
+            check_complete(file, 2, 3);
+        }
+    }
+}
+
 TEST_CASE("resuming refuses a damaged file by its line, and leaves it as it is") {
     const MeasuredOnce measured;
     const std::string good = text_of_file(measured.file());
@@ -480,6 +662,7 @@ TEST_CASE("resuming refuses a damaged file by its line, and leaves it as it is")
         {first + step + "{\"kind\":\"lunch\"}\n", ":3: "},
         {step + first, ": expected measurements to resume, an environment first"},
         {"one torn line that this program may not have written", ": "},
+        {R"({"algorithm":"ring","name":"a link without an end","segm)", ": "},
         {"\n\n", ": "},
         {text_of_file(two_buckets), ":1: "}};
     for (const auto& [text, place] : damages) {

@@ -136,6 +136,17 @@ inline std::string variable_of(const ProcessId& process, const std::string& name
     return found == std::string::npos ? "" : text.substr(begin, text.find('\0', begin) - begin);
 }
 
+// The ranks among the children of a launcher, which also has who tidies up after it.
+inline std::vector<ProcessId> ranks_of(::pid_t launcher) {
+    std::vector<ProcessId> ranks;
+    for (const ProcessId& child : children_of(launcher)) {
+        if (!variable_of(child, "RANK").empty()) {
+            ranks.push_back(child);
+        }
+    }
+    return ranks;
+}
+
 using Words = std::vector<std::string>;
 
 inline Words operator+(Words words, const Words& more) {

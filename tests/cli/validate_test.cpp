@@ -238,6 +238,98 @@ TEST_CASE("who interrupts a validation gets a report of what was measured") {
     CHECK(process.errors().empty());
 }
 
+// --- folders that an earlier run has left ---
+
+// What is found under the name python3 instead of Python.
+class OtherPython {
+  public:
+    explicit OtherPython(const std::string& script) {
+        write_file(folder_.file("python3"), "#!/bin/sh\n" + script);
+        std::filesystem::permissions(folder_.file("python3"), std::filesystem::perms::owner_all);
+    }
+    [[nodiscard]] Surroundings surroundings() const {
+        return {
+            .variables = {{"PATH", folder_.path() + ":/usr/bin:/bin"}, {"FOLDER", folder_.path()}}};
+    }
+    [[nodiscard]] std::string file(const std::string& name) const { return folder_.file(name); }
+
+  private:
+    TestFolder folder_;
+};
+
+// Of one round.
+Words short_validation(const std::string& folder) {
+    return bucketwise_words("validate", {two_buckets, "-o", folder, "--rounds", "1", "--bucket-cap",
+                                         "1MiB", "--bytes", "4KiB,1MiB,4MiB"});
+}
+
+TEST_CASE("a validation that fails before its first record leaves its folder as it was") {
+    const TestFolder own;
+    const std::string folder = own.file("v");
+    const Surroundings nowhere{.variables = {{"TMPDIR", own.file("none")}}};
+    CHECK(run(short_validation(folder), nowhere).exit_code == 1);
+    CHECK_FALSE(std::filesystem::exists(folder));
+    std::filesystem::create_directory(folder);
+    CHECK(run(short_validation(folder), nowhere).exit_code == 1);
+    CHECK(std::filesystem::is_empty(folder));
+}
+
+TEST_CASE("a folder with an empty file of measurements is begun with, asked to resume or not") {
+    const OtherPython drawing("exit 0\n");
+    for (const Words& options : {Words{}, Words{"--resume"}}) {
+        const TestFolder own;
+        write_file(own.file("measurements.jsonl"), "");
+        const Outcome outcome = run(short_validation(own.path()) + options, drawing.surroundings());
+        INFO(outcome.errors);
+        CHECK(outcome.exit_code == 0);
+        CHECK(records_of(own.file("measurements.jsonl"), "step") > 0);
+        CHECK(std::filesystem::exists(own.file("report.html")));
+    }
+}
+
+// --- pictures ---
+
+TEST_CASE("who ends a validation while it draws ends Python, too") {
+    const auto [signal, exit_code] =
+        GENERATE(table<int, int>({{SIGTERM, 1}, {SIGKILL, 128 + SIGKILL}}));
+    INFO("signal " << signal);
+    const TestFolder own;
+    const OtherPython slow(R"(cd "$FOLDER" && echo $$ > new && mv new number && exec sleep 1000)");
+    Process process(short_validation(own.file("v")), slow.surroundings());
+    REQUIRE(wait_until(
+        [&] { return std::filesystem::exists(slow.file("number")) || process.has_ended(); }));
+    INFO(process.errors());
+    REQUIRE_FALSE(process.has_ended());
+    const ::pid_t number = std::stoi(text_of_file(slow.file("number")));
+    const std::optional<ProcessState> state = state_of(number);
+    REQUIRE(state);
+    const ProcessId python{number, state->start};
+    process.send(signal);
+    CHECK(process.wait() == exit_code);
+    if (signal != SIGKILL) {  // it was waited for
+        CHECK_FALSE(is_alive(python));
+        check_one_line(process.errors());
+        CHECK_THAT(process.errors(), Contains("interrupted by signal " + std::to_string(signal)) &&
+                                         Contains("while pictures were drawn"));
+    }
+    CHECK(wait_until([&] { return !is_alive(python); }));
+}
+
+TEST_CASE("without new pictures the old ones stay, and the report shows none of them") {
+    const TestFolder own;
+    const OtherPython drawing("echo '<svg>old</svg>' > \"$2/accuracy.svg\"\n");
+    REQUIRE(run(short_validation(own.file("v")), drawing.surroundings()).exit_code == 0);
+    CHECK_THAT(text_of_file(own.file("v") + "/report.html"), Contains("<svg>old</svg>"));
+    const Outcome outcome = run(short_validation(own.file("v")) + Words{"--resume"},
+                                {.variables = {{"PYTHONHOME", own.file("none")}}});
+    CHECK(outcome.exit_code == 0);
+    CHECK(text_of_file(own.file("v") + "/accuracy.svg") == "<svg>old</svg>\n");
+    const std::string html = text_of_file(own.file("v") + "/report.html");
+    CHECK_THAT(html, !Contains("<svg>old</svg>"));
+    CHECK_THAT(html, Contains("there are no pictures: ") &&
+                         Contains("those in the folder are of an earlier run"));
+}
+
 TEST_CASE("a time that is none is refused") {
     const TestFolder own;
     for (const char* time : {"0s", "2", "soon", "-3s", "1e9h", ""}) {
@@ -254,8 +346,6 @@ TEST_CASE("wrong use of calibrate, compare and validate ends with 2 and one line
     check_refused(bucketwise_words("calibrate", {}), "expected measurement files");
     check_refused(bucketwise_words("calibrate", {"m.jsonl"}), "expected measurement files");
     check_refused(bucketwise_words("calibrate", {"none.jsonl", "-o", link}), "none.jsonl");
-    check_refused(bucketwise_words("calibrate", {two_buckets, "-o", two_buckets}),
-                  "expected a file of its own");
     check_refused(bucketwise_words("calibrate", {"--steps", "s.csv", "-o", link}),
                   "expected a --scenario for each --steps");
     check_refused(bucketwise_words("compare", {two_buckets}), "--measurements");

@@ -104,6 +104,9 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTIL
 CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(?:\\\n|.)*", re.MULTILINE)
 BACKEND = re.compile(r"gloo|nccl|rccl|cuda|hip|mpi|backend", re.IGNORECASE)
 COMPILED_FOR_DEVICE = re.compile(r"__CUDACC__|__CUDA_ARCH__")
+# Streams and FILEs; descriptors are for what is no document: a lock, a device.
+OPENED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<fstream>|\bf(?:re)?open\(", re.MULTILINE)
+OPENS = "cli/shell/files"
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -233,6 +236,14 @@ def check_conditions(repository):
                        f"target for each backend, got {' '.join(match.group().split())}")
 
 
+def check_files_are_opened_in_one_place(repository):
+    """So that what was read is known, and nothing writes over it."""
+    for file in repository.files.values():
+        match = OPENED.search(file.code)
+        if file.path.startswith(("cli/", "bench/")) and module_of(file.path) != OPENS and match:
+            yield f"{file.path}:{line_of(file.code, match.start())}: expected {OPENS} to open files"
+
+
 def check_headers(repository):
     for file in repository.files.values():
         if file.is_header and not file.text.startswith(("//", "/*")):
@@ -270,8 +281,8 @@ def check_tests_are_built(repository):
             yield f"{path}: expected bucketwise_room({folder_of(path)[6:]} …) in tests/CMakeLists.txt"
 
 
-CHECKS = [check_rooms, check_includes, check_circles, check_engine_unreached, check_conditions, check_headers,
-          check_readmes, check_targets, check_tests_are_built]
+CHECKS = [check_rooms, check_includes, check_circles, check_engine_unreached, check_conditions,
+          check_files_are_opened_in_one_place, check_headers, check_readmes, check_targets, check_tests_are_built]
 
 
 def texts_below(root):
@@ -313,6 +324,7 @@ def sound_tree():
         "import/nccl_tests/log.cpp": '#include "hw/record/measurement.h"\n',
         "import/replay/log.cpp": '#include "calibrate/link/fit.h"\n',
         "cli/shell/command.h": HEADER,
+        "cli/shell/files.cpp": "#include <fstream>\n",
         "bench/all_reduce/table.cpp": '#include "hw/rank/rank.h"\n#include "cli/shell/command.h"\n',
         "cli/main.cpp": '#include "hw/rank/rank.h"\n#include "sim/engine/engine.h"\n',
         "tests/sim/plan/plan_test.cpp": '#include "sim/plan/plan.h"\n#if __has_include(<catch2/catch.hpp>)\n#endif\n',
@@ -351,6 +363,8 @@ UNSOUND = [
     ("cli/a.cpp", '#include "tests/sim/plan/plan_test.cpp"\n', ["cli may not include tests/sim/plan/plan_test.cpp"]),
     ("cli/a.cpp", "#ifdef BUCKETWISE_WITH_NCCL\n#endif\n", ["got #ifdef BUCKETWISE_WITH_NCCL"]),
     ("hw/rank/a.cpp", "#if defined(X) || \\\n  __has_include(<gloo/algorithm.h>)\n#endif\n", ["hw/rank/a.cpp:1: expected a class"]),
+    ("cli/a.cpp", "\n#include <fstream>\n", ["cli/a.cpp:2: expected cli/shell/files to open files"]),
+    ("bench/all_reduce/a.cpp", 'f(std::fopen("x", "r"));\n', ["bench/all_reduce/a.cpp:1: expected cli/shell/files"]),
     ("sim/plan/a.h", "#pragma once\n", ["sim/plan/a.h: expected a comment first"]),
     ("sim/plan/a.h", "// Why.\n", ["sim/plan/a.h: expected #pragma once"]),
     ("hw/README.md", None, ["hw: expected a README.md"]),

@@ -8,6 +8,9 @@ import html
 import importlib.util
 import json
 import re
+import resource
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -42,7 +45,8 @@ def check_marks(program, comparison, fit):
     assert sorted(pictures) == ["accuracy", "error_causes", "link_fit", "step_time", "timeline"], sorted(pictures)
     check_says(pictures["step_time"], "advised: 1.25 MiB", "default: 25 MiB", "95 % of predicted steps",
                "measured median, 95 % interval", "measured, advised cap", "measured, default", "1000")
-    check_says(pictures["accuracy"], "advised cap", "default", "± 2 %, the goal", "off by 2.0 % on average")
+    check_says(pictures["accuracy"], "advised cap", "default", "± 2 %, the goal",
+               f"off by {100 * comparison['mape']:.1f} % on average")
     # The default advised is one mark.
     default = next(p for p in comparison["points"] if p["is_default"])
     same = {**comparison, "predicted_best_is_default": True, "predicted_best_mib": default["bucket_cap_mib"]}
@@ -71,6 +75,40 @@ def check_names(program, comparison, fit):
     check_says(pictures["link_fit"], HOSTILE)
 
 
+STOPPED_WHILE_WRITING = """
+import os, runpy, signal, sys
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGTERM)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def check_whole_or_not_at_all(program, comparison, fit):
+    """The pictures of an earlier run stay where new ones cannot be written, and nothing lies beside them."""
+    def no_large_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))  # as a full disk; a picture is larger
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "comparison.json").write_text(json.dumps(comparison))
+        (folder / "fit.json").write_text(json.dumps(fit))
+        for picture in ("accuracy.svg", "timeline.png"):
+            (folder / picture).write_text("old")
+            (folder / picture).chmod(0o640)
+        before = {file.name: file.read_bytes() for file in folder.iterdir()}
+        for command, limit, code, says in (
+                ([sys.executable, program, folder], no_large_files, 1, "cannot write: File too large"),
+                ([sys.executable, "-c", STOPPED_WHILE_WRITING, program, folder], None, 128 + signal.SIGTERM, "")):
+            failed = subprocess.run(command, preexec_fn=limit, stderr=subprocess.PIPE, text=True)
+            assert failed.returncode == code, failed
+            assert says in failed.stderr, failed
+            assert {file.name: file.read_bytes() for file in folder.iterdir()} == before, list(folder.iterdir())
+        subprocess.run([sys.executable, program, folder], check=True)
+        assert (folder / "accuracy.svg").read_text() != "old"
+        assert stat.S_IMODE((folder / "accuracy.svg").stat().st_mode) == 0o640
+        assert len(list(folder.iterdir())) == 2 + 2 * 5, list(folder.iterdir())
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -78,10 +116,10 @@ def main():
         sys.exit(77)
     root = Path(sys.argv[1])
     stored = root / "results" / "validation" / "resnet_1gbit_2"
-    for check in (check_marks, check_names, check_nothing_to_decide):
+    for check in (check_marks, check_names, check_nothing_to_decide, check_whole_or_not_at_all):
         comparison, fit = (json.loads((stored / name).read_text()) for name in ("comparison.json", "fit.json"))
         check(root / "plots" / "plot.py", comparison, fit)
-    print("checked the pictures of six validations")
+    print("checked the pictures of seven validations")
 
 
 if __name__ == "__main__":

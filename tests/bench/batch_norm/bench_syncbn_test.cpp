@@ -154,7 +154,7 @@ TEST_CASE("a rank that is killed ends the benchmark with its name") {
     std::vector<ProcessId> ranks;
     const auto is_victim = [](const ProcessId& rank) { return variable_of(rank, "RANK") == "1"; };
     REQUIRE(wait_until([&] {
-        ranks = children_of(launcher.pid());
+        ranks = ranks_of(launcher.pid());
         return (ranks.size() == 3 && std::any_of(ranks.begin(), ranks.end(), is_victim)) ||
                launcher.has_ended();
     }));

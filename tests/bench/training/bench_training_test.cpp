@@ -129,9 +129,9 @@ std::ptrdiff_t threads_of(const ProcessId& process) {
 TEST_CASE("a rank that is killed while training is named, and no rank is left") {
     Process launcher(
         bench({"--ranks", "3", "--epochs", "100000", "--layers", "64,64", "--samples", "512"}));
-    REQUIRE(wait_until(
-        [&] { return children_of(launcher.pid()).size() == 3 || launcher.has_ended(); }));
-    const std::vector<ProcessId> ranks = children_of(launcher.pid());
+    REQUIRE(
+        wait_until([&] { return ranks_of(launcher.pid()).size() == 3 || launcher.has_ended(); }));
+    const std::vector<ProcessId> ranks = ranks_of(launcher.pid());
     REQUIRE(ranks.size() == 3);
     // One thread computes, one communicates, one is Gloo's: they are connected.
     REQUIRE(wait_until([&] {

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "cli/shell/read_files.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
 
@@ -24,6 +25,7 @@ struct TemporaryFolder {
         std::string name = (fs::temp_directory_path() / "bucketwise-test.XXXXXX").string();
         REQUIRE(::mkdtemp(name.data()) != nullptr);
         path = name;
+        forget_reads();  // a test is a command; the next one's files may have numbers of this one's
     }
     ~TemporaryFolder() {
         std::error_code ignored;
@@ -148,12 +150,41 @@ TEST_CASE("several outputs are written all, or none") {
     write_text_file(kept, "old");
     CHECK_THROWS_AS(write_outputs({{kept, "new"}, {nowhere, "new"}}), std::runtime_error);
     CHECK(read_text_file(kept) == "old");
+    forget_reads();  // another command
     // Nor does anything else stay behind.
     CHECK(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator()) == 1);
     const std::string other = (folder.path / "other").string();
     write_outputs({{kept, "new"}, {other, "newer"}, {"/dev/null", "gone"}});
     CHECK(read_text_file(kept) == "new");
     CHECK(read_text_file(other) == "newer");
+}
+
+TEST_CASE("what was read is not written to, whichever of its names it has") {
+    const TemporaryFolder folder;
+    const auto path = [&](const char* name) { return (folder.path / name).string(); };
+    write_text_file(path("read"), "old");
+    fs::create_symlink("read", path("soft"));
+    fs::create_hard_link(path("read"), path("hard"));
+    CHECK(read_text_file(path("soft")) == "old");
+    for (const char* name : {"read", "soft", "hard", "./read"}) {
+        INFO(name);
+        CHECK_THROWS_AS(write_outputs({{path("new"), "new"}, {path(name), "new"}}), InputError);
+        CHECK_FALSE(fs::exists(path("new")));  // nor is another one
+    }
+    CHECK(blocks_of_file(path("read")) != nullptr);
+    CHECK(read_text_file(path("read")) == "old");
+    forget_reads();
+    write_text_file(path("read"), "new");
+    CHECK(read_text_file(path("read")) == "new");
+}
+
+TEST_CASE("two outputs have a file each, but for devices and standard output") {
+    const TemporaryFolder folder;
+    const std::string new_file = (folder.path / "new").string();
+    const std::string same = (folder.path / "." / "new").string();
+    CHECK_THROWS_AS(write_outputs({{new_file, "1"}, {same, "2"}}), InputError);
+    CHECK(files_in(folder.path) == 0);
+    write_outputs({{"/dev/null", "1"}, {"/dev/null", "2"}});
 }
 
 }  // namespace

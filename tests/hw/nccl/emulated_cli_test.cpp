@@ -253,7 +253,7 @@ TEST_CASE("a rank on a GPU that is killed is named, the others end, and the file
     Process launcher(measure(file, {"--ranks", "3", "--rounds", "100000", "--protocols", "steps",
                                     "--bucket-cap", "1MiB"}));
     REQUIRE(wait_until([&] { return records_in(file).size() >= 4 || launcher.has_ended(); }));
-    const std::vector<ProcessId> ranks = children_of(launcher.pid());
+    const std::vector<ProcessId> ranks = ranks_of(launcher.pid());
     REQUIRE(ranks.size() == 3);
     const auto victim = std::find_if(ranks.begin(), ranks.end(), [](const ProcessId& rank) {
         return variable_of(rank, "RANK") == "2";

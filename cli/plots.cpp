@@ -1,0 +1,89 @@
+#include "cli/plots.h"
+
+#include <chrono>
+#include <stdexcept>
+#include <string_view>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "cli/shell/shipped_files.h"
+#include "hw/launch/launcher.h"
+#include "hw/launch/launcher_descriptor.h"
+
+namespace bucketwise {
+namespace {
+
+// What a program prints, kept in memory, so that nothing is left of it wherever this ends.
+class PrintedText {
+  public:
+    PrintedText() : file_(::memfd_create("printed", MFD_CLOEXEC)) {}
+
+    // In the child: only system calls.
+    [[nodiscard]] bool take_streams() const {
+        return ::dup2(file_.get(), STDOUT_FILENO) >= 0 && ::dup2(file_.get(), STDERR_FILENO) >= 0;
+    }
+
+    // Of the last 4 KiB.
+    [[nodiscard]] std::string last_line() const {
+        constexpr ::off_t longest = 4096;
+        const ::off_t size = ::lseek(file_.get(), 0, SEEK_END);
+        const ::off_t begin = size > longest ? size - longest : 0;
+        std::string text(static_cast<std::size_t>(size > begin ? size - begin : 0), '\0');
+        const ssize_t got = ::pread(file_.get(), text.data(), text.size(), begin);
+        text.resize(static_cast<std::size_t>(got > 0 ? got : 0));
+        while (!text.empty() && text.back() == '\n') {
+            text.pop_back();
+        }
+        return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
+    }
+
+  private:
+    Descriptor file_;
+};
+
+// Why the program did not end well. It is watched over as a rank is: whatever ends this process
+// ends it, too. What it prints goes into `printed`.
+std::optional<LaunchFailure> run_program(const std::vector<std::string>& command,
+                                         const PrintedText& printed) {
+    LaunchRequest request;
+    request.command = command;
+    constexpr std::chrono::hours as_long_as_it_takes{24};
+    request.deadline = as_long_as_it_takes;
+    request.before_exec = [&](int /*rank*/) { return printed.take_streams(); };
+    try {
+        return launch_ranks(request, {});
+    } catch (const std::runtime_error& error) {  // such as no memory for one more process
+        return LaunchFailure{.rank = std::nullopt, .reason = error.what()};
+    }
+}
+
+}  // namespace
+
+std::optional<std::string> draw_plots(const std::string& folder) {
+    const std::string script = shipped_file("plots/plot.py").value_or("plots/plot.py");
+    // A python3 of the user's own may come first and know nothing of the system's packages.
+    std::string why;
+    for (const char* python : {"python3", "/usr/bin/python3"}) {
+        const PrintedText printed;
+        const std::optional<LaunchFailure> failure =
+            run_program({"/usr/bin/env", python, script, folder}, printed);
+        if (!failure) {
+            return std::nullopt;
+        }
+        if (failure->interrupted) {
+            throw std::runtime_error(fmt::format(
+                "{} while pictures were drawn; {} keeps all but these and the report, --resume "
+                "goes on",
+                failure->reason, folder));
+        }
+        const std::string said = printed.last_line();
+        why = fmt::format("{} {} {}{}", python, script, failure->reason,
+                          said.empty() ? "" : ": " + said);
+    }
+    return why;
+}
+
+}  // namespace bucketwise

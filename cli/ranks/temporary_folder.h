@@ -1,0 +1,30 @@
+// A folder for as long as its owner lives, however that ends.
+#pragma once
+
+#include <string>
+
+#include <sys/types.h>
+
+#include "hw/launch/launcher_descriptor.h"
+
+namespace bucketwise {
+
+// A folder that only this user sees, removed at the end. Where this process is killed, which nobody
+// can act upon himself, and ranks are killed with it, a shell removes it that has waited for that.
+class TemporaryFolder {
+  public:
+    TemporaryFolder();  // throws std::system_error
+    ~TemporaryFolder();
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    [[nodiscard]] std::string path() const { return path_; }
+
+  private:
+    void start_guard();
+
+    std::string path_;
+    Descriptor alive_;    // the guard's pipe, which ends with this process
+    ::pid_t guard_ = -1;  // none could be started: all goes well unless this process is killed
+};
+
+}  // namespace bucketwise
