@@ -31,6 +31,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t largest_line_bytes = std::size_t{64} << 20;
+constexpr std::size_t largest_measurements_bytes = std::size_t{1} << 30;
+
 [[noreturn]] void fail(const std::string& path, std::string_view what) {
     throw std::runtime_error(
         fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno)));
@@ -191,12 +194,20 @@ bool write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
-// Line by line, as a long run's file is larger than what one would read at once.
+// Line by line, as a long run's file is larger than what one would read at once. The longest line
+// has the scenario, which may be a trace's.
 MeasurementLines read_measurements(const std::string& path) {
     const ByteSource read = blocks_of_file(path);
     MeasurementLines lines;
     std::int64_t number = 0;
+    std::size_t whole = 0;
     std::string line;
+    const auto check = [&](std::size_t size, std::size_t most, std::string_view what) {
+        if (size > most) {
+            throw InputError(fmt::format("{}:{}", path, number + 1), "",
+                             fmt::format("{} of at most {} MiB", what, most >> 20), "a larger one");
+        }
+    };
     const auto take_line = [&] {
         ++number;
         if (!line.empty()) {
@@ -215,6 +226,8 @@ MeasurementLines read_measurements(const std::string& path) {
             take_line();
         }
         line += rest;
+        check(line.size(), largest_line_bytes, "a line");
+        check(whole += count, largest_measurements_bytes, "a file of measurements");
     }
     lines.torn = !line.empty();
     return lines;

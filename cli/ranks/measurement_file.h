@@ -17,7 +17,8 @@ struct MeasurementLines {
     bool torn = false;  // the last line had no end and was left out
 };
 
-// Throws InputError for a file that is missing or holds anything else, naming the line.
+// Throws InputError for a file that is missing or holds anything else, naming the line; for a line
+// above 64 MiB, and for a file above 1 GiB.
 MeasurementLines read_measurements(const std::string& path);
 
 // Throws InputError unless `path` is a new or empty file in a folder that exists, or `resume` and a

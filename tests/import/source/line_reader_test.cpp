@@ -66,8 +66,7 @@ TEST_CASE("What never ends a line is refused", "[import]") {
         return size;
     };
     LineReader reader(endless, "log");
-    CHECK_THROWS_WITH(reader.next(),
-                      "log:1: expected a line of at most 256 MiB, got a longer one");
+    CHECK_THROWS_WITH(reader.next(), "log:1: expected a line of at most 256 MiB, got a longer one");
 }
 
 }  // namespace bucketwise
