@@ -1,5 +1,5 @@
-// No command writes over what it has read, however it came to read it: refused with 2, and nothing
-// is written.
+// No command writes over what it has read, however it came to read it, nor reads what never ends:
+// refused with 2, and nothing is written.
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -138,6 +138,34 @@ TEST_CASE("a validation writes over nothing that it was asked with, and says so 
         CHECK(text_of_file(read) == text_of_file(inputs.file("v.link.json")));
     }
     CHECK_FALSE(std::filesystem::exists(folder.file("measurements.jsonl")));
+}
+
+// What a command says of /dev/zero, which it is given 2 GiB of address space to read; sanitizers
+// take more for themselves.
+std::string said_of_zeros(const Words& words) {
+    const TestFolder folder;
+    const char* limited =
+        BUCKETWISE_TEST_SHARE == 1 ? "ulimit -v 2097152; exec \"$@\"" : "exec \"$@\"";
+    Words command{"/bin/sh", "-c", limited, "sh", BUCKETWISE_BINARY};
+    command.insert(command.end(), words.begin(), words.end());
+    const Outcome outcome = run(command, {.folder = folder.path()});
+    CHECK(outcome.exit_code == 2);
+    CHECK(outcome.output.empty());
+    CHECK(std::filesystem::is_empty(folder.path()));
+    return outcome.errors;
+}
+
+TEST_CASE("what never ends is refused, whoever reads it") {
+    const std::string endless = "/dev/zero";
+    const std::string line = "bucketwise: /dev/zero:1: expected a line of at most ";
+    CHECK(said_of_zeros({"calibrate", endless, "-o", "l.json"}) ==
+          line + "64 MiB, got a larger one\n");
+    CHECK(said_of_zeros({"compare", two_buckets, "--measurements", endless}) ==
+          line + "64 MiB, got a larger one\n");
+    CHECK(said_of_zeros({"import", "nccl-tests", endless, "-o", "m.jsonl"}) ==
+          line + "256 MiB, got a longer one\n");
+    CHECK(said_of_zeros({"predict", endless}) ==
+          "bucketwise: /dev/zero: expected a file of at most 256 MiB, got a larger one\n");
 }
 
 }  // namespace
