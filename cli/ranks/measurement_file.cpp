@@ -24,6 +24,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/text/system_reason.h"
 
 namespace bucketwise {
 namespace {
@@ -31,8 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const std::string& path, std::string_view what) {
-    throw std::runtime_error(
-        fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno)));
+    throw std::runtime_error(fmt::format("{}: {}: {}", path, what, system_reason(errno)));
 }
 
 // The offset behind the last line's end; nothing, with errno set, when the file cannot be read.
@@ -136,6 +136,10 @@ bool write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
+std::string line_of(const Measurement& record) {
+    return to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 // Line by line, as a long run's file is larger than what one would read at once.
 MeasurementLines read_measurements(const std::string& path) {
     std::error_code ignored;
@@ -204,7 +208,7 @@ MeasurementFile::MeasurementFile(std::string path) : path_(std::move(path)) {
 void MeasurementFile::append(const std::vector<Measurement>& records) {
     std::string lines;
     for (const Measurement& record : records) {
-        lines += to_json(record).dump() + "\n";
+        lines += line_of(record);
     }
     check_unchanged();
     if (!write_all(file_.get(), lines)) {

@@ -19,6 +19,9 @@ struct MeasurementLines {
 // Throws InputError for a file that is missing or holds anything else, naming the line.
 MeasurementLines read_measurements(const std::string& path);
 
+// As the file has it: what is no UTF-8, as the names of files may be, is made so.
+std::string line_of(const Measurement& record);
+
 // Throws InputError unless `path` is a new or empty file in a folder that exists, or `resume` and a
 // file that holds something.
 void check_measurement_output(const std::string& path, bool resume);

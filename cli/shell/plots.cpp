@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -14,6 +15,7 @@
 
 #include "cli/shell/files.h"
 #include "cli/shell/shipped_files.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -60,22 +62,40 @@ std::string last_line(std::string text) {
     return end == std::string::npos ? text : text.substr(end + 1);
 }
 
+// `why` without where on this machine the files lie that it names: it stands in the report.
+std::string without_places(std::string why, const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) {
+        for (std::size_t at = why.find(folder); !folder.empty() && at != std::string::npos;
+             at = why.find(folder, at)) {
+            why.erase(at, folder.size());
+        }
+    }
+    return why;
+}
+
 }  // namespace
 
 std::optional<std::string> draw_plots(const std::string& folder) {
     const std::string script = shipped_file("plots/plot.py").value_or("plots/plot.py");
+    const std::string place =
+        script.substr(0, script.size() - std::string_view("plots/plot.py").size());
     // A python3 of the user's own may come first and know nothing of the system's packages.
     std::string why;
     for (const char* python : {"python3", "/usr/bin/python3"}) {
         const std::string log = folder + "/plots.log";
         const int exit_code = run_program({python, script, folder}, log);
         std::error_code ignored;
-        const std::string said = fs::exists(log, ignored) ? last_line(read_text_file(log)) : "";
+        constexpr std::size_t longest = 500;
+        const std::string said =
+            fs::exists(log, ignored)
+                ? shown_line(without_places(last_line(read_text_file(log)), {folder + "/", place}),
+                             longest)
+                : "";
         fs::remove(log, ignored);
         if (exit_code == 0) {
             return std::nullopt;
         }
-        why = fmt::format("{} {} ended with {}{}", python, script, exit_code,
+        why = fmt::format("{} plots/plot.py ended with {}{}", python, exit_code,
                           said.empty() ? "" : ": " + said);
     }
     return why;
