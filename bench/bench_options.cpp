@@ -39,7 +39,8 @@ RankJob job_of(const BenchOptions& options, std::int64_t ranks) {
             .backend = options.backend,
             .request = options.request,
             .network = options.network,
-            .order = {.rounds = options.rounds, .seed = options.seed}};
+            .order = {.rounds = options.rounds, .seed = options.seed},
+            .document = options.document};
 }
 
 }  // namespace bucketwise

@@ -22,6 +22,7 @@ struct BenchOptions {
     JobNetwork network;
     std::int64_t rounds = 0;
     std::uint64_t seed = 0;
+    std::string document;  // the scenario, as RankJob has it
 };
 
 // "1 rank", "2 ranks"

@@ -22,8 +22,10 @@
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/base/transformed.h"
 #include "sim/link/link.h"
 #include "sim/link/link_input.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -128,7 +130,8 @@ Outputs from_steps(const po::variables_map& values) {
         .versions = fit.link.provenance.versions,
         .date = utc_now().substr(0, 10),
         .samples = static_cast<std::int64_t>(fit.steps.size()),
-        .source = fmt::format("bucketwise calibrate --steps {}", fmt::join(files, " --steps "))};
+        .source = fmt::format("bucketwise calibrate --steps {}",
+                              fmt::join(transformed(files, file_name), " --steps "))};
     return {.link = link_json(fit.link),
             .scenario = fitted_scenario(documents.front(), observed.front().scenario,
                                         observed.front().part, fit),

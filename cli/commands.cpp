@@ -1,5 +1,4 @@
 #include <array>
-#include <cstdio>
 #include <exception>
 #include <string_view>
 
@@ -9,8 +8,10 @@
 #include "bench/benches.h"
 #include "cli/commands.h"
 #include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
 #include "cli/shell/read_files.h"
 #include "cli/shell/version.h"
+#include "hw/launch/launcher_report.h"
 #include "hw/nccl/nccl_backend.h"
 #include "hw/record/environment.h"
 #include "sim/base/error.h"
@@ -195,15 +196,20 @@ std::string version() {
 
 int dispatch(const std::vector<std::string>& arguments) {
     if (!arguments.empty() && arguments.front() == "--version") {
-        fmt::print("{}", version());
+        write_output("-", version());
         return exit_done;
     }
     return run_group(all_commands, arguments);
 }
 
-int complain(const std::string& message, int exit_code) {
-    // Not fmt::print, which throws when nobody reads what it writes.
-    std::fputs(("bucketwise: " + message + "\n").c_str(), stderr);
+// A rank that fails before it is one tells its launcher, who has one line for all of them.
+int end_with(const std::string& message, int exit_code) {
+    const LauncherReport launcher;
+    if (launcher.has_launcher()) {
+        launcher.failure(message, false);
+    } else {
+        complain(message);
+    }
     return exit_code;
 }
 
@@ -223,15 +229,15 @@ int run_command_line(const std::vector<std::string>& arguments) {
         forget_reads();
         return dispatch(arguments);
     } catch (const InputError& error) {
-        return complain(error.what(), exit_bad_input);
+        return end_with(error.what(), exit_bad_input);
     } catch (const UsageError& error) {
-        return complain(error.message, exit_bad_input);
+        return end_with(error.message, exit_bad_input);
     } catch (const boost::program_options::error& error) {
-        return complain(error.what(), exit_bad_input);
+        return end_with(error.what(), exit_bad_input);
     } catch (const std::bad_alloc&) {
-        return complain("out of memory", exit_failed);
+        return end_with("out of memory", exit_failed);
     } catch (const std::exception& error) {
-        return complain(error.what(), exit_failed);
+        return end_with(error.what(), exit_failed);
     }
 }
 

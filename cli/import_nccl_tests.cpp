@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/ranks/measurement_file.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/file_kind.h"
@@ -21,6 +22,7 @@
 #include "import/nccl_tests/nccl_tests.h"
 #include "import/nccl_tests/nccl_tests_log.h"
 #include "sim/report/number_text.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -57,12 +59,9 @@ NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
 }
 
 std::string lines_of(const ImportedAllReduces& imported) {
-    const auto line = [](const Measurement& record) {
-        return to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-    };
-    std::string text = line(imported.environment);
+    std::string text = line_of(imported.environment);
     for (const AllReduceRecord& record : imported.all_reduces) {
-        text += line(record);
+        text += line_of(record);
     }
     return text;
 }
@@ -122,9 +121,9 @@ int run_import_nccl_tests(const CommandLine& line) {
     });
     EnvironmentRecord& environment = imported.environment;
     environment.version = program_version();
-    environment.command = {"bucketwise", "import", "nccl-tests"};
-    environment.command.insert(environment.command.end(), line.arguments.begin(),
-                               line.arguments.end());
+    std::vector<std::string> command{"bucketwise", "import", "nccl-tests"};
+    command.insert(command.end(), line.arguments.begin(), line.arguments.end());
+    environment.command = passed_on_command(command);
     if (environment.date.empty()) {
         environment.date = utc_now();
         imported.report += "Note: no log has a date; the file's is today's.\n";

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -85,19 +84,8 @@ void apply_ranks(const po::variables_map& values, const std::optional<RankIdenti
     if (!ranks) {
         return;
     }
-    // Ranks of ours have the launcher's arguments, so they read what it read.
     const bool foreign = identity && !is_own_rank(identity);
     set_ranks(document, *ranks, foreign ? identity->local_ranks : *ranks, "--ranks");
-}
-
-// Every rank reads it again. A pipe could be read once.
-void check_can_be_read_again(const std::string& file) {
-    std::error_code ignored;
-    if (std::filesystem::exists(file, ignored) &&
-        !std::filesystem::is_regular_file(file, ignored) &&
-        !std::filesystem::is_directory(file, ignored)) {
-        throw InputError(file, "", "a file, which every rank reads", "a device or a pipe");
-    }
 }
 
 void check_local_ranks(const Scenario& scenario, const std::string& file) {
@@ -344,12 +332,10 @@ MeasureOptions measure_options(const CommandLine& line, const std::optional<Rank
     job.request = backend_request(values);
     job.request.implementation = choice_value(values, "all-reduce", every<AllReduceImplementation>);
     job.backend->check(job.request);
-    for (const std::string& input : {file, text_or_empty(values, "link")}) {
-        check_can_be_read_again(input);
-    }
-    Json document = read_scenario_document(values, file);
+    Json document = scenario_for_ranks(values, identity, file);
     inline_link(document, file, read_text_file);
     apply_ranks(values, identity, document);
+    job.document = document.dump();
 
     options.time_limit = time_limit_of(values, static_cast<bool>(place));
     job.command = {"bucketwise", "measure"};
@@ -360,7 +346,7 @@ MeasureOptions measure_options(const CommandLine& line, const std::optional<Rank
     }
     options.scenario = parse_scenario(document, file, read_text_file);
     job.backend->check_scenario(options.scenario, file);
-    options.scenario_text = document.dump();
+    options.scenario_text = job.document;
     options.input = replay_input(options.scenario);
     job.ranks = static_cast<int>(options.scenario.group.ranks);
     constexpr std::int64_t most_rounds = 1'000'000;

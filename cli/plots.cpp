@@ -12,6 +12,7 @@
 #include "cli/shell/shipped_files.h"
 #include "hw/launch/launcher.h"
 #include "hw/launch/launcher_descriptor.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -60,10 +61,23 @@ std::optional<LaunchFailure> run_program(const std::vector<std::string>& command
     }
 }
 
+// `why` without where on this machine the files lie that it names: it stands in the report.
+std::string without_places(std::string why, const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) {
+        for (std::size_t at = why.find(folder); !folder.empty() && at != std::string::npos;
+             at = why.find(folder, at)) {
+            why.erase(at, folder.size());
+        }
+    }
+    return why;
+}
+
 }  // namespace
 
 std::optional<std::string> draw_plots(const std::string& folder) {
     const std::string script = shipped_file("plots/plot.py").value_or("plots/plot.py");
+    const std::string place =
+        script.substr(0, script.size() - std::string_view("plots/plot.py").size());
     // A python3 of the user's own may come first and know nothing of the system's packages.
     std::string why;
     for (const char* python : {"python3", "/usr/bin/python3"}) {
@@ -79,8 +93,10 @@ std::optional<std::string> draw_plots(const std::string& folder) {
                 "goes on",
                 failure->reason, folder));
         }
-        const std::string said = printed.last_line();
-        why = fmt::format("{} {} {}{}", python, script, failure->reason,
+        constexpr std::size_t longest = 500;
+        const std::string said =
+            shown_line(without_places(printed.last_line(), {folder + "/", place}), longest);
+        why = fmt::format("{} plots/plot.py {}{}", python, failure->reason,
                           said.empty() ? "" : ": " + said);
     }
     return why;

@@ -80,7 +80,9 @@ class Parser {
             const std::optional<double> mib = number_in(row.first);
             constexpr double most_mib = 1 << 30;
             if (!mib || !(*mib > 0) || *mib > most_mib) {
-                fail("a bucket cap above 0 MiB, or default", row.first);
+                fail(fmt::format("a bucket cap above 0 and at most {:.0f} MiB, or default",
+                                 most_mib),
+                     row.first);
             }
             step.cap = Bytes{std::max<std::int64_t>(
                 static_cast<std::int64_t>(*mib * static_cast<double>(bytes_per_mib)), 1)};
@@ -89,7 +91,7 @@ class Parser {
         constexpr double least_ms = 1e-6;
         constexpr double most_ms = 1e9;
         if (!ms || !(*ms >= least_ms) || *ms > most_ms) {
-            fail("a time above 0 ms", row.second);
+            fail(fmt::format("a time of {:g} to {:g} ms", least_ms, most_ms), row.second);
         }
         step.ms = *ms;
         csv_.steps.push_back(step);

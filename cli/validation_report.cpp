@@ -11,11 +11,14 @@
 #include "cli/shell/csv.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sweep_table.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
 
 using Cells = std::vector<std::string>;
+
+constexpr std::size_t longest_line = 2000;
 
 struct ReportTable {
     Cells header;
@@ -256,10 +259,24 @@ std::string opening(const Comparison& c, const Form& form) {
 
 // --- Markdown ---
 
+// What makes a list of a line, "- ", "+ " or "1. ", or a rule, "---" (CommonMark, sections 4.1 and
+// 5.2). 0: nothing does.
+std::size_t list_mark_length(std::string_view text) {
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    const std::string_view marks = digits == 0 ? "-+" : ".)";
+    const std::string_view rest = text.substr(digits);
+    const bool is_mark = !rest.empty() && marks.find(rest.front()) != std::string_view::npos &&
+                         (rest.size() == 1 || rest[1] == ' ' || rest.starts_with("--"));
+    return is_mark ? digits + 1 : 0;
+}
+
 // On one line, and nothing in it means anything to Markdown, HTML, a table or GitHub's formulas.
-// Underscores within words mean nothing anyway.
-std::string markdown_escaped(std::string_view text) {
+// Underscores within words mean nothing anyway. Blanks at the beginning would make it code.
+std::string markdown_escaped(std::string_view foreign) {
     constexpr std::string_view special = R"(\`*[]<>|$&~#)";
+    const std::string line = cut_text(foreign, longest_line);
+    const std::string_view text = trimmed(line);
+    const std::size_t list_mark = list_mark_length(text);
     const auto is_in_word = [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
     };
@@ -268,10 +285,11 @@ std::string markdown_escaped(std::string_view text) {
         const char c = text[i];
         const bool within_word =
             i > 0 && i + 1 < text.size() && is_in_word(text[i - 1]) && is_in_word(text[i + 1]);
-        if (special.find(c) != std::string_view::npos || (c == '_' && !within_word)) {
+        if (special.find(c) != std::string_view::npos || (c == '_' && !within_word) ||
+            i + 1 == list_mark) {
             escaped_text += '\\';
         }
-        escaped_text += c == '\n' || c == '\r' ? ' ' : c;
+        escaped_text += c;
     }
     return escaped_text;
 }
@@ -313,9 +331,10 @@ std::string markdown_list(const std::vector<std::string>& lines) {
 }
 
 // Between fences that are longer than any that the text may have.
-std::string markdown_preformatted(std::string_view text) {
+std::string markdown_preformatted(std::string_view foreign) {
+    const std::string text = shown_text(foreign);
     std::string fence = "```";
-    while (text.find(fence) != std::string_view::npos) {
+    while (text.find(fence) != std::string::npos) {
         fence += '`';
     }
     return fmt::format("{0}\n{1}{0}\n\n", fence, text);
@@ -344,8 +363,9 @@ constexpr Form markdown{
 
 // --- HTML ---
 
-std::string html_escaped(std::string_view text) {
-    return with_replaced(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
+std::string html_escaped(std::string_view foreign) {
+    return with_replaced(shown_text(foreign),
+                         {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
 // Every cell knows its column, as narrow screens show a row as a list.

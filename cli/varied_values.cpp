@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -223,8 +224,7 @@ Json parse_item(const std::string& pointer, const std::string& item) {
     Json value = Json::parse(item, nullptr, false);
     if (value.is_discarded()) {
         value = item;
-        const std::string shown = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-        if (item.empty() || shown.find("\xEF\xBF\xBD") != std::string::npos) {
+        if (item.empty() || !is_utf8(item)) {
             fail(pointer, "values, of which none is empty or other bytes than UTF-8", item);
         }
     }

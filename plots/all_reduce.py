@@ -100,7 +100,7 @@ def draw(document):
 def main():
     if len(sys.argv) != 3:
         sys.exit("usage: all_reduce.py RESULT.json PICTURE")
-    document = json.loads(Path(sys.argv[1]).read_text())
+    document = json.loads(plot.read_text(Path(sys.argv[1])))
     if not document["rows"]:
         sys.exit("all_reduce.py: the result has no rows")
     picture = Path(sys.argv[2])

@@ -54,7 +54,7 @@ def draw(comparison):
 def main():
     if len(sys.argv) != 3:
         sys.exit("usage: backward_by_cap.py COMPARISON.json PICTURE")
-    comparison = json.loads(Path(sys.argv[1]).read_text())
+    comparison = json.loads(plot.read_text(Path(sys.argv[1])))
     picture = Path(sys.argv[2])
     with plot.Pictures(picture.parent) as pictures:
         pictures.save(draw(comparison), {"machine": comparison["machine"]}, picture.name)

@@ -32,7 +32,7 @@ TITLES = {"step_ms": "step, ms", "forward_ms": "forward, ms", "backward_ms": "ba
 
 
 def refuse(expected):
-    sys.exit(f"heat_map.py: {expected}")
+    sys.exit(f"heat_map.py: {plot.one_line(expected, 1000)}")
 
 
 def number_or_text(text):
@@ -44,7 +44,7 @@ def number_or_text(text):
 
 def read_rows(path):
     try:
-        text = path.read_text()
+        text = plot.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         refuse(f"{path}: expected a file of rows, got {error}")
     try:
@@ -207,7 +207,7 @@ def draw_contours(axes, x, y, cells, norm):
 
 def read_object(path):
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(plot.read_text(path))
     except (OSError, ValueError) as error:
         refuse(f"{path}: expected a scenario or a link, got {error}")
     if not isinstance(document, dict):

@@ -50,10 +50,19 @@ def shortened(text, most):
     return text if len(text) <= most else text[:most - 1] + "…"
 
 
+def one_line(text, most):
+    """What a file names, without what steers a terminal or turns round what follows."""
+    return shortened("".join(c if c.isprintable() else " " for c in str(text)), most)
+
+
 def plain(text, most=60):
-    """What a file names, as it stands there: between two dollars matplotlib would take it for a formula."""
-    one_line = "".join(c if c.isprintable() else " " for c in str(text))
-    return shortened(one_line, most).replace("$", r"\$")
+    """The same in a picture: between two dollars matplotlib would take it for a formula."""
+    return one_line(text, most).replace("$", r"\$")
+
+
+def read_text(path):
+    """Editors of Windows put a byte-order mark before UTF-8."""
+    return path.read_text(encoding="utf-8-sig")
 
 
 def cap_text(mib):
@@ -170,7 +179,7 @@ def draw_step_time(comparison, axes):
     axes.margins(y=0.1)
     cap_axis(axes, places, moved)
     axes.set_ylabel("step time, ms")
-    axes.set_title(f"{plain(comparison['scenario'])}\n{comparison['strategy']} on {ranks_text(comparison)}",
+    axes.set_title(f"{plain(comparison['scenario'])}\n{plain(comparison['strategy'])} on {ranks_text(comparison)}",
                    pad=8 + 14 * lines)
     legend_below(axes, columns=2)
 
@@ -283,7 +292,7 @@ def draw_link_fit(fit, comparison, axes, residual_axes):
     axes.set_ylabel("all-reduce, µs")
     axes.yaxis.set_major_locator(LogLocator(base=10))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(f"{plain(fit['link']['name'])}: {fit['link']['algorithm']}, "
+    axes.set_title(f"{plain(fit['link']['name'])}: {plain(fit['link']['algorithm'])}, "
                    f"{len(fit['link']['segments'])} segment{'s' if len(fit['link']['segments']) > 1 else ''}")
     axes.legend(fontsize=9)
     residual_axes.axhline(0, color=BLUE, linewidth=1)
@@ -309,7 +318,7 @@ CAUSES = {"computing": GREEN, "drift, copies and launches": SKY, "readiness": BL
 
 def cap_label(comparison, point):
     if point["bucket_cap_mib"] is None:
-        return comparison["strategy"]
+        return plain(comparison["strategy"])
     return "default" if point["is_default"] else cap_text(point["bucket_cap_mib"])
 
 
@@ -386,8 +395,8 @@ def main():
     if len(sys.argv) != 2:
         sys.exit("usage: plot.py FOLDER")
     folder = Path(sys.argv[1])
-    comparison = json.loads((folder / "comparison.json").read_text())
-    fit = json.loads((folder / "fit.json").read_text())
+    comparison = json.loads(read_text(folder / "comparison.json"))
+    fit = json.loads(read_text(folder / "fit.json"))
     has_caps = all(p["bucket_cap_mib"] is not None for p in comparison["points"])
     with Pictures(folder) as pictures:
         if has_caps:

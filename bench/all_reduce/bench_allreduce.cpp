@@ -23,6 +23,7 @@
 #include "cli/shell/size.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_all_reduce.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -148,7 +149,7 @@ void run_world(const BenchAllReduceOptions& options, const RankIdentity& identit
     RankSession session = meet(job, identity, show, keep, name_of(implementation));
     AllReduceWorld world(options, job, session);
     EnvironmentRecord environment = environment_of(job, identity, session);
-    environment.command = options.command;
+    environment.command = passed_on_command(options.command);
     session.keep({environment});
     world.run();
 }

@@ -244,6 +244,7 @@ void request_comparison(const po::variables_map& values,
         options.simulation = requested_simulation(values, options);
     }
     if (values.count("published") != 0) {
+        check_can_be_read_again(text_value(values, "published"));
         options.published = requested_published(values, options);
         const bool fixed = identity && !is_own_rank(identity);
         if (!fixed) {

@@ -32,19 +32,25 @@ struct PublishedRow {
     // Above zero, so that an error can be a share of it.
     [[nodiscard]] std::optional<double> quantity(std::string_view column) const {
         const std::optional<double> number = number_if_told(column);
-        if (number && !(*number > 0 && std::isfinite(*number))) {
-            throw InputError(path, "", fmt::format("a number of {} above zero", column),
-                             text(column));
+        if (number && !(*number > 0)) {
+            fail(column, fmt::format("a number of {} above 0", column));
         }
         return number;
+    }
+    // What the table is about: its column has to be there, though a row may leave it out.
+    [[nodiscard]] std::optional<double> time(std::string_view column) const {
+        static_cast<void>(text(column));
+        return quantity(column);
     }
     [[nodiscard]] std::int64_t whole(std::string_view column, double highest) const {
         const double number = file.number(row, column);
         if (!(number >= 1 && number <= highest) || number != std::floor(number)) {
-            throw InputError(path, "", fmt::format("a whole number of {} above zero", column),
-                             text(column));
+            fail(column, fmt::format("a whole number of {} from 1 to {:.0f}", column, highest));
         }
         return static_cast<std::int64_t>(number);
+    }
+    [[noreturn]] void fail(std::string_view column, const std::string& expected) const {
+        file.fail(row, column, expected);
     }
     [[nodiscard]] std::int64_t ranks() const {
         return whole("world_size", static_cast<double>(most_published_ranks));
@@ -64,7 +70,7 @@ void add_comparison(const PublishedRow& row, DType dtype, Published& published) 
         PublishedAllReduce& entry = published.emplace_back();
         entry.place = {row.ranks(), row.whole("tensor_elements", most_bytes) * element_size(dtype),
                        side == "ring" ? side : other};
-        entry.time_s = row.quantity(side + "_max_s");
+        entry.time_s = row.time(side + "_max_s");
         entry.peak_memory_kib = row.quantity(side + "_max_memory_kib");
         entry.largest_difference = row.number_if_told(side + "_difference");
     }
@@ -78,11 +84,10 @@ void add_by_size(const PublishedRow& row, const std::string& backend, Published&
     const auto bytes =
         static_cast<double>(bytes_per_mib) * row.file.number(row.row, "data_size_mb");
     if (!(bytes >= 1 && bytes <= most_bytes)) {
-        throw InputError(row.path, "", "a number of data_size_mb above zero",
-                         row.text("data_size_mb"));
+        row.fail("data_size_mb", fmt::format("a data_size_mb of 1 to {:.0f} bytes", most_bytes));
     }
     published.push_back({.place = {ranks, {std::llround(bytes)}, "library"},
-                         .time_s = row.quantity("time_s"),
+                         .time_s = row.time("time_s"),
                          .std_s = row.number_if_told("std_s")});
 }
 
@@ -96,7 +101,7 @@ void add_own(const PublishedRow& row, DType dtype, const std::string& backend,
     }
     published.push_back(
         {.place = {row.ranks(), {row.whole("bytes", most_bytes)}, row.text("algorithm")},
-         .time_s = row.quantity("time_s"),
+         .time_s = row.time("time_s"),
          .std_s = row.number_if_told("std_s"),
          .peak_memory_kib = row.quantity("max_memory_kib"),
          .largest_difference = row.number_if_told("difference")});

@@ -16,6 +16,7 @@
 #include "sim/base/dtype.h"
 #include "sim/base/statistics.h"
 #include "sim/link/collective.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -250,7 +251,7 @@ Columns compared_data_columns() {
 }
 
 Json head_of(const AllReduceReport& report) {
-    Json head{{"command", report.command}, {"date", utc_now()}};
+    Json head{{"command", passed_on_command(report.command)}, {"date", utc_now()}};
     if (const EnvironmentRecord* e = report.environment) {
         head["hardware"] = hardware_of(*e);
         head["libraries"] = e->libraries;

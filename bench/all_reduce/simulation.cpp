@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/ranks/rank_job.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
@@ -39,6 +40,7 @@ std::optional<Algorithm> algorithm_named(const std::string& name) {
 }
 
 LinkParameters read_link_file(const std::string& path) {
+    check_can_be_read_again(path);
     // Read here first, so that the message names the option's own file.
     const Json document = parse_json(read_link_text(path), path);
     LinkParameters link = read_link({&document, path, ""}, read_text_file);

@@ -126,15 +126,18 @@ void add_layers(const po::variables_map& values, BenchSyncBnOptions& options) {
 
 // --- where ---------------------------------------------------------------------------------------
 
-SimulatedMachine requested_machine(const po::variables_map& values) {
+SimulatedMachine requested_machine(const po::variables_map& values,
+                                   const std::optional<RankIdentity>& identity,
+                                   BenchSyncBnOptions& options) {
     if (values.count("scenario") == 0) {
         throw UsageError{
             "bench syncbn --simulate: expected a scenario, whose device, ranks and link are "
             "simulated, got none; for example scenarios/syncbn_a4000.json"};
     }
     const std::string& file = text_value(values, "scenario");
-    const Scenario scenario =
-        parse_scenario(read_scenario_document(values, file), file, read_text_file);
+    const Json document = scenario_for_ranks(values, identity, file);
+    options.document = document.dump();
+    const Scenario scenario = parse_scenario(document, file, read_text_file);
     const auto device =
         std::visit([](const auto& workload) { return workload.device; }, scenario.workload);
     if (!device) {
@@ -233,14 +236,17 @@ BenchSyncBnOptions bench_syncbn_options(const CommandLine& line,
         read_job("syncbn", values, identity, options);
     }
     if (simulates) {
-        options.machine = requested_machine(values);
+        options.machine = requested_machine(values, identity, options);
     }
     options.ranks = ranks_to_run(values, options, identity);
     if (options.machine) {
         set_ranks(*options.machine, options.ranks);
     }
     if (values.count("published") != 0) {
+        check_can_be_read_again(text_value(values, "published"));
         options.published = CsvFile::read(text_value(values, "published"));
+        options.published->require_columns(
+            {"implementation", "batch_size", "hidden_dim", "median_s", "max_memory_bytes"});
     }
     add_layers(values, options);
     options.rounds = whole_number(values, "rounds", {1, 1'000'000});

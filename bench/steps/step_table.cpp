@@ -14,6 +14,7 @@
 #include "sim/base/statistics.h"
 #include "sim/link/link_topology.h"
 #include "sim/link/network/topology_cost.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -84,6 +85,20 @@ void refuse_options_without_effect(const StepTable& table, const po::variables_m
     }
 }
 
+// Throws InputError for one that lacks what the rows are found by, or a number of theirs.
+CsvFile published_table(const StepTable& table, const std::string& path) {
+    check_can_be_read_again(path);
+    CsvFile file = CsvFile::read(path);
+    std::vector<std::string> needed = transformed(table.keys, &Column::key);
+    for (const StepColumn& column : table.columns) {
+        if (column.is_published) {
+            needed.push_back(column.column.key);
+        }
+    }
+    file.require_columns(needed);
+    return file;
+}
+
 Request read_request(const StepTable& table, const po::variables_map& values,
                      const std::optional<RankIdentity>& identity) {
     Request request;
@@ -91,8 +106,9 @@ Request read_request(const StepTable& table, const po::variables_map& values,
     request.simulates = values.count("simulate") != 0;
     const bool measures = is_measured(values);
     refuse_options_without_effect(table, values, measures);
-    request.scenario =
-        parse_scenario(read_scenario_document(values, request.file), request.file, read_text_file);
+    const Json document = scenario_for_ranks(values, identity, request.file);
+    request.document = document.dump();
+    request.scenario = parse_scenario(document, request.file, read_text_file);
     set_ranks(values, identity, measures, request.scenario);
     request.variants = table.variants(values, request.scenario, request.file);
     if (measures) {
@@ -107,7 +123,7 @@ Request read_request(const StepTable& table, const po::variables_map& values,
         }
     }
     if (values.count("published") != 0) {
-        request.published = CsvFile::read(text_value(values, "published"));
+        request.published = published_table(table, text_value(values, "published"));
     }
     request.format = choice_value(values, "format", every<TableFormat>);
     return request;
@@ -199,7 +215,7 @@ void print_table(const StepTable& table, const Request& request,
     std::vector<Source> sources;
     Json head{{"table", table.name},
               {"scenario", request.scenario.name},
-              {"command", request.command},
+              {"command", passed_on_command(request.command)},
               {"date", utc_now()}};
     std::string title = fmt::format("{}: {}, {}", table.name, request.scenario.name,
                                     text_of_ranks(request.scenario.group.ranks));

@@ -28,6 +28,7 @@
 #include "hw/training/image_data.h"
 #include "hw/training/training_check.h"
 #include "sim/base/statistics.h"
+#include "sim/text/passed_on.h"
 
 // Exactly, in the unit it counts in.
 template <>
@@ -385,7 +386,7 @@ void print(const BenchTrainingOptions& options, EnvironmentRecord environment,
                           options, results,
                           fmt::format("over {}{}; {}", backend,
                                       link_rate.empty() ? "" : " at " + link_rate, hardware),
-                          {{"command", options.command},
+                          {{"command", passed_on_command(options.command)},
                            {"backend", backend},
                            {"hardware", hardware},
                            {"libraries", environment.libraries},
@@ -425,9 +426,9 @@ int simulate_training(const BenchTrainingOptions& options) {
                            .simulated_memory_bytes =
                                predict_memory(task, options.test_samples, alignment, workspace)});
     }
-    write_output(
-        "-", bench_training_report(options, results, "simulated over " + options.scenario.link.name,
-                                   {{"command", options.command}, {"date", utc_now()}}));
+    write_output("-", bench_training_report(
+                          options, results, "simulated over " + options.scenario.link.name,
+                          {{"command", passed_on_command(options.command)}, {"date", utc_now()}}));
     return exit_done;
 }
 

@@ -121,7 +121,7 @@ Json requested_document(const po::variables_map& values,
     Json document;
     if (values.count("scenario") != 0) {
         file = text_value(values, "scenario");
-        document = read_scenario_document(values, file);
+        document = scenario_for_ranks(values, identity, file);
     } else {
         file = "standard scenario";
         document = parse_json(standard_scenario, file);
@@ -227,6 +227,7 @@ void read_run(const po::variables_map& values, BenchTrainingOptions& options) {
     options.implementations = each_once(options.implementations);
     options.format = choice_value(values, "format", every<TableFormat>);
     options.published = text_or_empty(values, "published");
+    check_can_be_read_again(options.published);
 }
 
 void check_simulation(const po::variables_map& values,
@@ -292,6 +293,7 @@ BenchTrainingOptions bench_training_options(const CommandLine& line,
     options.command = bench_command("training", line.arguments);
     options.simulate = values.count("simulate") != 0;
     const Json document = requested_document(values, identity, options.file);
+    options.document = document.dump();
     options.scenario = parse_scenario(document, options.file, read_text_file);
     check_trainable(options.scenario, options.file);
     read_run(values, options);

@@ -46,7 +46,13 @@ PublishedRows read_published(const std::string& path) {
     const CsvFile file = CsvFile::read(path);
     for (std::size_t i = 0; i < file.rows(); ++i) {
         const std::string& name = file.text(i, "implementation");
-        rows[{published_implementation(name, path), std::llround(file.number(i, "rank"))}] = {
+        const double rank = file.number(i, "rank");
+        constexpr double most_ranks = 1e6;
+        if (!(rank >= 0 && rank < most_ranks)) {
+            file.fail(i, "rank",
+                      fmt::format("a number of rank from 0 to below {:.0f}", most_ranks));
+        }
+        rows[{published_implementation(name, path), std::llround(rank)}] = {
             .name = name,
             .time_s = file.number(i, "time_s"),
             .max_memory_bytes = file.number(i, "max_memory_bytes"),

@@ -16,6 +16,8 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/step_loop.h"
 #include "sim/predict/confidence.h"
+#include "sim/text/foreign_text.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -461,7 +463,9 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
     comparison.machine = machine_of(run);
     comparison.shared_gpu = run.transport.shared_gpu;
     if (run.environment) {
-        comparison.command = fmt::format("{}", fmt::join(run.environment->command, " "));
+        constexpr std::size_t longest_command = 4000;
+        comparison.command =
+            shown_line(shell_line(passed_on_command(run.environment->command)), longest_command);
     }
     comparison.notes = run.warnings;
     comparison.points = compare_caps(input, scenario, run);

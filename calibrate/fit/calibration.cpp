@@ -12,6 +12,7 @@
 #include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
 #include "sim/report/number_text.h"
+#include "sim/text/passed_on.h"
 #include "sim/workload/device_input.h"
 
 namespace bucketwise {
@@ -102,8 +103,10 @@ Provenance provenance_of(const std::vector<MeasuredRun>& runs,
     for (const AllReduceSamples& s : all_reduces) {
         *from.samples += std::ssize(s.samples_us);
     }
-    from.source = fmt::format("bucketwise calibrate {}",
-                              fmt::join(transformed(runs, &MeasuredRun::file), ", "));
+    from.source = fmt::format(
+        "bucketwise calibrate {}",
+        fmt::join(transformed(runs, [](const MeasuredRun& run) { return file_name(run.file); }),
+                  ", "));
     if (const auto& environment = runs.front().environment) {
         // What tells most comes first: a link file holds 200 characters of it.
         from.hardware = fmt::format(

@@ -16,6 +16,7 @@
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
 #include "sim/base/hash.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 EnvironmentRecord environment_record(const MeasureOptions& options, const RankIdentity& identity,
                                      const RankSession& session) {
     EnvironmentRecord record = environment_of(options.job, identity, session);
-    record.command = options.job.command;
+    record.command = passed_on_command(options.job.command);
     if (options.time_limit) {
         record.rounds = 0;  // as many as there is time for
     }

@@ -25,6 +25,7 @@
 #include "cli/shell/read_files.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/text/system_reason.h"
 
 namespace bucketwise {
 namespace {
@@ -35,8 +36,7 @@ constexpr std::size_t largest_line_bytes = std::size_t{64} << 20;
 constexpr std::size_t largest_measurements_bytes = std::size_t{1} << 30;
 
 [[noreturn]] void fail(const std::string& path, std::string_view what) {
-    throw std::runtime_error(
-        fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno)));
+    throw std::runtime_error(fmt::format("{}: {}: {}", path, what, system_reason(errno)));
 }
 
 // The offset behind the last line's end before `end`; nothing, with errno set, when the file cannot
@@ -194,6 +194,10 @@ bool write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
+std::string line_of(const Measurement& record) {
+    return to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 // Line by line, as a long run's file is larger than what one would read at once. The longest line
 // has the scenario, which may be a trace's.
 MeasurementLines read_measurements(const std::string& path) {
@@ -282,7 +286,7 @@ MeasurementFile::~MeasurementFile() {
 void MeasurementFile::append(const std::vector<Measurement>& records) {
     std::string lines;
     for (const Measurement& record : records) {
-        lines += to_json(record).dump() + "\n";
+        lines += line_of(record);
     }
     check_in_place();
     if (::lseek(file_.get(), 0, SEEK_END) != end_) {

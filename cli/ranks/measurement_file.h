@@ -21,6 +21,9 @@ struct MeasurementLines {
 // above 64 MiB, and for a file above 1 GiB.
 MeasurementLines read_measurements(const std::string& path);
 
+// As the file has it: what is no UTF-8, as the names of files may be, is made so.
+std::string line_of(const Measurement& record);
+
 // Throws InputError unless `path` is a new or empty file in a folder that exists, or `resume` and a
 // file that is there; and where something else was read from it.
 void check_measurement_output(const std::string& path, bool resume);

@@ -4,21 +4,30 @@
 #include <cstdio>
 #include <filesystem>
 #include <new>
+#include <stdexcept>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/ranks/temporary_folder.h"
 #include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
+#include "cli/shell/scenario_document.h"
 #include "cli/shell/version.h"
 #include "hw/nccl/nccl_backend.h"
 #include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/text/system_reason.h"
 
 namespace bucketwise {
 
 // How the launcher tells its ranks where to meet and on which interface to listen.
 constexpr const char* store_variable = "BUCKETWISE_STORE";
 constexpr const char* interface_variable = "BUCKETWISE_INTERFACE";
+// And the file in which they find the scenario.
+constexpr const char* scenario_variable = "BUCKETWISE_SCENARIO";
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -114,6 +123,27 @@ JobNetwork job_network(const po::variables_map& values, const std::optional<Rank
     return network;
 }
 
+Json scenario_for_ranks(const po::variables_map& values,
+                        const std::optional<RankIdentity>& identity, const std::string& file) {
+    const auto handed_over = environment_variable(scenario_variable);
+    if (is_own_rank(identity) && handed_over) {
+        return parse_json(read_text_file(*handed_over), file);
+    }
+    if (identity) {
+        check_can_be_read_again(file);
+        check_can_be_read_again(text_or_empty(values, "link"));
+    }
+    return read_scenario_document(values, file);
+}
+
+void check_can_be_read_again(const std::string& file) {
+    std::error_code ignored;
+    const fs::file_status status = fs::status(file, ignored);
+    if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+        throw InputError(file, "", "a file, which every rank reads", "a device or a pipe");
+    }
+}
+
 Transport transport_of(const RankJob& job) {
     return job.backend->transport(job.request, job.ranks);
 }
@@ -123,11 +153,17 @@ Transport transport_of(const RankJob& job) {
 std::optional<LaunchFailure> launch_job(const RankJob& job, const Variables& variables,
                                         MeasureProgress& line) {
     const TemporaryFolder store;
+    const TemporaryFolder handed_over;
     LaunchRequest launch;
     launch.command = job.command;
     launch.command.front() = fs::read_symlink("/proc/self/exe").string();
     launch.variables = variables;
     launch.variables.emplace_back(store_variable, store.path());
+    if (!job.document.empty()) {
+        const std::string file = handed_over.path() + "/scenario.json";
+        write_text_file(file, job.document);
+        launch.variables.emplace_back(scenario_variable, file);
+    }
     launch.ranks = job.ranks;
     // Ranks that wait for a hung one give up first, and so say who it is.
     launch.deadline = 2 * job.network.deadline;
@@ -191,15 +227,13 @@ EnvironmentRecord environment_of(const RankJob& job, const RankIdentity& identit
 
 namespace {
 
-int fail(const LauncherReport& report, const RankIdentity& identity, const std::string& reason,
-         bool blames_peer) {
+void tell(const LauncherReport& report, const RankIdentity& identity, const std::string& reason,
+          bool blames_peer = false) {
     if (report.has_launcher()) {
         report.failure(reason, blames_peer);
     } else {
-        // Not fmt::print, which throws when nobody reads what it writes.
-        std::fputs(fmt::format("bucketwise: rank {}: {}\n", identity.rank, reason).c_str(), stderr);
+        complain(fmt::format("rank {}: {}", identity.rank, reason));
     }
-    return exit_failed;
 }
 
 }  // namespace
@@ -209,13 +243,17 @@ int run_rank(const RankIdentity& identity, const std::function<void(const Launch
     try {
         act(report);
         return exit_done;
+    } catch (const InputError& error) {
+        tell(report, identity, error.what());
+        return exit_bad_input;
     } catch (const PeerFailure& error) {
-        return fail(report, identity, error.what(), true);
+        tell(report, identity, error.what(), true);
     } catch (const std::bad_alloc&) {
-        return fail(report, identity, "out of memory", false);
+        tell(report, identity, "out of memory");
     } catch (const std::exception& error) {
-        return fail(report, identity, error.what(), false);
+        tell(report, identity, error.what());
     }
+    return exit_failed;
 }
 
 }  // namespace bucketwise

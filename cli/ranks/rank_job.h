@@ -22,6 +22,7 @@
 #include "hw/launch/shaped_network.h"
 #include "hw/measure/rank_session.h"
 #include "hw/record/measurement.h"
+#include "sim/base/json.h"
 
 namespace bucketwise {
 
@@ -54,6 +55,14 @@ std::optional<std::int64_t> requested_ranks(const boost::program_options::variab
                                             const std::optional<RankIdentity>& identity,
                                             std::int64_t most);
 
+// The scenario in `file`, changed as options say (read_scenario_document()). Ranks that one of our
+// own commands started have it from their launcher, which has read it: a pipe can be read once.
+Json scenario_for_ranks(const boost::program_options::variables_map& values,
+                        const std::optional<RankIdentity>& identity, const std::string& file);
+
+// Throws InputError for a device or a pipe: every rank reads the file, and some of them twice.
+void check_can_be_read_again(const std::string& file);
+
 // What every command that measures is asked for.
 struct RankJob {
     std::vector<std::string> command;  // as typed: for the record, and what ranks are started with
@@ -62,6 +71,7 @@ struct RankJob {
     BackendRequest request = {};
     JobNetwork network = {};
     MeasuringOrder order = {};
+    std::string document = {};  // for scenario_for_ranks(), as JSON; empty: they read none
 };
 
 // What carries its messages, as every record names it.

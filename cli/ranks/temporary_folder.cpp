@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -12,6 +13,12 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "hw/launch/rank_identity.h"
+#include "sim/base/error.h"
+#include "sim/text/system_reason.h"
 
 namespace bucketwise {
 namespace {
@@ -29,14 +36,18 @@ done)";
 }  // namespace
 
 TemporaryFolder::TemporaryFolder() {
+    const std::string expected = "a folder for temporary files, where the ranks can meet";
     std::error_code error;
     const fs::path parent = fs::temp_directory_path(error);
     if (error) {
-        throw std::system_error(error, "the folder for temporary files that TMPDIR names");
+        throw InputError("TMPDIR", "", expected,
+                         fmt::format("{}: {}", environment_variable("TMPDIR").value_or("/tmp"),
+                                     error.message()));
     }
     std::string name = (parent / "bucketwise-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-        throw std::system_error(errno, std::generic_category(), name);
+        throw std::runtime_error(fmt::format("TMPDIR: expected {}, got {}: {}", expected,
+                                             parent.string(), system_reason(errno)));
     }
     path_ = name;
     start_guard();

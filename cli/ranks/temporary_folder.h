@@ -13,7 +13,8 @@ namespace bucketwise {
 // can act upon himself, and ranks are killed with it, a shell removes it that has waited for that.
 class TemporaryFolder {
   public:
-    TemporaryFolder();  // throws std::system_error
+    // Throws InputError where TMPDIR names none, and std::runtime_error.
+    TemporaryFolder();
     ~TemporaryFolder();
     TemporaryFolder(const TemporaryFolder&) = delete;
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -127,22 +128,36 @@ bool CsvFile::has_column(std::string_view name) const {
     return std::find(columns_.begin(), columns_.end(), name) != columns_.end();
 }
 
-const std::string& CsvFile::text(std::size_t row, std::string_view column) const {
+std::size_t CsvFile::index_of(std::string_view column) const {
     const auto found = std::find(columns_.begin(), columns_.end(), column);
     if (found == columns_.end()) {
         throw InputError(path_, "", fmt::format("a column \"{}\"", column),
                          fmt::format("{}", fmt::join(columns_, ", ")));
     }
-    return rows_[row].values[static_cast<std::size_t>(found - columns_.begin())];
+    return static_cast<std::size_t>(found - columns_.begin());
+}
+
+void CsvFile::require_columns(const std::vector<std::string>& names) const {
+    for (const std::string& name : names) {
+        static_cast<void>(index_of(name));
+    }
+}
+
+const std::string& CsvFile::text(std::size_t row, std::string_view column) const {
+    return rows_[row].values[index_of(column)];
 }
 
 double CsvFile::number(std::size_t row, std::string_view column) const {
     const std::string& value = text(row, column);
-    if (const std::optional<double> number = number_in(value)) {
-        return *number;
+    const std::optional<double> number = number_in(value);
+    if (!number || !std::isfinite(*number)) {
+        fail(row, column, fmt::format("a finite number of {}", column));
     }
-    throw InputError(place(rows_[row]), "", fmt::format("a number of {}", column),
-                     "\"" + value + "\"");
+    return *number;
+}
+
+void CsvFile::fail(std::size_t row, std::string_view column, const std::string& expected) const {
+    throw InputError(place(rows_[row]), "", expected, fmt::format("\"{}\"", text(row, column)));
 }
 
 std::string CsvFile::place(const Row& row) const {

@@ -23,7 +23,7 @@ std::string_view trimmed(std::string_view text, std::string_view blanks = " ");
 std::string with_replaced(std::string_view text,
                           std::initializer_list<std::pair<char, std::string_view>> replacements);
 
-// None: the text is not a number, or more than one.
+// None: the text is not a number that a double holds, or more than one.
 std::optional<double> number_in(std::string_view text);
 
 // A value as a CSV file has it: in quotes where it holds a comma, a quote or the end of a line
@@ -40,9 +40,16 @@ class CsvFile {
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
     [[nodiscard]] bool has_column(std::string_view name) const;
 
+    // Throws InputError when one is missing.
+    void require_columns(const std::vector<std::string>& names) const;
+
     // Throw InputError when there is no such column, and number() when the value is no number.
     [[nodiscard]] const std::string& text(std::size_t row, std::string_view column) const;
     [[nodiscard]] double number(std::size_t row, std::string_view column) const;
+
+    // Throws InputError that names the line and what stands in the column.
+    [[noreturn]] void fail(std::size_t row, std::string_view column,
+                           const std::string& expected) const;
 
   private:
     struct Row {
@@ -50,6 +57,7 @@ class CsvFile {
         std::vector<std::string> values;
     };
     [[nodiscard]] std::string place(const Row& row) const;
+    [[nodiscard]] std::size_t index_of(std::string_view column) const;
 
     std::string path_;
     std::vector<std::string> columns_;

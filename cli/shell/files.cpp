@@ -23,6 +23,8 @@
 #include "cli/shell/shipped_files.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
+#include "sim/text/foreign_text.h"
+#include "sim/text/system_reason.h"
 
 namespace bucketwise {
 namespace {
@@ -32,7 +34,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t largest_file_bytes = std::size_t{256} << 20;
 
 std::string reason() {
-    return std::generic_category().message(errno);
+    return system_reason(errno);
 }
 
 struct FileCloser {
@@ -181,7 +183,7 @@ std::string read_text_file(const std::string& path) {
     if (std::ferror(file.get()) != 0) {
         throw InputError(path, "", "a file that can be read", reason());
     }
-    return text;
+    return std::string(without_byte_order_mark(text));
 }
 
 ByteSource blocks_of_file(const std::string& path) {
@@ -244,9 +246,16 @@ std::string json_text(const Json& document) {
 void write_output(const std::string& path, const std::string& text) {
     if (path != "-") {
         write_text_file(path, text);
-    } else if (!write_all(stdout, text)) {
+    } else if (!write_all(stdout, shown_text(text))) {
         throw std::runtime_error(fmt::format("standard output: cannot write: {}", reason()));
     }
+}
+
+void complain(const std::string& message) {
+    // Several lists of what is possible.
+    constexpr std::size_t longest_message = 4000;
+    // Not fmt::print, which throws when nobody reads what it writes.
+    std::fputs(("bucketwise: " + shown_line(message, longest_message) + "\n").c_str(), stderr);
 }
 
 }  // namespace bucketwise

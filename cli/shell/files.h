@@ -10,8 +10,9 @@
 
 namespace bucketwise {
 
-// The whole file, or what ships under that name (cli/shell/shipped_files.h). Throws InputError when
-// it is missing, a folder, unreadable or above 256 MiB.
+// The whole file but for a byte-order mark, or what ships under that name
+// (cli/shell/shipped_files.h). Throws InputError when it is missing, a folder, unreadable or above
+// 256 MiB.
 std::string read_text_file(const std::string& path);
 
 // A file of any length, a block at a time; pipes too. Throws InputError when it is missing, a
@@ -39,8 +40,12 @@ void write_outputs(const std::vector<OutputText>& outputs);
 // The same, and prints the report where none of them goes to standard output.
 void write_outputs(const std::vector<OutputText>& outputs, const std::string& report);
 
-// "-" is standard output.
+// "-" is standard output. What would steer a terminal there is written as an escape of JSON's.
 void write_output(const std::string& path, const std::string& text);
+
+// "bucketwise: MESSAGE" on standard error: one line, whatever the message quotes, and no longer
+// than somebody reads.
+void complain(const std::string& message);
 
 // As files hold it: indented, with a final newline. Text that is not UTF-8, such as a file's name
 // may be, is made so.

@@ -1,4 +1,5 @@
 #include "cli/shell/progress.h"
+#include "sim/text/foreign_text.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -72,7 +73,8 @@ TerminalLine::~TerminalLine() {
 }
 
 void TerminalLine::write(const std::string& text) {
-    std::fputs(("\r" + text).c_str(), stderr);
+    constexpr std::size_t longest = 500;
+    std::fputs(("\r\033[K" + shown_line(text, longest)).c_str(), stderr);
     std::fflush(stderr);
     shown_ = true;
 }
@@ -91,14 +93,14 @@ void MeasureProgress::show(const std::string& report) {
     }
     std::getline(stream >> std::ws, text);
     if (unit == "ms") {
-        line_.write("\033[K" + timed_progress_line(done, total, text, terminal_columns()));
+        line_.write(timed_progress_line(done, total, text, terminal_columns()));
         return;
     }
     const auto now = std::chrono::steady_clock::now();
     if (!first_) {
         first_ = now;
     }
-    line_.write("\033[K" + progress_line(done, total, text, now - *first_, terminal_columns()));
+    line_.write(progress_line(done, total, text, now - *first_, terminal_columns()));
 }
 
 void PercentLine::operator()(double done) {
@@ -117,7 +119,7 @@ void ReadingLine::operator()(std::uint64_t read_bytes) {
     const auto now = std::chrono::steady_clock::now();
     if (line_.is_visible() && now - start_ > patience && now - last_ > between) {
         last_ = now;
-        line_.write("\033[K" + what_ + ": " + reading_text(read_bytes, bytes_, now - start_));
+        line_.write(what_ + ": " + reading_text(read_bytes, bytes_, now - start_));
     }
 }
 

@@ -8,11 +8,13 @@
 
 #include "cli/shell/files.h"
 #include "sim/base/invariant.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
 
 constexpr std::size_t gap = 2;  // between columns, in blanks
+constexpr std::size_t longest_cell = 100;
 
 template <typename... Functions>
 struct Overloaded : Functions... {
@@ -32,7 +34,7 @@ std::string number_text(double number, int decimals) {
 std::string text_of(const Cell& cell, int decimals) {
     return std::visit(
         Overloaded{[](std::monostate) { return std::string("-"); },
-                   [](const std::string& text) { return text; },
+                   [](const std::string& text) { return shown_line(text, longest_cell); },
                    [](std::int64_t number) { return fmt::format("{}", number); },
                    [decimals](double number) { return number_text(number, decimals); }},
         cell);

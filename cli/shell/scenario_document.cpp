@@ -1,6 +1,7 @@
 #include "cli/shell/scenario_document.h"
 
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,10 +17,31 @@
 #include "sim/link/link_input.h"
 #include "sim/link/link_presets.h"
 #include "sim/scenario/document_edit.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 
 namespace po = boost::program_options;
+
+namespace {
+
+// What /cluster/link is where an option names the link: a preset's name or a file's; or, of a pipe,
+// which can be read once, and of a file whose name no document can have, what it holds. What is
+// wrong with a file is said of the option's own.
+Json link_to_set(const std::string& link) {
+    const std::string text = read_link_text(link);
+    if (looks_like_preset(link) && find_preset(link) != nullptr) {
+        return link;
+    }
+    std::error_code error;
+    const std::filesystem::path file = std::filesystem::absolute(here_or_shipped(link), error);
+    if (error || !is_utf8(file.string()) || !std::filesystem::is_regular_file(file, error)) {
+        return parse_json(text, link);
+    }
+    return file.string();
+}
+
+}  // namespace
 
 void add_scenario_options(po::options_description& options) {
     add_options(
@@ -48,10 +70,7 @@ Json read_scenario_document(const po::variables_map& values, const std::string& 
 void change_document(const po::variables_map& values, const std::string& file, Json& document) {
     if (values.count("link") != 0) {
         const std::string& link = text_value(values, "link");
-        const bool preset = looks_like_preset(link) && find_preset(link) != nullptr;
-        static_cast<void>(read_link_text(link));  // so that the message names the option's own file
-        set_at(document, "/cluster/link",
-               preset ? link : std::filesystem::absolute(here_or_shipped(link)).string(), "--link");
+        set_at(document, "/cluster/link", link_to_set(link), "--link");
     }
     if (values.count("strategy") != 0) {
         set_at(document, "/sync/strategy", text_value(values, "strategy"), "--strategy");
@@ -74,8 +93,7 @@ void apply_override(Json& document, const std::string& assignment) {
     Json value = Json::parse(text, nullptr, false);
     if (value.is_discarded()) {
         value = text;
-        if (Json(text).dump(-1, ' ', false, Json::error_handler_t::replace).find("\xEF\xBF\xBD") !=
-            std::string::npos) {
+        if (!is_utf8(text)) {
             throw InputError(option, assignment.substr(0, equals), "UTF-8 text", "other bytes");
         }
     }

@@ -40,7 +40,7 @@ Bytes parse_size(const std::string& text, const std::string& option) {
     }
     throw InputError(
         option, "",
-        "a size of at least one byte with a unit (B, kB, MB, GB, KiB, MiB, GiB), such as 25MiB",
+        "a size from 1 B to 2^50 B with a unit (B, kB, MB, GB, KiB, MiB, GiB), such as 25MiB",
         "\"" + text + "\"");
 }
 

@@ -10,6 +10,7 @@
 #include "sim/base/json_input.h"
 #include "sim/base/json_output.h"
 #include "sim/link/link.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -50,8 +51,14 @@ std::string read_text(const JsonPlace& place) {
     return place.value->get<std::string>();
 }
 
-std::string read_text_or_null(const JsonPlace& place) {
-    return place.value->is_null() ? "" : read_text(place);
+// What describes the machine, on a line of a report.
+std::string read_words(const JsonPlace& place) {
+    constexpr std::size_t longest = 500;
+    return cut_text(read_text(place), longest);
+}
+
+std::string read_words_or_null(const JsonPlace& place) {
+    return place.value->is_null() ? "" : read_words(place);
 }
 
 std::string read_document_or_null(const JsonPlace& place) {
@@ -93,9 +100,9 @@ concept Is = std::same_as<std::remove_const_t<Record>, Kind>;
 
 template <typename Fields>
 void list_fields(Fields& fields, Is<Transport> auto& transport) {
-    fields.required("backend", transport.backend, read_text);
-    fields.required("algorithm", transport.algorithm, read_text);
-    fields.required("implementation", transport.implementation, read_text);
+    fields.required("backend", transport.backend, read_words);
+    fields.required("algorithm", transport.algorithm, read_words);
+    fields.required("implementation", transport.implementation, read_words);
     fields.required("ranks", transport.ranks, integer_from(1, most_ranks));
     fields.optional("shared_gpu", transport.shared_gpu, read_boolean);
     fields.optional("ctas", transport.ctas, integer_from(1, most_thread_blocks));
@@ -110,25 +117,25 @@ void list_fields(Fields& fields, Is<EnvironmentRecord> auto& record) {
         return text.empty() ? Json(nullptr) : Json::parse(text);
     };
     list_fields(fields, record.transport);
-    fields.required("bucketwise", record.version, read_text);
-    fields.required("date", record.date, read_text);
+    fields.required("bucketwise", record.version, read_words);
+    fields.required("date", record.date, read_words);
     fields.required("command", record.command, read_texts);
-    fields.required("cpu", record.machine.cpu, read_text);
+    fields.required("cpu", record.machine.cpu, read_words);
     fields.required("cores", record.machine.cores, integer_from(0, 1'000'000));
-    fields.required("kernel", record.machine.kernel, read_text);
-    fields.required("compiler", record.machine.compiler, read_text);
-    fields.required("libraries", record.libraries, read_text);
-    fields.required("gpu_libraries", record.machine.gpu_libraries, read_text);
+    fields.required("kernel", record.machine.kernel, read_words);
+    fields.required("compiler", record.machine.compiler, read_words);
+    fields.required("libraries", record.libraries, read_words);
+    fields.required("gpu_libraries", record.machine.gpu_libraries, read_words);
     fields.required("hosts", record.hosts, integer_from(1, most_ranks));
-    fields.required("link_rate", record.link_rate, read_text_or_null, null_if_empty);
+    fields.required("link_rate", record.link_rate, read_words_or_null, null_if_empty);
     fields.required("seed", record.seed, integer_from(0, most));
     fields.required("rounds", record.rounds, integer_from(0, most));
     fields.required("gradients", record.gradients, read_texts);
     fields.required("forward_operations", record.forward_operations, read_texts);
     fields.required("scenario", record.scenario, read_document_or_null, document);
-    fields.required("scheduling", record.machine.scheduling, read_text);
+    fields.required("scheduling", record.machine.scheduling, read_words);
     fields.required("backward_operations", record.backward_operations, read_texts);
-    fields.optional("gpu", record.gpu, read_text);
+    fields.optional("gpu", record.gpu, read_words);
 }
 
 template <typename Fields>
@@ -149,7 +156,7 @@ template <typename Fields>
 void list_fields(Fields& fields, Is<ComputeRecord> auto& record) {
     const bool has_launches =
         !record.forward_launches_us.empty() || !record.backward_launches_us.empty();
-    fields.required("backend", record.backend, read_text);
+    fields.required("backend", record.backend, read_words);
     fields.required("ranks", record.ranks, integer_from(1, most_ranks));
     fields.required("rank", record.rank, integer_from(0, most_ranks));
     fields.required("round", record.round, integer_from(0, most));
@@ -212,7 +219,7 @@ void list_fields(Fields& fields, Is<StepRecord> auto& record) {
     const auto read_step = [](const JsonPlace& place) { return read_fields<RankStep>(place, {}); };
     const auto steps = [](const auto& by_rank) { return json_list(by_rank, json_of<RankStep>); };
     list_fields(fields, record.transport);
-    fields.required("strategy", record.strategy, read_text);
+    fields.required("strategy", record.strategy, read_words);
     fields.required("bucket_cap_mib", record.cap, read_cap_or_null, exact_mib_or_null);
     fields.required("is_default", record.is_default, read_boolean);
     fields.required("bucket_bytes", record.bucket_bytes, list_of(read_bytes), sizes);

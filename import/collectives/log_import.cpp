@@ -22,6 +22,7 @@
 #include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
 #include "sim/predict/prediction.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -194,7 +195,7 @@ class Importer {
   private:
     [[nodiscard]] std::string name() const {
         constexpr std::size_t longest = 150;
-        const std::string text = plain_text(log_.file.substr(log_.file.rfind('/') + 1), longest);
+        const std::string text = plain_text(file_name(log_.file), longest);
         return text.empty() ? "log" : text;
     }
 

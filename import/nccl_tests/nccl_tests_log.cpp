@@ -12,6 +12,7 @@
 #include "import/source/line_reader.h"
 #include "import/source/plain_text.h"
 #include "sim/base/error.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -325,10 +326,7 @@ void read_up_to(std::size_t size, const ByteSource& source, std::string& text) {
 
 // JSON begins with a bracket; so does what a launcher puts before a line, "[1,0]<stdout>:".
 bool begins_as_json(std::string_view text) {
-    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
-    if (text.starts_with(byte_order_mark)) {
-        text.remove_prefix(byte_order_mark.size());
-    }
+    text = without_byte_order_mark(text);
     const std::size_t begin = text.find_first_not_of(spaces);
     if (begin == std::string_view::npos || (text[begin] != '{' && text[begin] != '[')) {
         return false;

@@ -10,6 +10,7 @@
 #include "sim/engine/engine.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 
@@ -156,7 +157,7 @@ TraceProcess traced_process(const TracedStep& step, const std::string& file) {
     for (TraceTrack* track : {&host, &compute, &communication}) {
         std::ranges::stable_sort(track->slices, {}, &TraceSlice::begin);
     }
-    TraceProcess process{fmt::format("traced: {} of {}", step.name, file), {}};
+    TraceProcess process{fmt::format("traced: {} of {}", step.name, file_name(file)), {}};
     for (TraceTrack* track : {&host, &compute, &communication}) {
         if (!track->slices.empty()) {
             process.tracks.push_back(std::move(*track));

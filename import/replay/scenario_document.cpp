@@ -13,6 +13,7 @@
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/plan/cap.h"
+#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -182,7 +183,7 @@ double rounded_ms(Duration time) {
 // The name of the file without its folders.
 std::string scenario_name(const std::string& file) {
     constexpr std::size_t longest = 150;
-    const std::string name = plain_text(file.substr(file.rfind('/') + 1), longest);
+    const std::string name = plain_text(file_name(file), longest);
     return name.empty() ? "trace" : name;
 }
 

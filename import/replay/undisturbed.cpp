@@ -13,6 +13,7 @@
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
+#include "sim/text/passed_on.h"
 #include "sim/workload/operation_names.h"
 
 namespace bucketwise {
@@ -313,7 +314,7 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
     if (plain) {
         check_plain(run, *plain);
     }
-    const std::string from = plain ? plain->file : "the micro-steps without all-reduces";
+    const std::string from = plain ? file_name(plain->file) : "the micro-steps without all-reduces";
     std::map<std::size_t, Pair> pairs =
         matched(run, all_reduces, plain ? plain->times : times_of_micro_steps(run));
     const double ratio = clock_ratio(pairs);

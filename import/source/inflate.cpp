@@ -13,6 +13,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -166,11 +167,47 @@ class Inflater {
     z_stream stream_{};
 };
 
+// Leaves out a byte-order mark at the beginning.
+class AfterMark {
+  public:
+    explicit AfterMark(ByteSource source) : source_(std::move(source)) {}
+
+    std::size_t read(char* buffer, std::size_t size) {
+        if (!looked_) {
+            look();
+        }
+        if (head_.empty()) {
+            return source_(buffer, size);
+        }
+        const std::size_t count = head_.copy(buffer, size);
+        head_.erase(0, count);
+        return count;
+    }
+
+  private:
+    void look() {
+        constexpr std::size_t mark_bytes = 3;
+        looked_ = true;
+        std::array<char, mark_bytes> bytes{};
+        for (std::size_t count = 1; count > 0 && head_.size() < mark_bytes;) {
+            count = source_(bytes.data(), mark_bytes - head_.size());
+            head_.append(bytes.data(), count);
+        }
+        head_.erase(0, head_.size() - without_byte_order_mark(head_).size());
+    }
+
+    ByteSource source_;
+    std::string head_;  // what was looked at and is still to be read
+    bool looked_ = false;
+};
+
 }  // namespace
 
 ByteSource inflated(ByteSource source, const std::string& file) {
     auto inflater = std::make_shared<Inflater>(std::move(source), file);
-    return [inflater](char* buffer, std::size_t size) { return inflater->read(buffer, size); };
+    auto text = std::make_shared<AfterMark>(
+        [inflater](char* buffer, std::size_t size) { return inflater->read(buffer, size); });
+    return [text](char* buffer, std::size_t size) { return text->read(buffer, size); };
 }
 
 }  // namespace bucketwise

@@ -8,9 +8,9 @@
 namespace bucketwise {
 
 // The bytes of `source`, decompressed where they begin as a gzip file does (RFC 1952), several such
-// members one after another included; others unchanged. Throws InputError for damaged or torn
-// compression, and for a file that unfolds to hundreds of times its size: traces compress to a
-// thirtieth. `file` is for messages only.
+// members one after another included; others unchanged. A byte-order mark before text is left out.
+// Throws InputError for damaged or torn compression, and for a file that unfolds to hundreds of
+// times its size: traces compress to a thirtieth. `file` is for messages only.
 ByteSource inflated(ByteSource source, const std::string& file);
 
 }  // namespace bucketwise

@@ -6,12 +6,12 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
 
 constexpr std::size_t block_size = std::size_t{1} << 16;
-constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 }  // namespace
 
@@ -52,8 +52,8 @@ std::optional<TextLine> LineReader::next() {
     if (line.text.ends_with('\r')) {
         line.text.remove_suffix(1);
     }
-    if (line.number == 1 && line.text.starts_with(byte_order_mark)) {
-        line.text.remove_prefix(byte_order_mark.size());
+    if (line.number == 1) {
+        line.text = without_byte_order_mark(line.text);
     }
     return line;
 }

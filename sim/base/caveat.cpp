@@ -3,6 +3,7 @@
 #include "sim/base/json_input.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {

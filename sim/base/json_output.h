@@ -1,7 +1,6 @@
 // Writing JSON: fields that are left out where there is nothing to say, and lists.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -34,10 +33,6 @@ template <typename Value>
 void add_unless_empty(Json& json, std::string_view key, const Value& value) {
     add_if(!value.empty(), json, key, value);
 }
-
-// As a file may have it: no control characters, and at most so many bytes, of whole characters of
-// UTF-8.
-std::string cut_text(std::string text, std::size_t longest);
 
 // [as(value), ...]; of no values an empty list.
 template <typename Values, typename As = std::identity>

@@ -2,6 +2,7 @@
 #include "sim/base/invariant.h"
 #include "sim/base/json_output.h"
 #include "sim/link/link.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {

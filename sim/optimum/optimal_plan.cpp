@@ -122,7 +122,7 @@ class Planning {
     void add_expressible() {
         add(PlanKind::framework_default, {}, plan_of(without_caps(request_)));
         const std::optional<Bytes> named = request_.bucket_cap.named();
-        if (named || request_.first_bucket || !request_.bucket_cap_list.empty()) {
+        if (names_caps(request_)) {
             std::vector<Bytes> caps = named ? std::vector{*named} : request_.bucket_cap_list;
             add(PlanKind::configured, std::move(caps), plan_of(request_));
         }

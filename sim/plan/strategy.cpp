@@ -119,6 +119,10 @@ SyncRequest without_list(SyncRequest request) {
     return request;
 }
 
+bool names_caps(const SyncRequest& request) {
+    return request.bucket_cap.named() || request.first_bucket || !request.bucket_cap_list.empty();
+}
+
 SyncRequest without_caps(SyncRequest request) {
     request.bucket_cap = {};
     request.first_bucket.reset();

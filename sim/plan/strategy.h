@@ -163,6 +163,9 @@ SyncRequest with_cap(SyncRequest request, Cap cap);
 // one.
 SyncRequest without_list(SyncRequest request);
 
+// Does anybody but the framework say at which sizes buckets close?
+bool names_caps(const SyncRequest& request);
+
 // The request to a framework that is left at its default: no cap, no first bucket, no list.
 SyncRequest without_caps(SyncRequest request);
 

@@ -406,7 +406,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     }
     Evaluator defaults(input, without_caps(request));
     prediction.default_cap = defaults.evaluate(Cap());
-    if (cap_of(request).named()) {
+    if (has_cap(request) && names_caps(request)) {
         prediction.configured = evaluator.evaluate(request.bucket_cap);
     }
     if (has_cap(request)) {

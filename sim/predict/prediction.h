@@ -57,7 +57,7 @@ struct Prediction {
     bool default_is_fastest = false;
     // The advice: the default is expected to cost no more than plateau_tolerance over the choice.
     bool keep_default = false;
-    std::optional<Evaluation> configured;  // the scenario's own cap, where it names one
+    std::optional<Evaluation> configured;  // the scenario's own caps, where it names any
     // Of a strategy that is not DDP's: the same step with DDP and its default caps.
     std::optional<Evaluation> with_ddp = {};
     std::size_t plateau_low = 0;   // indices into sweep: the run of caps around the best whose step

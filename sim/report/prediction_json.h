@@ -18,13 +18,13 @@ constexpr int prediction_format = 2;
 // Keys: format; verdict with advice (set_cap, keep_default, no_choice, withheld), text and, with
 // set_cap, saved_95, the shares of the default's step between which 95 % of cases lie; scenario,
 // strategy, ranks, link, best, default, keep_default, configured (only where the
-// scenario names a cap), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
-// bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, times
-// in ms, and, where there is something to draw (confidence.h), step_interval_ms, which holds 95 %
-// of steps, and expected_regret. `settings` and link_preset (only where there are ends) hold what
-// was asked for beside the prediction; with_ddp, of another strategy than DDP's, is the same step
-// with DDP; notes are its own and the scenario's caveats. With --plan
-// optimal the program adds `optimal` (optimal_report.h).
+// scenario names a cap or a first bucket), plateau_mib, binding, every_plan, sweep, settings,
+// notes. A row holds bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in
+// launch order, times in ms, and, where there is something to draw (confidence.h),
+// step_interval_ms, which holds 95 % of steps, and expected_regret. `settings` and link_preset
+// (only where there are ends) hold what was asked for beside the prediction; with_ddp, of another
+// strategy than DDP's, is the same step with DDP; notes are its own and the scenario's caveats.
+// With --plan optimal the program adds `optimal` (optimal_report.h).
 Json to_json(const Scenario& scenario, const Prediction& prediction,
              const SettingAdvice& settings = {}, const PriorEnds& ends = {});
 

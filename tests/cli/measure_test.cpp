@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <set>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "sim/plan/strategy.h"
@@ -773,10 +774,89 @@ TEST_CASE("an interface that does not exist is named") {
     const Outcome outcome =
         run(measure(file, one_item + Words{"--store", folder.path(), "--interface", "nosuch"}),
             {.variables = torchrun_variables(0, 1)});
-    CHECK((outcome.exit_code == 1 || outcome.exit_code == 2));
+    CHECK(outcome.exit_code == 2);
     check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains("--interface: expected a network interface"));
     CHECK_THAT(outcome.errors, Contains("nosuch"));
     CHECK((!std::filesystem::exists(file) || text_of_file(file).empty()));
+}
+
+TEST_CASE("a store that ranks cannot meet in is bad input") {
+    const TestFolder folder;
+    for (const std::string& store :
+         {folder.file("nothing"), std::string("redis://host"), std::string("http://host:1")}) {
+        const Outcome outcome =
+            run(measure(folder.file("never.jsonl"), one_item + Words{"--store", store}),
+                {.variables = torchrun_variables(0, 2)});
+        CHECK(outcome.exit_code == 2);
+        check_one_line(outcome.errors);
+        CHECK_THAT(outcome.errors, Contains(store + ": expected "));
+    }
+}
+
+// --- what a machine lacks ---
+
+// Runs words in namespaces of their own, in a shell that makes the machine lack something. Nothing
+// where this process may not have such namespaces, or the machine cannot be made so.
+std::optional<Outcome> run_where(const std::string& namespaces, const std::string& preparation,
+                                 const Words& words, const Surroundings& surroundings = {}) {
+    const std::string shell =
+        "exec 3>&2 2>/dev/null; " + preparation + " || exit 99; exec 2>&3 \"$@\"";
+    const Outcome outcome =
+        run(Words{"unshare", namespaces, "/bin/sh", "-c", shell, "sh"} + words, surroundings);
+    const bool possible = outcome.exit_code != 99 && !outcome.errors.starts_with("unshare");
+    if (!possible) {
+        WARN("skipped: may not unshare " << namespaces << ", or " << preparation);
+    }
+    return possible ? std::optional(outcome) : std::nullopt;
+}
+
+TEST_CASE("without loopback the message says that it is down, and how to set it up") {
+    const TestFolder folder;
+    const auto outcome = run_where("-n", ":", measure(folder.file("measured.jsonl"), one_item));
+    if (outcome) {
+        CHECK(outcome->exit_code == 1);
+        check_one_line(outcome->errors);
+        CHECK_THAT(outcome->errors, Contains("cannot listen on 127.0.0.1: "));
+        CHECK_THAT(outcome->errors, Contains("ip link set lo up"));
+    }
+}
+
+TEST_CASE("where ranks cannot meet as TMPDIR is full, the message names it and says what is full") {
+    const TestFolder folder;
+    const std::string place = folder.file("full");
+    REQUIRE(std::filesystem::create_directory(place));
+    // A file takes a page of 4096 bytes: none is left, or one for the scenario and none for what
+    // ranks tell each other. An inode is the root's and one each folder's and each file's.
+    for (const char* options :
+         {"nr_inodes=1", "nr_inodes=3", "nr_inodes=4", "nr_inodes=5", "size=4k", "size=8k"}) {
+        INFO(options);
+        const auto outcome =
+            run_where("-m",
+                      fmt::format("mount -t tmpfs -o {} none '{}' && {{ head -c 4096 /dev/zero "
+                                  ">'{}/used'; :; }}",
+                                  options, place, place),
+                      measure(folder.file("measured.jsonl"), one_item + Words{"--rounds", "1"}),
+                      {.variables = {{"TMPDIR", place}}});
+        if (outcome) {
+            CHECK(outcome->exit_code == 1);
+            check_one_line(outcome->errors);
+            CHECK_THAT(outcome->errors, Contains(place));
+            CHECK_THAT(outcome->errors, Contains("No space left on device, or no room for another "
+                                                 "file (df and df -i tell which)"));
+        }
+        std::filesystem::remove(folder.file("measured.jsonl"));
+    }
+}
+
+TEST_CASE("a TMPDIR that is none is bad input") {
+    const TestFolder folder;
+    const Outcome outcome = run(measure(folder.file("measured.jsonl"), one_item),
+                                {.variables = {{"TMPDIR", folder.file("nothing")}}});
+    CHECK(outcome.exit_code == 2);
+    check_one_line(outcome.errors);
+    CHECK_THAT(outcome.errors, Contains("TMPDIR: expected a folder for temporary files"));
+    CHECK_THAT(outcome.errors, Contains(folder.file("nothing")));
 }
 
 TEST_CASE("a closed stream never takes measurements or messages in another's place") {

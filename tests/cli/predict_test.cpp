@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.h"
+#include "tests/cli/process.h"
 #include "tests/shell_line.h"
 
 namespace bucketwise {
@@ -133,6 +134,29 @@ TEST_CASE("the default is the framework's, whatever caps the scenario sets") {
                                "--set '/sync/bucket_cap_mib_list=[7]'"}) {
         CHECK(default_of(option) == default_of(""));
     }
+}
+
+TEST_CASE(
+    "a first bucket alone is a setting of the scenario's own, a row of predict and of sweep") {
+    const TestFolder folder;
+    nlohmann::json document = nlohmann::json::parse(text_of_file(scenario("two_buckets.json")));
+    document["sync"].erase("bucket_cap_mib");
+    document["sync"]["first_bucket_mib"] = 3;
+    write_file(folder.file("s.json"), document.dump());
+    // Gradients of 1 and 2 MiB: of the default's buckets the first is full with b's 2 MiB; one of
+    // 3 MiB takes both.
+    const auto json = nlohmann::json::parse(
+        run_predict("predict '" + folder.file("s.json") + "' --json -").output);
+    CHECK(json["default"]["buckets"] == 2);
+    REQUIRE(json.contains("configured"));
+    CHECK(json["configured"]["buckets"] == 1);
+    CHECK(json["configured"]["bucket_cap_mib"] == 25);
+    CHECK(run_predict("predict '" + folder.file("s.json") + "'").output.find("yours") !=
+          std::string::npos);
+    const auto swept =
+        nlohmann::json::parse(run_predict("sweep '" + folder.file("s.json") + "'").output);
+    CHECK(swept["buckets"] == 1);
+    CHECK(swept["step_ms"] == json["configured"]["step_ms"]);
 }
 
 TEST_CASE("every cap in the table gives its own row when it is typed") {

@@ -30,11 +30,17 @@ TEST_CASE("what is no steps file is refused, the line named") {
               "s.csv:1: expected the columns bucket_cap_mib and step_ms or backward_ms, got "
               "\"cap,time\""},
              {"1,100\n0,100\n",
-              "s.csv:2: expected a bucket cap above 0 MiB, or default, got \"0\""},
-             {"1,100\n2,-1\n", "s.csv:2: expected a time above 0 ms, got \"-1\""},
-             {"1,nan\n", "s.csv:1: expected a time above 0 ms, got \"nan\""},
+              "s.csv:2: expected a bucket cap above 0 and at most 1073741824 MiB, or default, got "
+              "\"0\""},
+             {"1,100\n2,-1\n", "s.csv:2: expected a time of 1e-06 to 1e+09 ms, got \"-1\""},
+             {"1e308,100\n",
+              "s.csv:1: expected a bucket cap above 0 and at most 1073741824 MiB, or default, got "
+              "\"1e308\""},
+             {"1,1e308\n", "s.csv:1: expected a time of 1e-06 to 1e+09 ms, got \"1e308\""},
+             {"1,nan\n", "s.csv:1: expected a time of 1e-06 to 1e+09 ms, got \"nan\""},
              {"1,100\ncap,time\n",
-              "s.csv:2: expected a bucket cap above 0 MiB, or default, got \"cap\""}}) {
+              "s.csv:2: expected a bucket cap above 0 and at most 1073741824 MiB, or default, got "
+              "\"cap\""}}) {
         try {
             parse_steps_csv(text, "s.csv");
             FAIL("accepted: " << text);

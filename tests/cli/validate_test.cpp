@@ -102,6 +102,16 @@ TEST_CASE("a validation, and what can be done with it") {
         CHECK((html.find("there are no pictures") == std::string::npos) == drawn);
     }
 
+    SECTION("nothing that is sent on names a folder of the machine it was made on") {
+        const std::filesystem::path folder = validated().file("v");
+        for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+            INFO(entry.path());
+            CHECK(text_of_file(entry.path()).find(validated().path()) == std::string::npos);
+        }
+        CHECK_THAT(text_of_file(folder / "report.md"),
+                   Contains("\nbucketwise measure scenario.json -o measurements.jsonl --rounds 3"));
+    }
+
     SECTION("both reports begin with the verdict, and show the scenario's name as it is") {
         const std::string folder = validated().file("v");
         const std::string html = text_of_file(folder + "/report.html");

@@ -158,5 +158,44 @@ TEST_CASE("a name with an end of line does not begin a line of a report") {
     CHECK(contains(markdown_report(report), "\na \\# b  - c: ddp, 2 ranks."));
 }
 
+TEST_CASE("a name that begins as a list, a rule or code begins a line of text") {
+    for (const auto& [name, shown] :
+         std::vector<std::pair<std::string, std::string>>{{"- a", "\\- a"},
+                                                          {"+ a", "\\+ a"},
+                                                          {"1. a", "1\\. a"},
+                                                          {"12) a", "12\\) a"},
+                                                          {"--- a", "\\--- a"},
+                                                          {"     a", "a"},
+                                                          {"-1 a", "-1 a"},
+                                                          {"2.5 a", "2.5 a"}}) {
+        ValidationReport report = made_up_report();
+        report.comparison.scenario = name;
+        CHECK(contains(markdown_report(report), "\n\n" + shown + ": ddp, 2 ranks."));
+    }
+}
+
+TEST_CASE("nothing in a report steers the terminal it is shown on, or hides what is written") {
+    // U+009B begins a command to a terminal, U+202E turns round what follows.
+    const std::string hidden = "a\x1b[31m\xc2\x9b\xe2\x80\xaez";
+    ValidationReport report = made_up_report();
+    Comparison& c = report.comparison;
+    c.scenario = c.machine = c.what_if[0].change = hidden;
+    c.notes = {hidden};
+    report.commands = {hidden};
+    report.prediction = hidden;
+    for (const std::string& text : {markdown_report(report), html_report(report)}) {
+        for (const char* raw : {"\x1b", "\xc2\x9b", "\xe2\x80\xae"}) {
+            CHECK_FALSE(contains(text, raw));
+        }
+        CHECK(contains(text, R"(a\u001b[31m\u009b\u202ez)"));
+    }
+}
+
+TEST_CASE("a megabyte of name takes a line of a report, not the report") {
+    ValidationReport report = made_up_report();
+    report.comparison.notes = {std::string(1 << 20, 'x')};
+    CHECK(markdown_report(report).size() < 10'000);
+}
+
 }  // namespace
 }  // namespace bucketwise

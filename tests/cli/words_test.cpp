@@ -1,9 +1,13 @@
 // What a user typed a little wrong, and files given to a command that does not read them: the
-// message says what was meant, or which command does.
+// message says what was meant, or which command does. And text that somebody else wrote, in files,
+// in their names and on the command line: what is shown of it steers no terminal and forges no
+// line, and what is passed on names no folder of this machine.
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.h"
@@ -15,6 +19,7 @@ namespace bucketwise {
 namespace {
 
 using testing::contains;
+using Json = nlohmann::json;
 
 Outcome typed(const Words& arguments) {
     return run(Words{BUCKETWISE_BINARY} + arguments);
@@ -45,6 +50,53 @@ void write_kinds(const TestFolder& folder) {
     write_file(folder.file("link.json"), R"({"name": "l", "algorithm": "ring", "segments": []})");
     write_file(folder.file("dump.pickle"), "\x80\x02}q\x01.");
     write_file(folder.file("scenario.json"), text_of_file(two_buckets));
+}
+
+// --- text that somebody else wrote ---
+
+// ESC and U+009B begin commands to a terminal, U+202E turns round what follows.
+const std::string steering = "a\x1b[31m\xc2\x9b\xe2\x80\xaez";
+// As JSON documents may have it: names refuse control characters.
+const std::string steering_name = "a\xc2\x9b\xe2\x80\xaez";
+
+// A line of the shell, in which "$0" is the program and "$1" the folder.
+Outcome in_shell(const std::string& line, const TestFolder& folder) {
+    return run({"/bin/sh", "-c", line, BUCKETWISE_BINARY, folder.path()});
+}
+
+void check_shows_no_steering(const std::string& text) {
+    for (const char* raw : {"\x1b", "\xc2\x9b", "\xe2\x80\xae", "\r", "\xff"}) {
+        INFO(text);
+        CHECK_FALSE(contains(text, raw));
+    }
+}
+
+Json changed_two_buckets(const std::string& name) {
+    Json scenario = Json::parse(text_of_file(two_buckets));
+    scenario["name"] = name;
+    scenario["cluster"]["link"]["name"] = name;
+    return scenario;
+}
+
+// Measurements that ship, as if of a machine that calls itself so; their file.
+std::string measured_by(const TestFolder& folder, const std::string& machine) {
+    const std::string shipped =
+        std::string(BUCKETWISE_SCENARIO_DIR) + "/../results/validation/resnet_1gbit_2/";
+    std::istringstream lines(text_of_file(shipped + "measurements.jsonl"));
+    std::string all;
+    for (std::string line; std::getline(lines, line);) {
+        Json record = Json::parse(line);
+        if (record["kind"] == "environment") {
+            for (const char* key : {"cpu", "kernel", "libraries", "link_rate"}) {
+                record[key] = machine;
+            }
+            record["command"] = {"bucketwise", "measure", "/home/somebody/scenario.json", machine};
+        }
+        all += record.dump() + "\n";
+    }
+    const std::string file = folder.file("m.jsonl");
+    write_file(file, all);
+    return file;
 }
 
 }  // namespace
@@ -196,6 +248,244 @@ TEST_CASE("a file that another command reads is refused with that command", "[wo
     CHECK(contains(refused({"predict", BUCKETWISE_TEST_DATA_DIR "/traces/ddp.json.gz"}),
                    "bucketwise import kineto "));
     CHECK(contains(refused({"predict", folder.path()}), "bucketwise import hf "));
+}
+
+// --- text that somebody else wrote ---
+
+TEST_CASE("names of a scenario reach the terminal without what steers it", "[words]") {
+    const TestFolder folder;
+    write_file(folder.file("s.json"), changed_two_buckets(steering_name).dump());
+    const Outcome text = typed({"predict", folder.file("s.json")});
+    CHECK(text.exit_code == 0);
+    check_shows_no_steering(text.output);
+    CHECK(contains(text.output, R"(a\u009b\u202ez: ddp, 2 ranks)"));
+    // To a program it is what it was.
+    const Outcome json = typed({"predict", folder.file("s.json"), "--json", "-"});
+    check_shows_no_steering(json.output);
+    CHECK(Json::parse(json.output)["scenario"] == steering_name);
+}
+
+TEST_CASE("a message is one line of bounded length, whatever it quotes", "[words]") {
+    const TestFolder folder;
+    const std::string long_text(1 << 20, 'x');
+    write_file(folder.file("cell.csv"), "1," + long_text + "\n");
+    write_file(folder.file("columns.csv"), long_text + "," + long_text + "y\n1,2\n");
+    write_file(folder.file("key.json"), Json{{steering + long_text, 1}}.dump());
+    const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/compare_ddp_core.json";
+    for (const Words& arguments :
+         std::vector<Words>{{"predict", folder.file("no\nsuch" + steering + "\xff.json")},
+                            {"predict", folder.file("key.json")},
+                            {"predict", two_buckets, "--set", "/no\nsuch" + steering + "=1"},
+                            {"predict", two_buckets, "--no\nsuch" + steering},
+                            {"predict", two_buckets, "--strategy", steering + "\n\xff"},
+                            {steering + "\n"},
+                            {"calibrate", "--steps", folder.file("cell.csv"), "--scenario",
+                             scenario, "-o", folder.file("never.json")},
+                            {"bench", "compare-ddp", scenario, "--simulate", "--published",
+                             folder.file("columns.csv")}}) {
+        const Outcome outcome = typed(arguments);
+        CHECK(outcome.exit_code == 2);
+        check_one_line(outcome.errors);
+        check_shows_no_steering(outcome.errors);
+        CHECK(outcome.errors.size() < 4100);
+    }
+}
+
+TEST_CASE("what measurements say of a machine stays within its line of a report", "[words]") {
+    const TestFolder folder;
+    const std::string file =
+        measured_by(folder, steering + "\nNote: forged\n" + std::string(100'000, 'x'));
+    const Outcome calibrated = typed({"calibrate", file, "-o", folder.file("link.json"),
+                                      "--scenario-output", folder.file("scenario.json")});
+    INFO(calibrated.errors);
+    REQUIRE(calibrated.exit_code == 0);
+    const Outcome compared =
+        typed({"compare", folder.file("scenario.json"), "--measurements", file, "--details"});
+    INFO(compared.errors);
+    REQUIRE(compared.exit_code == 0);
+    for (const std::string& text : {calibrated.output, compared.output}) {
+        check_shows_no_steering(text);
+        CHECK_FALSE(contains(text, "\nNote: forged"));
+        CHECK(text.size() < 30'000);
+    }
+}
+
+TEST_CASE("what is passed on names no folder of the machine it was made on", "[words]") {
+    const TestFolder folder;
+    const std::string file = measured_by(folder, "a machine");
+    REQUIRE(typed({"calibrate", file, "-o", folder.file("link.json"), "--scenario-output",
+                   folder.file("scenario.json"), "--fit", folder.file("fit.json")})
+                .exit_code == 0);
+    REQUIRE(typed({"compare", folder.file("scenario.json"), "--measurements", file, "-o",
+                   folder.file("comparison.json"), "--trace", folder.file("trace.json")})
+                .exit_code == 0);
+    for (const char* name :
+         {"link.json", "scenario.json", "fit.json", "comparison.json", "trace.json"}) {
+        INFO(name);
+        const std::string text = text_of_file(folder.file(name));
+        CHECK_FALSE(contains(text, folder.path()));
+        CHECK_FALSE(contains(text, "/home/somebody"));
+    }
+    CHECK(Json::parse(text_of_file(folder.file("link.json")))["provenance"]["source"] ==
+          "bucketwise calibrate m.jsonl");
+    CHECK(Json::parse(text_of_file(folder.file("comparison.json")))["command"] ==
+          "bucketwise measure scenario.json 'a machine'");
+
+    // Scenarios of importers, and what they draw.
+    const std::string trace = BUCKETWISE_TEST_DATA_DIR "/traces/ddp.json.gz";
+    REQUIRE(typed({"import", "kineto", trace, "-o", folder.file("imported.json"), "--trace",
+                   folder.file("replay.json")})
+                .exit_code == 0);
+    for (const char* name : {"imported.json", "replay.json"}) {
+        CHECK_FALSE(contains(text_of_file(folder.file(name)), BUCKETWISE_TEST_DATA_DIR));
+    }
+    write_file(folder.file("log.txt"), log_text(usual_times(), 8, {}));
+    const Outcome log = typed({"import", "nccl-tests", folder.file("log.txt"), "-o", "-"});
+    REQUIRE(log.exit_code == 0);
+    CHECK_FALSE(contains(log.output, folder.path()));
+    // Tables of benches.
+    const Outcome bench =
+        typed({"bench", "allreduce", "--simulate", "--link", folder.file("link.json"), "--ranks",
+               "2", "--bytes", "1KiB", "--format", "json"});
+    REQUIRE(bench.exit_code == 0);
+    CHECK_FALSE(contains(bench.output, folder.path()));
+}
+
+TEST_CASE("every command that prints fails where nothing can be printed, and says so", "[words]") {
+    const TestFolder folder;
+    for (const char* arguments :
+         {"--version", "--help", "predict --help", "import --help", "completion bash", "man",
+          "device list", "link list", "link show eth-10g --ranks 2"}) {
+        const Outcome outcome = in_shell(fmt::format("\"$0\" {} >/dev/full", arguments), folder);
+        INFO(arguments);
+        CHECK(outcome.exit_code == 1);
+        check_one_line(outcome.errors);
+        CHECK(contains(outcome.errors, "standard output: cannot write: No space left on device"));
+    }
+}
+
+TEST_CASE("a scenario and a link may come through a pipe, also to ranks", "[words]") {
+    const TestFolder folder;
+    write_file(folder.file("s.json"), text_of_file(two_buckets));
+    write_file(folder.file("l.json"),
+               Json::parse(text_of_file(two_buckets))["cluster"]["link"].dump());
+    const std::string measured =
+        R"(-o "$1/m.jsonl" --rounds 1 --protocols steps --strategy flat && rm "$1/m.jsonl")";
+    for (const std::string& line : std::vector<std::string>{
+             R"(cat "$1/s.json" | "$0" predict /dev/stdin)",
+             R"(cat "$1/l.json" | "$0" predict "$1/s.json" --link /dev/stdin)",
+             R"(cat "$1/l.json" | "$0" sweep "$1/s.json" --link /dev/stdin)",
+             R"(cat "$1/s.json" | "$0" measure /dev/stdin )" + measured,
+             R"("$0" measure /dev/stdin <"$1/s.json" )" + measured,
+             R"(cat "$1/l.json" | "$0" measure "$1/s.json" --link /dev/stdin )" + measured}) {
+        const Outcome outcome = in_shell(line, folder);
+        INFO(line << "\n" << outcome.errors);
+        CHECK(outcome.exit_code == 0);
+        CHECK(outcome.errors.empty());
+    }
+    // What is read more than once says so.
+    const Outcome twice = in_shell(
+        R"(cat "$1/l.json" | "$0" bench allreduce --simulate --ranks 2 --link /dev/stdin)", folder);
+    CHECK(twice.exit_code == 2);
+    check_one_line(twice.errors);
+    CHECK(contains(twice.errors, "/dev/stdin: expected a file, which every rank reads"));
+}
+
+TEST_CASE("files and folders may have names that are no UTF-8", "[words]") {
+    const TestFolder folder;
+    const std::string place = folder.file("\xff");
+    REQUIRE(std::filesystem::create_directory(place));
+    write_file(place + "/s.json", text_of_file(two_buckets));
+    const Outcome measured =
+        typed({"measure", place + "/s.json", "-o", place + "/\xfem.jsonl", "--rounds", "1",
+               "--protocols", "allreduce", "--bytes", "1KiB,1MiB"});
+    INFO(measured.errors);
+    REQUIRE(measured.exit_code == 0);
+    CHECK(contains(text_of_file(place + "/\xfem.jsonl"), "\xEF\xBF\xBDm.jsonl"));
+    const Outcome calibrated =
+        typed({"calibrate", place + "/\xfem.jsonl", "-o", place + "/l.json"});
+    INFO(calibrated.errors);
+    REQUIRE(calibrated.exit_code == 0);
+    CHECK(typed({"predict", place + "/s.json", "--link", place + "/l.json"}).exit_code == 0);
+    const Outcome bench =
+        typed({"bench", "ddp-strategies", std::string(BUCKETWISE_SCENARIO_DIR) + "/cs336_ddp.json",
+               "--simulate", "--ranks", "2", "--rounds", "1", "--link", place + "/l.json"});
+    INFO(bench.errors);
+    CHECK(bench.exit_code == 0);
+}
+
+TEST_CASE("a byte-order mark before a file changes nothing", "[words]") {
+    const TestFolder folder;
+    const std::string mark = "\xef\xbb\xbf";
+    const std::string core = std::string(BUCKETWISE_SCENARIO_DIR) + "/compare_ddp_core.json";
+    const std::string async = std::string(BUCKETWISE_SCENARIO_DIR) + "/compare_ddp_async.json";
+    const auto both = [&](const char* name, const std::string& text, const Words& before,
+                          const Words& after = {}) {
+        INFO(name);
+        write_file(folder.file(name), text);
+        const Words words = before + Words{folder.file(name)} + after;
+        const Outcome plain = typed(words);
+        INFO(plain.errors);
+        CHECK(plain.exit_code == 0);
+        write_file(folder.file(name), mark + text);
+        const Outcome marked = typed(words);
+        INFO(marked.errors);
+        CHECK(marked.exit_code == 0);
+        CHECK(marked.output == plain.output);
+    };
+    both("s.json", text_of_file(two_buckets), {"predict"});
+    both("l.json", Json::parse(text_of_file(two_buckets))["cluster"]["link"].dump(),
+         {"predict", two_buckets, "--link"});
+    both("m.jsonl", text_of_file(measured_by(folder, "a machine")), {"calibrate", "-o", "-"});
+    both("steps.csv", "bucket_cap_mib,backward_ms\n12,483.565\n36,505.944\n108,572.485\n",
+         {"calibrate", "--scenario", async, "-o", "/dev/null", "--steps"});
+    both("allreduce.csv", "backend,data_size_mb,time_s,std_s\ngloo,1,0.0026,0.0009\n",
+         {"bench", "allreduce", "--simulate", "--link", folder.file("l.json"), "--format", "csv",
+          "--published"});
+    both("compare.csv",
+         "buffer_m,phase,option,mean_ms,p50_ms,p90_ms,p95_ms,p99_ms\n"
+         "3,forward,DDP_CPP_CORE,210.1,210.0,210.6,210.7,212.8\n",
+         {"bench", "compare-ddp", core, "--simulate", "--format", "csv", "--published"});
+    both("ds.json", R"({"zero_optimization": {"stage": 1, "reduce_bucket_size": 5e8}})",
+         {"settings", "check"});
+}
+
+TEST_CASE("published numbers without their time, or out of range, are refused by name", "[words]") {
+    const TestFolder folder;
+    const std::string core = std::string(BUCKETWISE_SCENARIO_DIR) + "/compare_ddp_core.json";
+    const std::string syncbn = std::string(BUCKETWISE_SCENARIO_DIR) + "/syncbn_a4000.json";
+    const auto refused = [&](const Words& words, const std::string& table) {
+        write_file(folder.file("t.csv"), table);
+        const Outcome outcome = typed(words + Words{"--published", folder.file("t.csv")});
+        CHECK(outcome.exit_code == 2);
+        check_one_line(outcome.errors);
+        return outcome.errors;
+    };
+    const Words allreduce{"bench", "allreduce"};
+    CHECK(contains(refused(allreduce, "backend,data_size_mb,std_s\ngloo,1,0.1\n"),
+                   "expected a column \"time_s\", got backend, data_size_mb, std_s"));
+    CHECK(contains(refused(allreduce, "world_size,bytes,algorithm\n2,1024,ring\n"),
+                   "expected a column \"time_s\""));
+    CHECK(contains(refused(allreduce,
+                           "comparison,world_size,tensor_elements,other_max_s\n"
+                           "ring_vs_library,2,100,1\n"),
+                   "expected a column \"ring_max_s\""));
+    CHECK(contains(refused({"bench", "compare-ddp", core, "--simulate"},
+                           "buffer_m,phase,option,p50_ms\n3,forward,DDP_CPP_CORE,210\n"),
+                   "expected a column \"mean_ms\""));
+    CHECK(contains(refused({"bench", "syncbn", syncbn, "--simulate"},
+                           "implementation,batch_size,hidden_dim,max_memory_bytes\n"),
+                   "expected a column \"median_s\""));
+    CHECK(contains(
+        refused(allreduce, "world_size,bytes,algorithm,time_s\n1e308,1024,ring,1\n"),
+        "t.csv:2: expected a whole number of world_size from 1 to 1000000, got \"1e308\""));
+    CHECK(contains(refused(allreduce, "world_size,bytes,algorithm,time_s\n2,1024,ring,-1\n"),
+                   "t.csv:2: expected a number of time_s above 0, got \"-1\""));
+    CHECK(contains(refused(allreduce, "backend,data_size_mb,time_s\ngloo,1e308,1\n"),
+                   "t.csv:2: expected a data_size_mb of 1 to 1000000000000000 bytes, got "
+                   "\"1e308\""));
+    const Outcome size = typed({"predict", two_buckets, "--bucket-cap", "1e308GiB"});
+    CHECK(contains(size.errors, "expected a size from 1 B to 2^50 B"));
 }
 
 }  // namespace bucketwise

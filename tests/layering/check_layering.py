@@ -16,7 +16,7 @@ import re
 import sys
 
 # The values that describe a run, and their readers: what real ranks and the simulator share. None of them simulates.
-VALUES = "sim/base sim/link sim/workload sim/plan sim/program sim/scenario"
+VALUES = "sim/text sim/base sim/link sim/workload sim/plan sim/program sim/scenario"
 # What measurements look like as records; not how they are taken.
 RECORDS = "hw/record"
 # What starts real ranks and shows what they did.
@@ -24,7 +24,8 @@ RANKS = "sim hw cli/shell cli/ranks calibrate/comparison"
 
 # Every room, and from which folders it may include: of these only the rooms that stand above its own line.
 ROOMS = {
-    "sim/base": "",
+    "sim/text": "",
+    "sim/base": "sim",
     "sim/link/network": "sim",
     "sim/link": "sim",
     "sim/workload": "sim",

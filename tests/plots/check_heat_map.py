@@ -72,9 +72,14 @@ def main():
         assert "forward, ms  (workload)" in shown, shown
         (folder / "empty.jsonl").write_text("")
         (folder / "damaged.jsonl").write_text("{\n")
-        for file in ("empty.jsonl", "damaged.jsonl"):
-            attempt = draw(file)
+        steering = json.dumps({"/a": 1, "b\x1b[31m\n\u202e" + "x" * 10000: 2}, ensure_ascii=False)
+        (folder / "steering.jsonl").write_text("\ufeff" + steering + "\n" + steering.replace("1,", "3,", 1) + "\n",
+                                               encoding="utf-8")
+        for file, options in (("empty.jsonl", ()), ("damaged.jsonl", ()), ("steering.jsonl", ()),
+                              ("steering.jsonl", ("--at", "/a\x1b=1"))):
+            attempt = draw(file, *options)
             assert attempt.returncode == 1 and attempt.stderr.count("\n") == 1, attempt.stderr
+            assert "\x1b" not in attempt.stderr and len(attempt.stderr) < 1100, attempt.stderr
     print("checked five heat maps")
 
 

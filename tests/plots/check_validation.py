@@ -24,7 +24,7 @@ def drawn(program, comparison, fit):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "comparison.json").write_text(json.dumps(comparison))
-        (folder / "fit.json").write_text(json.dumps(fit))
+        (folder / "fit.json").write_text(json.dumps(fit), encoding="utf-8-sig")  # a byte-order mark matters to nobody
         subprocess.run([sys.executable, program, folder], check=True)
         pictures = {}
         for file in folder.glob("*.svg"):
@@ -68,11 +68,16 @@ def check_nothing_to_decide(program, comparison, fit):
 
 def check_names(program, comparison, fit):
     fit["link"]["name"] = HOSTILE
-    for name, shown in ((HOSTILE, HOSTILE), ("long " * 60, "…"), ("two\nlines", "two lines")):
+    # Nothing of a formula, of TeX or of a legend's hidden entries, and no direction but the reader's.
+    formulas = r"_a \$x_{^$ $\frac$ $"
+    for name, shown in ((HOSTILE, HOSTILE), ("long " * 60, "…"), ("two\nlines", "two lines"), (formulas, formulas),
+                        ("a\x1b[31m\u202ez", "a [31m z")):
         pictures = drawn(program, {**comparison, "scenario": name, "machine": name}, fit)
         for picture in ("step_time", "accuracy", "timeline", "error_causes"):
             check_says(pictures[picture], shown)
     check_says(pictures["link_fit"], HOSTILE)
+    fit["link"]["name"] = formulas
+    check_says(drawn(program, comparison, fit)["link_fit"], formulas)
 
 
 STOPPED_WHILE_WRITING = """
@@ -119,7 +124,7 @@ def main():
     for check in (check_marks, check_names, check_nothing_to_decide, check_whole_or_not_at_all):
         comparison, fit = (json.loads((stored / name).read_text()) for name in ("comparison.json", "fit.json"))
         check(root / "plots" / "plot.py", comparison, fit)
-    print("checked the pictures of seven validations")
+    print("checked the pictures of eleven validations")
 
 
 if __name__ == "__main__":

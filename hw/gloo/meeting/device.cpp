@@ -50,6 +50,47 @@ int bind_error(const addrinfo& info) {
     return error;
 }
 
+struct InterfacesDeleter {
+    void operator()(ifaddrs* first) const { ::freeifaddrs(first); }
+};
+using Interfaces = std::unique_ptr<ifaddrs, InterfacesDeleter>;
+
+Interfaces network_interfaces() {
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) {
+        throw std::runtime_error(std::string("cannot list network interfaces: ") +
+                                 std::generic_category().message(errno));
+    }
+    return Interfaces(first);
+}
+
+bool is_same_address(const sockaddr* a, const sockaddr* b) {
+    if (a == nullptr || a->sa_family != b->sa_family) {
+        return false;
+    }
+    if (a->sa_family == AF_INET) {
+        return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+               reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
+    }
+    return a->sa_family == AF_INET6 &&
+           IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                              &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr);
+}
+
+// The kernel lets a process listen on 127.0.0.1 where loopback is down, and Gloo then looks for the
+// interface in vain.
+void check_is_up(const std::string& address, const addrinfo& info) {
+    const Interfaces all = network_interfaces();
+    for (const ifaddrs* i = all.get(); i != nullptr; i = i->ifa_next) {
+        if (is_same_address(i->ifa_addr, info.ai_addr)) {
+            return;
+        }
+    }
+    throw std::runtime_error(
+        "cannot listen on " + address +
+        ": no network interface has this address. Is loopback down? (as root: ip link set lo up)");
+}
+
 // Gloo checks too, but then says little and loses memory.
 void check_address(const std::string& address) {
     const std::string expected = "the numeric address of one network interface of this host";
@@ -64,22 +105,18 @@ void check_address(const std::string& address) {
         throw InputError("address", "", expected,
                          address + " (" + std::generic_category().message(error) + ")");
     }
+    check_is_up(address, *info);
 }
 
 void check_interface(const std::string& interface) {
-    ifaddrs* first = nullptr;
-    if (::getifaddrs(&first) != 0) {
-        throw std::runtime_error(std::string("cannot list network interfaces: ") +
-                                 std::generic_category().message(errno));
-    }
-    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, ::freeifaddrs);
-    for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    const Interfaces all = network_interfaces();
+    for (const ifaddrs* i = all.get(); i != nullptr; i = i->ifa_next) {
         if (i->ifa_addr != nullptr && interface == i->ifa_name &&
             (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6)) {
             return;
         }
     }
-    throw InputError("interface", "", "a network interface of this host with an address",
+    throw InputError("--interface", "", "a network interface of this host with an address",
                      "\"" + interface + "\"");
 }
 

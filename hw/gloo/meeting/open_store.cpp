@@ -1,5 +1,6 @@
 #include "hw/gloo/meeting/store.h"
 
+#include <fcntl.h>
 #include <gloo/rendezvous/file_store.h>
 #include <unistd.h>
 
@@ -7,7 +8,9 @@
 #include <filesystem>
 #include <system_error>
 
+#include "hw/launch/launcher_descriptor.h"
 #include "sim/base/error.h"
+#include "sim/text/system_reason.h"
 
 namespace bucketwise {
 namespace {
@@ -43,10 +46,28 @@ class DirectoryStore final : public StoreOfGloo<AskableFileStore> {
             throw std::runtime_error(place_ + ": the directory where the ranks meet was removed");
         }
     }
+
+  private:
+    // On a full disk Gloo writes a key of no bytes, and it is who reads it that fails.
+    void explain_failure() override {
+        check_usable();
+        const std::string probe = place_ + "/probe." + std::to_string(::getpid());
+        constexpr ::mode_t own = 0600;
+        const Descriptor file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, own));
+        const bool written = file.is_open() && ::write(file.get(), "1", 1) == 1;
+        const int error = errno;
+        ::unlink(probe.c_str());
+        if (!written) {
+            throw std::runtime_error(
+                place_ + ": cannot write where the ranks meet: " + system_reason(error) +
+                "; TMPDIR, or --store where a launcher started the ranks, "
+                "names another place");
+        }
+    }
 };
 
 std::unique_ptr<KeyValueStore> open_directory(const std::string& directory) {
-    const std::string expected = "a directory where the ranks meet";
+    const std::string expected = "a directory where the ranks meet, or redis://HOST:PORT";
     std::error_code error;
     const auto status = std::filesystem::status(directory, error);
     if (!std::filesystem::exists(status)) {

@@ -1,6 +1,7 @@
 #include <gloo/rendezvous/redis_store.h>
 #include <sys/time.h>
 
+#include <cerrno>
 #include <charconv>
 
 #include "hw/gloo/meeting/store.h"
@@ -45,13 +46,43 @@ struct ConnectionDeleter {
     void operator()(redisContext* connection) const { redisFree(connection); }
 };
 
-// Gloo's store loses its connection's memory when no server answers, so ask before it does.
-void check_answers(const RedisPlace& place, const std::string& text) {
+struct ReplyDeleter {
+    void operator()(redisReply* reply) const { freeReplyObject(reply); }
+};
+
+// Where a limit has passed hiredis has the kernel's words, "Resource temporarily unavailable".
+std::string reason_of(const redisContext& connection) {
+    const bool timed_out =
+        connection.err == REDIS_ERR_IO && (errno == EAGAIN || errno == ETIMEDOUT);
+    return timed_out ? "whoever listens there said nothing for " +
+                           std::to_string(answer_limit.tv_sec) + " s"
+                     : connection.errstr;
+}
+
+// Why nobody answers; empty: a Redis server does.
+std::string silence_of(const RedisPlace& place) {
     const std::unique_ptr<redisContext, ConnectionDeleter> connection(
         redisConnectWithTimeout(place.host.c_str(), place.port, answer_limit));
-    if (!connection || connection->err != 0) {
-        throw std::runtime_error(text + ": no Redis server answers: " +
-                                 (connection ? connection->errstr : "out of memory"));
+    if (!connection) {
+        return "out of memory";
+    }
+    if (connection->err != 0) {
+        return reason_of(*connection);
+    }
+    redisSetTimeout(connection.get(), answer_limit);
+    const std::unique_ptr<redisReply, ReplyDeleter> reply(
+        static_cast<redisReply*>(redisCommand(connection.get(), "PING")));
+    if (!reply) {
+        return reason_of(*connection);
+    }
+    return reply->type == REDIS_REPLY_ERROR ? std::string(reply->str, reply->len) : "";
+}
+
+// Gloo's store loses its connection's memory when no server answers, and what listens there may be
+// no Redis, so ask before it does.
+void check_answers(const RedisPlace& place, const std::string& text) {
+    if (const std::string reason = silence_of(place); !reason.empty()) {
+        throw std::runtime_error(text + ": no Redis server answers: " + reason);
     }
 }
 
@@ -68,10 +99,10 @@ class LimitedRedisStore final : public gloo::rendezvous::RedisStore {
 
 class RedisKeyValueStore final : public StoreOfGloo<LimitedRedisStore> {
   public:
-    explicit RedisKeyValueStore(const std::string& place) : StoreOfGloo(place) {
-        const RedisPlace parsed = parse_place(place);
-        check_answers(parsed, place);
-        with_store_errors([&] { store_ = std::make_unique<LimitedRedisStore>(parsed); });
+    explicit RedisKeyValueStore(const std::string& place)
+        : StoreOfGloo(place), server_(parse_place(place)) {
+        check_answers(server_, place);
+        with_store_errors([&] { store_ = std::make_unique<LimitedRedisStore>(server_); });
     }
 
     void set(const std::string& key, const std::vector<char>& value) override {
@@ -88,6 +119,9 @@ class RedisKeyValueStore final : public StoreOfGloo<LimitedRedisStore> {
     void check_usable() override {}  // has() fails when the server is gone
 
   private:
+    void explain_failure() override { check_answers(server_, place_); }
+
+    RedisPlace server_;
     std::vector<std::string> own_keys_;
 };
 

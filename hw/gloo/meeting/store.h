@@ -66,10 +66,12 @@ class StoreOfGloo : public KeyValueStore {
         try {
             with_peer_failures(place_, step);
         } catch (const PeerFailure& failure) {
-            check_usable();  // gives the better reason
+            explain_failure();
             throw std::runtime_error(failure.what());
         }
     }
+    // Throws std::runtime_error where it finds a better reason than Gloo gives.
+    virtual void explain_failure() = 0;
 
     std::string place_;
     std::unique_ptr<Store> store_;

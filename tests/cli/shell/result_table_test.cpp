@@ -8,9 +8,12 @@
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 
 namespace bucketwise {
 namespace {
+
+using testing::contains;
 
 ResultTable example() {
     return {.title = "two strategies",
@@ -32,6 +35,18 @@ TEST_CASE("a table as text is aligned, names to the left, numbers to the right")
           "  naive     12.35        7\n"
           "  a, \"b\"        -     1000\n"
           "\none note\n");
+}
+
+TEST_CASE("a cell of foreign text stays within its line and its column") {
+    ResultTable table = example();
+    table.rows[0][0] = std::string("na\nive\x1b[31m");
+    CHECK(contains(render(table, TableFormat::text, {}), "\n  na\\nive\\u001b[31m  12.35 "));
+    table.rows[0][0] = std::string(1 << 20, 'x');
+    CHECK(contains(render(table, TableFormat::text, {}), "\n  " + std::string(97, 'x') + "...  "));
+    // Programs get it whole.
+    CHECK(parse_json(render(table, TableFormat::json, {}), "t.json")["rows"][0]["strategy"]
+              .get_ref<const std::string&>()
+              .size() == 1 << 20);
 }
 
 TEST_CASE("a table as CSV keeps every digit and can be read back") {
@@ -69,7 +84,9 @@ TEST_CASE("a CSV file that is none is refused by line") {
     CHECK(message("# x\n\na,a\n") == "f.csv:3: expected each column once, got \"a\" twice");
     CHECK(message("a,b\n1,2\n3\n") == "f.csv:3: expected 2 values, got 1");
     CHECK(message("b\n1\n") == "f.csv: expected a column \"a\", got b");
-    CHECK(message("a\r\nten\r\n") == "f.csv:2: expected a number of a, got \"ten\"");
+    CHECK(message("a\n1e999\n") == "f.csv:2: expected a finite number of a, got \"1e999\"");
+    CHECK(message("a\ninf\n") == "f.csv:2: expected a finite number of a, got \"inf\"");
+    CHECK(message("a\r\nten\r\n") == "f.csv:2: expected a finite number of a, got \"ten\"");
 }
 
 }  // namespace

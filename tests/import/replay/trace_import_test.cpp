@@ -851,6 +851,11 @@ TEST_CASE("a compressed file reads as if it were not", "[inflate]") {
     CHECK(inflated_text("plain") == "plain");
     CHECK(inflated_text("\x1f") == "\x1f");
     CHECK(inflated_text("").empty());
+    for (std::size_t block = 1; block < 5; ++block) {
+        CHECK(inflated_text("\xef\xbb\xbfplain", block) == "plain");
+        CHECK(inflated_text(compressed("\xef\xbb\xbfplain"), block) == "plain");
+        CHECK(inflated_text("\xef\xbb", block) == "\xef\xbb");
+    }
     CHECK_THROWS_WITH(inflated_text(packed.substr(0, packed.size() - 3)),
                       "t.gz: expected a whole gzip file, got one that ends after " +
                           std::to_string(packed.size() - 3) + " bytes");

@@ -124,9 +124,11 @@ TEST_CASE("a store that is no directory is refused by its path, also for one ran
     const std::string file = directory.path() + "/file";
     std::ofstream(file) << "x";
     CHECK(meet(meeting_in(directory.path() + "/no", 0, 2)).reason ==
-          directory.path() + "/no: expected a directory where the ranks meet, got nothing there");
+          directory.path() +
+              "/no: expected a directory where the ranks meet, or redis://HOST:PORT, got nothing "
+              "there");
     CHECK(meet(meeting_in(file, 0, 1)).reason ==
-          file + ": expected a directory where the ranks meet, got a file");
+          file + ": expected a directory where the ranks meet, or redis://HOST:PORT, got a file");
     CHECK_THROWS_AS(GlooConnection(meeting_in("", 0, 1)), InputError);
 }
 

@@ -61,6 +61,8 @@ class Socket {
         return bound ? ::ntohs(address_.sin_port) : 0;
     }
 
+    void listen() { REQUIRE(::listen(descriptor_, 8) == 0); }
+
     bool connects_to(int port) {
         address_.sin_port = ::htons(static_cast<std::uint16_t>(port));
         return ::connect(descriptor_, reinterpret_cast<const sockaddr*>(&address_),
@@ -186,6 +188,23 @@ TEST_CASE("ranks meet through a Redis server") {
     waiting.join();
     CHECK(outcome.ending == testing::Ending::other_failure);
     CHECK(contains(outcome.reason, place + ": "));
+}
+
+TEST_CASE(
+    "who listens where a Redis server should and says nothing is waited for no longer than a "
+    "limit") {
+    Socket silent;
+    const std::string place = "redis://127.0.0.1:" + std::to_string(silent.bind_to_free_port());
+    silent.listen();
+    const RankOutcome outcome = testing::outcome_of(
+        [&] { const GlooConnection connection(testing::meeting_in(place, 0, 1)); });
+    if (contains(outcome.reason, "this build cannot use Redis")) {
+        WARN("skipped: " + outcome.reason);
+        return;
+    }
+    CHECK(outcome.ending == testing::Ending::other_failure);
+    CHECK(outcome.reason ==
+          place + ": no Redis server answers: whoever listens there said nothing for 2 s");
 }
 
 TEST_CASE("a Redis server that nobody runs, or that is named badly, is refused by its name") {
