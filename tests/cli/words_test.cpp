@@ -94,7 +94,7 @@ std::string measured_by(const TestFolder& folder, const std::string& machine) {
         }
         all += record.dump() + "\n";
     }
-    const std::string file = folder.file("m.jsonl");
+    std::string file = folder.file("m.jsonl");
     write_file(file, all);
     return file;
 }
