@@ -354,13 +354,13 @@ TEST_CASE("a run that fails before its first record leaves nothing behind") {
     const TestFolder folder;
     const std::string file = folder.file("measured.jsonl");
     const Outcome outcome = run(measure(file, one_item), NoTemporaryFiles().surroundings());
-    CHECK(outcome.exit_code == 1);
+    CHECK(outcome.exit_code == 2);
     check_one_line(outcome.errors);
     CHECK_THAT(outcome.errors, Contains("TMPDIR"));
     CHECK_FALSE(std::filesystem::exists(file));
     // What was there, if only a name, stays.
     write_file(file, "");
-    CHECK(run(measure(file, one_item), NoTemporaryFiles().surroundings()).exit_code == 1);
+    CHECK(run(measure(file, one_item), NoTemporaryFiles().surroundings()).exit_code == 2);
     CHECK(std::filesystem::exists(file));
 }
 
@@ -380,7 +380,7 @@ TEST_CASE("a run whose folder for temporary files is full leaves nothing behind"
                                 {.variables = {{"TMPDIR", disk.file("")}}});
     CHECK(outcome.exit_code == 1);
     check_one_line(outcome.errors);
-    CHECK_THAT(outcome.errors, Contains(disk.file("bucketwise-")));
+    CHECK_THAT(outcome.errors, Contains(disk.file("")));
     CHECK_FALSE(std::filesystem::exists(file));
     const std::filesystem::directory_iterator left(disk.file(""));
     CHECK(std::distance(begin(left), end(left)) <= 1);

@@ -277,10 +277,10 @@ TEST_CASE("a validation that fails before its first record leaves its folder as 
     const TestFolder own;
     const std::string folder = own.file("v");
     const Surroundings nowhere{.variables = {{"TMPDIR", own.file("none")}}};
-    CHECK(run(short_validation(folder), nowhere).exit_code == 1);
+    CHECK(run(short_validation(folder), nowhere).exit_code == 2);
     CHECK_FALSE(std::filesystem::exists(folder));
     std::filesystem::create_directory(folder);
-    CHECK(run(short_validation(folder), nowhere).exit_code == 1);
+    CHECK(run(short_validation(folder), nowhere).exit_code == 2);
     CHECK(std::filesystem::is_empty(folder));
 }
 
