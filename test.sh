@@ -101,7 +101,7 @@ fuzz_build() {
 
 tidy() { tools/run_tidy.py build/release build/fuzz; }
 
-fuzzers=(scenario_fuzzer nccl_tests_fuzzer kineto_fuzzer nsys_fuzzer flight_recorder_fuzzer chakra_fuzzer)
+fuzzers=(scenario_fuzzer measurement_fuzzer nccl_tests_fuzzer kineto_fuzzer nsys_fuzzer flight_recorder_fuzzer chakra_fuzzer)
 
 fuzz() {  # all at once, as each takes as long as it is told
     printf '%s\0' "${fuzzers[@]}" |

@@ -200,8 +200,7 @@ std::string line_of(const Measurement& record) {
 
 // Line by line, as a long run's file is larger than what one would read at once. The longest line
 // has the scenario, which may be a trace's.
-MeasurementLines read_measurements(const std::string& path) {
-    const ByteSource read = blocks_of_file(path);
+MeasurementLines read_measurements(const ByteSource& read, const std::string& path) {
     MeasurementLines lines;
     std::int64_t number = 0;
     std::size_t whole = 0;
@@ -235,6 +234,10 @@ MeasurementLines read_measurements(const std::string& path) {
     }
     lines.torn = !line.empty();
     return lines;
+}
+
+MeasurementLines read_measurements(const std::string& path) {
+    return read_measurements(blocks_of_file(path), path);
 }
 
 void check_measurement_output(const std::string& path, bool resume) {

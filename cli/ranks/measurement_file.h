@@ -9,6 +9,7 @@
 
 #include "hw/launch/launcher_descriptor.h"
 #include "hw/record/measurement.h"
+#include "import/source/byte_source.h"
 
 namespace bucketwise {
 
@@ -20,6 +21,8 @@ struct MeasurementLines {
 // Throws InputError for a file that is missing or holds anything else, naming the line; for a line
 // above 64 MiB, and for a file above 1 GiB.
 MeasurementLines read_measurements(const std::string& path);
+// The same of what is read already; `path` is for messages.
+MeasurementLines read_measurements(const ByteSource& source, const std::string& path);
 
 // As the file has it: what is no UTF-8, as the names of files may be, is made so.
 std::string line_of(const Measurement& record);
