@@ -152,15 +152,20 @@ Transport transport_of(const RankJob& job) {
 
 std::optional<LaunchFailure> launch_job(const RankJob& job, const Variables& variables,
                                         MeasureProgress& line) {
-    const TemporaryFolder store;
-    const TemporaryFolder handed_over;
+    const TemporaryFolder folder;
+    const std::string store = folder.path() + "/store";
+    std::error_code error;
+    if (!fs::create_directory(store, error)) {
+        throw std::runtime_error(
+            fmt::format("{}: cannot be made: {}", store, system_reason(error.value())));
+    }
     LaunchRequest launch;
     launch.command = job.command;
     launch.command.front() = fs::read_symlink("/proc/self/exe").string();
     launch.variables = variables;
-    launch.variables.emplace_back(store_variable, store.path());
+    launch.variables.emplace_back(store_variable, store);
     if (!job.document.empty()) {
-        const std::string file = handed_over.path() + "/scenario.json";
+        const std::string file = folder.path() + "/scenario.json";
         write_text_file(file, job.document);
         launch.variables.emplace_back(scenario_variable, file);
     }
