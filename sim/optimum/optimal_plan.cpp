@@ -46,9 +46,9 @@ class Planning {
 
     OptimalPlan planned() {
         add_expressible();
-        progress_(0.3);
+        tell(0.3);
         find();
-        progress_(0.7);
+        tell(0.7);
         add_lists();
         Evaluator evaluator(input_, without_caps(request_));
         result_.plan = best_->plan;
@@ -70,7 +70,7 @@ class Planning {
                       "no plan that is shown is faster than the best or than the bound");
         }
         add_notes();
-        progress_(1);
+        tell(1);
         return std::move(result_);
     }
 
@@ -164,9 +164,15 @@ class Planning {
 
     // --- the optimum ---
 
+    // Never less than before: a search may begin again.
+    void tell(double done) {
+        told_ = std::max(told_, done);
+        progress_(told_);
+    }
+
     // From `begin` to `end` of all there is to do.
-    [[nodiscard]] Progress part(double begin, double end) const {
-        return [this, begin, end](double done) { progress_(begin + (end - begin) * done); };
+    [[nodiscard]] Progress part(double begin, double end) {
+        return [this, begin, end](double done) { tell(begin + (end - begin) * done); };
     }
 
     void find() {
@@ -269,7 +275,7 @@ class Planning {
             [&](std::size_t begin, std::size_t end) {
                 return planner_.collective_time(dtype_at(begin), accumulators_.bytes(begin, end));
             });
-        progress_(0.4);
+        tell(0.4);
         result_.bound = planner_.step_after(sending.ends);
         raise_bound_by_work(sending.least_communication);
         AccumulatorSearch search =
@@ -438,6 +444,7 @@ class Planning {
     GradientLine accumulators_;  // the same by dtype
     SimulatedCuts steps_;
     MaxPlusPlanner planner_;
+    double told_ = 0;                  // of the progress
     std::optional<PlanStep> best_;     // of those tried
     std::optional<PlanStep> uniform_;  // of one cap
     OptimalPlan result_;

@@ -491,7 +491,11 @@ TEST_CASE("of many gradients nothing that is tried is faster than the bound", "[
                                     : of_several_dtypes(random, gradients, random.once_in(3));
         SyncRequest request = without_caps(random.request(random.once_in(4)));
         CAPTURE(i);
-        const OptimalPlan optimum = optimal_plan(input, request, no_progress);
+        std::vector<double> shares;
+        const OptimalPlan optimum =
+            optimal_plan(input, request, [&](double done) { shares.push_back(done); });
+        CHECK(std::is_sorted(shares.begin(), shares.end()));
+        CHECK(shares.back() == 1);
         const PlanPolicy policy = settings_for(request).policy;
         Evaluator evaluator(input, request);
         for (int k = 0; k < 200; ++k) {
