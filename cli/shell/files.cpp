@@ -145,12 +145,15 @@ class StagedFile {
 };
 
 // None: a device, a pipe, or a file in a folder that takes no new ones, which is written in place.
-// Throws std::runtime_error where it must not be written.
+// Throws InputError for a folder, and std::runtime_error where it must not be written.
 std::optional<fs::path> replaced_file(const std::string& path) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) {
         return path;
+    }
+    if (fs::is_directory(status)) {
+        throw InputError(path, "", "a file to write to", "a folder");
     }
     if (!fs::is_regular_file(status)) {
         return std::nullopt;
@@ -220,15 +223,16 @@ void write_outputs(const std::vector<OutputText>& outputs) {
             in_place.push_back(&output);
         }
     }
-    for (StagedFile& file : staged) {
-        file.put_in_place();
-    }
     for (const OutputText* output : in_place) {
         if (output->path == "-") {
             write_output("-", output->text);
         } else {
             write_in_place(output->path, output->text);
         }
+    }
+    // Last, as nothing but this is sure to go well once it is staged.
+    for (StagedFile& file : staged) {
+        file.put_in_place();
     }
 }
 

@@ -149,6 +149,8 @@ TEST_CASE("several outputs are written all, or none") {
     const std::string nowhere = (folder.path / "no folder" / "other").string();
     write_text_file(kept, "old");
     CHECK_THROWS_AS(write_outputs({{kept, "new"}, {nowhere, "new"}}), std::runtime_error);
+    CHECK_THROWS_AS(write_outputs({{kept, "new"}, {"/dev/full", "new"}}), std::runtime_error);
+    CHECK_THROWS_AS(write_outputs({{kept, "new"}, {folder.path.string(), "new"}}), InputError);
     CHECK(read_text_file(kept) == "old");
     forget_reads();  // another command
     // Nor does anything else stay behind.
