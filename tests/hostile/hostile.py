@@ -30,7 +30,7 @@ from mutation import FOREIGN, NUMBERS, Mutator
 
 COMPUTING_S = 5
 PATIENCE_S = 120  # a machine may be busy with other things
-LONGEST_LINE = 2000
+LONGEST_LINE = 4100  # several lists of what is possible
 BEFORE = b"what was there before\n"
 
 
