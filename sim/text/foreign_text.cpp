@@ -115,10 +115,12 @@ std::string in_characters(std::string_view text, std::size_t longest, const Show
     while (!text.empty() && all.size() <= longest) {
         const std::size_t plain = plain_length(text);
         if (plain > 0) {
+            const std::size_t before_dots = longest - std::min(longest, dots.size());
+            if (all.size() <= before_dots) {  // else that may be within the character before
+                fits_before_dots = std::min(all.size() + plain, before_dots);
+            }
             all += text.substr(0, plain);
             text.remove_prefix(plain);
-            fits_before_dots = std::max(
-                fits_before_dots, std::min(all.size(), longest - std::min(longest, dots.size())));
             continue;
         }
         const Character character = first_character(text);

@@ -68,7 +68,7 @@ ROOMS = {
     "import/flight_recorder": "sim import",
     "import/chakra": "sim import",
     "cli/shell": "sim import/source",
-    "cli/ranks": "sim hw cli/shell",
+    "cli/ranks": "sim hw import/source cli/shell",
     "cli/completion": "sim hw cli",
     "bench": RANKS,
     "bench/all_reduce": f"{RANKS} bench",

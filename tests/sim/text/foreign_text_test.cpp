@@ -61,6 +61,22 @@ TEST_CASE("A line is cut between characters and says so", "[text]") {
     CHECK(shown_line(std::string(1 << 20, '\x1b'), 100).size() <= 100);
 }
 
+TEST_CASE("Whatever is cut where, it is text of that length at most, and cut again the same",
+          "[text]") {
+    // A character may end within what is kept for the dots, and others follow.
+    for (const std::string text : {"a帯bcdef", "ab帯cdef", "größere", "🚀🚀abc", "abc\x1b\x1bde"}) {
+        for (std::size_t longest = 3; longest <= text.size(); ++longest) {
+            CAPTURE(text, longest);
+            for (const std::string& cut : {cut_text(text, longest), shown_line(text, longest)}) {
+                CHECK(is_utf8(cut));
+                CHECK(cut.size() <= longest);
+            }
+            CHECK(cut_text(cut_text(text, longest), longest) == cut_text(text, longest));
+            CHECK(shown_line(shown_line(text, longest), longest) == shown_line(text, longest));
+        }
+    }
+}
+
 TEST_CASE("What a file may have has blanks for control characters and is cut", "[text]") {
     CHECK(cut_text("a\nb\x1b\xc2\x9b\xe2\x80\xae"
                    "c",
