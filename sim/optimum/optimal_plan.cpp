@@ -37,7 +37,8 @@ class Planning {
         : input_(input),
           request_(request),
           progress_(progress),
-          sync_(settings_for(without_caps(request))),
+          base_(with_own_list(request)),
+          sync_(settings_for(base_)),
           line_(checked_line()),
           accumulators_(GradientLine::of_accumulators(input.workload.gradients,
                                                       input.workload.readiness, sync_.policy)),
@@ -50,22 +51,13 @@ class Planning {
         find();
         tell(0.7);
         add_lists();
-        Evaluator evaluator(input_, without_caps(request_));
+        Evaluator evaluator(input_, base_);
         result_.plan = best_->plan;
         result_.evaluation = evaluator.evaluate(Cap::none(), result_.plan);
         result_.evaluation.cap = Cap::none();
         invariant(result_.evaluation.times.step() == best_->step,
                   "the engine takes as long for the optimal plan as was reckoned");
         for (const ExpressiblePlan& other : result_.others) {
-            if (!(other.step >= result_.bound && other.step >= best_->step))
-                fmt::print(
-                    "kind {} step {} best {} bound {} uniform {} closing {} order {} "
-                    "sorted {} "
-                    "launch {}\n",
-                    name_of(other.kind), other.step.count(), best_->step.count(),
-                    result_.bound.count(), line_.uniform(), name_of(sync_.policy.closing),
-                    name_of(sync_.policy.order), sync_.policy.reversed_after_sort,
-                    name_of(sync_.policy.launch));
             invariant(other.step >= result_.bound && other.step >= best_->step,
                       "no plan that is shown is faster than the best or than the bound");
         }
@@ -75,6 +67,21 @@ class Planning {
     }
 
   private:
+    // A list may change more than limits: with one, DDP sorts the buckets of its first iteration.
+    // Whoever has a list is told of plans that lists give.
+    static SyncRequest with_own_list(const SyncRequest& request) {
+        SyncRequest base = without_caps(request);
+        base.bucket_cap_list = request.bucket_cap_list;
+        return base;
+    }
+
+    // But for limits, the policy that is looked for the best plan of.
+    [[nodiscard]] bool is_of_policy(const SyncRequest& request) const {
+        PlanPolicy policy = settings_for(request).policy;
+        policy.limits = sync_.policy.limits;
+        return policy == sync_.policy;
+    }
+
     GradientLine checked_line() const {
         const auto count = input_.workload.gradients.size();
         if (!sync_.communicates) {
@@ -106,27 +113,36 @@ class Planning {
         return make_plan(input_.workload, settings_for(request).policy);
     }
 
-    // Notes the plan if it is the fastest so far, of those as fast the one with fewest buckets.
-    void consider(const BucketPlan& plan, Duration step) {
-        if (!best_ || step < best_->step ||
-            (step == best_->step && plan.buckets.size() < best_->plan.buckets.size())) {
-            best_ = PlanStep{plan, step};
+    // Of two as fast the one with fewer buckets.
+    static void keep_better(std::optional<PlanStep>& best, const BucketPlan& plan, Duration step) {
+        if (!best || step < best->step ||
+            (step == best->step && plan.buckets.size() < best->plan.buckets.size())) {
+            best = PlanStep{plan, step};
         }
     }
-    void add(PlanKind kind, std::vector<Bytes> caps, const BucketPlan& plan) {
+
+    void consider(const BucketPlan& plan, Duration step, bool of_policy) {
+        keep_better(of_policy ? best_ : foreign_, plan, step);
+    }
+
+    void add(PlanKind kind, std::vector<Bytes> caps, const BucketPlan& plan, bool of_policy) {
         const Duration step = steps_.step(plan);
-        consider(plan, step);
+        consider(plan, step, of_policy);
         result_.others.push_back({kind, std::move(caps), plan.buckets.size(), step});
     }
 
+    void add(PlanKind kind, std::vector<Bytes> caps, const SyncRequest& request) {
+        add(kind, std::move(caps), plan_of(request), is_of_policy(request));
+    }
+
     void add_expressible() {
-        add(PlanKind::framework_default, {}, plan_of(without_caps(request_)));
+        add(PlanKind::framework_default, {}, without_caps(request_));
         const std::optional<Bytes> named = request_.bucket_cap.named();
         if (names_caps(request_)) {
             std::vector<Bytes> caps = named ? std::vector{*named} : request_.bucket_cap_list;
-            add(PlanKind::configured, std::move(caps), plan_of(request_));
+            add(PlanKind::configured, std::move(caps), request_);
         }
-        if (closes_at_caps(sync_.policy.closing)) {
+        if (closes_at_caps(settings_for(without_caps(request_)).policy.closing)) {
             add_uniform();
         }
         const Cuts merged = greedy_merge(
@@ -136,12 +152,12 @@ class Planning {
             });
         // Its buckets go out as the policy closes them.
         add(PlanKind::greedy_merge, {},
-            line_.uniform()
-                ? line_.plan(merged)
-                : accumulators_.plan(accumulators_.cuts_of(line_.plan(merged)).value()));
+            line_.uniform() ? line_.plan(merged)
+                            : accumulators_.plan(accumulators_.cuts_of(line_.plan(merged)).value()),
+            true);
     }
 
-    // As the sweep does, with no first bucket but the one that naming a cap gives.
+    // As the sweep does.
     void add_uniform() {
         SyncRequest request = without_caps(request_);
         request.first_bucket = request_.first_bucket;
@@ -150,12 +166,13 @@ class Planning {
             request.bucket_cap = cap;
             const BucketPlan plan = plan_of(request);
             const Duration step = steps_.step(plan);
-            consider(plan, step);
+            consider(plan, step, is_of_policy(request));
             const bool fewer = best && step == best->step && plan.buckets.size() < best->buckets;
             if (!best || step < best->step || fewer) {
                 best = {
                     PlanKind::uniform, {roundest_cap(plan.same_plan)}, plan.buckets.size(), step};
-                uniform_ = PlanStep{plan, step};
+                uniform_ =
+                    is_of_policy(request) ? std::optional(PlanStep{plan, step}) : std::nullopt;
             }
             return plan.same_plan;
         });
@@ -176,10 +193,15 @@ class Planning {
     }
 
     void find() {
-        if (line_.uniform()) {
+        if (is_one_line()) {
             find_in_line();
         } else {
             find_in_accumulators();
+        }
+        if (foreign_ && foreign_->step < best_->step) {  // which is not one of those looked at
+            best_ = foreign_;
+            result_.proved = false;
+            result_.bound = std::min(result_.bound, best_->step);
         }
         invariant(best_->step >= result_.bound, "no plan is faster than the bound");
     }
@@ -206,13 +228,23 @@ class Planning {
         best_ = PlanStep{line_.plan(best.cuts), best.step};
     }
 
+    // Whether the planner knows such steps. It packs a bucket when it goes out; where copies are
+    // batched that is done when it is full, which is earlier where it has to wait for others.
+    [[nodiscard]] bool is_one_line() const {
+        const bool packs_early =
+            sync_.batched_copies &&
+            (sync_.policy.launch == LaunchRule::after_backward ||
+             (sync_.policy.launch == LaunchRule::in_order && !line_.fills_in_order()));
+        return line_.uniform() && !packs_early;
+    }
+
     [[nodiscard]] CutStep cuts_of(const PlanStep& found) const {
         return {line_.cuts_of(found.plan).value(), found.step};
     }
 
     // Whether the planner's steps are the engine's.
     [[nodiscard]] bool reckons_exactly() const {
-        return line_.uniform() && !interferes(input_.link) && line_.always_keeps_order() &&
+        return is_one_line() && !interferes(input_.link) && line_.always_keeps_order() &&
                !steps_.something_may_wait();
     }
 
@@ -221,8 +253,8 @@ class Planning {
             return;
         }
         const bool after = sync_.policy.launch == LaunchRule::after_backward;
-        const std::size_t first = after              ? std::numeric_limits<std::size_t>::max()
-                                  : !line_.uniform() ? 1
+        const std::size_t first = after            ? std::numeric_limits<std::size_t>::max()
+                                  : !is_one_line() ? 1
                                   : line_.always_keeps_order() ? line_.ready_count(1)
                                                                : line_.least_ready_count(1);
         result_.bound = std::max(
@@ -299,13 +331,10 @@ class Planning {
         return plan_of(request);
     }
 
-    // With a list, DDP sorts the buckets of its first iteration.
-    [[nodiscard]] bool lists_keep_policy() const {
+    [[nodiscard]] PlanPolicy list_policy() const {
         SyncRequest request = without_caps(request_);
         request.bucket_cap_list = {Bytes{1}};
-        PlanPolicy policy = settings_for(request).policy;
-        policy.limits = sync_.policy.limits;
-        return policy == sync_.policy;
+        return settings_for(request).policy;
     }
 
     // Only if planning with the list, as it would be typed, gives the same buckets.
@@ -313,20 +342,30 @@ class Planning {
         const auto gives_it = [&](const std::vector<Bytes>& list) {
             return plan_with(list).buckets == plan.buckets;
         };
-        const auto list =
-            line_.uniform() ? cap_list_for(line_, line_.cuts_of(plan).value(), sync_.policy.closing)
-                            : cap_list_for(accumulators_, input_.workload.gradients, plan,
-                                           sync_.policy, gives_it);
+        const PlanPolicy policy = list_policy();
+        const std::vector<Gradient>& gradients = input_.workload.gradients;
+        const std::optional<Cuts> cuts = line_.cuts_of(plan);
+        const auto list = line_.uniform() && cuts && lists_keep_policy()
+                              ? cap_list_for(line_, *cuts, policy.closing)
+                              : cap_list_for(GradientLine::of_accumulators(
+                                                 gradients, input_.workload.readiness, policy),
+                                             gradients, plan, policy, gives_it);
         return list && gives_it(*list) ? *list : std::vector<Bytes>{};
     }
 
+    [[nodiscard]] bool lists_keep_policy() const {
+        SyncRequest request = without_caps(request_);
+        request.bucket_cap_list = {Bytes{1}};
+        return is_of_policy(request);
+    }
+
     void add_lists() {
-        if (!closes_at_caps(sync_.policy.closing)) {
+        if (!closes_at_caps(list_policy().closing)) {
             return;
         }
         result_.cap_list = list_for(best_->plan);
-        if (result_.cap_list.size() != 1) {
-            const PlanStep two = line_.uniform() ? best_list_of_two() : best_on_grid();
+        if (result_.cap_list.size() != 1 && lists_keep_policy() && uniform_) {
+            const PlanStep two = is_one_line() ? best_list_of_two() : best_on_grid();
             const std::vector<Bytes> list = list_for(two.plan);
             if (!list.empty()) {
                 result_.others.push_back(
@@ -375,9 +414,6 @@ class Planning {
 
     PlanStep best_on_grid() {
         PlanStep best = *uniform_;
-        if (!lists_keep_policy()) {
-            return best;
-        }
         const std::vector<Bytes> grid = grid_of_caps();
         for (const Bytes first : grid) {
             for (const Bytes cap : grid) {
@@ -429,7 +465,7 @@ class Planning {
                 "is",
                 100 * gap));
         }
-        if (line_.uniform() && !line_.always_keeps_order()) {
+        if (is_one_line() && !line_.always_keeps_order()) {
             result_.notes.emplace_back(
                 "buckets may fill in another order than that of their gradients; plans in which "
                 "they do were tried one by one");
@@ -439,6 +475,7 @@ class Planning {
     const StepInput& input_;
     const SyncRequest& request_;
     const Progress& progress_;
+    SyncRequest base_;  // without caps, but a list where the request has one
     SyncSettings sync_;
     GradientLine line_;          // as buckets of one dtype go out
     GradientLine accumulators_;  // the same by dtype
@@ -446,6 +483,7 @@ class Planning {
     MaxPlusPlanner planner_;
     double told_ = 0;                  // of the progress
     std::optional<PlanStep> best_;     // of those tried
+    std::optional<PlanStep> foreign_;  // of another policy: without a list, where there is one
     std::optional<PlanStep> uniform_;  // of one cap
     OptimalPlan result_;
 };
@@ -468,6 +506,11 @@ OptimalPlan optimal_plan(const StepInput& input, const SyncRequest& request,
     scale_computing(slowest, largest_slowdown(input.classes));
     slowest.classes.clear();
     OptimalPlan optimum = Planning(slowest, request, progress).planned();
+    // Slowed down one by one, instructions may round otherwise, each by a picosecond.
+    optimum.bound -=
+        Duration{std::ssize(input.workload.forward) + std::ssize(input.workload.backward) +
+                 std::ssize(input.step.optimizer_operations) + 2} *
+        input.step.accumulation;
     optimum.notes.emplace_back("the plan is the slowest rank's, which everybody waits for");
     return optimum;
 }

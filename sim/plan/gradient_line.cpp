@@ -101,6 +101,7 @@ void GradientLine::measure(const std::vector<Gradient>& gradients,
     }
     const std::vector<std::size_t> counts = counts_when_ready(line_, readiness);
     ready_count_ = least_ready_count_ = counts;
+    fills_in_order_ = std::is_sorted(counts.begin(), counts.end());
     for (std::size_t end = 1; end <= size(); ++end) {
         ready_count_[end] = std::max(ready_count_[end], ready_count_[end - 1]);
     }

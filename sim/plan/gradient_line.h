@@ -61,6 +61,9 @@ class GradientLine {
         return !as_filled_ || begin == 0 || ready_count_[end] > ready_count_[begin];
     }
 
+    // Whether gradients stand in the order of their readiness, so that buckets fill in theirs.
+    [[nodiscard]] bool fills_in_order() const { return fills_in_order_; }
+
     // Whether all cuts keep order.
     [[nodiscard]] bool always_keeps_order() const { return always_keeps_order_; }
 
@@ -101,6 +104,7 @@ class GradientLine {
     std::vector<std::size_t> least_ready_count_;  // by end
     std::vector<std::size_t> longest_end_;        // by begin
     bool as_filled_ = false;
+    bool fills_in_order_ = false;
     bool always_keeps_order_ = true;
     bool joins_backwards_ = false;
 };

@@ -1,6 +1,7 @@
 #include "sim/report/optimal_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -51,6 +52,8 @@ std::string what_is(const ExpressiblePlan& plan) {
 }
 
 std::string row(const std::string& what, std::size_t buckets, Duration step, double gap) {
+    constexpr double shown_as_none = 5e-7;  // a picosecond of rounding is no "-0.0000 %"
+    gap = std::abs(gap) < shown_as_none ? 0.0 : gap;
     return fmt::format("  {:>44} {:>8} {:>12.3f} {:>10.4f} %\n", what,
                        buckets == 0 ? "" : fmt::format("{}", buckets), to_ms(step), 100 * gap);
 }

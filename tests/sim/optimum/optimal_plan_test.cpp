@@ -74,6 +74,16 @@ class RandomPlanning {
             request.strategy = Strategy::bucketed;
             request.order = Order::readiness;
         }
+        request.batched_grad_copy = !request.fused_copies && once_in(3);
+        if (once_in(4)) {  // which may change more than the caps
+            for (std::int64_t caps = number(1, 3); caps > 0; --caps) {
+                request.bucket_cap_list.push_back({number(1, 2'000'000)});
+            }
+            const PlanPolicy policy = settings_for(request).policy;
+            if (policy.reversed_after_sort && policy.order == Order::readiness) {
+                request.order = Order::forward;
+            }
+        }
         return request;
     }
 
@@ -269,11 +279,16 @@ void check_lists(const StepInput& input, SyncRequest request, const OptimalPlan&
 void check_against_all(const StepInput& input, const SyncRequest& request) {
     const OptimalPlan optimum = optimal_plan(input, request, no_progress);
     const Duration shortest = shortest_of_all(input, request);
-    CHECK(optimum.evaluation.times.step() == shortest);
-    CHECK(optimum.proved);
-    CHECK(optimum.bound == shortest);
+    if (optimum.proved) {
+        CHECK(optimum.evaluation.times.step() == shortest);
+        CHECK(optimum.bound == shortest);
+    } else {  // without its list the strategy is another, whose default is faster here
+        CHECK(!request.bucket_cap_list.empty());
+        CHECK(optimum.evaluation.times.step() < shortest);
+        CHECK(optimum.bound <= optimum.evaluation.times.step());
+    }
     for (const ExpressiblePlan& other : optimum.others) {
-        CHECK(other.step >= shortest);
+        CHECK(other.step >= optimum.evaluation.times.step());
     }
     check_lists(input, request, optimum);
 }
@@ -465,6 +480,23 @@ TEST_CASE(
     CHECK(unnamed > 10 / BUCKETWISE_TEST_SHARE);
 }
 
+TEST_CASE("where ranks differ nothing that is shown beats the bound", "[optimal]") {
+    RandomPlanning random(1919);
+    for (int i = 0; i < 1000 / BUCKETWISE_TEST_SHARE; ++i) {
+        StepInput input = random.input(random.number(2, 12), random.once_in(3), random.once_in(3));
+        input.group.ranks = 8;
+        input.classes = {{7, 1.0}, {1, 1.0 + static_cast<double>(random.number(0, 1000)) / 997}};
+        CAPTURE(i);
+        const SyncRequest request = random.request(random.once_in(4));
+        const OptimalPlan optimum = optimal_plan(input, request, no_progress);
+        const Prediction prediction = predict(input, request, {}, no_progress);
+        for (const Evaluation& row : prediction.sweep) {
+            CHECK(row.times.step() >= optimum.bound);
+        }
+        CHECK(prediction.default_cap.times.step() >= optimum.bound);
+    }
+}
+
 TEST_CASE("a dtype's bucket may hold gradients that those of another lie between", "[optimal]") {
     // Six of a million bytes, all ready after 1 ms, float32 and float16 in turn; backward takes
     // 10 ms. A bucket of n million bytes takes 1 + n ms. One bucket for each dtype: both are sent
@@ -528,8 +560,9 @@ TEST_CASE("no single change of an optimal plan of many gradients is faster", "[o
         CAPTURE(i);
         const OptimalPlan optimum = optimal_plan(input, request, no_progress);
         const Duration least = optimum.evaluation.times.step();
-        // Too many labels leave a millionth open.
-        CHECK((optimum.proved || 1'000'000 * (least - optimum.bound) <= 2 * least));
+        // Too many labels leave a millionth open; copies of full buckets that wait, more.
+        CHECK((request.batched_grad_copy || optimum.proved ||
+               1'000'000 * (least - optimum.bound) <= 2 * least));
         const SyncSettings sync = settings_for(request);
         const GradientLine line(input.workload.gradients, input.workload.readiness, sync.policy);
         Evaluator evaluator(input, request);
