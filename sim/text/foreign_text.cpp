@@ -68,21 +68,44 @@ bool steers(char32_t code) {
         char32_t first;
         char32_t last;
     };
-    constexpr std::array<Range, 8> ranges{
+    // But for joiners, which scripts and pictures need, and signs that enclose numbers, which are
+    // seen, all of Unicode's categories Cc, Cf, Zl and Zp.
+    constexpr std::array<Range, 18> ranges{
         {{0x00, 0x1F},        // C0
          {0x7F, 0x9F},        // DEL and C1
+         {0xAD, 0xAD},        // soft hyphen
          {0x061C, 0x061C},    // Arabic letter mark
+         {0x180E, 0x180E},    // Mongolian vowel separator
+         {0x200B, 0x200B},    // blank of no width
          {0x200E, 0x200F},    // marks of direction
          {0x2028, 0x202E},    // ends of lines; embeddings, overrides
-         {0x2066, 0x2069},    // isolates
+         {0x2060, 0x2064},    // word joiner, invisible operators
+         {0x2066, 0x206F},    // isolates, deprecated formats
          {0xFEFF, 0xFEFF},    // byte-order mark
-         {0xFFF9, 0xFFFB}}};  // interlinear annotations
+         {0xFFF9, 0xFFFB},    // interlinear annotations
+         {0x13430, 0x1343F},  // of hieroglyphs
+         {0x1BCA0, 0x1BCA3},  // of shorthand
+         {0x1D173, 0x1D17A},  // of music
+         {0xE0001, 0xE0001},  // language tag
+         {0xE0020, 0xE007F},  // tags
+         {0xFFF0, 0xFFF8}}};  // unassigned, to be ignored
     for (const Range& range : ranges) {
         if (code >= range.first && code <= range.last) {
             return true;
         }
     }
     return false;
+}
+
+// JSON has sixteen bits in an escape: what needs more is a pair of surrogates.
+std::string json_escape(char32_t code) {
+    const auto value = static_cast<std::uint32_t>(code);
+    constexpr std::uint32_t first_of_pairs = 0x10000;
+    if (value < first_of_pairs) {
+        return fmt::format("\\u{:04x}", value);
+    }
+    const std::uint32_t rest = value - first_of_pairs;
+    return fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10U), 0xDC00 + (rest & 0x3FFU));
 }
 
 std::string escape_of(const Character& character) {
@@ -97,7 +120,7 @@ std::string escape_of(const Character& character) {
         case '\t':
             return "\\t";
         default:
-            return fmt::format("\\u{:04x}", static_cast<std::uint32_t>(*character.code));
+            return json_escape(*character.code);
     }
 }
 

@@ -28,9 +28,12 @@ import unicodedata
 
 from mutation import FOREIGN, NUMBERS, Mutator
 
+# Format characters that are meant to be seen or that scripts need: joiners, signs that enclose numbers.
+SHOWN_FORMATS = "\u200c\u200d\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 COMPUTING_S = 5
 PATIENCE_S = 120  # a machine may be busy with other things
 LONGEST_LINE = 4100  # several lists of what is possible
+ENOUGH_RUNS = 100  # for some of them to end well
 BEFORE = b"what was there before\n"
 
 
@@ -175,9 +178,19 @@ class Run:
         document = {"name": "mixed", "workload": {"forward_ms": 5.0, "backward_ms": 20.0, "gradients": gradients},
                     "cluster": {"ranks": random.randint(1, 64), "link": link},
                     "sync": {"strategy": random.choice(["ddp", "bucketed", "python_async", "python_sync"])}}
-        if self.mutator.one_in(4):
-            document["variation"] = {"seed": 1, "stragglers": [
-                {"ranks": 1, "slowdown": random.uniform(1, 3)}]}
+        if self.mutator.one_in(4) and document["cluster"]["ranks"] > 1:
+            document["cluster"]["stragglers"] = [{"rank": 0, "compute_slowdown": random.uniform(1, 3)}]
+        sync = document["sync"]
+        if self.mutator.one_in(3):
+            sync["strategy"] = random.choice(["ddp", "ddp_first_iteration"])
+            sync[random.choice(["batched_grad_copy", "find_unused_parameters", "views", "static_graph"])] = True
+        if self.mutator.one_in(3):
+            sync["bucket_cap_mib_list"] = [random.uniform(0.1, 10) for _ in range(random.randint(1, 3))]
+        elif self.mutator.one_in(3):
+            sync["first_bucket_mib"] = random.uniform(0.1, 4)
+        for gradient in gradients:
+            if self.mutator.one_in(20):
+                gradient["sparse"] = True
         return document
 
     def sweep(self):
@@ -302,7 +315,7 @@ class Run:
             yield f"{what} is no UTF-8: {error}"
             return
         for character in set(text):
-            if character != "\n" and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            if character not in "\n" + SHOWN_FORMATS and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
                 yield f"{what} holds the character {character!a}"
         longest = max((len(line) for line in text.splitlines()), default=0)
         if longest > LONGEST_LINE and self.printed == "text":
@@ -416,6 +429,11 @@ def main():
     for command in sorted({command for command, _ in ends}):
         print(f"{command}:", ", ".join(f"{count} ended with {code}" for (name, code), count in sorted(ends.items())
                                        if name == command))
+    for command in {command for command, _ in ends}:
+        runs = sum(count for (name, _), count in ends.items() if name == command)
+        if runs >= ENOUGH_RUNS and not ends[command, 0]:
+            failed += 1
+            print(f"{command}: none of {runs} runs ended well, so that little of it was tried")
     print(f"{executions} executions in {time.monotonic() - begin:.0f} s, seed {options.seed}: "
           f"{failed or 'no'} finding{'' if failed == 1 else 's'}")
     return 1 if failed else 0

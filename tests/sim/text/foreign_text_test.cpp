@@ -14,6 +14,9 @@ TEST_CASE("Nothing that steers a terminal or hides what is written is shown as i
                      "31m") == R"(a\u009b31m)");
     CHECK(shown_text("a\xe2\x80\xae"
                      "b\xe2\x81\xa6\xd8\x9c\xef\xbb\xbf") == R"(a\u202eb\u2066\u061c\ufeff)");
+    // A blank that is none, a word joiner, a deprecated format and, as a pair, a tag.
+    CHECK(shown_text("\u200b\u2060\u206e\u00ad\U000E0041") ==
+          R"(\u200b\u2060\u206e\u00ad\udb40\udc41)");
     CHECK(shown_text("\x7f\a\b\r\v") == R"(\u007f\u0007\u0008\r\u000b)");
     CHECK(shown_text(std::string_view("\0", 1)) == R"(\u0000)");
 }
@@ -43,7 +46,7 @@ TEST_CASE("What is UTF-8 is told from other bytes", "[text]") {
 }
 
 TEST_CASE("A JSON document that is shown means what it did", "[text]") {
-    const nlohmann::json document{{"name\x7f", "a\x1b\xc2\x9b\xe2\x80\xae\n"}};
+    const nlohmann::json document{{"name\x7f", "a\x1b\xc2\x9b\xe2\x80\xae\n\U000E0041"}};
     const std::string text = document.dump(2);
     CHECK(shown_text(text) != text);
     CHECK(nlohmann::json::parse(shown_text(text)) == document);
