@@ -382,6 +382,7 @@ class Pictures:
             if failure is None:
                 for name in self.drawn:
                     self.stage(name)
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # all or none
                 for place, file in self.staged.items():
                     file.replace(place)
         except OSError as error:

@@ -102,18 +102,37 @@ std::string first_bytes(int descriptor, std::size_t count) {
     return bytes;
 }
 
+// Whether one is the beginning of the other.
+bool agree(std::string_view a, std::string_view b) {
+    const std::size_t size = std::min(a.size(), b.size());
+    return a.substr(0, size) == b.substr(0, size);
+}
+
 // Whether this program may have written what a file begins with, be it less than a line. The first
-// record is an environment, and its keys are sorted.
+// record is an environment, whose keys are sorted; it alone has operations.
 bool begins_as_ours(int descriptor) {
-    constexpr std::string_view before_algorithm = R"({"algorithm":")";
-    constexpr std::string_view behind_algorithm = R"(","backend":")";
-    const std::string text = first_bytes(descriptor, 128);
-    const std::size_t size = std::min(text.size(), before_algorithm.size());
-    const std::size_t quote = text.find('"', size);
-    const std::string_view rest =
-        quote == std::string::npos ? std::string_view() : std::string_view(text).substr(quote);
-    return text.starts_with(before_algorithm.substr(0, size)) &&
-           rest.starts_with(behind_algorithm.substr(0, rest.size()));
+    constexpr std::size_t enough = 1024;
+    const std::string text = first_bytes(descriptor, enough);
+    std::string_view rest = text;
+    for (const std::string_view part :
+         {R"({"algorithm":")", R"(","backend":")", R"(","backward_operations":[)"}) {
+        if (!agree(rest, part)) {
+            return false;
+        }
+        rest.remove_prefix(std::min(rest.size(), part.size()));
+        rest.remove_prefix(std::min(rest.size(), rest.find('"')));  // what the key has
+    }
+    return true;
+}
+
+// Whether what follows the last line's end may be the beginning of a record.
+bool is_torn_record(int descriptor) {
+    const ::off_t size = ::lseek(descriptor, 0, SEEK_END);
+    const ::off_t begin = end_of_lines(descriptor, size).value_or(size);
+    std::string tail(16, '\0');
+    const ssize_t got = ::pread(descriptor, tail.data(), tail.size(), begin);
+    tail.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    return agree(tail, R"({"algorithm":")") || agree(tail, R"({"backend":")");
 }
 
 bool is_regular(const std::string& path) {
@@ -289,9 +308,20 @@ MeasurementFile::~MeasurementFile() {
 void MeasurementFile::append(const std::vector<Measurement>& records) {
     std::string lines;
     for (const Measurement& record : records) {
-        lines += line_of(record);
+        const std::string line = line_of(record);
+        if (line.size() > largest_line_bytes) {
+            throw std::runtime_error(
+                fmt::format("{}: a record would have more than {} MiB, such as of a scenario with "
+                            "very many operations",
+                            path_, largest_line_bytes >> 20));
+        }
+        lines += line;
     }
     check_in_place();
+    if (static_cast<std::size_t>(end_) + lines.size() > largest_measurements_bytes) {
+        throw std::runtime_error(fmt::format("{}: holds {} MiB, more than which nobody reads",
+                                             path_, largest_measurements_bytes >> 20));
+    }
     if (::lseek(file_.get(), 0, SEEK_END) != end_) {
         throw std::runtime_error(fmt::format("{}: was changed while it was being written", path_));
     }
@@ -310,9 +340,9 @@ void MeasurementFile::hand_over() {
     ::flock(file_.get(), LOCK_UN);
 }
 
-// What somebody else has put into the file meanwhile is not cut.
+// What somebody else has put into the file or behind it meanwhile is not cut.
 void MeasurementFile::take_back() {
-    if (!is_anothers(file_.get()) && begins_as_ours(file_.get()) &&
+    if (!is_anothers(file_.get()) && begins_as_ours(file_.get()) && is_torn_record(file_.get()) &&
         !cut_torn_measurement(file_.get())) {
         fail(path_, "cannot remove a torn last line");
     }

@@ -321,6 +321,16 @@ TEST_CASE("a run whose file is replaced by another says so, and leaves the other
     CHECK(text_of_file(run.file()) == "mine, and without an end");
 }
 
+TEST_CASE("what somebody else writes behind a run's records stays there") {
+    LongRun run;
+    const std::string note = "a note, without an end";
+    std::ofstream(run.file(), std::ios::app) << note;
+    CHECK(run.wait() == 1);
+    check_one_line(run.launcher.errors());
+    CHECK_THAT(run.launcher.errors(), Contains(run.file() + ": was changed"));
+    CHECK_THAT(text_of_file(run.file()), Catch::Matchers::EndsWith(note));
+}
+
 TEST_CASE("who interrupts a run whose file was renamed learns where it is") {
     // The rank that would notice is stopped: the launcher does.
     LongRun run;
@@ -630,6 +640,19 @@ TEST_CASE("resuming begins where an earlier run ended before its first line was 
         CHECK(outcome.exit_code == 0);
         check_complete(measured.file(), 1, 1);
     }
+}
+
+TEST_CASE("resuming does not take a record of something else for a torn beginning") {
+    const MeasuredOnce measured;
+    const std::string whole = text_of_file(measured.file());
+    const std::size_t begin = whole.find(R"({"algorithm":"ring","backend":"gloo","bytes":)");
+    REQUIRE(begin != std::string::npos);
+    const std::string record = whole.substr(begin, whole.find('\n', begin) - begin);
+    write_file(measured.file(), record);
+    const Outcome outcome = measured.resume();
+    CHECK(outcome.exit_code == 2);
+    check_one_line(outcome.errors);
+    CHECK(text_of_file(measured.file()) == record);
 }
 
 TEST_CASE("resuming a file cut between two ranks' lines measures every rank once") {
