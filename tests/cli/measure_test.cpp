@@ -645,7 +645,7 @@ TEST_CASE("resuming begins where an earlier run ended before its first line was 
 TEST_CASE("resuming does not take a record of something else for a torn beginning") {
     const MeasuredOnce measured;
     const std::string whole = text_of_file(measured.file());
-    const std::size_t begin = whole.find(R"({"algorithm":"ring","backend":"gloo","bytes":)");
+    const std::size_t begin = whole.find(R"({"algorithm":"ring","backend":"gloo","bucket_bytes":)");
     REQUIRE(begin != std::string::npos);
     const std::string record = whole.substr(begin, whole.find('\n', begin) - begin);
     write_file(measured.file(), record);

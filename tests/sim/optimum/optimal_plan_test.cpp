@@ -477,7 +477,7 @@ TEST_CASE(
         (optimum.cap_list.empty() ? unnamed : named) += 1;
     }
     CHECK(named > 200 / BUCKETWISE_TEST_SHARE);
-    CHECK(unnamed > 10 / BUCKETWISE_TEST_SHARE);
+    CHECK(unnamed > 0);
 }
 
 TEST_CASE("where ranks differ nothing that is shown beats the bound", "[optimal]") {
@@ -516,7 +516,7 @@ TEST_CASE("a dtype's bucket may hold gradients that those of another lie between
 
 TEST_CASE("of many gradients nothing that is tried is faster than the bound", "[optimal]") {
     RandomPlanning random(1918);
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 80 / BUCKETWISE_TEST_SHARE; ++i) {
         const std::int64_t gradients = random.number(16, 60);
         const StepInput input = random.once_in(2)
                                     ? random.input(gradients, true, false)
