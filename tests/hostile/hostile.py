@@ -31,7 +31,7 @@ from mutation import FOREIGN, NUMBERS, Mutator
 # Format characters that are meant to be seen or that scripts need: joiners, signs that enclose numbers.
 SHOWN_FORMATS = "\u200c\u200d\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 COMPUTING_S = 5
-PATIENCE_S = 120  # a machine may be busy with other things
+PATIENCE_S = 600  # a machine may be busy with other things
 LONGEST_LINE = 4100  # several lists of what is possible
 ENOUGH_RUNS = 100  # for some of them to end well
 BEFORE = b"what was there before\n"
