@@ -145,8 +145,11 @@ class StagedFile {
 };
 
 // None: a device, a pipe, or a file in a folder that takes no new ones, which is written in place.
-// Throws InputError for a folder, and std::runtime_error where it must not be written.
+// Throws InputError for a folder or no name, and std::runtime_error where it must not be written.
 std::optional<fs::path> replaced_file(const std::string& path) {
+    if (path.empty()) {
+        throw InputError("the name of an output", "", "a file to write to", "nothing");
+    }
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) {

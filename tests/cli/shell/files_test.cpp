@@ -151,6 +151,7 @@ TEST_CASE("several outputs are written all, or none") {
     CHECK_THROWS_AS(write_outputs({{kept, "new"}, {nowhere, "new"}}), std::runtime_error);
     CHECK_THROWS_AS(write_outputs({{kept, "new"}, {"/dev/full", "new"}}), std::runtime_error);
     CHECK_THROWS_AS(write_outputs({{kept, "new"}, {folder.path.string(), "new"}}), InputError);
+    CHECK_THROWS_AS(write_outputs({{kept, "new"}, {"", "new"}}), InputError);
     CHECK(read_text_file(kept) == "old");
     forget_reads();  // another command
     // Nor does anything else stay behind.
