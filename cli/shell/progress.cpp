@@ -1,5 +1,4 @@
 #include "cli/shell/progress.h"
-#include "sim/text/foreign_text.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 #include <sstream>
 
 #include <fmt/format.h>
+
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {

@@ -153,14 +153,6 @@ std::vector<Bytes> shortest_list(std::vector<CapRange> ranges) {
     return transformed(ranges, roundest_cap);
 }
 
-std::size_t count_of_dtypes(const GradientLine& accumulators, const ListRanges& ranges) {
-    std::size_t count = 0;
-    for (std::size_t at = 0; at < accumulators.size(); at = accumulators.longest_end(at)) {
-        count += ranges.sparse(at) ? 0U : 1U;
-    }
-    return count;
-}
-
 }  // namespace
 
 std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const Cuts& cuts,
@@ -181,25 +173,24 @@ std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const C
     return shortest_list(std::move(ranges));
 }
 
-std::optional<std::vector<Bytes>> cap_list_for(
-    const GradientLine& line, const std::vector<Gradient>& gradients, const BucketPlan& plan,
-    const PlanPolicy& policy, const std::function<bool(const std::vector<Bytes>&)>& gives_it) {
+std::vector<Bytes> cap_list_for(const GradientLine& line, const std::vector<Gradient>& gradients,
+                                const BucketPlan& plan, const PlanPolicy& policy,
+                                const std::function<bool(const std::vector<Bytes>&)>& gives_it) {
     const std::optional<Cuts> cuts = line.cuts_of(plan);
     if (!cuts || (policy.closing != Closing::overshoot && policy.closing != Closing::strict)) {
-        return std::nullopt;
+        return {};
     }
     const ListRanges ranges(line, gradients, policy.closing);
-    const bool same_order = policy.closing == Closing::strict || policy.reversed_after_sort;
-    const std::size_t ways = same_order ? 1 : std::size_t{1} << count_of_dtypes(line, ranges);
-    std::optional<std::vector<Bytes>> shortest;
-    for (std::size_t open = 0; open < ways; ++open) {
+    const std::uint32_t ways = line.ways_to_end();
+    std::vector<Bytes> shortest;
+    for (std::uint32_t open = 0; open < ways; ++open) {
         const auto last_of = [&](std::size_t accumulator) {
-            return same_order                          ? LastBucket::either
+            return ways == 1                           ? LastBucket::either
                    : ((open >> accumulator) & 1U) != 0 ? LastBucket::when_all_have_joined
                                                        : LastBucket::with_its_last_gradient;
         };
         std::vector<Bytes> list = shortest_list(ranges.of(*cuts, last_of));
-        const bool shorter = !shortest || list.size() < shortest->size();
+        const bool shorter = shortest.empty() || list.size() < shortest.size();
         if (!list.empty() && shorter && gives_it(list)) {
             shortest = std::move(list);
         }

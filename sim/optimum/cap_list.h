@@ -20,13 +20,13 @@ namespace bucketwise {
 std::optional<std::vector<Bytes>> cap_list_for(const GradientLine& line, const Cuts& cuts,
                                                Closing closing);
 
-// The same of gradients of several dtypes. The k-th cap is that of the k-th bucket of every dtype,
-// so few plans have a list. `line` is of the policy's accumulators (of_accumulators), `plan` one
-// of its plans, and `gives_it` says whether planning with a list gives the plan, its order
-// included.
-std::optional<std::vector<Bytes>> cap_list_for(
-    const GradientLine& line, const std::vector<Gradient>& gradients, const BucketPlan& plan,
-    const PlanPolicy& policy, const std::function<bool(const std::vector<Bytes>&)>& gives_it);
+// The same of a plan of gradients of whatever dtypes; empty where no list does. The k-th cap is
+// that of the k-th bucket of every dtype, so of several few plans have a list. `line` is of the
+// policy's accumulators (of_accumulators), `plan` one of its plans, and `gives_it` says whether
+// planning with a list gives the plan, its order included.
+std::vector<Bytes> cap_list_for(const GradientLine& line, const std::vector<Gradient>& gradients,
+                                const BucketPlan& plan, const PlanPolicy& policy,
+                                const std::function<bool(const std::vector<Bytes>&)>& gives_it);
 
 // The cuts that a list gives. Preconditions (asserted): the line is uniform, the closing is
 // overshoot or strict, and there is a cap.

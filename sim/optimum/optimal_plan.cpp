@@ -113,21 +113,16 @@ class Planning {
         return make_plan(input_.workload, settings_for(request).policy);
     }
 
-    // Of two as fast the one with fewer buckets.
-    static void keep_better(std::optional<PlanStep>& best, const BucketPlan& plan, Duration step) {
-        if (!best || step < best->step ||
-            (step == best->step && plan.buckets.size() < best->plan.buckets.size())) {
-            best = PlanStep{plan, step};
+    void consider(PlanStep tried, bool of_policy) {
+        std::optional<PlanStep>& best = of_policy ? best_ : foreign_;
+        if (!best || rank_of(tried) < rank_of(*best)) {
+            best = std::move(tried);
         }
-    }
-
-    void consider(const BucketPlan& plan, Duration step, bool of_policy) {
-        keep_better(of_policy ? best_ : foreign_, plan, step);
     }
 
     void add(PlanKind kind, std::vector<Bytes> caps, const BucketPlan& plan, bool of_policy) {
         const Duration step = steps_.step(plan);
-        consider(plan, step, of_policy);
+        consider({plan, step}, of_policy);
         result_.others.push_back({kind, std::move(caps), plan.buckets.size(), step});
     }
 
@@ -161,22 +156,25 @@ class Planning {
     void add_uniform() {
         SyncRequest request = without_caps(request_);
         request.first_bucket = request_.first_bucket;
-        std::optional<ExpressiblePlan> best;
+        const bool of_policy = is_of_policy(request);
+        std::optional<PlanStep> best;
         walk_plans(Bytes{1}, 1.0, [&](Bytes cap) {
             request.bucket_cap = cap;
             const BucketPlan plan = plan_of(request);
-            const Duration step = steps_.step(plan);
-            consider(plan, step, is_of_policy(request));
-            const bool fewer = best && step == best->step && plan.buckets.size() < best->buckets;
-            if (!best || step < best->step || fewer) {
-                best = {
-                    PlanKind::uniform, {roundest_cap(plan.same_plan)}, plan.buckets.size(), step};
-                uniform_ =
-                    is_of_policy(request) ? std::optional(PlanStep{plan, step}) : std::nullopt;
+            PlanStep tried{plan, steps_.step(plan)};
+            consider(tried, of_policy);
+            if (!best || rank_of(tried) < rank_of(*best)) {
+                best = std::move(tried);
             }
             return plan.same_plan;
         });
-        result_.others.push_back(std::move(*best));
+        result_.others.push_back({PlanKind::uniform,
+                                  {roundest_cap(best->plan.same_plan)},
+                                  best->plan.buckets.size(),
+                                  best->step});
+        if (of_policy) {
+            uniform_ = std::move(best);
+        }
     }
 
     // --- the optimum ---
@@ -270,15 +268,13 @@ class Planning {
         const bool few = line_.size() <= most_gradients_to_exhaust;
         for (const Cuts& cuts : starts) {
             CutStep from{cuts, steps_.step(cuts)};
-            const bool fewer = from.step == best.step && cuts.size() < best.cuts.size();
-            if (from.step < best.step || fewer) {
+            if (rank_of(from) < rank_of(best)) {
                 best = from;
             }
             if (!few && best.step > result_.bound) {
                 CutStep found = locally_improved(line_, steps_, std::move(from),
                                                  instructions_of_a_search, part(0.5, 0.6));
-                if (found.step < best.step ||
-                    (found.step == best.step && found.cuts.size() < best.cuts.size())) {
+                if (rank_of(found) < rank_of(best)) {
                     best = std::move(found);
                 }
             }
@@ -325,46 +321,32 @@ class Planning {
 
     // --- lists of caps ---
 
-    [[nodiscard]] BucketPlan plan_with(const std::vector<Bytes>& list) const {
+    [[nodiscard]] SyncRequest with_list(std::vector<Bytes> list) const {
         SyncRequest request = without_caps(request_);
-        request.bucket_cap_list = list;
-        return plan_of(request);
+        request.bucket_cap_list = std::move(list);
+        return request;
     }
 
-    [[nodiscard]] PlanPolicy list_policy() const {
-        SyncRequest request = without_caps(request_);
-        request.bucket_cap_list = {Bytes{1}};
-        return settings_for(request).policy;
-    }
+    // Whatever the list.
+    [[nodiscard]] SyncRequest with_some_list() const { return with_list({Bytes{1}}); }
 
-    // Only if planning with the list, as it would be typed, gives the same buckets.
+    // As it would be typed; empty where no list gives the plan.
     [[nodiscard]] std::vector<Bytes> list_for(const BucketPlan& plan) const {
-        const auto gives_it = [&](const std::vector<Bytes>& list) {
-            return plan_with(list).buckets == plan.buckets;
-        };
-        const PlanPolicy policy = list_policy();
+        const PlanPolicy policy = settings_for(with_some_list()).policy;
         const std::vector<Gradient>& gradients = input_.workload.gradients;
-        const std::optional<Cuts> cuts = line_.cuts_of(plan);
-        const auto list = line_.uniform() && cuts && lists_keep_policy()
-                              ? cap_list_for(line_, *cuts, policy.closing)
-                              : cap_list_for(GradientLine::of_accumulators(
-                                                 gradients, input_.workload.readiness, policy),
-                                             gradients, plan, policy, gives_it);
-        return list && gives_it(*list) ? *list : std::vector<Bytes>{};
-    }
-
-    [[nodiscard]] bool lists_keep_policy() const {
-        SyncRequest request = without_caps(request_);
-        request.bucket_cap_list = {Bytes{1}};
-        return is_of_policy(request);
+        return cap_list_for(
+            GradientLine::of_accumulators(gradients, input_.workload.readiness, policy), gradients,
+            plan, policy, [&](const std::vector<Bytes>& list) {
+                return plan_of(with_list(list)).buckets == plan.buckets;
+            });
     }
 
     void add_lists() {
-        if (!closes_at_caps(list_policy().closing)) {
+        if (!closes_at_caps(settings_for(with_some_list()).policy.closing)) {
             return;
         }
         result_.cap_list = list_for(best_->plan);
-        if (result_.cap_list.size() != 1 && lists_keep_policy() && uniform_) {
+        if (result_.cap_list.size() != 1 && is_of_policy(with_some_list()) && uniform_) {
             const PlanStep two = is_one_line() ? best_list_of_two() : best_on_grid();
             const std::vector<Bytes> list = list_for(two.plan);
             if (!list.empty()) {
@@ -417,7 +399,7 @@ class Planning {
         const std::vector<Bytes> grid = grid_of_caps();
         for (const Bytes first : grid) {
             for (const Bytes cap : grid) {
-                BucketPlan plan = plan_with({first, cap});
+                BucketPlan plan = plan_of(with_list({first, cap}));
                 const Duration step = steps_.step(plan);
                 if (step < best.step) {
                     best = {std::move(plan), step};
@@ -507,10 +489,11 @@ OptimalPlan optimal_plan(const StepInput& input, const SyncRequest& request,
     slowest.classes.clear();
     OptimalPlan optimum = Planning(slowest, request, progress).planned();
     // Slowed down one by one, instructions may round otherwise, each by a picosecond.
-    optimum.bound -=
+    const Duration rounding =
         Duration{std::ssize(input.workload.forward) + std::ssize(input.workload.backward) +
                  std::ssize(input.step.optimizer_operations) + 2} *
         input.step.accumulation;
+    optimum.bound = std::max(optimum.bound - rounding, Duration{0});
     optimum.notes.emplace_back("the plan is the slowest rank's, which everybody waits for");
     return optimum;
 }

@@ -39,13 +39,11 @@ class Search {
   protected:
     [[nodiscard]] bool spent() const { return steps_.simulated() - begin_ > most_instructions_; }
 
-    // Of two as fast the one with fewer buckets.
     bool take_if_better(const Cuts& cuts) {
-        const Duration step = steps_.step(cuts);
-        const bool better =
-            step < best_.step || (step == best_.step && cuts.size() < best_.cuts.size());
+        CutStep tried{cuts, steps_.step(cuts)};
+        const bool better = rank_of(tried) < rank_of(best_);
         if (better) {
-            best_ = {cuts, step};
+            best_ = std::move(tried);
         }
         progress_(std::min(static_cast<double>(steps_.simulated() - begin_) /
                                static_cast<double>(most_instructions_),

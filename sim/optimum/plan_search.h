@@ -3,8 +3,10 @@
 // gradients.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
@@ -22,6 +24,15 @@ struct PlanStep {
     Duration step{0};
     bool operator==(const PlanStep&) const = default;
 };
+
+// By what plans are compared: the faster first, of those as fast the one of fewer buckets.
+using Rank = std::pair<Duration, std::size_t>;
+inline Rank rank_of(const CutStep& plan) {
+    return {plan.step, plan.cuts.size()};
+}
+inline Rank rank_of(const PlanStep& plan) {
+    return {plan.step, plan.plan.buckets.size()};
+}
 
 // Steps of cuts, by the engine.
 class SimulatedCuts {

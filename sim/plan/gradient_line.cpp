@@ -73,20 +73,24 @@ GradientLine GradientLine::of_accumulators(const std::vector<Gradient>& gradient
         dense.begin(), dense.end(), [&](std::int32_t index) { return !gradient(index).sparse; });
     const std::vector<std::int32_t> alone(sparse, dense.end());
     dense.erase(sparse, dense.end());
-    for (std::uint32_t k = 0; !dense.empty(); ++k) {
+    std::uint32_t dtypes = 0;
+    for (; !dense.empty(); ++dtypes) {
         const DType dtype = gradient(dense.front()).dtype;
         const auto others = std::stable_partition(
             dense.begin(), dense.end(),
             [&](std::int32_t index) { return gradient(index).dtype == dtype; });
         line.line_.insert(line.line_.end(), dense.begin(), others);
         dense.erase(dense.begin(), others);
-        if (((left_open >> k) & 1U) != 0) {
+        if (((left_open >> dtypes) & 1U) != 0) {
             line.accumulators_->left_open.push_back(line.line_.size());
         }
     }
     line.line_.insert(line.line_.end(), alone.begin(), alone.end());
     line.measure(gradients, readiness);
     line.always_keeps_order_ = line.uniform();
+    const bool ends_alike =
+        policy.closing == Closing::strict || policy.reversed_after_sort || line.uniform();
+    line.ways_to_end_ = ends_alike ? 1 : 1U << dtypes;
     return line;
 }
 

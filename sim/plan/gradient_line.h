@@ -36,6 +36,10 @@ class GradientLine {
                                         const std::vector<std::int32_t>& readiness,
                                         const PlanPolicy& policy, std::uint32_t left_open = 0);
 
+    // How many values of `left_open` give plans of other orders: one where buckets are sorted, wait
+    // for the next gradient of their dtype, or are of one accumulator.
+    [[nodiscard]] std::uint32_t ways_to_end() const { return ways_to_end_; }
+
     [[nodiscard]] std::size_t size() const { return line_.size(); }
     [[nodiscard]] std::int32_t gradient(std::size_t position) const { return line_[position]; }
     [[nodiscard]] Bytes bytes(std::size_t begin, std::size_t end) const {
@@ -107,6 +111,7 @@ class GradientLine {
     bool fills_in_order_ = false;
     bool always_keeps_order_ = true;
     bool joins_backwards_ = false;
+    std::uint32_t ways_to_end_ = 1;
 };
 
 }  // namespace bucketwise
