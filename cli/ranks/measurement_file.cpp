@@ -23,6 +23,7 @@
 
 #include "cli/shell/files.h"
 #include "cli/shell/read_files.h"
+#include "import/source/line_reader.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/text/system_reason.h"
@@ -219,39 +220,29 @@ std::string line_of(const Measurement& record) {
 
 // Line by line, as a long run's file is larger than what one would read at once. The longest line
 // has the scenario, which may be a trace's.
-MeasurementLines read_measurements(const ByteSource& read, const std::string& path) {
-    MeasurementLines lines;
-    std::int64_t number = 0;
+MeasurementLines read_measurements(const ByteSource& source, const std::string& path) {
     std::size_t whole = 0;
-    std::string line;
-    const auto check = [&](std::size_t size, std::size_t most, std::string_view what) {
-        if (size > most) {
-            throw InputError(fmt::format("{}:{}", path, number + 1), "",
-                             fmt::format("{} of at most {} MiB", what, most >> 20), "a larger one");
+    const auto bounded = [&](char* buffer, std::size_t size) {
+        const std::size_t count = source(buffer, size);
+        whole += count;
+        if (whole > largest_measurements_bytes) {
+            throw InputError(path, "",
+                             fmt::format("a file of measurements of at most {} MiB",
+                                         largest_measurements_bytes >> 20),
+                             "a larger one");
         }
+        return count;
     };
-    const auto take_line = [&] {
-        ++number;
-        if (!line.empty()) {
-            const Json document = parse_json(line, fmt::format("{}:{}", path, number));
-            lines.records.push_back(read_measurement(document, path, number));
-            line.clear();
+    LineReader reader(bounded, path, {.kept = largest_line_bytes, .skipped = largest_line_bytes});
+    MeasurementLines lines;
+    while (const auto line = reader.next()) {
+        if (!line->ended) {
+            lines.torn = true;
+        } else if (!line->text.empty()) {
+            const Json document = parse_json(line->text, fmt::format("{}:{}", path, line->number));
+            lines.records.push_back(read_measurement(document, path, line->number));
         }
-    };
-    std::array<char, 1 << 16> block{};
-    while (const std::size_t count = read(block.data(), block.size())) {
-        std::string_view rest(block.data(), count);
-        for (std::size_t end = rest.find('\n'); end != std::string_view::npos;
-             end = rest.find('\n')) {
-            line += rest.substr(0, end);
-            rest.remove_prefix(end + 1);
-            take_line();
-        }
-        line += rest;
-        check(line.size(), largest_line_bytes, "a line");
-        check(whole += count, largest_measurements_bytes, "a file of measurements");
     }
-    lines.torn = !line.empty();
     return lines;
 }
 

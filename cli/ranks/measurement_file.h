@@ -22,7 +22,7 @@ struct MeasurementLines {
 // above 64 MiB, and for a file above 1 GiB.
 MeasurementLines read_measurements(const std::string& path);
 // The same of what is read already; `path` is for messages.
-MeasurementLines read_measurements(const ByteSource& read, const std::string& path);
+MeasurementLines read_measurements(const ByteSource& source, const std::string& path);
 
 // As the file has it: what is no UTF-8, as the names of files may be, is made so.
 std::string line_of(const Measurement& record);

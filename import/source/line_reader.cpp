@@ -15,8 +15,11 @@ constexpr std::size_t block_size = std::size_t{1} << 16;
 
 }  // namespace
 
-LineReader::LineReader(ByteSource source, std::string file)
-    : source_(std::move(source)), file_(std::move(file)), block_(block_size, '\0') {}
+LineReader::LineReader(ByteSource source, std::string file, LineLimits limits)
+    : source_(std::move(source)),
+      file_(std::move(file)),
+      limits_(limits),
+      block_(block_size, '\0') {}
 
 bool LineReader::fill() {
     begin_ = 0;
@@ -29,20 +32,21 @@ std::optional<TextLine> LineReader::next() {
     TextLine line;
     bool any = false;
     std::size_t whole = 0;
-    for (bool ended = false; !ended && (begin_ < end_ || fill());) {
+    while (!line.ended && (begin_ < end_ || fill())) {
         any = true;
         const std::string_view rest(block_.data() + begin_, end_ - begin_);
         const std::size_t length = std::min(rest.find('\n'), rest.size());
-        const std::size_t kept = std::min(length, longest_line - line_.size());
+        const std::size_t kept = std::min(length, limits_.kept - line_.size());
         line_.append(rest.substr(0, kept));
         line.too_long = line.too_long || kept < length;
         whole += length;
-        if (whole > longest_skipped_line) {
+        if (whole > limits_.skipped) {
             throw InputError(fmt::format("{}:{}", file_, number_ + 1), "",
-                             "a line of at most 256 MiB", "a longer one");
+                             fmt::format("a line of at most {} MiB", limits_.skipped >> 20),
+                             "a longer one");
         }
-        ended = length < rest.size();
-        begin_ += length + (ended ? 1 : 0);
+        line.ended = length < rest.size();
+        begin_ += length + (line.ended ? 1 : 0);
     }
     if (!any) {
         return std::nullopt;

@@ -14,20 +14,24 @@ namespace bucketwise {
 struct TextLine {
     std::int64_t number = 0;  // from 1
     std::string_view text;    // without its end; valid until the next line is read
-    bool too_long = false;    // what is beyond longest_line was left out
+    bool too_long = false;    // what is beyond the longest was left out
+    bool ended = false;       // by a line end, not by that of the bytes
+};
+
+// Of what a line's bytes are kept, and where lines are given up that go on for longer: they have no
+// end, perhaps.
+struct LineLimits {
+    std::size_t kept = std::size_t{1} << 16;  // no line that a program writes for people is longer
+    std::size_t skipped = std::size_t{256} << 20;  // a multiple of a MiB
+    bool operator==(const LineLimits&) const = default;
 };
 
 class LineReader {
   public:
-    // No line that a program writes for people is longer.
-    static constexpr std::size_t longest_line = std::size_t{1} << 16;
-    // What goes on for longer has no lines, and may have no end.
-    static constexpr std::size_t longest_skipped_line = std::size_t{256} << 20;
-
-    LineReader(ByteSource source, std::string file);
+    LineReader(ByteSource source, std::string file, LineLimits limits = {});
 
     // Nothing at the end. A line ends with LF, CR LF or the end of the bytes; a UTF-8 byte order
-    // mark before the first is left out. Throws InputError at a line of longest_skipped_line.
+    // mark before the first is left out. Throws InputError at a line that is given up.
     std::optional<TextLine> next();
 
   private:
@@ -35,6 +39,7 @@ class LineReader {
 
     ByteSource source_;
     std::string file_;
+    LineLimits limits_;
     std::string block_;      // read but not yet given out from `begin_` to `end_`
     std::size_t begin_ = 0;  // in the block
     std::size_t end_ = 0;

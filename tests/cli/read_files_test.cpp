@@ -159,9 +159,9 @@ TEST_CASE("what never ends is refused, whoever reads it") {
     const std::string endless = "/dev/zero";
     const std::string line = "bucketwise: /dev/zero:1: expected a line of at most ";
     CHECK(said_of_zeros({"calibrate", endless, "-o", "l.json"}) ==
-          line + "64 MiB, got a larger one\n");
+          line + "64 MiB, got a longer one\n");
     CHECK(said_of_zeros({"compare", two_buckets, "--measurements", endless}) ==
-          line + "64 MiB, got a larger one\n");
+          line + "64 MiB, got a longer one\n");
     CHECK(said_of_zeros({"import", "nccl-tests", endless, "-o", "m.jsonl"}) ==
           line + "256 MiB, got a longer one\n");
     CHECK(said_of_zeros({"predict", endless}) ==

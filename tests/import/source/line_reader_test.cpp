@@ -51,7 +51,7 @@ TEST_CASE("A line without an end is cut, and the next one is whole", "[import]")
     const auto first = reader.next();
     REQUIRE(first);
     CHECK(first->too_long);
-    CHECK(first->text.size() == LineReader::longest_line);
+    CHECK(first->text.size() == LineLimits{}.kept);
     const auto second = reader.next();
     REQUIRE(second);
     CHECK(second->text == "after");
