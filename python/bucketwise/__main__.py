@@ -1,0 +1,5 @@
+"""python -m bucketwise: the program."""
+
+from bucketwise._program import main
+
+main()
