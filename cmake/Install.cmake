@@ -1,11 +1,25 @@
 # What `cmake --install` puts where: the program with its manual page, completions, scenarios, plots and guides, and the
-# simulator as a library for find_package(bucketwise).
+# simulator as a library for find_package(bucketwise). In a wheel (pyproject.toml) is the component `program` alone.
 include(CMakePackageConfigHelpers)
+
+# In a wheel the prefix is the Python package, and what a system looks for in its own folders goes into those of the
+# environment that the wheel is installed into.
+set(bucketwise_mandir ${CMAKE_INSTALL_MANDIR})
+set(bucketwise_datadir ${CMAKE_INSTALL_DATADIR})
+if(SKBUILD)
+    set(bucketwise_mandir ${SKBUILD_DATA_DIR}/share/man)
+    set(bucketwise_datadir ${SKBUILD_DATA_DIR}/share)
+    # NCCL and cuBLAS are opened at run time. The same environment may have them, as packages, and PyTorch takes those
+    # before the system's; so does the loader with this, for what the program opens too.
+    set_target_properties(bucketwise PROPERTIES INSTALL_RPATH
+        "$ORIGIN/../../nvidia/nccl/lib;$ORIGIN/../../nvidia/cu13/lib;$ORIGIN/../../nvidia/cublas/lib")
+endif()
 
 # --- the program ----------------------------------------------------------------------------------
 
-install(TARGETS bucketwise RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY scenarios plots DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise PATTERN __pycache__ EXCLUDE)
+install(TARGETS bucketwise RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(DIRECTORY scenarios plots DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise COMPONENT program
+        PATTERN __pycache__ EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
@@ -16,15 +30,15 @@ function(bucketwise_print file folder)
     add_custom_command(OUTPUT ${bucketwise_printed}/${file}
         COMMAND bucketwise ${ARGN} > ${bucketwise_printed}/${file}
         DEPENDS bucketwise VERBATIM)
-    install(FILES ${bucketwise_printed}/${file} DESTINATION ${folder})
+    install(FILES ${bucketwise_printed}/${file} DESTINATION ${folder} COMPONENT program)
     list(APPEND bucketwise_printed_files ${bucketwise_printed}/${file})
     set(bucketwise_printed_files ${bucketwise_printed_files} PARENT_SCOPE)
 endfunction()
 file(MAKE_DIRECTORY ${bucketwise_printed})
-bucketwise_print(bucketwise.1 ${CMAKE_INSTALL_MANDIR}/man1 man)
-bucketwise_print(bucketwise ${CMAKE_INSTALL_DATADIR}/bash-completion/completions completion bash)
-bucketwise_print(_bucketwise ${CMAKE_INSTALL_DATADIR}/zsh/site-functions completion zsh)
-bucketwise_print(bucketwise.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d completion fish)
+bucketwise_print(bucketwise.1 ${bucketwise_mandir}/man1 man)
+bucketwise_print(bucketwise ${bucketwise_datadir}/bash-completion/completions completion bash)
+bucketwise_print(_bucketwise ${bucketwise_datadir}/zsh/site-functions completion zsh)
+bucketwise_print(bucketwise.fish ${bucketwise_datadir}/fish/vendor_completions.d completion fish)
 add_custom_target(bucketwise_printed ALL DEPENDS ${bucketwise_printed_files})
 
 # --- the simulator ----------------------------------------------------------------------------------
