@@ -189,9 +189,11 @@ examples:
 
 std::string version() {
     const Environment environment = read_environment();
-    return fmt::format("bucketwise {}\n{}\n{}\n{}, {} cores\n{}\n", program_version(),
-                       environment.compiler, gpu_libraries(), environment.cpu, environment.cores,
-                       environment.kernel);
+    const std::string nccl = nccl_file();
+    return fmt::format("bucketwise {}\n{}\n{}{}\n{}, {} cores\n{}\n", program_version(),
+                       environment.compiler, gpu_libraries(),
+                       nccl.empty() ? "" : fmt::format(" ({})", nccl), environment.cpu,
+                       environment.cores, environment.kernel);
 }
 
 int dispatch(const std::vector<std::string>& arguments) {

@@ -9,8 +9,10 @@ set(bucketwise_datadir ${CMAKE_INSTALL_DATADIR})
 if(SKBUILD)
     set(bucketwise_mandir ${SKBUILD_DATA_DIR}/share/man)
     set(bucketwise_datadir ${SKBUILD_DATA_DIR}/share)
-    # NCCL and cuBLAS are opened at run time. The same environment may have them, as packages, and PyTorch takes those
-    # before the system's; so does the loader with this, for what the program opens too.
+    # NCCL and cuBLAS are opened at run time. The same environment may have them, as packages. The loader looks there
+    # first, as it does for PyTorch, which has the same path and so the same libraries. As RPATH, not RUNPATH, which
+    # would come after LD_LIBRARY_PATH: so PyTorch does it.
+    target_link_options(bucketwise PRIVATE -Wl,--disable-new-dtags)
     set_target_properties(bucketwise PROPERTIES INSTALL_RPATH
         "$ORIGIN/../../nvidia/nccl/lib;$ORIGIN/../../nvidia/cu13/lib;$ORIGIN/../../nvidia/cublas/lib")
 endif()

@@ -41,7 +41,7 @@ std::optional<fs::path> found_shipped(const std::string& name, const Holds& hold
     std::error_code error;
     const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
     for (const fs::path& place :
-         {folder, folder / BUCKETWISE_DATA_FROM_PROGRAM, fs::path(BUCKETWISE_SOURCE_DIR)}) {
+         {folder, folder / BUCKETWISE_DATA_FROM_PROGRAM, folder / BUCKETWISE_SOURCE_DIR}) {
         const fs::path file = (place / name).lexically_normal();
         if (holds(file)) {
             return file;

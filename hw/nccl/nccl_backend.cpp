@@ -1,9 +1,12 @@
 #include "hw/nccl/nccl_backend.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <array>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -22,6 +25,9 @@
 #include "sim/base/error.h"
 
 namespace bucketwise {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 // CUDA counts 1000 major + 10 minor.
@@ -186,6 +192,18 @@ std::string gpu_libraries() try {
     return fmt::format("{}, {}", cuda_version(), nccl_version());
 } catch (const LibraryError& error) {
     return fmt::format("{}, {}", cuda_version(), error.what());
+}
+
+std::string nccl_file() try {
+    Dl_info found{};
+    if (::dladdr(reinterpret_cast<const void*>(nccl().ncclGetVersion), &found) == 0) {
+        return "";
+    }
+    std::error_code error;
+    const fs::path file = fs::canonical(found.dli_fname, error);
+    return error ? found.dli_fname : file.string();
+} catch (const LibraryError&) {
+    return "";
 }
 
 const Backend& nccl_backend() {

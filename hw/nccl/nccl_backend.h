@@ -12,6 +12,10 @@ namespace bucketwise {
 // that the program was built without. Needs no GPU.
 std::string gpu_libraries();
 
+// The file that NCCL is opened from; empty where there is none. Names folders of this machine, so
+// it is nothing for records.
+std::string nccl_file();
+
 // One that refuses every request and says why, if this program was built without.
 const Backend& nccl_backend();
 

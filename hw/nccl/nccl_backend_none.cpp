@@ -50,6 +50,10 @@ std::string gpu_libraries() {
     return "built without CUDA and NCCL (preset cuda builds with them)";
 }
 
+std::string nccl_file() {
+    return "";
+}
+
 const Backend& nccl_backend() {
     static const NoNcclBackend backend;
     return backend;

@@ -94,5 +94,15 @@ TEST_CASE("a library that lacks a function is refused by the name of the functio
     CHECK(contains(version.output, why));
 }
 
+// What two libraries on a machine call themselves is the same: a bug report tells which it was.
+TEST_CASE("the version of the program says which NCCL it has found, and where", "[program]") {
+    const Outcome version =
+        run({program, "--version"}, with_libraries_of(BUCKETWISE_STAND_INS "/whole"));
+    CHECK(version.exit_code == 0);
+    // 20000, which the stand-in says, is 2.0.0 by NCCL's way of counting.
+    CHECK(contains(version.output,
+                   ", NCCL 2.0.0 (" BUCKETWISE_STAND_INS "/whole/" + nccl_file + ")\n"));
+}
+
 }  // namespace
 }  // namespace bucketwise

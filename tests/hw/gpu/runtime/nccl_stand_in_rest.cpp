@@ -1,0 +1,18 @@
+// With nccl_stand_in.cpp, a library that has every function which the program asks of NCCL, all of
+// which fail: to be found, not to be used.
+extern "C" {
+#define BUCKETWISE_FAILS(function) \
+    int function();                \
+    int function() {               \
+        return 1;                  \
+    }
+BUCKETWISE_FAILS(ncclGetUniqueId)
+BUCKETWISE_FAILS(ncclGetErrorString)
+BUCKETWISE_FAILS(ncclGetLastError)
+BUCKETWISE_FAILS(ncclCommInitRankConfig)
+BUCKETWISE_FAILS(ncclCommGetAsyncError)
+BUCKETWISE_FAILS(ncclCommAbort)
+BUCKETWISE_FAILS(ncclAllReduce)
+BUCKETWISE_FAILS(ncclAllGather)
+BUCKETWISE_FAILS(ncclBroadcast)
+}
