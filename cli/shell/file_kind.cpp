@@ -47,8 +47,8 @@ constexpr std::array<KindText, 11> kind_texts{
      {FileKind::nccl_tests_log, "a log of nccl-tests",
       "bucketwise import nccl-tests {} -o measurements.jsonl makes measurements of it"},
      {FileKind::training_script, "a training script",
-      "scenarios/capture_pytorch.py, which ships, writes a scenario from within it: copy that file "
-      "beside it and put capture(model, \"workload.json\") before the training loop"}}};
+      "from within it bucketwise.torch writes a scenario: put from bucketwise.torch import capture "
+      "and capture(model, \"workload.json\") before the training loop"}}};
 
 const KindText& words_for(FileKind kind) {
     return *std::ranges::find(kind_texts, kind, &KindText::kind);

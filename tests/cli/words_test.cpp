@@ -227,7 +227,7 @@ TEST_CASE("a file that another command reads is refused with that command", "[wo
         {"report.nsys-rep", "nsys export --type sqlite", {}},
         {"m.jsonl", "bucketwise calibrate ", {}},
         {"link.json", "bucketwise link show ", {}},
-        {"train.py", "scenarios/capture_pytorch.py", {}}};
+        {"train.py", "from bucketwise.torch import capture", {}}};
     for (const Kind& given : kinds) {
         for (const Kind& command : kinds) {
             if (command.reader.empty() || command.reader == given.reader) {
