@@ -20,9 +20,11 @@ KIB, MIB = 1 << 10, 1 << 20
 SIZES = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB] + [MIB << shift for shift in range(9)]
 # What is done in every other step that synchronises, after the first five: (a)ll-reduces alone, then (b)eside forward.
 WARMUP, EVERY, SCHEDULE = 5, 2, "aabbbabbbabb"
-LONGEST_S = 0.07  # a single all-reduce: all of it is to take less than two seconds
-SHARE_S = 0.3  # of each round of all-reduces alone
-BESIDE_S = 0.5  # of all-reduces beside one forward pass
+# Together less than two seconds: at most three all-reduces of each size in the first round, whose sizes grow by two or
+# more; three times SHARE_S; four times BESIDE_S alone, and what forward takes longer beside them.
+LONGEST_S = 0.05  # a single all-reduce
+SHARE_S = 0.2  # of each later round of all-reduces alone
+BESIDE_S = 0.2  # of all-reduces beside one forward pass
 MOST_BESIDE = 64
 PART_OF_FORWARD = 0.7  # that is communicated beside: less than all, as each slows the other
 
@@ -125,8 +127,8 @@ class AllReduceTiming:
         """Whether all ranks take part. The same answer on each: all have signed up before they trained, and every one has
         taken part in a step since."""
         group = capture.ddp.process_group
-        self.is_cuda = capture.parameters[0][1].is_cuda
-        if self.is_cuda:
+        self.on_device, self.device = capture.clock.on_device, capture.parameters[0][1].device
+        if self.on_device:
             torch.cuda.synchronize()  # else steps may not have been taken that were launched
         world, signed = dist.get_world_size(), self.store.add(self.key, 0)
         if dist.get_world_size(group) != world:
@@ -140,11 +142,11 @@ class AllReduceTiming:
         self.group = group
         gradients = sum(p.numel() * p.element_size() for _, p in capture.parameters)
         largest = 1 << max(gradients - 1, 4 * KIB).bit_length()
-        free = [torch.cuda.mem_get_info()[0] // 4 if self.is_cuda else largest]
+        free = [torch.cuda.mem_get_info()[0] // 4 if self.on_device else largest]
         largest = int(self._agreed([min(largest, *free)], dist.ReduceOp.MIN)[0])
         self.sizes = [size for size in SIZES if size <= largest] or SIZES[:1]
         try:
-            self.buffer = torch.zeros(self.sizes[-1] // 4, dtype=torch.float32, device=capture.parameters[0][1].device)
+            self.buffer = torch.zeros(self.sizes[-1] // 4, dtype=torch.float32, device=self.device)
         except RuntimeError:  # no memory for it
             pass
         if not self._agreed([float(self.buffer is not None)], dist.ReduceOp.MIN)[0]:
@@ -153,8 +155,7 @@ class AllReduceTiming:
 
     def _agreed(self, values, operation=None):
         """Of each the largest of all ranks, or what `operation` makes of them."""
-        device = "cuda" if self.is_cuda else "cpu"
-        numbers = torch.tensor(values, dtype=torch.float64, device=device)
+        numbers = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(numbers, op=operation or dist.ReduceOp.MAX, group=self.group)
         return numbers.tolist()
 
@@ -162,7 +163,7 @@ class AllReduceTiming:
         """Seconds of each of `count` all-reduces."""
         message = self.buffer[: size // 4]
         dist.all_reduce(message, group=self.group)  # all ranks are here
-        if self.is_cuda:
+        if self.on_device:
             return self._timed_on_device(message, count)
         times = []
         for _ in range(count):
@@ -213,7 +214,7 @@ class AllReduceTiming:
         """Messages of a size, and as many as last for most of forward: sent at once, each from memory of its own, as
         DDP's buckets are."""
         clean = [one for one in capture.passes[2:] if one.backward_begin is not None]
-        if self.is_cuda:
+        if self.on_device:
             torch.cuda.synchronize()
         forward_ms = statistics.median(capture.forward_ms(one) for one in clean) if clean else 0.0
         seconds = min(PART_OF_FORWARD * 1e-3 * self._agreed([forward_ms], dist.ReduceOp.MIN)[0], BESIDE_S)
@@ -229,14 +230,13 @@ class AllReduceTiming:
         return [dist.all_reduce(part, group=self.group, async_op=True) for part in parts]
 
     def _time_queued(self):
-        for _ in range(2):
-            dist.all_reduce(self.buffer[:1024], group=self.group)
-            probe = self._start()
-            probe.wait()
-            self.alone_s += self._agreed([probe.seconds()])
+        dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
+        probe = self._start()
+        probe.wait()
+        self.alone_s += self._agreed([probe.seconds()])
 
     def _start(self):
-        return (_DeviceProbe if self.is_cuda else _HostProbe)(self._issue)
+        return (_DeviceProbe if self.on_device else _HostProbe)(self._issue)
 
     def _start_beside(self):
         dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
@@ -267,12 +267,12 @@ class AllReduceTiming:
         """For `bucketwise calibrate`, one dictionary a line."""
         backend = dist.get_backend(self.group)
         transport = {
-            "backend": backend if backend in ("gloo", "nccl") else "nccl" if self.is_cuda else "gloo",
+            "backend": backend if backend in ("gloo", "nccl") else "nccl" if self.on_device else "gloo",
             "algorithm": "ring",
             "implementation": "library",
             "ranks": dist.get_world_size(),
         }
-        lines = [_environment(transport, self.is_cuda)]
+        lines = [_environment(transport, self.on_device)]
         for size, times in sorted(self.times.items()):
             lines.append({"kind": "allreduce", **transport, "bytes": size, "dtype": "float32", "round": 0,
                           "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
@@ -336,7 +336,7 @@ class _DeviceProbe:
         return capture.forward_ms(self.one)
 
 
-def _environment(transport, is_cuda):
+def _environment(transport, on_device):
     local = int(os.environ.get("LOCAL_WORLD_SIZE", transport["ranks"]))
     found = {
         "kind": "environment",
@@ -360,7 +360,7 @@ def _environment(transport, is_cuda):
         "scenario": None,
         "scheduling": "default",
     }
-    if is_cuda:
+    if on_device:
         found["gpu"] = torch.cuda.get_device_name()
         found["gpu_libraries"] = f"CUDA {torch.version.cuda}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
     return found

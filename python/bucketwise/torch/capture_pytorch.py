@@ -101,6 +101,7 @@ def capture(model, path, steps=20, warmup=5, meanwhile=None, finished=None):
 class _HostClock:
     """Moments in seconds; right wherever the thread that calls operations also runs them."""
 
+    on_device = False
     now = staticmethod(time.perf_counter)
     finish = staticmethod(lambda: None)
     ms_between = staticmethod(lambda a, b: 1e3 * (b - a))
@@ -109,6 +110,7 @@ class _HostClock:
 class _CudaClock:
     """Moments are events on the current stream, which is the one that computes."""
 
+    on_device = True
     finish = staticmethod(lambda: torch.cuda.synchronize())
     ms_between = staticmethod(lambda a, b: a.elapsed_time(b))
 
@@ -159,6 +161,7 @@ class _Capture:
         self.synchronised = []  # numbers of passes, those that do not count too
         self.original = self.replacement = None  # of torch.autograd.backward
         self.wrapper = None  # that calls backward, if one does
+        self.sees_optimizer = False
         self.is_compiled = None  # by torch.compile, once the first pass has told
         self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
@@ -204,10 +207,11 @@ class _Capture:
                 accumulate = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
             self.hooks.append(accumulate.register_hook(self._stamp("finished", index)))
             self.hooks.append(_KeepAlive(accumulate))
-        optimizers = importlib.import_module("torch.optim.optimizer")  # before 2.0 nothing there watches optimizers
-        for name in ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
-            if hasattr(optimizers, name):
-                self.hooks.append(getattr(optimizers, name)(self._stamp_optimizer))
+        optimizers = importlib.import_module("torch.optim.optimizer")
+        names = ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")
+        self.sees_optimizer = all(hasattr(optimizers, name) for name in names)  # since 2.0
+        if self.sees_optimizer:
+            self.hooks += [getattr(optimizers, name)(self._stamp_optimizer) for name in names]
         # Tensor.backward() comes through here too.
         self.original = torch.autograd.backward
         self.replacement = lambda *args, **kwargs: self._backward(*args, **kwargs)
@@ -426,23 +430,27 @@ class _Capture:
                 continue
             whole += self.clock.ms_between(one.entered, following.entered)
             seen += self.clock.ms_between(one.entered, one.backward_end)
-            # Before PyTorch 2.0 nothing watches optimizers, and micro-steps that accumulate have none.
-            if len(one.optimizer) >= 2 and whole > 0:
-                seen += sum(self.clock.ms_between(a, b) for a, b in zip(one.optimizer[::2], one.optimizer[1::2]))
+            seen += sum(self.clock.ms_between(a, b) for a, b in zip(one.optimizer[::2], one.optimizer[1::2]))
+            # Micro-steps that accumulate have no optimizer. Before PyTorch 2.0 nothing watches it.
+            is_last = len(one.optimizer) >= 2 or (one.synchronises and not self.sees_optimizer)
+            if is_last and whole > 0:
                 found.append((whole, min(seen, whole)))
-            if one.synchronises or len(one.optimizer) >= 2:
+            if is_last or one.synchronises:
                 whole = seen = 0.0
         return found
 
     def measured_step_ms(self):
-        """Medians: of a step's forward, backward and optimizer, and of what is between steps. None: nothing tells."""
+        """Medians: of a step's forward, backward and optimizer, and of what is between steps, which has the optimizer
+        where it is not seen. None: nothing tells."""
         steps = self._whole_and_seen()
         if not steps:
             return None
         return statistics.median(s for _, s in steps), statistics.median(w - s for w, s in steps)
 
     def _unseen_share(self):
-        """Of the time from one step to the next; None where too few steps followed one another."""
+        """Of the time from one step to the next; None where too few steps followed one another, or not all is seen."""
+        if not self.sees_optimizer:
+            return None
         shares = [(whole - seen) / whole for whole, seen in self._whole_and_seen()]
         return statistics.median(shares) if shares else None
 
