@@ -388,7 +388,7 @@ def run_rank(rank, port, root, folder, binary):
     # However unsteady a busy machine's times are: else nothing would be advised by them.
     import bucketwise.torch.capture_pytorch as captures
 
-    captures.HOPELESS_SPREAD = captures.MOSTLY_UNSEEN = math.inf
+    captures.HOPELESS_SPREAD = captures.MOSTLY_UNSEEN = sys.modules["bucketwise.torch.advice"].POOR = math.inf
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)

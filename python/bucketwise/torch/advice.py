@@ -12,7 +12,8 @@ from bucketwise.torch.all_reduce import AllReduceTiming
 from bucketwise.torch.capture_pytorch import DISTURBED, capture
 
 FORMAT = 1
-DOUBTFUL = 0.1  # a replay of the measured step that is this far off
+# From where on a replay of the measured step that is off is told, and nothing advised by it; as of an imported trace.
+NOTICEABLE, POOR = 0.02, 0.1
 
 
 def advise(model, folder="bucketwise_advice", *, steps=25, warmup=5, link=True, program=None, options=()):
@@ -92,11 +93,11 @@ class Advice:
     def _judged(self, measured):
         program = self.program or _program()
         notes = self._make_scenario(program)
-        text = _run(program, "predict", self._file("scenario.json"), *_link_options(self.link), "--json",
-                    self._file("prediction.json"), *self.options)  # fmt: skip
-        with open(self._file("prediction.json")) as file:
-            prediction = json.load(file)
+        text, prediction = self._predict(program)
         ours = prediction.get("configured", prediction["default"])
+        if measured is not None and abs(ours["step_ms"] / measured[0] - 1) > NOTICEABLE:
+            self._state_replay(ours["step_ms"], measured[0])
+            text, prediction = self._predict(program)
         result = {
             "format": FORMAT,
             "best": prediction["best"],
@@ -118,6 +119,21 @@ class Advice:
             print(line, file=sys.stderr, flush=True)
         _say(f"scenario, link, prediction and advice are in {self.folder}")
         return result
+
+    def _predict(self, program):
+        text = _run(program, "predict", self._file("scenario.json"), *_link_options(self.link), "--json",
+                    self._file("prediction.json"), *self.options)  # fmt: skip
+        with open(self._file("prediction.json")) as file:
+            return text, json.load(file)
+
+    def _state_replay(self, replayed_ms, measured_ms):
+        with open(self._file("scenario.json")) as file:
+            scenario = json.load(file)
+        error = replayed_ms / measured_ms - 1
+        text = f"the step that ran replays {100 * abs(error):.1f} % off: {replayed_ms:.4g} ms for {measured_ms:.4g} ms"
+        caveat = {"text": text, "withholds_advice": True} if abs(error) > POOR else text
+        scenario.setdefault("caveats", []).append(caveat)
+        _write_json(self._file("scenario.json"), scenario)
 
     def _make_scenario(self, program):
         """scenario.json of captured.json and, where it was timed, link.json. Returns lines to print."""
@@ -161,14 +177,10 @@ class Advice:
 def _replay_lines(result):
     if "replay_error" not in result:
         return ["bucketwise: steps were not timed from end to end, so how far the replay is off is not known"]
-    error = result["replay_error"]
-    lines = [
+    return [
         f"bucketwise: your step took {result['measured_step_ms']:.4g} ms and {result['between_steps_ms']:.3g} ms between "
-        f"steps; replayed it takes {result['replayed_step_ms']:.4g} ms ({100 * error:+.1f} %)"
+        f"steps; replayed it takes {result['replayed_step_ms']:.4g} ms ({100 * result['replay_error']:+.1f} %)"
     ]
-    if abs(error) > DOUBTFUL:
-        lines.append("bucketwise: that is far off; do not trust what follows by much")
-    return lines
 
 
 def _link_options(link):

@@ -25,6 +25,7 @@ WARMUP, EVERY, SCHEDULE = 5, 2, "aabbbabbbabb"
 LONGEST_S = 0.05  # a single all-reduce
 SHARE_S = 0.2  # of each later round of all-reduces alone
 BESIDE_S = 0.2  # of all-reduces beside one forward pass
+ENOUGH_S = 1.2  # after which the rest is left out, where ranks wait for one another for long
 MOST_BESIDE = 64
 PART_OF_FORWARD = 0.7  # that is communicated beside: less than all, as each slows the other
 
@@ -40,7 +41,7 @@ class AllReduceTiming:
     def __init__(self):
         self.store = self.problem = self.group = self.buffer = self.probe = None
         self.steps = self.done = 0
-        self.added_s = 0.0
+        self.added_s = self.spent_s = 0.0  # the latter as all ranks know it
         self.times = {}  # of all-reduces alone, by size: a list of seconds, of the slowest rank
         self.alone_s, self.beside = [], []  # of queued ones, one; and what was found beside forward
         self.sizes, self.counts, self.queued = [], {}, None
@@ -99,10 +100,13 @@ class AllReduceTiming:
                 return False
             kind = SCHEDULE[self.done] if self.done < len(SCHEDULE) else "exchange"
             self.done += 1
-            if kind == "a":
-                self._time_alone(capture)
-            elif kind == "exchange":
+            if kind == "exchange":
                 self._exchange(capture)
+            elif self.spent_s > ENOUGH_S:
+                return False
+            elif kind == "a":
+                self._time_alone(capture)
+                self.spent_s = self._agreed([self.added_s + time.perf_counter() - begin])[0]
             elif self.queued is not None:
                 self._start_beside()
         except Exception as error:  # never the training's problem
