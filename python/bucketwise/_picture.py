@@ -38,19 +38,20 @@ def picture_of(prediction: Prediction) -> str:
         return x(math.log2(_cap(row))), y(row.step_ms)
 
     parts = [_plateau(prediction, x), *_axes(rows, x, y, lowest, highest), _line([place(row) for row in rows]),
-             _mark(place(prediction.default), GREY, "default", prediction.default),
-             _mark(place(prediction.best), GREEN, "best", prediction.best)]
+             _mark(place(prediction.default), GREY, "default", prediction.default, 0),
+             _mark(place(prediction.best), GREEN, "best", prediction.best, 1)]
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
             f'role="img" aria-label="step time over bucket cap" font-family="sans-serif" font-size="11" fill="{INK}">'
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>{"".join(parts)}</svg>')
 
 
 def _told_apart(rows: list[Plan]) -> list[Plan]:
-    """Those with a cap, but for the many below which each gradient is alone: the last of them stands for all."""
+    """Those with a cap, but of the many small ones that do alike only the last."""
     capped = [row for row in rows if row.bucket_cap_mib]
-    most = max((row.buckets for row in capped), default=0)
-    alone = sum(row.buckets == most for row in capped)
-    return capped[max(alone - 1, 0):]
+    steps = [row.step_ms for row in capped]
+    alike = 0.01 * (max(steps) - min(steps)) if steps else 0.0
+    others = next((i for i, step in enumerate(steps) if abs(step - steps[0]) > alike), 1)
+    return capped[others - 1:]
 
 
 def _cap(row: Plan) -> float:
@@ -78,12 +79,12 @@ def _plateau(prediction: Prediction, x: Callable[[float], float]) -> str:
             f'fill="{GREEN}" opacity="0.12"><title>caps that do as well as the best</title></rect>')
 
 
-def _mark(at: tuple[float, float], colour: str, called: str, row: Plan) -> str:
-    x, y = at
+def _mark(at: tuple[float, float], colour: str, called: str, row: Plan, column: int) -> str:
+    """A point of the line, and above all of it what it is."""
     cap = "no cap" if row.bucket_cap_mib is None else _size(row.bucket_cap_mib)
-    end, shift = ("end", -7) if x > WIDTH / 2 else ("start", 7)
-    return (f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"><title>{called}: {cap}, {row.step_ms:.4g} ms</title></circle>'
-            f'<text x="{x + shift}" y="{y - 7}" text-anchor="{end}" fill="{colour}">{called} {cap}</text>')
+    key = WIDTH - RIGHT - 200 * (column + 1)
+    return (f'<circle cx="{at[0]}" cy="{at[1]}" r="4" fill="{colour}"/><circle cx="{key}" cy="10" r="4" fill="{colour}"/>'
+            f'<text x="{key + 9}" y="14">{called} {cap}, {row.step_ms:.4g} ms</text>')
 
 
 def _axes(rows: list[Plan], x: Callable[[float], float], y: Callable[[float], float], lowest: float,
