@@ -231,10 +231,12 @@ def check_nccl(of, stand_in):
 def check_clone(somebody, root, version):
     """What a person types who has no wheel; that takes a compiler."""
     of = Environment(somebody, "by_clone")
-    somebody.run("git", "-c", f"safe.directory={root}/.git", "-c", f"safe.directory={root}", "clone", "--quiet", "--no-local",
-                 f"file://{root}", "clone", path=os.environ["PATH"])
-    somebody.run(of.folder / "bin" / "pip", "install", "--quiet", "./clone", "--config-settings",
-                 "cmake.define.BUCKETWISE_CUDA=OFF", path=f"/usr/local/bin:/usr/bin:/bin")
+    clone = somebody.folder / "clone"
+    run("git", "clone", "--quiet", root, clone)
+    if os.geteuid() == 0:
+        run("chown", "--recursive", f"{NOBODY}:{NOBODY}", clone)
+    somebody.run(of.folder / "bin" / "pip", "install", "--quiet", clone, "--config-settings",
+                 "cmake.define.BUCKETWISE_CUDA=OFF", path="/usr/local/bin:/usr/bin:/bin")
     check(of.program("--version").startswith(f"bucketwise {version}\n"), "installed from a clone: --version")
     of.program("predict", "scenarios/two_buckets.json")
     check_python(of, version)
