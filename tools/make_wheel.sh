@@ -33,7 +33,7 @@ if ! "$tools/bin/pip" install --quiet 'scikit-build-core>=0.10' 'auditwheel>=6' 
     exit 3
 fi
 
-# OpenBLAS would be six times as large as all the rest, for the products of matrices in `measure` on a CPU.
+# OpenBLAS would be larger than all the rest, for the products of matrices in `measure` on a CPU.
 quietly "$tools/bin/pip" wheel . --no-deps --no-build-isolation --wheel-dir "$work/raw" \
     --config-settings build-dir=build/wheel_objects --config-settings cmake.define.BUCKETWISE_OPENBLAS=OFF
 
