@@ -33,7 +33,7 @@ def printed(*arguments):
 
 def in_fresh_python(code, **variables):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1", **variables}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env=environment, check=False)
 
 
 def options_of(command):
