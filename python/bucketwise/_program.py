@@ -26,6 +26,7 @@ def main() -> None:
         file = program()
     except FileNotFoundError as error:
         sys.exit(f"bucketwise: {error}")
+    os.environ.setdefault("BUCKETWISE_PYTHON", sys.executable)  # which draws what `validate` has found
     os.execv(file, ["bucketwise", *sys.argv[1:]])
 
 

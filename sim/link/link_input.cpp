@@ -431,7 +431,8 @@ Json inlined(const Json& link, const std::string& naming_file, const FileReader&
 std::string path_beside(const std::string& naming_file, const std::string& path) {
     const std::size_t slash = naming_file.rfind('/');
     const bool absolute = !path.empty() && path.front() == '/';
-    return absolute || slash == std::string::npos ? path : naming_file.substr(0, slash + 1) + path;
+    const bool in_no_folder = slash == std::string::npos || naming_file.starts_with("/dev/");
+    return absolute || in_no_folder ? path : naming_file.substr(0, slash + 1) + path;
 }
 
 LinkParameters read_link(const JsonPlace& place, const FileReader& read_file) {

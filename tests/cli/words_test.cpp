@@ -369,12 +369,16 @@ TEST_CASE("a scenario and a link may come through a pipe, also to ranks", "[word
     write_file(folder.file("s.json"), text_of_file(two_buckets));
     write_file(folder.file("l.json"),
                Json::parse(text_of_file(two_buckets))["cluster"]["link"].dump());
+    Json naming = Json::parse(text_of_file(two_buckets));
+    naming["cluster"]["link"] = "l.json";  // beside no pipe, but in the current folder
+    write_file(folder.file("naming.json"), naming.dump());
     const std::string measured =
         R"(-o "$1/m.jsonl" --rounds 1 --protocols steps --strategy flat && rm "$1/m.jsonl")";
     for (const std::string& line : std::vector<std::string>{
              R"(cat "$1/s.json" | "$0" predict /dev/stdin)",
              R"(cat "$1/l.json" | "$0" predict "$1/s.json" --link /dev/stdin)",
              R"(cat "$1/l.json" | "$0" sweep "$1/s.json" --link /dev/stdin)",
+             R"(cd "$1" && cat naming.json | "$0" predict /dev/stdin)",
              R"(cat "$1/s.json" | "$0" measure /dev/stdin )" + measured,
              R"("$0" measure /dev/stdin <"$1/s.json" )" + measured,
              R"(cat "$1/l.json" | "$0" measure "$1/s.json" --link /dev/stdin )" + measured}) {

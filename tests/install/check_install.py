@@ -9,6 +9,7 @@ runs with links and plots of the installed ones, in a folder that holds nothing.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -87,10 +88,14 @@ def check_program(program, prefix, root, folder):
 
 
 def check_plots(program, prefix, folder):
-    """Its own plot.py draws; without matplotlib it is at least the one that is asked."""
+    """Its own plot.py draws; without matplotlib it is at least the one that is asked. By the Python that is named."""
     away = folder / "validation"
+    named = folder / "named"
+    named.write_text(f'#!/bin/sh\necho "$0" >> "{folder}/asked"\nexec python3 "$@"\n')
+    named.chmod(0o755)
     run(program, "validate", "scenarios/two_buckets.json", "-o", away, "--rounds", "2", "--bucket-cap", "1MiB,3MiB",
-        "--bytes", "64KiB,1MiB,2MiB", cwd=folder)
+        "--bytes", "64KiB,1MiB,2MiB", cwd=folder, env={**os.environ, "BUCKETWISE_PYTHON": str(named)})
+    check((folder / "asked").is_file(), "plots are not drawn by the Python that is named")
     if (away / "step_time.svg").is_file():
         # In place of plot.py something that says who it is: the installed one is what runs.
         (prefix / "share" / "bucketwise" / "plots" / "plot.py").write_text("raise SystemExit('the installed one')")

@@ -1,0 +1,110 @@
+"""A prediction as HTML, for notebooks: its verdict, and the step over the cap as a picture that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING, Callable
+
+if TYPE_CHECKING:
+    from bucketwise._prediction import Plan, Prediction
+
+WIDTH, HEIGHT = 640, 250
+LEFT, RIGHT, TOP, BOTTOM = 62, 16, 28, 42
+BLUE, GREEN, GREY, INK = "#1f77b4", "#2ca02c", "#8c8c8c", "#333333"
+
+
+def html_of(prediction: Prediction) -> str:
+    title = f"{prediction.scenario}: {prediction.strategy}, {prediction.ranks} ranks, {prediction.link}"
+    typed = prediction.settings.get("pytorch_ddp")
+    lines = [f"<p><b>{escape(prediction.verdict.text)}</b></p>", picture_of(prediction), f"<p>{escape(title)}</p>",
+             f"<pre>{escape(typed.typed)}</pre>" if typed else ""]
+    return f"<div>{''.join(lines)}</div>"
+
+
+def picture_of(prediction: Prediction) -> str:
+    """An SVG; empty where the strategy has no caps to choose from."""
+    rows = _told_apart(prediction.sweep)
+    if len(rows) < 2:
+        return ""
+    marked = [*rows, prediction.best, prediction.default]
+    steps = [row.step_ms for row in marked]
+    lowest, highest = min(steps), max(steps)
+    margin = 0.06 * (highest - lowest) or 0.05 * highest
+    x = _scale(math.log2(min(map(_cap, marked))), math.log2(max(map(_cap, marked))), LEFT, WIDTH - RIGHT)
+    y = _scale(lowest - margin, highest + margin, HEIGHT - BOTTOM, TOP)
+
+    def place(row: Plan) -> tuple[float, float]:
+        return x(math.log2(_cap(row))), y(row.step_ms)
+
+    parts = [_plateau(prediction, x), *_axes(rows, x, y, lowest, highest), _line([place(row) for row in rows]),
+             _mark(place(prediction.default), GREY, "default", prediction.default, 0),
+             _mark(place(prediction.best), GREEN, "best", prediction.best, 1)]
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+            f'role="img" aria-label="step time over bucket cap" font-family="sans-serif" font-size="11" fill="{INK}">'
+            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>{"".join(parts)}</svg>')
+
+
+def _told_apart(rows: list[Plan]) -> list[Plan]:
+    """Those with a cap, but of the many small ones that do alike only the last."""
+    capped = [row for row in rows if row.bucket_cap_mib]
+    steps = [row.step_ms for row in capped]
+    alike = 0.01 * (max(steps) - min(steps)) if steps else 0.0
+    others = next((i for i, step in enumerate(steps) if abs(step - steps[0]) > alike), 1)
+    return capped[others - 1:]
+
+
+def _cap(row: Plan) -> float:
+    return row.bucket_cap_mib or 1.0
+
+
+def _scale(low: float, high: float, first: float, last: float) -> Callable[[float], float]:
+    span = high - low or 1.0
+    return lambda value: round(first + (value - low) / span * (last - first), 1)
+
+
+def _line(points: list[tuple[float, float]]) -> str:
+    """In steps: what a cap does holds up to the next at which the buckets change."""
+    (x, y), *others = points
+    path = f"M{x} {y}" + "".join(f"H{x}V{y}" for x, y in others)
+    return f'<path d="{path}" fill="none" stroke="{BLUE}" stroke-width="1.5"/>'
+
+
+def _plateau(prediction: Prediction, x: Callable[[float], float]) -> str:
+    low, high = prediction.plateau_mib
+    if not low or not high:
+        return ""
+    left = max(x(math.log2(low)), LEFT)
+    return (f'<rect x="{left}" y="{TOP}" width="{max(x(math.log2(high)) - left, 1)}" height="{HEIGHT - TOP - BOTTOM}" '
+            f'fill="{GREEN}" opacity="0.12"><title>caps that do as well as the best</title></rect>')
+
+
+def _mark(at: tuple[float, float], colour: str, called: str, row: Plan, column: int) -> str:
+    """A point of the line, and above all of it what it is."""
+    cap = "no cap" if row.bucket_cap_mib is None else _size(row.bucket_cap_mib)
+    key = WIDTH - RIGHT - 200 * (column + 1)
+    return (f'<circle cx="{at[0]}" cy="{at[1]}" r="4" fill="{colour}"/><circle cx="{key}" cy="10" r="4" fill="{colour}"/>'
+            f'<text x="{key + 9}" y="14">{called} {cap}, {row.step_ms:.4g} ms</text>')
+
+
+def _axes(rows: list[Plan], x: Callable[[float], float], y: Callable[[float], float], lowest: float,
+          highest: float) -> list[str]:
+    floor, parts = HEIGHT - BOTTOM, []
+    for step in (lowest, (lowest + highest) / 2, highest):
+        parts += [f'<path d="M{LEFT} {y(step)}H{WIDTH - RIGHT}" stroke="#dddddd"/>',
+                  f'<text x="{LEFT - 6}" y="{y(step) + 4}" text-anchor="end">{step:.4g}</text>']
+    first, last = math.ceil(math.log2(_cap(rows[0]))), math.floor(math.log2(_cap(rows[-1])))
+    every = max(1, math.ceil((last - first) / 8))
+    for power in range(first, last + 1, every):
+        parts += [f'<path d="M{x(power)} {floor}v4" stroke="{INK}"/>',
+                  f'<text x="{x(power)}" y="{floor + 16}" text-anchor="middle">{_size(2.0 ** power)}</text>']
+    return [*parts, f'<path d="M{LEFT} {TOP}V{floor}H{WIDTH - RIGHT}" fill="none" stroke="{INK}"/>',
+            f'<text x="{LEFT - 46}" y="14">step, ms</text>',
+            f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">bucket cap</text>']
+
+
+def _size(mib: float) -> str:
+    for unit, factor in (("MiB", 1.0), ("KiB", 1024.0)):
+        if mib * factor >= 1:
+            return f"{mib * factor:.4g} {unit}"
+    return f"{mib * 1024 * 1024:.4g} B"

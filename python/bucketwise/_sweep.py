@@ -1,0 +1,21 @@
+"""sweep(): a row for every combination of values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+from bucketwise._command import Document, run
+
+
+def sweep(scenario: Document, *, vary: Mapping[str, Any], bucket_cap: str | float | None = None,
+          link: Document | None = None, strategy: str | None = None, set: Mapping[str, Any] | None = None,
+          jobs: int | None = None, shard: str | None = None) -> list[dict[str, Any]]:
+    """The rows that `bucketwise sweep SCENARIO` writes, which pandas.DataFrame() takes as they are.
+
+    `vary` has by JSON pointer a list of values, or a range as it is typed, such as "8..1024:x2"; the last changes
+    fastest. All else, and what is raised, is as for predict().
+    """
+    options = {"vary": vary, "bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "jobs": jobs,
+               "shard": shard}
+    return [json.loads(line) for line in run("sweep", scenario, options).splitlines()]
