@@ -182,6 +182,7 @@ constexpr std::string_view program_text = R"(
   bucketwise --version        versions, for a bug report
 
 examples:
+  bucketwise predict resnet50 --ranks 8 --link nvlink-h100-8
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/resnet50_8xh100.json --link ib-ndr-400 --set /cluster/ranks=64
   bucketwise validate scenarios/transformer_small.json -o validation
