@@ -145,12 +145,14 @@ int run_check(const CommandLine& line) {
     const std::vector<GateCase> baseline = requested_baseline(values);
     const std::string file = text_or_empty(values, "baseline");
     const std::vector<GateCase> cases = cases_of_files(values, texts_value(values, "inputs"));
-    const GateVerdict verdict = check_cases(baseline, cases, limits);
+    GateVerdict verdict = check_cases(baseline, cases, limits);
     check_any_compared(baseline, verdict, file);
-    std::vector<OutputText> outputs{{text_value(values, "output"), report_in(format, verdict)}};
+    std::vector<OutputText> outputs;
     if (values.count("update-baseline") != 0) {
         outputs.push_back({file, json_text(baseline_json(cases))});
+        verdict.notes.push_back(fmt::format("the baseline {} now is of these steps", file));
     }
+    outputs.push_back({text_value(values, "output"), report_in(format, verdict)});
     write_outputs(outputs);
     return verdict.is_held() ? exit_done : exit_not_held;
 }

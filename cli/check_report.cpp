@@ -1,6 +1,8 @@
 #include "cli/check_report.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -22,6 +24,10 @@ constexpr int check_format = 1;
 
 // "5.3 % slower (95 %: 4.1 to 6.6 %)".
 std::string change_text(const GateChange& change) {
+    constexpr double noticeable = 0.0005;
+    if (std::abs(change.slower) < noticeable && change.low == change.high) {
+        return "as before";
+    }
     const bool is_faster = change.slower < 0;
     const double low = is_faster ? -change.high : change.low;
     const double high = is_faster ? -change.low : change.high;
@@ -68,7 +74,8 @@ std::string opening(const GateVerdict& verdict) {
     const bool is_compared = std::ranges::any_of(
         verdict.cases, [](const CheckedCase& one) { return one.change.has_value(); });
     if (!is_compared && !verdict.limits.max_step_ms && !verdict.limits.max_exposed) {
-        return "Held, as nothing was asked: --baseline, --max-step and --max-exposed set limits.";
+        return "Held, as nothing was compared: --baseline, --max-step and --max-exposed set "
+               "limits.";
     }
     return is_compared ? "Held: no step is slower than its baseline beyond what is allowed."
                        : "Held: no step is beyond its limits.";
@@ -131,16 +138,24 @@ bool is_compared(const GateVerdict& verdict) {
                                [](const CheckedCase& one) { return one.change.has_value(); });
 }
 
-// Sentences of all cases and of the whole.
+// Sentences of all cases and of the whole; what several cases have in common once.
 std::vector<std::string> all_remarks(const GateVerdict& verdict) {
-    std::vector<std::string> all;
+    std::vector<std::pair<std::string, std::vector<std::string>>> by_text;
     for (const CheckedCase& one : verdict.cases) {
         for (const std::string& remark : remarks_on(one)) {
-            all.push_back(
-                verdict.cases.size() == 1
-                    ? sentence(remark)
-                    : fmt::format("{}: {}.", shown_line(one.name, longest_shown), remark));
+            auto known = std::ranges::find_if(
+                by_text, [&](const auto& said) { return said.first == remark; });
+            if (known == by_text.end()) {
+                known = by_text.insert(by_text.end(), {remark, {}});
+            }
+            known->second.push_back(shown_line(one.name, longest_shown));
         }
+    }
+    std::vector<std::string> all;
+    for (const auto& [text, names] : by_text) {
+        all.push_back(verdict.cases.size() == 1 ? sentence(text)
+                      : names.size() == 1       ? fmt::format("{}: {}.", names.front(), text)
+                                                : fmt::format("{} cases: {}.", names.size(), text));
     }
     for (const std::string& note : verdict.notes) {
         all.push_back(sentence(note));
@@ -168,6 +183,8 @@ Json change_json(const GateChange& change) {
             {"is_faster", change.is_faster},
             {"can_be_told", change.can_be_told},
             {"runs_are_known", change.runs_are_known},
+            {"tellable", change.tellable},
+            {"enough_steps", change.enough_steps},
             {"steps_before", change.steps_before},
             {"runs_before", change.runs_before}};
 }

@@ -50,6 +50,8 @@ GateChange change_between(const GateCase& before, const GateCase& after, double 
             .is_faster = is_exact ? shift.middle < -same : shift.is_less,
             .can_be_told = is_exact || shift.can_be_told,
             .runs_are_known = is_exact || shift.runs_are_known,
+            .tellable = is_exact ? 0 : std::expm1(shift.tellable),
+            .enough_steps = shift.enough,
             .steps_before = steps.size(),
             .runs_before = before.runs.size()};
 }
@@ -80,9 +82,9 @@ void check_limits(const GateLimits& limits, CheckedCase& checked) {
 void note_samples(const GateChange& change, CheckedCase& checked) {
     if (!change.can_be_told) {
         checked.notes.push_back(fmt::format(
-            "too few steps to tell a change from chance: {} against {} of the baseline, where five "
-            "and five can be enough",
-            checked.steps, change.steps_before));
+            "too few steps to tell a change from chance: {} against {} of the baseline, where it "
+            "takes {} of each",
+            checked.steps, change.steps_before, change.enough_steps));
     } else if (!change.runs_are_known) {
         checked.notes.emplace_back(
             "how much runs differ among themselves is not known: only the noise of steps counts; "

@@ -29,6 +29,8 @@ struct GateChange {
     bool is_faster = false;
     bool can_be_told = false;  // whether there are enough steps for that
     bool runs_are_known = false;
+    double tellable = 0;  // as a share: a regression that is as large is told 95 times in 100
+    std::size_t enough_steps = 0;  // of each side, to tell anything
     std::size_t steps_before = 0;
     std::size_t runs_before = 0;
     bool operator==(const GateChange&) const = default;

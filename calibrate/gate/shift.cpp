@@ -5,15 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <tuple>
 
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
 
 namespace bucketwise {
 namespace {
-
-constexpr double outside_one_end = 0.025;  // of a 95 % interval
-constexpr std::int64_t as_good_as_normal = 1000;
 
 std::vector<double> all_of(const RunSamples& runs) {
     std::vector<double> all;
@@ -133,6 +131,57 @@ RunSpread run_spread(const RunSamples& before, const RunSamples& after) {
     return spread;
 }
 
+// A side without a fifth at each end: its mean, and the variance of that by the Winsorized
+// deviation (Yuen 1974).
+struct Trimmed {
+    double mean = 0;
+    double variance = 0;
+    double degrees = 0;
+};
+
+Trimmed trimmed_of(std::vector<double> samples) {
+    constexpr double left_out = 0.2;  // at each end
+    std::ranges::sort(samples);
+    const auto cut = static_cast<std::size_t>(left_out * size_of(samples));
+    const std::vector<double> kept(samples.begin() + static_cast<std::ptrdiff_t>(cut),
+                                   samples.end() - static_cast<std::ptrdiff_t>(cut));
+    std::vector<double> winsorized;
+    for (const double sample : samples) {
+        winsorized.push_back(std::clamp(sample, kept.front(), kept.back()));
+    }
+    const double h = size_of(kept);
+    const double squares = std::pow(standard_deviation(winsorized), 2) * (size_of(samples) - 1);
+    return {.mean = mean(kept), .variance = h > 1 ? squares / (h * (h - 1)) : 0, .degrees = h - 1};
+}
+
+struct TrimmedShift {
+    double difference = 0;
+    double error = 0;
+    std::int64_t degrees = 1;
+};
+
+// With Welch's degrees of freedom, fewer by as much as neighbours are alike. A side of one sample
+// varies as the other does.
+TrimmedShift trimmed_shift(const std::vector<double>& before, const std::vector<double>& after,
+                           const SerialLoss& loss) {
+    Trimmed old_side = trimmed_of(before);
+    Trimmed new_side = trimmed_of(after);
+    for (auto [one, other, count] : {std::tuple{&old_side, &new_side, after.size()},
+                                     std::tuple{&new_side, &old_side, before.size()}}) {
+        if (one->degrees < 1) {
+            one->variance = other->variance * static_cast<double>(count);
+            one->degrees = std::max(other->degrees, 1.0);
+        }
+    }
+    const double variance = old_side.variance + new_side.variance;
+    const double squares = std::pow(old_side.variance, 2) / old_side.degrees +
+                           std::pow(new_side.variance, 2) / std::max(new_side.degrees, 1.0);
+    const double degrees = squares > 0 ? variance * variance / squares * loss.degrees : 1.0;
+    return {.difference = new_side.mean - old_side.mean,
+            .error = std::sqrt(variance * loss.inflation),
+            .degrees = std::max<std::int64_t>(std::llround(degrees), 1)};
+}
+
 // Of ranks within one run: the sum of products of neighbours' deviations, and that of squares.
 void add_neighbours(const std::vector<double>& run, double& products, double& squares) {
     const std::vector<std::int64_t> ranks = doubled_ranks(run);
@@ -144,23 +193,30 @@ void add_neighbours(const std::vector<double>& run, double& products, double& sq
     }
 }
 
-// The 95 % interval around `middle`: the differences that the test would not refuse, and, where it
-// is known how runs differ, no narrower than that says.
-void set_interval(std::vector<double> differences, double inflation, double samples,
-                  const RunSpread& runs, Shift& shift) {
-    std::ranges::sort(differences);
-    const double pairs = size_of(differences);
-    const double deviation = std::sqrt(pairs * (samples + 1) / 12 * inflation);
-    const double left_out = std::max(
-        pairs / 2 - student_t_exceeded(outside_one_end, as_good_as_normal) * deviation, 0.0);
-    const auto from = std::min(static_cast<std::size_t>(left_out), differences.size() - 1);
-    shift.low = differences[from];
-    shift.high = differences[differences.size() - 1 - from];
-    if (runs.degrees > 0) {
-        const double half = student_t_exceeded(outside_one_end, runs.degrees) * runs.of_means;
-        shift.low = std::min(shift.low, shift.middle - half);
-        shift.high = std::max(shift.high, shift.middle + half);
+// Of very many, so many that are spread evenly over them.
+std::vector<double> thinned(std::vector<double> samples) {
+    constexpr std::size_t most = 2000;
+    if (samples.size() <= most) {
+        return samples;
     }
+    std::ranges::sort(samples);
+    std::vector<double> kept;
+    for (std::size_t i = 0; i < most; ++i) {
+        kept.push_back(samples[(2 * i + 1) * samples.size() / (2 * most)]);
+    }
+    return kept;
+}
+
+// The median of all differences (Hodges and Lehmann 1963).
+double middle_difference(const std::vector<double>& before, const std::vector<double>& after) {
+    const std::vector<double> old_samples = thinned(before);
+    std::vector<double> differences;
+    for (const double now : thinned(after)) {
+        for (const double then : old_samples) {
+            differences.push_back(now - then);
+        }
+    }
+    return median(std::move(differences));
 }
 
 }  // namespace
@@ -176,7 +232,7 @@ double chance_of_ranks(const std::vector<double>& before, const std::vector<doub
                                       : normal_chance(ranks, after.size(), sum);
 }
 
-double serial_inflation(const RunSamples& before, const RunSamples& after) {
+SerialLoss serial_loss(const RunSamples& before, const RunSamples& after) {
     // Fewer that follow one another tell nothing of it.
     constexpr std::size_t fewest = 5;
     constexpr double most = 0.9;
@@ -194,43 +250,61 @@ double serial_inflation(const RunSamples& before, const RunSamples& after) {
         }
     }
     if (squares == 0) {
-        return 1;
+        return {};
     }
     // Of n samples it is found to be too small by (1 + 3 rho) / n (Marriott and Pope 1954).
     const double length = samples / runs;
-    const double found = products / squares;
-    const double correlation = std::clamp((found + 1 / length) / (1 - 3 / length), 0.0, most);
-    return (1 + correlation) / (1 - correlation);
+    const double scale = 1 - 3 / length;
+    const double found = (products / squares + 1 / length) / scale;
+    const double chance = 1 / ((samples - runs) * scale * scale);  // the variance of it without any
+    const double correlation = found > 0 ? std::clamp(found - chance / found, 0.0, most) : 0.0;
+    double inflation = 1;
+    double power = 1;
+    for (double lag = 1; lag < length; ++lag) {
+        power *= correlation;
+        inflation += 2 * (1 - lag / length) * power;
+    }
+    const double square = correlation * correlation;
+    // Samples that are alike deviate from their own mean by less than from the true one.
+    return {.correlation = correlation,
+            .inflation = inflation * (length - 1) / std::max(length - inflation, 1.0),
+            .degrees = (1 - square) / (1 + square)};
 }
 
 Shift shift_between(const RunSamples& before, const RunSamples& after, double false_alarms) {
     const std::vector<double> old_samples = all_of(before);
     const std::vector<double> new_samples = all_of(after);
     invariant(!old_samples.empty() && !new_samples.empty(), "samples on each side");
-    std::vector<double> differences;
-    differences.reserve(old_samples.size() * new_samples.size());
-    for (const double now : new_samples) {
-        for (const double then : old_samples) {
-            differences.push_back(now - then);
-        }
-    }
-    Shift shift;
-    shift.middle = median(differences);
-    const double inflation = serial_inflation(before, after);
     const RunSpread runs = run_spread(before, after);
-    set_interval(std::move(differences), inflation, size_of(old_samples) + size_of(new_samples),
-                 runs, shift);
-    shift.runs_are_known = runs.degrees > 0;
-    const double level =
-        above_normal(student_t_exceeded(false_alarms, as_good_as_normal) * std::sqrt(inflation));
-    shift.can_be_told = least_chance(old_samples.size(), new_samples.size()) <= false_alarms;
-    const auto beyond_runs = [&](double direction) {
-        return runs.degrees == 0 ||
-               direction * runs.difference >
-                   student_t_exceeded(false_alarms, runs.degrees) * runs.of_means;
+    const TrimmedShift trimmed =
+        trimmed_shift(old_samples, new_samples, serial_loss(before, after));
+    // The larger of what a mean over steps and one over runs leaves to chance.
+    const auto left_to_chance = [&](double outside) {
+        const double of_runs =
+            runs.degrees == 0 ? 0 : student_t_exceeded(outside, runs.degrees) * runs.of_means;
+        return std::max(student_t_exceeded(outside, trimmed.degrees) * trimmed.error, of_runs);
     };
-    shift.is_more = chance_of_ranks(old_samples, new_samples) <= level && beyond_runs(1);
-    shift.is_less = chance_of_ranks(new_samples, old_samples) <= level && beyond_runs(-1);
+    constexpr double outside_one_end = 0.025;  // of a 95 % interval
+    constexpr double missed = 0.05;
+    Shift shift{.middle = middle_difference(old_samples, new_samples)};
+    shift.low = shift.middle - left_to_chance(outside_one_end);
+    shift.high = shift.middle + left_to_chance(outside_one_end);
+    shift.runs_are_known = runs.degrees > 0;
+    shift.tellable = left_to_chance(false_alarms) + left_to_chance(missed);
+    shift.can_be_told = least_chance(old_samples.size(), new_samples.size()) <= false_alarms;
+    while (least_chance(shift.enough, shift.enough) > false_alarms) {
+        ++shift.enough;
+    }
+    const auto is_beyond = [&](double direction) {
+        const double by_runs = runs.degrees == 0 ? trimmed.difference : runs.difference;
+        return direction * trimmed.difference >
+                   student_t_exceeded(false_alarms, trimmed.degrees) * trimmed.error &&
+               (runs.degrees == 0 ||
+                direction * by_runs >
+                    student_t_exceeded(false_alarms, runs.degrees) * runs.of_means);
+    };
+    shift.is_more = chance_of_ranks(old_samples, new_samples) <= false_alarms && is_beyond(1);
+    shift.is_less = chance_of_ranks(new_samples, old_samples) <= false_alarms && is_beyond(-1);
     return shift;
 }
 
