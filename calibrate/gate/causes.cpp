@@ -16,6 +16,8 @@ namespace bucketwise {
 namespace {
 
 constexpr double worth_naming = 0.2;  // of what the step takes longer
+// How often something that has not changed may be named: that there is a regression is known.
+constexpr double by_chance = 0.01;
 
 // Of something that both sides tell of every run.
 struct PartShift {
@@ -53,8 +55,8 @@ std::string change_text(const PartShift& shift) {
 
 class Detective {
   public:
-    Detective(const GateCase& before, const GateCase& after, double longer_ms, double false_alarms)
-        : before_(before), after_(after), longer_ms_(longer_ms), false_alarms_(false_alarms) {}
+    Detective(const GateCase& before, const GateCase& after, double longer_ms)
+        : before_(before), after_(after), longer_ms_(longer_ms) {}
 
     std::vector<GateCause> run() {
         const auto told = [&](StepPart part) { return part_shift(part).told_ms(); };
@@ -95,7 +97,7 @@ class Detective {
                 return std::nullopt;
             }
         }
-        const Shift shift = shift_between(old_samples, new_samples, false_alarms_);
+        const Shift shift = shift_between(old_samples, new_samples, by_chance);
         std::vector<double> all;
         for (const std::vector<double>& run : old_samples) {
             all.insert(all.end(), run.begin(), run.end());
@@ -247,16 +249,14 @@ class Detective {
     const GateCase& before_;
     const GateCase& after_;
     double longer_ms_;
-    double false_alarms_;
     std::vector<BucketShift> buckets_;
     std::vector<GateCause> causes_;
 };
 
 }  // namespace
 
-std::vector<GateCause> causes_of(const GateCase& before, const GateCase& after, double longer_ms,
-                                 double false_alarms) {
-    return Detective(before, after, longer_ms, false_alarms).run();
+std::vector<GateCause> causes_of(const GateCase& before, const GateCase& after, double longer_ms) {
+    return Detective(before, after, longer_ms).run();
 }
 
 }  // namespace bucketwise

@@ -36,11 +36,10 @@ struct GateCause {
     bool operator==(const GateCause&) const = default;
 };
 
-// Those that are beyond chance at this rate and explain a fifth or more of what the step takes
-// longer (`longer_ms`), the largest first. What communication costs is told apart by the recurrence
-// of one stream, start = max(ready, end of the one before), with the times of one side in place of
-// the other's. Precondition: both have runs.
-std::vector<GateCause> causes_of(const GateCase& before, const GateCase& after, double longer_ms,
-                                 double false_alarms);
+// Those that are beyond chance in 99 of 100 cases and explain a fifth or more of what the step
+// takes longer (`longer_ms`), the largest first. What communication costs is told apart by the
+// recurrence of one stream, start = max(ready, end of the one before), with the times of one side
+// in place of the other's. Precondition: both have runs.
+std::vector<GateCause> causes_of(const GateCase& before, const GateCase& after, double longer_ms);
 
 }  // namespace bucketwise

@@ -103,7 +103,7 @@ void check_change(const GateCase& before, const GateCase& after, const GateLimit
     checked.broken.push_back(
         fmt::format("a step takes {} longer than in the baseline, more than the {} allowed",
                     percent_text(change.slower), percent_text(limits.max_regression)));
-    checked.causes = causes_of(before, after, change.slower * change.before_ms, false_alarms);
+    checked.causes = causes_of(before, after, change.slower * change.before_ms);
 }
 
 CheckedCase seen_of(const GateCase& of) {
