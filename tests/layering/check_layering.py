@@ -56,6 +56,7 @@ ROOMS = {
     "calibrate/link": "sim",
     "calibrate/fit": f"sim {RECORDS} calibrate",
     "calibrate/comparison": f"sim {RECORDS} calibrate",
+    "calibrate/gate": f"sim {RECORDS} calibrate",
     "import/source": "sim",
     "import/hugging_face": "sim import",
     "import/settings": "sim",
