@@ -87,6 +87,7 @@ struct CheckRow {
     std::string step_ms;
     std::string exposed_ms;
     std::string change;
+    std::string told;
     std::string said;
 };
 
@@ -97,10 +98,14 @@ CheckRow row_of(const CheckedCase& one) {
             .step_ms = three_digits(one.step_ms),
             .exposed_ms = one.exposed_ms ? three_digits(*one.exposed_ms) : "-",
             .change = one.change ? change_text(*one.change) : "-",
+            .told = one.change && one.change->can_be_told && one.change->tellable > 0
+                        ? percent_text(one.change->tellable)
+                        : "-",
             .said = said_of(one)};
 }
 
-const CheckRow header{"case", "steps", "step (ms)", "exposed (ms)", "against the baseline", ""};
+const CheckRow header{"case",      "steps", "step (ms)", "exposed (ms)", "against the baseline",
+                      "told from", ""};
 
 // What is to be said of one case, sentences without their ends.
 std::vector<std::string> remarks_on(const CheckedCase& one) {
@@ -213,11 +218,11 @@ std::string text_of(const GateVerdict& verdict) {
     };
     std::string text = wrapped(shown_line(opening(verdict), 2000)) + "\n\n";
     for (const CheckRow& row : rows) {
-        std::string line =
-            fmt::format("  {:<{}}  {:>{}}  {:>{}}  {:>{}}  {:<{}}  {}", row.name,
-                        width(&CheckRow::name), row.steps, width(&CheckRow::steps), row.step_ms,
-                        width(&CheckRow::step_ms), row.exposed_ms, width(&CheckRow::exposed_ms),
-                        row.change, width(&CheckRow::change), row.said);
+        std::string line = fmt::format(
+            "  {:<{}}  {:>{}}  {:>{}}  {:>{}}  {:<{}}  {:>{}}  {}", row.name,
+            width(&CheckRow::name), row.steps, width(&CheckRow::steps), row.step_ms,
+            width(&CheckRow::step_ms), row.exposed_ms, width(&CheckRow::exposed_ms), row.change,
+            width(&CheckRow::change), row.told, width(&CheckRow::told), row.said);
         line.erase(line.find_last_not_of(' ') + 1);
         text += line + "\n";
     }
@@ -231,11 +236,11 @@ std::string text_of(const GateVerdict& verdict) {
 std::string markdown_of(const GateVerdict& verdict) {
     std::string text = fmt::format("### bucketwise: {}\n\n", markdown_escaped(opening(verdict)));
     const auto line = [](const CheckRow& row) {
-        return fmt::format("| {} | {} | {} | {} | {} | {} |\n", markdown_escaped(row.name),
+        return fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", markdown_escaped(row.name),
                            markdown_escaped(row.steps), row.step_ms, row.exposed_ms, row.change,
-                           row.said);
+                           row.told, row.said);
     };
-    text += line(header) + "|---|---|---|---|---|---|\n";
+    text += line(header) + "|---|---|---|---|---|---|---|\n";
     for (const CheckedCase& one : verdict.cases) {
         text += line(row_of(one));
     }
