@@ -6,6 +6,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/process.h"
+#include "tests/import/replay/written_trace.h"
 
 namespace bucketwise {
 namespace {
@@ -89,6 +90,41 @@ TEST_CASE("traces, measurements and models are checked together", "[check]") {
         Document::parse(check(folder, {trace, trace, "--format", "json"}).output);
     CHECK(twice["cases"][0]["runs"] == 2);
     CHECK(twice["cases"][0]["steps"] == 6);
+}
+
+// The first cause that is found for a trace of ten steps, after a change.
+std::string cause_of(const TraceShape& before, const TraceShape& after) {
+    const TestFolder folder;
+    write_file(folder.file("before.json"), SyntheticTrace(before).document().dump());
+    write_file(folder.file("after.json"), SyntheticTrace(after).document().dump());
+    check(folder, {"before.json", "--baseline", "b.json", "--update-baseline"});
+    const Outcome outcome =
+        check(folder, {"after.json", "--baseline", "b.json", "--format", "json"});
+    INFO(outcome.output);
+    CHECK(outcome.exit_code == 3);
+    const Document causes = Document::parse(outcome.output)["cases"][0]["causes"];
+    REQUIRE(!causes.empty());
+    return causes[0]["kind"];
+}
+
+TEST_CASE("what a change did to traced steps is told from the traces", "[check]") {
+    TraceShape shape;
+    shape.steps = 10;
+    // As long as it takes to launch: half of the step is computing, and all-reduces stick out.
+    shape.kernel_us = 50;
+    shape.wire_us = 400;
+    TraceShape slower_link = shape;
+    slower_link.wire_us = 600;
+    CHECK(cause_of(shape, slower_link) == "slower_link");
+    TraceShape more_copies = shape;
+    more_copies.copy_us = 60;
+    CHECK(cause_of(shape, more_copies) == "more_copies");
+    TraceShape launch_bound = shape;
+    launch_bound.host_us = 150;
+    CHECK(cause_of(shape, launch_bound) == "launch_bound");
+    TraceShape more_computing = shape;
+    more_computing.kernel_us = 150;
+    CHECK(cause_of(shape, more_computing) == "more_computing");
 }
 
 TEST_CASE("reports for CI are what their readers take, whatever names hold", "[check]") {
