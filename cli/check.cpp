@@ -47,7 +47,7 @@ examples:
   bucketwise check resnet50 --ranks 8 --max-exposed 5%
   bucketwise check trace.json --baseline baseline.json --update-baseline
   bucketwise check trace.json --baseline baseline.json --max-regression 3%
-  bucketwise check measurements.jsonl --baseline baseline.json --format junit -o gate.xml
+  bucketwise check measurements.jsonl --baseline measured.json --update-baseline --format junit -o gate.xml
 
 Traces of PyTorch's profiler or of Nsight Systems (several: more steps, and how much runs differ), measurements of
 bucketwise measure, and scenarios, of which the predicted step is checked. Exit codes: 0 held, 3 not held, 2 bad input.

@@ -71,36 +71,48 @@ std::string opening(const GateVerdict& verdict) {
         return fmt::format("Held, but of {} too few steps were seen to tell a regression.",
                            counted(untold, "case"));
     }
-    const bool is_compared = std::ranges::any_of(
+    const bool compared = std::ranges::any_of(
         verdict.cases, [](const CheckedCase& one) { return one.change.has_value(); });
-    if (!is_compared && !verdict.limits.max_step_ms && !verdict.limits.max_exposed) {
+    if (!compared && !verdict.limits.max_step_ms && !verdict.limits.max_exposed) {
         return "Held, as nothing was compared: --baseline, --max-step and --max-exposed set "
                "limits.";
     }
-    return is_compared ? "Held: no step is slower than its baseline beyond what is allowed."
-                       : "Held: no step is beyond its limits.";
+    return compared ? "Held: no step is slower than its baseline beyond what is allowed."
+                    : "Held: no step is beyond its limits.";
 }
 
-struct CheckRow {
-    std::string name;
-    std::string steps;
-    std::string step_ms;
-    std::string exposed_ms;
-    std::string change;
-    std::string said;
-};
+using CheckCells = std::vector<std::string>;
 
-CheckRow row_of(const CheckedCase& one) {
-    return {.name = shown_line(one.name, longest_shown),
-            .steps = one.runs == 1 ? std::to_string(one.steps)
-                                   : fmt::format("{} in {} runs", one.steps, one.runs),
-            .step_ms = three_digits(one.step_ms),
-            .exposed_ms = one.exposed_ms ? three_digits(*one.exposed_ms) : "-",
-            .change = one.change ? change_text(*one.change) : "-",
-            .said = said_of(one)};
+bool is_compared(const GateVerdict& verdict) {
+    return std::ranges::any_of(verdict.cases,
+                               [](const CheckedCase& one) { return one.change.has_value(); });
 }
 
-const CheckRow header{"case", "steps", "step (ms)", "exposed (ms)", "against the baseline", ""};
+// A header, then a row for each case; what was compared only where anything was.
+std::vector<CheckCells> rows_of(const GateVerdict& verdict) {
+    const bool compared = is_compared(verdict);
+    const auto row = [compared](CheckCells cells, const CheckCells& comparison, std::string said) {
+        if (compared) {
+            cells.insert(cells.end(), comparison.begin(), comparison.end());
+        }
+        cells.push_back(std::move(said));
+        return cells;
+    };
+    std::vector<CheckCells> rows{row({"case", "steps", "step (ms)", "exposed (ms)"},
+                                     {"against the baseline", "told from"}, "")};
+    for (const CheckedCase& one : verdict.cases) {
+        const bool is_told = one.change && one.change->can_be_told && one.change->tellable > 0;
+        rows.push_back(
+            row({shown_line(one.name, longest_shown),
+                 one.runs == 1 ? std::to_string(one.steps)
+                               : fmt::format("{} in {} runs", one.steps, one.runs),
+                 three_digits(one.step_ms), one.exposed_ms ? three_digits(*one.exposed_ms) : "-"},
+                {one.change ? change_text(*one.change) : "-",
+                 is_told ? percent_text(one.change->tellable) : "-"},
+                said_of(one)));
+    }
+    return rows;
+}
 
 // What is to be said of one case, sentences without their ends.
 std::vector<std::string> remarks_on(const CheckedCase& one) {
@@ -131,11 +143,6 @@ std::string rate_text(const GateVerdict& verdict) {
         "A regression is a step that is slower by more than {}, and by more than "
         "chance gives in {} of checks of what has not changed.",
         percent_text(verdict.limits.max_regression), percent_text(verdict.limits.false_alarms));
-}
-
-bool is_compared(const GateVerdict& verdict) {
-    return std::ranges::any_of(verdict.cases,
-                               [](const CheckedCase& one) { return one.change.has_value(); });
 }
 
 // Sentences of all cases and of the whole; what several cases have in common once.
@@ -203,26 +210,23 @@ Json case_json(const CheckedCase& one) {
 }  // namespace
 
 std::string text_of(const GateVerdict& verdict) {
-    std::vector<CheckRow> rows{header};
-    for (const CheckedCase& one : verdict.cases) {
-        rows.push_back(row_of(one));
-    }
-    const auto width = [&](std::string CheckRow::*cell) {
-        return std::ranges::max(
-            transformed(rows, [&](const CheckRow& row) { return (row.*cell).size(); }));
-    };
+    const std::vector<CheckCells> rows = rows_of(verdict);
     std::string text = wrapped(shown_line(opening(verdict), 2000)) + "\n\n";
-    for (const CheckRow& row : rows) {
-        std::string line =
-            fmt::format("  {:<{}}  {:>{}}  {:>{}}  {:>{}}  {:<{}}  {}", row.name,
-                        width(&CheckRow::name), row.steps, width(&CheckRow::steps), row.step_ms,
-                        width(&CheckRow::step_ms), row.exposed_ms, width(&CheckRow::exposed_ms),
-                        row.change, width(&CheckRow::change), row.said);
+    for (const CheckCells& row : rows) {
+        std::string line;
+        for (std::size_t c = 0; c < row.size(); ++c) {
+            const std::size_t width = std::ranges::max(
+                transformed(rows, [c](const CheckCells& other) { return other[c].size(); }));
+            const bool is_number = c > 0 && c + 1 < row.size();
+            line += is_number ? fmt::format("  {:>{}}", row[c], width)
+                              : fmt::format("  {:<{}}", row[c], width);
+        }
         line.erase(line.find_last_not_of(' ') + 1);
         text += line + "\n";
     }
-    text += "\n";
-    for (const std::string& remark : all_remarks(verdict)) {
+    const std::vector<std::string> remarks = all_remarks(verdict);
+    text += remarks.empty() ? "" : "\n";
+    for (const std::string& remark : remarks) {
         text += fmt::format("  {}\n", shown_line(remark, 2000));
     }
     return text;
@@ -230,14 +234,15 @@ std::string text_of(const GateVerdict& verdict) {
 
 std::string markdown_of(const GateVerdict& verdict) {
     std::string text = fmt::format("### bucketwise: {}\n\n", markdown_escaped(opening(verdict)));
-    const auto line = [](const CheckRow& row) {
-        return fmt::format("| {} | {} | {} | {} | {} | {} |\n", markdown_escaped(row.name),
-                           markdown_escaped(row.steps), row.step_ms, row.exposed_ms, row.change,
-                           row.said);
-    };
-    text += line(header) + "|---|---|---|---|---|---|\n";
-    for (const CheckedCase& one : verdict.cases) {
-        text += line(row_of(one));
+    const std::vector<CheckCells> rows = rows_of(verdict);
+    for (const CheckCells& row : rows) {
+        text += fmt::format("| {} |\n", fmt::join(transformed(row, markdown_escaped), " | "));
+        if (&row == &rows.front()) {
+            for (std::size_t c = 0; c < row.size(); ++c) {
+                text += "|---";
+            }
+            text += "|\n";
+        }
     }
     text += "\n";
     for (const std::string& remark : all_remarks(verdict)) {

@@ -53,5 +53,5 @@ quietly "$tools/bin/wheel" pack --dest-dir "$folder" "$work"/unpacked/*
 
 wheel=$folder/$(basename "$work"/carried/*.whl)
 glibc=$(basename "$wheel" | sed -n 's/.*manylinux_\([0-9]*\)_\([0-9]*\)_.*/\1.\2/p')
-backend=$("$work"/unpacked/*/bucketwise/bin/bucketwise --version | sed -n '3s/, .*//p')
+backend=$("$work"/unpacked/*/bucketwise/bin/bucketwise --version | sed -n '3s/ *[,(].*//p')
 echo "$wheel: $(du --apparent-size -h "$wheel" | cut -f 1), needs glibc $glibc or newer, $backend"
