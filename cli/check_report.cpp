@@ -57,11 +57,11 @@ std::string opening(const GateVerdict& verdict) {
                 1;
             const std::string why =
                 one.causes.empty() ? "" : fmt::format(": {}", one.causes.front().text);
-            return fmt::format(
-                "Not held: {}, {}{}.{}", one.name, one.broken.front(), why,
-                others == 0 ? ""
-                            : fmt::format(" So {} more.",
-                                          others == 1 ? "is one" : fmt::format("are {}", others)));
+            const std::string more = others == 0 ? ""
+                                     : others == 1
+                                         ? " One more case is not held."
+                                         : fmt::format(" {} more cases are not held.", others);
+            return fmt::format("Not held: {}, {}{}.{}", one.name, one.broken.front(), why, more);
         }
     }
     const auto untold = std::ranges::count_if(verdict.cases, [](const CheckedCase& one) {

@@ -260,6 +260,17 @@ void refuse_same_name(const GateCase& one, const std::string& file,
     }
 }
 
+// Shares of a step need one.
+void refuse_no_time(const std::vector<GateCase>& cases) {
+    for (const GateCase& one : cases) {
+        for (const GateRun& run : one.runs) {
+            if (std::ranges::min(run.part(StepPart::step)) <= 0) {
+                throw InputError(run.file, "", "steps that take time", "one of 0 ms");
+            }
+        }
+    }
+}
+
 }  // namespace
 
 std::vector<GateCase> cases_of_files(const boost::program_options::variables_map& values,
@@ -287,6 +298,7 @@ std::vector<GateCase> cases_of_files(const boost::program_options::variables_map
     if (!traces.empty()) {
         cases.push_back(traced_case(std::move(traces)));
     }
+    refuse_no_time(cases);
     return cases;
 }
 

@@ -10,6 +10,7 @@
 #include "sim/base/json_input.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
+#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -22,6 +23,7 @@ constexpr std::size_t most_steps = 100'000;
 constexpr std::size_t most_buckets = 100'000;
 constexpr std::size_t longest_name = 1000;
 
+constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr double longest_ms = 1e10;
 constexpr NumberRange step_range{0, longest_ms, true};
 constexpr NumberRange part_range{0, longest_ms};
@@ -37,7 +39,7 @@ std::vector<double> read_times(const JsonPlace& place, const NumberRange& range)
 
 GateBucket read_bucket(const JsonPlace& place) {
     const JsonObject object(place, {"bytes", "last_gradient", "ready_ms", "collective_ms"});
-    GateBucket bucket{.bytes = read_bytes(object.at("bytes"))};
+    GateBucket bucket{.bytes = Bytes{read_integer(object.at("bytes"), 0, most_bytes)}};
     object.read_optional("last_gradient", bucket.last_gradient, read_name);
     // A bucket may be ready before what is counted from.
     object.read_optional("ready_ms", bucket.ready_ms, read_times,
@@ -79,23 +81,29 @@ GateCase read_case(const JsonPlace& place) {
             .runs = transformed(read_array(object.at("runs"), most_runs), read_run)};
 }
 
+// Names of files and parameters may be anything; what is read holds no control characters.
+std::string written_name(const std::string& name) {
+    return cut_text(name, longest_name);
+}
+
 Json bucket_json(const GateBucket& bucket) {
     Json json{{"bytes", bucket.bytes.count}};
-    add_unless_empty(json, "last_gradient", bucket.last_gradient);
+    add_unless_empty(json, "last_gradient", written_name(bucket.last_gradient));
     add_unless_empty(json, "ready_ms", bucket.ready_ms);
     add_unless_empty(json, "collective_ms", bucket.collective_ms);
     return json;
 }
 
 Json run_json(const GateRun& run) {
-    Json json{{"file", run.file}};
+    Json json{{"file", written_name(run.file)}};
     for (const StepPart part : every<StepPart>) {
         add_unless_empty(json, name_of(part), run.part(part));
     }
     add_unless_empty(json, "buckets", json_list(run.buckets, bucket_json));
-    add_unless_empty(json, "gradients", json_list(run.gradients, [](const GateGradient& gradient) {
-                         return Json{{"name", gradient.name}, {"ready_ms", gradient.ready_ms}};
-                     }));
+    add_unless_empty(
+        json, "gradients", json_list(run.gradients, [](const GateGradient& gradient) {
+            return Json{{"name", written_name(gradient.name)}, {"ready_ms", gradient.ready_ms}};
+        }));
     add_if(run.collectives_wait, json, "collectives_wait", true);
     return json;
 }

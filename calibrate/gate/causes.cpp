@@ -40,8 +40,10 @@ std::vector<std::int64_t> sizes_of(const GateRun& run) {
 }
 
 std::string bucket_text(const GateRun& run, std::size_t bucket) {
-    return fmt::format("bucket {} of {} ({} MiB)", bucket + 1, run.buckets.size(),
-                       three_digits(to_mib(run.buckets[bucket].bytes)));
+    const Bytes bytes = run.buckets[bucket].bytes;
+    return fmt::format(
+        "bucket {} of {}{}", bucket + 1, run.buckets.size(),
+        bytes == Bytes{0} ? "" : fmt::format(" ({} MiB)", three_digits(to_mib(bytes))));
 }
 
 std::string ms_text(double ms) {

@@ -31,7 +31,7 @@ inline constexpr auto names_of<StepPart> = names("step_ms", "exposed_ms", "compu
                                                  "copying_ms", "launching_ms", "others_ms");
 
 struct GateBucket {
-    Bytes bytes;
+    Bytes bytes;                     // 0: not known
     std::string last_gradient = {};  // that fills it; empty: not known
     // By step: when it was ready, from the start of backward, and what its collective took once its
     // turn had come. Empty: nothing tells.

@@ -164,6 +164,11 @@ TEST_CASE("what is wrong is one sentence, and nothing is written", "[check]") {
           std::string::npos);
     CHECK(refused({"s.json", "--baseline", "other.json"}).find("--update-baseline writes it") !=
           std::string::npos);
+    write_file(folder.file("zero.json"), R"({"name": "z",
+        "workload": {"forward_ms": 0, "backward_ms": 0,
+                     "gradients": [{"name": "a", "numel": 1, "dtype": "float32", "ready_ms": 0}]},
+        "cluster": {"ranks": 1, "link": "eth-1g"}, "sync": {"strategy": "none"}})");
+    CHECK(refused({"zero.json"}).find("steps that take time") != std::string::npos);
     CHECK(refused({"s.json", "--update-baseline"}).find("expected --baseline") !=
           std::string::npos);
     CHECK(refused({"s.json", "--max-regression", "2"}).find("such as 2%") != std::string::npos);

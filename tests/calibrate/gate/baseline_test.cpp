@@ -27,6 +27,15 @@ TEST_CASE("a baseline is read as it was written", "[baseline]") {
     CHECK(read_baseline(baseline_json(two_cases()), "b.json") == two_cases());
 }
 
+TEST_CASE("names are written so that they can be read", "[baseline]") {
+    std::vector<GateCase> cases = two_cases();
+    cases[0].runs[0].file = "a\nb\x1b.json";
+    cases[0].runs[0].gradients[0].name = std::string(5000, 'w');
+    const std::vector<GateCase> read = read_baseline(baseline_json(cases), "b.json");
+    CHECK(read[0].runs[0].file == "a b .json");
+    CHECK(read[0].runs[0].gradients[0].name.size() == 1000);
+}
+
 TEST_CASE("what is wrong in a baseline is said with its place", "[baseline]") {
     const auto refused = [](const char* pointer, const Json& value) {
         Json document = baseline_json(two_cases());
