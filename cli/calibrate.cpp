@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/fit/calibration.h"
+#include "calibrate/fit/captured_times.h"
 #include "calibrate/fit/inverse_fit.h"
 #include "cli/commands.h"
 #include "cli/measured_files.h"
@@ -25,6 +26,8 @@
 #include "sim/base/transformed.h"
 #include "sim/link/link.h"
 #include "sim/link/link_input.h"
+#include "sim/scenario/document_edit.h"
+#include "sim/scenario/scenario.h"
 #include "sim/text/passed_on.h"
 
 namespace bucketwise {
@@ -37,6 +40,7 @@ examples:
   bucketwise calibrate measurements.jsonl -o link.json
   bucketwise calibrate on_2_ranks.jsonl on_4_ranks.jsonl -o link.json
   bucketwise calibrate measurements.jsonl -o link.json --scenario-output calibrated.json
+  bucketwise calibrate all_reduces.jsonl -o link.json --captured step.json --scenario-output calibrated.json
   bucketwise calibrate --steps steps.csv --scenario scenarios/compare_ddp_core.json -o link.json
 
 A steps file holds two columns: bucket_cap_mib, and step_ms or backward_ms. Several --steps, each with its
@@ -64,21 +68,43 @@ void write(const po::variables_map& values, const Outputs& outputs) {
     write_outputs(files, outputs.report);
 }
 
+// The captured step with the link, and with what its computing takes where nothing travels beside
+// it. Throws InputError.
+Json captured_scenario(const std::string& file, const LinkParameters& link, std::string& report) {
+    Json document = parse_json(read_text_file(file), file);
+    set_at(document, "/cluster/link", link_json(link), "--captured");
+    const Scenario scenario = parse_scenario(document, file, read_text_file);
+    const std::optional<AloneTimes> alone = times_alone(scenario);
+    if (!alone) {
+        throw InputError(file, "/workload",
+                         "gradients with ready_ms, not under torch.compile, for --captured",
+                         "another step");
+    }
+    report += fmt::format(
+        "of a captured backward of {:.4g} ms communication beside it had made {:.3g} ms, taken "
+        "out; simulated beside it again, no operation is more than {:.2g} % off\n",
+        to_ms(alone->workload.backward + alone->slowed), to_ms(alone->slowed), 100 * alone->miss);
+    return with_times(std::move(document), *alone);
+}
+
 Outputs from_measurements(const po::variables_map& values) {
     const std::vector<std::string> files = texts_value(values, "measurements");
+    const std::string captured = text_or_empty(values, "captured");
     const std::vector<MeasuredRun> runs = read_runs(files);
     const std::optional<MeasuredScenario> measured = measured_scenario(runs.front());
     const Calibration calibration =
         calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt,
                   optional_number(values, "processors", {1, most_processors}));
-    if (values.count("scenario-output") != 0 && !calibration.compute) {
+    if (values.count("scenario-output") != 0 && !calibration.compute && captured.empty()) {
         throw InputError(files.front(), "", "compute records, for --scenario-output", "none");
     }
     Outputs outputs{.link = link_json(calibration.link),
                     .scenario = {},
                     .fit = fit_json(calibration),
                     .report = calibration_report(calibration)};
-    if (calibration.compute) {
+    if (!captured.empty()) {
+        outputs.scenario = captured_scenario(captured, calibration.link, outputs.report);
+    } else if (calibration.compute) {
         outputs.scenario = calibrated_scenario(measured->document, calibration);
     }
     return outputs;
@@ -149,6 +175,10 @@ CommandHelp calibrate_help() {
                  {"scenario-output",
                   "scenario file to write: the measured scenario with this link and the measured "
                   "times of its operations"},
+                 {"captured",
+                  "scenario whose times were taken while its own buckets travelled, as "
+                  "bucketwise.torch captures them: --scenario-output has them without what that "
+                  "cost"},
                  {"steps",
                   "CSV file of step times at several caps, to fit the machine to; may be repeated",
                   many_values},
@@ -168,6 +198,10 @@ int run_calibrate(const CommandLine& line) {
         throw UsageError{
             "calibrate: expected measurement files, or --steps and --scenario, and -o with a file "
             "to write; see bucketwise calibrate --help"};
+    }
+    if (values.count("captured") != 0 && (inverse || values.count("scenario-output") == 0)) {
+        throw UsageError{
+            "calibrate: --captured: expected measurement files and --scenario-output beside it"};
     }
     write(values, inverse ? from_steps(values) : from_measurements(values));
     return exit_done;

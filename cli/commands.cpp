@@ -152,7 +152,7 @@ constexpr CommandGroup bench_group{.name = "bench",
 
 // --- all of them ---
 
-constexpr std::array<CommandEntry, 13> commands{{
+constexpr std::array<CommandEntry, 14> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", run_predict,
      predict_help},
     {"sweep", "what if: the step at every combination of values of a scenario's keys", run_sweep,
@@ -162,6 +162,8 @@ constexpr std::array<CommandEntry, 13> commands{{
     {"compare", "predicted beside measured, and why they differ", run_compare, compare_help},
     {"validate", "measure, calibrate, predict, compare and plot, into one folder", run_validate,
      validate_help},
+    {"check", "a gate for CI: whether steps are as fast as they were, and why not", run_check,
+     check_help},
     {"device", "what a GPU needs where nobody measured it; the presets that come along", nullptr,
      nullptr, &device_group},
     {"link", "what collectives cost on a link, by size; the presets that come along", nullptr,
@@ -182,6 +184,7 @@ constexpr std::string_view program_text = R"(
   bucketwise --version        versions, for a bug report
 
 examples:
+  bucketwise predict resnet50 --ranks 8 --link nvlink-h100-8
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/resnet50_8xh100.json --link ib-ndr-400 --set /cluster/ranks=64
   bucketwise validate scenarios/transformer_small.json -o validation

@@ -43,7 +43,8 @@ po::options_description compare_options() {
                  {"details", "print all: every cap, where the error comes from, what would help",
                   no_value}});
     add_scenario_options(options);
-    add_options(options, {help_option});
+    add_workload_options(options);
+    add_options(options, {ranks_option, help_option});
     return options;
 }
 
@@ -77,6 +78,7 @@ CommandHelp compare_help() {
     return {.usage = {"bucketwise compare SCENARIO --measurements FILE [OPTIONS]"},
             .options = compare_options(),
             .text = compare_examples,
+            .arguments = scenarios(),
             .required = {"scenario", "measurements"},
             .wants = "a scenario file and --measurements with a file"};
 }
@@ -87,7 +89,7 @@ int run_compare(const CommandLine& line) {
     const std::string& file = text_value(values, "scenario");
     const std::string output = text_or_empty(values, "output");
     const std::string trace = text_or_empty(values, "trace");
-    const Json document = read_scenario_document(values, file);
+    const Json document = read_simulated_document(values, file);
     const MeasuredRun run = read_runs({text_value(values, "measurements")}).front();
     const Scenario scenario = scenario_to_compare(document, file, run);
     const Prediction prediction =

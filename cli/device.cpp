@@ -117,14 +117,10 @@ CommandHelp device_list_help() {
 }
 
 CommandHelp device_show_help() {
-    Completions devices{.files = false};
-    for (const std::string_view name : device_preset_names()) {
-        devices.names.emplace_back(name);
-    }
     return {.usage = {"bucketwise device show DEVICE [--format text|csv|json]"},
             .options = options_of({{"format", "text, csv or json", "text"}}),
             .text = device_show_text,
-            .arguments = devices,
+            .arguments = devices(),
             .positional = {"operand"},
             .required = {"operand"},
             .wants = "one device"};

@@ -225,12 +225,10 @@ std::string name_of_model(const std::string& file, const HfModel& model) {
 }  // namespace
 
 CommandHelp import_hf_help() {
-    const std::vector<std::string_view>& names = device_preset_names();
     return {.usage = {"bucketwise import hf CONFIG.json|FOLDER -o FILE [OPTIONS]"},
             .options = import_hf_options(),
             .text = import_hf_examples,
-            .values = {{"arithmetic", one_of(every<Arithmetic>)},
-                       {"device", {.names = {names.begin(), names.end()}, .files = false}}},
+            .values = {{"arithmetic", one_of(every<Arithmetic>)}},
             .positional = {"config"},
             .required = {"config", "output"},
             .wants = "a config.json, and -o with a file to write"};

@@ -1,15 +1,15 @@
 // bucketwise import nsys EXPORT...: an export of Nsight Systems as a scenario that replays it.
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/option_values.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/read_files.h"
 #include "cli/trace_command.h"
-#include "import/nsys/export_database.h"
+#include "cli/trace_files.h"
 #include "import/nsys/nsys_trace.h"
 
 namespace bucketwise {
@@ -31,15 +31,7 @@ std::vector<TracedRank> read_exports(const std::vector<std::string>& files,
                                      const NsysRequest& request) {
     std::vector<TracedRank> ranks;
     for (const std::string& file : files) {
-        ExportDatabase database = ExportDatabase::of_file(file);
-        note_read(file);
-        PercentLine line("reading " + file);
-        database.report_to([&line](std::int64_t done, std::int64_t all) {
-            line(all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
-        });
-        for (const ProfilerTrace& trace : read_nsys_export(database, request)) {
-            ranks.push_back(traced_rank(trace));
-        }
+        std::ranges::move(read_nsys_file(file, request), std::back_inserter(ranks));
     }
     return ranks;
 }

@@ -72,6 +72,7 @@ po::options_description measuring_options(const char* output_text, const char* t
                         "seconds that a rank may be silent, or a collective take, before the run "
                         "fails; default: 60");
     add_scenario_options(options);
+    add_workload_options(options);
     add_options(options, {help_option});
     return options;
 }
@@ -302,6 +303,7 @@ CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
     return {.usage = {usage},
             .options = measuring_options(output_text, time_text),
             .text = text,
+            .arguments = scenarios(),
             .values = {{"all-reduce", one_of(every<AllReduceImplementation>)},
                        {"bucket-cap", {.names = {"auto"}, .files = false}},
                        {"bytes", {.names = {"auto"}, .files = false}},

@@ -35,6 +35,7 @@ namespace po = boost::program_options;
 
 constexpr std::string_view predict_examples = R"(
 examples:
+  bucketwise predict resnet50 --ranks 8 --link nvlink-h100-8
   bucketwise predict scenarios/resnet50_8xh100.json
   bucketwise predict scenarios/compare_ddp_async.json --bucket-cap 12MiB,24MiB --json -
   bucketwise predict scenarios/cs336_xl.json --set /cluster/ranks=8 --trace step.json
@@ -44,9 +45,12 @@ examples:
 // The examples, and what --strategy and the key may say.
 const std::string& predict_text() {
     static const std::string text = [] {
-        std::string listed =
-            std::string(predict_examples) +
-            "\nstrategies, for --strategy, --set /sync/strategy=... or the scenario's key:\n";
+        std::string listed = std::string(predict_examples) +
+                             "\n"
+                             "SCENARIO is a file, or the name of a model that ships; what is then "
+                             "assumed is printed "
+                             "as a note.\n\nstrategies, for --strategy, --set /sync/strategy=... "
+                             "or the scenario's key:\n";
         for (const Strategy strategy : every<Strategy>) {
             listed += fmt::format("  {:<20} {}\n", name_of(strategy),
                                   strategy_texts[static_cast<std::size_t>(strategy)]);
@@ -63,9 +67,11 @@ po::options_description predict_options() {
                            "plan changes",
                            "auto"}});
     add_scenario_options(options);
+    add_workload_options(options);
     add_options(
         options,
-        {{"plan",
+        {ranks_option,
+         {"plan",
           "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
           "far the others are from it"},
          {"for",
@@ -214,13 +220,14 @@ CommandHelp predict_help() {
     return {.usage = {"bucketwise predict SCENARIO [OPTIONS]"},
             .options = predict_options(),
             .text = predict_text(),
+            .arguments = scenarios(),
             .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
                        {"nccl-version", one_of(every<NcclVersion>)},
                        {"plan", {.names = {"optimal"}, .files = false}},
                        {"for", one_of(every<SettingPlace>)},
                        {"framework", one_of(every<Framework>)}},
             .required = {"scenario"},
-            .wants = "a scenario file, got none"};
+            .wants = "a scenario file or a model's name, got none"};
 }
 
 int run_predict(const CommandLine& line) {
@@ -228,7 +235,7 @@ int run_predict(const CommandLine& line) {
     const std::string& file = text_value(values, "scenario");
     const bool with_optimum = wants_optimal_plan(values);
     check_one_printed(values, "predict", "json", "trace");
-    Scenario scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
+    Scenario scenario = parse_scenario(read_simulated_document(values, file), file, read_text_file);
     change_nccl_version(values, scenario.link);
     refuse_overwriting({text_or_empty(values, "json"), text_or_empty(values, "trace")});
     const std::vector<Bytes> caps = requested_caps(values, scenario);

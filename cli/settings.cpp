@@ -40,8 +40,10 @@ the scenario's model, what they cost over the best, and what in the file is susp
 po::options_description settings_check_options() {
     po::options_description options("options");
     add_scenario_options(options);
-    add_options(options,
-                {{"json", "write what was found as JSON; - is standard output"}, help_option});
+    add_workload_options(options);
+    add_options(options, {ranks_option,
+                          {"json", "write what was found as JSON; - is standard output"},
+                          help_option});
     return options;
 }
 
@@ -55,7 +57,7 @@ struct Question {
 Question question_of(const po::variables_map& values, const std::string& file,
                      const TypedSettings& typed) {
     Question question;
-    question.scenario = parse_scenario(read_scenario_document(values, file), file, read_text_file);
+    question.scenario = parse_scenario(read_simulated_document(values, file), file, read_text_file);
     if (typed.accumulation) {
         question.scenario.step.accumulation = *typed.accumulation;
     }

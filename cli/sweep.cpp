@@ -76,7 +76,9 @@ po::options_description sweep_options() {
           "without "
           "it the scenario's own, or the framework's default"}});
     add_scenario_options(options);
-    add_options(options, {{"jobs,j", "threads; without it as many as there are cores"},
+    add_workload_options(options);
+    add_options(options, {ranks_option,
+                          {"jobs,j", "threads; without it as many as there are cores"},
                           {"shard", "i/n: only the i-th of n equal parts of the points, from 1"},
                           {"format", "jsonl or csv", "jsonl"},
                           {"output,o", "file to write; - is standard output", "-"},
@@ -344,7 +346,7 @@ SweepTask requested_task(const po::variables_map& values, const std::string& fil
     for (const std::string& text : texts_value(values, "vary")) {
         keys.push_back(parse_varied_key(text));
     }
-    Json document = read_scenario_document(values, file);
+    Json document = read_simulated_document(values, file);
     const bool varies_link = std::any_of(keys.begin(), keys.end(), [](const VariedKey& key) {
         return key.pointer == "/cluster/link" || key.pointer == "/cluster";
     });
@@ -360,10 +362,11 @@ CommandHelp sweep_help() {
     return {.usage = {"bucketwise sweep SCENARIO --vary /json/pointer=VALUES [OPTIONS]"},
             .options = sweep_options(),
             .text = sweep_text,
+            .arguments = scenarios(),
             .values = {{"bucket-cap", {.names = {"best"}, .files = false}},
                        {"format", {.names = {"jsonl", "csv"}, .files = false}}},
             .required = {"scenario"},
-            .wants = "a scenario file, got none"};
+            .wants = "a scenario file or a model's name, got none"};
 }
 
 int run_sweep(const CommandLine& line) {

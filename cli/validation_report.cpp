@@ -1,24 +1,21 @@
 #include "cli/validation_report.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <numeric>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "cli/shell/csv.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sweep_table.h"
 #include "sim/text/foreign_text.h"
+#include "sim/text/marked_up.h"
 
 namespace bucketwise {
 namespace {
 
 using Cells = std::vector<std::string>;
-
-constexpr std::size_t longest_line = 2000;
 
 struct ReportTable {
     Cells header;
@@ -259,41 +256,6 @@ std::string opening(const Comparison& c, const Form& form) {
 
 // --- Markdown ---
 
-// What makes a list of a line, "- ", "+ " or "1. ", or a rule, "---" (CommonMark, sections 4.1 and
-// 5.2). 0: nothing does.
-std::size_t list_mark_length(std::string_view text) {
-    const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-    const std::string_view marks = digits == 0 ? "-+" : ".)";
-    const std::string_view rest = text.substr(digits);
-    const bool is_mark = !rest.empty() && marks.find(rest.front()) != std::string_view::npos &&
-                         (rest.size() == 1 || rest[1] == ' ' || rest.starts_with("--"));
-    return is_mark ? digits + 1 : 0;
-}
-
-// On one line, and nothing in it means anything to Markdown, HTML, a table or GitHub's formulas.
-// Underscores within words mean nothing anyway. Blanks at the beginning would make it code.
-std::string markdown_escaped(std::string_view foreign) {
-    constexpr std::string_view special = R"(\`*[]<>|$&~#)";
-    const std::string line = cut_text(foreign, longest_line);
-    const std::string_view text = trimmed(line);
-    const std::size_t list_mark = list_mark_length(text);
-    const auto is_in_word = [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-    };
-    std::string escaped_text;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        const bool within_word =
-            i > 0 && i + 1 < text.size() && is_in_word(text[i - 1]) && is_in_word(text[i + 1]);
-        if (special.find(c) != std::string_view::npos || (c == '_' && !within_word) ||
-            i + 1 == list_mark) {
-            escaped_text += '\\';
-        }
-        escaped_text += c;
-    }
-    return escaped_text;
-}
-
 std::string markdown_table(const ReportTable& table) {
     const auto line = [](const Cells& cells) {
         std::string text = "|";
@@ -363,25 +325,20 @@ constexpr Form markdown{
 
 // --- HTML ---
 
-std::string html_escaped(std::string_view foreign) {
-    return with_replaced(shown_text(foreign),
-                         {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
-}
-
 // Every cell knows its column, as narrow screens show a row as a list.
 std::string html_table(const ReportTable& table) {
     constexpr std::size_t most_at_ease = 8;
     std::string text = fmt::format("<div class=\"wide\"><table{}>\n<thead><tr>",
                                    table.header.size() > most_at_ease ? " class=\"dense\"" : "");
     for (const std::string& cell : table.header) {
-        text += fmt::format("<th scope=\"col\">{}</th>", html_escaped(cell));
+        text += fmt::format("<th scope=\"col\">{}</th>", markup_escaped(cell));
     }
     text += "</tr></thead>\n<tbody>\n";
     for (const Cells& row : table.rows) {
         text += "<tr>";
         for (std::size_t i = 0; i < row.size(); ++i) {
-            text += fmt::format("<td data-column=\"{}\">{}</td>", html_escaped(table.header[i]),
-                                html_escaped(row[i]));
+            text += fmt::format("<td data-column=\"{}\">{}</td>", markup_escaped(table.header[i]),
+                                markup_escaped(row[i]));
         }
         text += "</tr>\n";
     }
@@ -393,7 +350,7 @@ std::string html_numbers(const std::vector<KeyNumber>& numbers) {
     for (const KeyNumber& number : numbers) {
         text += fmt::format(
             "<div class=\"{}\"><dt>{}</dt><dd class=\"value\">{}</dd><dd>{}</dd></div>\n",
-            number.state, number.name, html_escaped(number.value), html_escaped(number.detail));
+            number.state, number.name, markup_escaped(number.value), markup_escaped(number.detail));
     }
     return text + "</dl>\n";
 }
@@ -401,7 +358,7 @@ std::string html_numbers(const std::vector<KeyNumber>& numbers) {
 std::string html_list(const std::vector<std::string>& lines) {
     std::string text = "<ul>\n";
     for (const std::string& line : lines) {
-        text += fmt::format("<li>{}</li>\n", html_escaped(line));
+        text += fmt::format("<li>{}</li>\n", markup_escaped(line));
     }
     return text + "</ul>\n";
 }
@@ -430,29 +387,29 @@ std::string inline_svg(const Picture& picture) {
         }
     }
     return fmt::format("<figure class=\"{}\" role=\"img\" aria-label=\"{}\">\n{}\n</figure>\n",
-                       picture.name, html_escaped(picture.title), text);
+                       picture.name, markup_escaped(picture.title), text);
 }
 
 constexpr Form html{
     .verdict =
-        [](std::string_view text) { return fmt::format("<h1>{}</h1>\n", html_escaped(text)); },
+        [](std::string_view text) { return fmt::format("<h1>{}</h1>\n", markup_escaped(text)); },
     .subject =
         [](std::string_view text) {
-            return fmt::format("<p class=\"subject\">{}</p>\n", html_escaped(text));
+            return fmt::format("<p class=\"subject\">{}</p>\n", markup_escaped(text));
         },
     .list = html_list,
     .paragraph =
         [](std::string_view text) {
-            return text.empty() ? "" : fmt::format("<p>{}</p>\n", html_escaped(text));
+            return text.empty() ? "" : fmt::format("<p>{}</p>\n", markup_escaped(text));
         },
     .preformatted =
-        [](std::string_view text) { return fmt::format("<pre>{}</pre>\n", html_escaped(text)); },
+        [](std::string_view text) { return fmt::format("<pre>{}</pre>\n", markup_escaped(text)); },
     .table = html_table,
     .picture = inline_svg,
     .section =
         [](std::string_view title, const std::string& body) {
             return fmt::format("<details>\n<summary>{}</summary>\n{}</details>\n",
-                               html_escaped(title), body);
+                               markup_escaped(title), body);
         }};
 
 // Pictures are dark on nothing: in dark mode they stand on a light card. On a narrow screen a row
@@ -537,7 +494,7 @@ std::string html_report(const ValidationReport& report) {
         "<body onbeforeprint=\"document.querySelectorAll('details').forEach(d => d.open = "
         "true)\">\n"
         "{}</body>\n</html>\n",
-        html_escaped(report_title(c)), style, body);
+        markup_escaped(report_title(c)), style, body);
 }
 
 }  // namespace bucketwise

@@ -17,6 +17,7 @@ namespace po = boost::program_options;
 const std::map<std::string, Completions>& common_values() {
     static const std::map<std::string, Completions> values{
         {"backend", {.names = backend_names(), .files = false}},
+        {"device", devices()},
         {"dtype", one_of(every<DType>)},
         {"format", one_of(every<TableFormat>)},
         {"link", links()},

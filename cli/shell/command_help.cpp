@@ -10,6 +10,8 @@
 #include "sim/base/edit_distance.h"
 #include "sim/base/transformed.h"
 #include "sim/link/link_presets.h"
+#include "sim/workload/device.h"
+#include "sim/workload/models/models.h"
 
 namespace bucketwise {
 namespace {
@@ -114,6 +116,15 @@ std::string meant_by(const std::string& word, const CommandGroup& group) {
 Completions links() {
     return {.names = transformed(
                 link_presets(), [](const LinkPreset& preset) { return std::string(preset.name); })};
+}
+
+Completions scenarios() {
+    return {.names = {model_names().begin(), model_names().end()}};
+}
+
+Completions devices() {
+    const std::vector<std::string_view>& names = device_preset_names();
+    return {.names = {names.begin(), names.end()}, .files = false};
 }
 
 std::string help_text(const CommandHelp& help) {

@@ -60,6 +60,12 @@ Completions some_of(const Choices& choices) {
 // The links that ship, and files.
 Completions links();
 
+// The models that ship, each of which is a scenario too, and files.
+Completions scenarios();
+
+// The devices that ship.
+Completions devices();
+
 // What --help prints.
 std::string help_text(const CommandHelp& help);
 

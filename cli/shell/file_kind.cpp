@@ -25,12 +25,14 @@ struct KindText {
     std::string_view what;
     std::string_view way_out;  // {} is the file
 };
-constexpr std::array<KindText, 11> kind_texts{
+constexpr std::array<KindText, 12> kind_texts{
     {{FileKind::scenario, "a scenario", "bucketwise predict {} takes it"},
      {FileKind::link, "a link file",
       "bucketwise link show {} shows it, and --link {} takes it for a scenario"},
      {FileKind::measurements, "measurements",
       "bucketwise calibrate {} -o link.json makes a link of them"},
+     {FileKind::baseline, "a baseline of a gate",
+      "bucketwise check FILE --baseline {} compares with it"},
      {FileKind::profiler_trace, "a trace of PyTorch's profiler",
       "bucketwise import kineto {} -o scenario.json makes a scenario of it"},
      {FileKind::execution_trace, "an execution trace",
@@ -47,8 +49,8 @@ constexpr std::array<KindText, 11> kind_texts{
      {FileKind::nccl_tests_log, "a log of nccl-tests",
       "bucketwise import nccl-tests {} -o measurements.jsonl makes measurements of it"},
      {FileKind::training_script, "a training script",
-      "scenarios/capture_pytorch.py, which ships, writes a scenario from within it: copy that file "
-      "beside it and put capture(model, \"workload.json\") before the training loop"}}};
+      "from within it bucketwise.torch writes a scenario: put from bucketwise.torch import capture "
+      "and capture(model, \"workload.json\") before the training loop"}}};
 
 const KindText& words_for(FileKind kind) {
     return *std::ranges::find(kind_texts, kind, &KindText::kind);
@@ -69,6 +71,9 @@ FileKind kind_of_json(std::string_view text) {
     if (has_any(text, {R"("implementation")"}) ||
         (has_any(text, {R"("kind")"}) && has_any(text, {R"("environment")", R"("samples_us")"}))) {
         return FileKind::measurements;
+    }
+    if (has_any(text, {R"("cases")"}) && has_any(text, {R"("step_ms")", R"("runs")"})) {
+        return FileKind::baseline;
     }
     if (has_any(text, {R"("workload")", R"("cluster")"})) {
         return FileKind::scenario;

@@ -15,6 +15,7 @@ enum class FileKind : std::uint8_t {
     scenario,
     link,
     measurements,
+    baseline,
     profiler_trace,
     execution_trace,
     flight_recorder,

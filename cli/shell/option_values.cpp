@@ -104,6 +104,21 @@ double seconds_value(const po::variables_map& values, const char* option, double
         "\"" + text + "\"");
 }
 
+double share_value(const po::variables_map& values, const char* option, const NumberRange& range) {
+    constexpr double percent = 0.01;
+    const std::string& text = text_value(values, option);
+    const std::string_view number = std::string_view(text).substr(0, text.find('%'));
+    const std::optional<double> share = number_in(trimmed(number));
+    if (text.size() != number.size() + 1 || !share || *share * percent < range.lowest ||
+        *share * percent > range.highest) {
+        throw InputError(std::string("--") + option, "",
+                         fmt::format("a share of {:g}% to {:g}%, such as 2%",
+                                     range.lowest / percent, range.highest / percent),
+                         "\"" + text + "\"");
+    }
+    return *share * percent;
+}
+
 std::uint64_t seed_value(const po::variables_map& values) {
     return static_cast<std::uint64_t>(whole_number(values, "seed", {0, std::int64_t{1} << 50}));
 }

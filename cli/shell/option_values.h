@@ -110,6 +110,11 @@ std::vector<std::int64_t> whole_numbers(const boost::program_options::variables_
 double seconds_value(const boost::program_options::variables_map& values, const char* option,
                      double least, double most);
 
+// The share that --`option` says in percent, such as 5% or 0.5%. Throws InputError when it is none,
+// or not within the range, which is of shares.
+double share_value(const boost::program_options::variables_map& values, const char* option,
+                   const NumberRange& range);
+
 // The value of --seed.
 std::uint64_t seed_value(const boost::program_options::variables_map& values);
 

@@ -1,8 +1,12 @@
 #include "cli/shell/scenario_document.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,13 +21,19 @@
 #include "sim/link/link_input.h"
 #include "sim/link/link_presets.h"
 #include "sim/scenario/document_edit.h"
+#include "sim/scenario/usual_scenario.h"
 #include "sim/text/foreign_text.h"
+#include "sim/workload/models/models.h"
 
 namespace bucketwise {
 
 namespace po = boost::program_options;
 
 namespace {
+
+// Its reader knows better.
+constexpr std::int64_t most_batch = std::int64_t{1} << 40;
+constexpr WholeNumbers ranks_read{1, 1'000'000};
 
 // What /cluster/link is where an option names the link: a preset's name or a file's; or, of a pipe,
 // which can be read once, and of a file whose name no document can have, what it holds. What is
@@ -39,6 +49,30 @@ Json link_to_set(const std::string& link) {
         return parse_json(text, link);
     }
     return file.string();
+}
+
+// Whether it is a model that ships, and no file of that name is here.
+bool names_model(const std::string& scenario) {
+    const std::vector<std::string_view>& names = model_names();
+    std::error_code error;
+    return std::ranges::find(names, scenario) != names.end() &&
+           (!std::filesystem::exists(scenario, error) ||
+            std::filesystem::is_directory(scenario, error));
+}
+
+Json model_document(const po::variables_map& values, const std::string& model) {
+    const Json usual = usual_scenario(model, {.ranks = optional_number(values, "ranks", ranks_read),
+                                              .device = text_or_empty(values, "device"),
+                                              .link = text_or_empty(values, "link"),
+                                              .dtype = text_or_empty(values, "dtype")});
+    Json document = usual;
+    change_document(values, model, document);
+    std::set<std::string> said;
+    for (const auto& [option, value] : values) {
+        said.insert(option);
+    }
+    complete_usual(usual, said, read_text_file, document);
+    return document;
 }
 
 }  // namespace
@@ -57,13 +91,35 @@ void add_set_option(po::options_description& options) {
                   many_values}});
 }
 
+void add_workload_options(po::options_description& options) {
+    add_options(options, {{"device", "device preset to use instead of the scenario's"},
+                          {"batch", "images or sequences per rank, instead of the scenario's"},
+                          {"dtype", "of parameters and gradients, instead of the scenario's"}});
+}
+
 Json read_scenario_document(const po::variables_map& values, const std::string& file) {
+    if (names_model(file)) {
+        return model_document(values, file);
+    }
     Json document = reading({file}, FileKind::scenario, [&] {
         const std::string text = read_text_file(file);
         refuse_other_kind(kind_of_text(text, file), file, FileKind::scenario);
         return parse_json(text, file);
     });
     change_document(values, file, document);
+    return document;
+}
+
+Json read_simulated_document(const po::variables_map& values, const std::string& file) {
+    Json document = read_scenario_document(values, file);
+    if (const auto ranks = optional_number(values, "ranks", ranks_read)) {
+        set_at(document, "/cluster/ranks", *ranks, "--ranks");
+        Json& cluster = document["cluster"];
+        const auto per_node = cluster.find("ranks_per_node");
+        if (per_node != cluster.end() && per_node->is_number_integer()) {
+            *per_node = std::min(per_node->get<std::int64_t>(), *ranks);
+        }
+    }
     return document;
 }
 
@@ -74,6 +130,15 @@ void change_document(const po::variables_map& values, const std::string& file, J
     }
     if (values.count("strategy") != 0) {
         set_at(document, "/sync/strategy", text_value(values, "strategy"), "--strategy");
+    }
+    for (const char* key : {"device", "dtype"}) {
+        if (values.count(key) != 0) {
+            set_at(document, std::string("/workload/") + key, text_value(values, key),
+                   std::string("--") + key);
+        }
+    }
+    if (const auto batch = optional_number(values, "batch", {1, most_batch})) {
+        set_at(document, "/workload/batch", *batch, "--batch");
     }
     for (const std::string& assignment : texts_value(values, "set")) {
         if (assignment.rfind("/cluster/link/", 0) == 0) {
@@ -132,7 +197,8 @@ std::string read_link_text(const std::string& link) {
 std::string scenario_file(const po::variables_map& values, const std::string& command) {
     if (values.count("scenario") == 0) {
         throw UsageError{fmt::format(
-            "{0}: expected a scenario file, got none; see bucketwise {0} --help", command)};
+            "{0}: expected a scenario file or a model's name, got none; see bucketwise {0} --help",
+            command)};
     }
     return text_value(values, "scenario");
 }

@@ -15,9 +15,21 @@ namespace bucketwise {
 void add_scenario_options(boost::program_options::options_description& options);
 void add_set_option(boost::program_options::options_description& options);
 
-// Reads `file` and applies those options. Throws InputError.
+// --device, --batch and --dtype, of commands that also take a model's name for a scenario.
+void add_workload_options(boost::program_options::options_description& options);
+
+// Reads `file`, or makes the scenario of the model that it names where there is no such file
+// (sim/scenario/usual_scenario.h), and applies those options. Throws InputError.
 Json read_scenario_document(const boost::program_options::variables_map& values,
                             const std::string& file);
+
+// --ranks, of commands that run none: how many the scenario is simulated with.
+inline constexpr OptionText ranks_option{"ranks",
+                                         "how many ranks, instead of as many as the scenario says"};
+
+// The same with that option too.
+Json read_simulated_document(const boost::program_options::variables_map& values,
+                             const std::string& file);
 
 // Applies them to a document that is no file's.
 void change_document(const boost::program_options::variables_map& values, const std::string& file,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/edit_distance.h"
+#include "sim/workload/models/models.h"
 
 namespace bucketwise {
 
@@ -76,6 +77,10 @@ std::string nearest_file(const std::string& path) {
     if (const std::string_view nearest = nearest_name(name, {beside.begin(), beside.end()});
         !nearest.empty()) {
         return (wanted.parent_path() / nearest).string();
+    }
+    // A model is a scenario by its name alone.
+    if (const std::string_view model = nearest_name(path, model_names()); !model.empty()) {
+        return std::string(model);
     }
     // A scenario may be named without its folder, or its ending.
     const std::vector<std::string> scenarios = shipped_names("scenarios");

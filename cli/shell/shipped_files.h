@@ -19,7 +19,7 @@ std::string here_or_shipped(const std::string& path);
 std::vector<std::string> shipped_names(const std::string& folder);
 
 // What a file that is not there may have been meant to be: one in the same folder whose name is
-// near, or a scenario that ships. Empty: nothing.
+// near, a model, or a scenario that ships. Empty: nothing.
 std::string nearest_file(const std::string& path);
 
 }  // namespace bucketwise

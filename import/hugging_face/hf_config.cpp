@@ -372,7 +372,7 @@ HfModel read_hf_config(const Json& document, const std::string& file, HfExperts 
     }
     type.fail(
         "gpt2, llama, mistral, qwen2, mixtral, t5, bert or vit, whose parameters are known; of any "
-        "other scenarios/capture_pytorch.py, from within its training script, writes a scenario");
+        "other bucketwise.torch, from within its training script, writes a scenario");
 }
 
 Json shape_json(const std::variant<TransformerShape, VitShape>& shape) {

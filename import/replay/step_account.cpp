@@ -7,19 +7,6 @@
 namespace bucketwise {
 namespace {
 
-StepAccount account_of(const TracedStep& step, bool has_device) {
-    if (!has_device) {
-        const Duration waited = std::min(step.waited, step.length);
-        return {.computing = step.length - waited, .communicating = waited};
-    }
-    StepAccount account{.computing = step.device_busy, .communicating = step.device_communicating};
-    for (const auto& [name, time] : step.device_stalled) {
-        account.others += time;
-    }
-    account.launching = std::max(step.length - account.step(), Duration{0});
-    return account;
-}
-
 // One pass over what ran.
 class Accountant {
   public:
@@ -105,6 +92,19 @@ class Accountant {
 };
 
 }  // namespace
+
+StepAccount account_of(const TracedStep& step, bool has_device) {
+    if (!has_device) {
+        const Duration waited = std::min(step.waited, step.length);
+        return {.computing = step.length - waited, .communicating = waited};
+    }
+    StepAccount account{.computing = step.device_busy, .communicating = step.device_communicating};
+    for (const auto& [name, time] : step.device_stalled) {
+        account.others += time;
+    }
+    account.launching = std::max(step.length - account.step(), Duration{0});
+    return account;
+}
 
 StepAccount traced_account(const TracedRun& run) {
     const auto typical = [&](Duration StepAccount::*part) {

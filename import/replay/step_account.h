@@ -20,6 +20,9 @@ struct StepAccount {
     [[nodiscard]] Duration step() const { return computing + launching + communicating + others; }
 };
 
+// `has_device`: it ran on one; else the host is the device.
+StepAccount account_of(const TracedStep& step, bool has_device);
+
 // Of the traced steps, each part the median.
 StepAccount traced_account(const TracedRun& run);
 

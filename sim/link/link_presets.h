@@ -71,6 +71,7 @@ struct PresetLogs {
 
 struct LinkPreset {
     std::string_view name;
+    std::string_view gpu;   // that it is of, as device presets name it; empty: of any
     std::string_view what;  // it is, in a few words
     std::variant<PresetNodes, PresetRing> hardware;
     std::string_view source;
@@ -99,6 +100,9 @@ LinkParameters preset_end(const LinkPreset& preset, PresetEnd end, const LinkPar
 
 // What is typical, as a link file says it.
 Json preset_document(const LinkPreset& preset);
+
+// The first that so many ranks of such a GPU have a place on; null: there is none.
+const LinkPreset* preset_of_gpu(std::string_view gpu, std::int64_t ranks);
 
 // Ranks that it has a place for; none: any number. Presets of one node hold that.
 std::optional<std::int64_t> most_ranks_of(const LinkPreset& preset);

@@ -64,6 +64,43 @@ TEST_CASE("A log becomes measurements, a link and a prediction", "[import]") {
     CHECK(bucketwise({"predict", scenario, "--link", link}).exit_code == 0);
 }
 
+TEST_CASE("A captured step takes the link of a log, and what communication cost it is taken out",
+          "[import]") {
+    const TestFolder folder;
+    write_file(folder.file("log.txt"), log_text(usual_times(), 8, {}));
+    const std::string measurements = folder.file("m.jsonl");
+    REQUIRE(import_log({folder.file("log.txt"), "-o", measurements}).exit_code == 0);
+    const std::string captured = folder.file("captured.json");
+    const std::string scenarios = BUCKETWISE_SCENARIO_DIR;
+    write_file(captured, text_of_file(scenarios + "/two_buckets.json"));
+    const std::string written = folder.file("scenario.json");
+    const auto calibrate = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {"calibrate", measurements, "-o", folder.file("link.json")});
+        return bucketwise(words);
+    };
+    const Outcome done = calibrate({"--captured", captured, "--scenario-output", written});
+    CHECK(done.errors.empty());
+    REQUIRE(done.exit_code == 0);
+    CHECK(contains(done.output, "of a captured backward of"));
+    const auto scenario = nlohmann::json::parse(text_of_file(written));
+    CHECK(scenario["cluster"]["link"] ==
+          nlohmann::json::parse(text_of_file(folder.file("link.json"))));
+    CHECK(bucketwise({"predict", written}).exit_code == 0);
+
+    const auto check_refused = [&](const std::vector<std::string>& words, const std::string& why) {
+        const Outcome outcome = calibrate(words);
+        CHECK(outcome.exit_code == 2);
+        CHECK(contains(outcome.errors, why));
+    };
+    check_refused({"--captured", captured}, "--scenario-output beside it");
+    check_refused({"--captured", scenarios + "/resnet50_8xh100.json", "--scenario-output", written},
+                  "/workload: expected gradients with ready_ms");
+    check_refused({"--captured", folder.file("none.json"), "--scenario-output", written},
+                  "none.json");
+    check_refused({"--captured", captured, "--scenario-output", captured}, "captured.json");
+    CHECK(text_of_file(captured) == text_of_file(scenarios + "/two_buckets.json"));
+}
+
 TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a prediction", "[import]") {
     const TestFolder folder;
     WrittenExport file;

@@ -47,6 +47,8 @@ void write_kinds(const TestFolder& folder) {
     write_file(folder.file("report.nsys-rep"), "whatever");
     write_file(folder.file("m.jsonl"), R"({"kind": "environment", "backend": "gloo"})"
                                        "\n");
+    write_file(folder.file("baseline.json"),
+               R"({"cases": [{"name": "a", "runs": [{"file": "t", "step_ms": [1]}]}]})");
     write_file(folder.file("link.json"), R"({"name": "l", "algorithm": "ring", "segments": []})");
     write_file(folder.file("dump.pickle"), "\x80\x02}q\x01.");
     write_file(folder.file("scenario.json"), text_of_file(two_buckets));
@@ -227,7 +229,8 @@ TEST_CASE("a file that another command reads is refused with that command", "[wo
         {"report.nsys-rep", "nsys export --type sqlite", {}},
         {"m.jsonl", "bucketwise calibrate ", {}},
         {"link.json", "bucketwise link show ", {}},
-        {"train.py", "scenarios/capture_pytorch.py", {}}};
+        {"baseline.json", "bucketwise check ", {}},
+        {"train.py", "from bucketwise.torch import capture", {}}};
     for (const Kind& given : kinds) {
         for (const Kind& command : kinds) {
             if (command.reader.empty() || command.reader == given.reader) {

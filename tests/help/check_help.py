@@ -8,6 +8,7 @@ read. Every example's options and files are looked up; those that need no real r
 empty folder, where files of scenarios/ are those that ship.
 """
 
+import gzip
 import os
 import re
 import shlex
@@ -241,6 +242,7 @@ def prepare(root, folder):
               "all_reduce.log": logs / "new.txt", "all_reduce.json": logs / "version3.json"}
     for name, source in copies.items():
         shutil.copy(source, folder / name)
+    (folder / "trace.json").write_bytes(gzip.decompress((traces / "ddp.json.gz").read_bytes()))
     for name, ranks in (("one_node.log", 8), ("two_nodes.log", 16)):
         (folder / name).write_text(nccl_tests_log(ranks))
     (folder / "config.json").write_text(CONFIG)

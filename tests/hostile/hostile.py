@@ -3,10 +3,10 @@
 
 usage: hostile.py BINARY SOURCE_FOLDER [--seconds S] [--runs N] [--seed N] [--only RUN] [--keep FOLDER]
 
-Whatever the input: the program ends with 0, 1 or 2, by itself, within 5 s of computing; on 2 it says why in one
-line, and prints nothing else; what is shown holds no control character, and JSON no number that JSON has not; an
-output is whole or as it was before, and nothing lies beside it; and no plan that is shown beats a bound that is
-printed. A run is told by the seed and its number: --only shows it again, with its files in --keep.
+Whatever the input: the program ends with 0, 1 or 2 (check also with 3), by itself, within 5 s of computing; on 2
+it says why in one line, and prints nothing else; what is shown holds no control character, and JSON no number that
+JSON has not; an output is whole or as it was before, and nothing lies beside it; and no plan that is shown beats a
+bound that is printed. A run is told by the seed and its number: --only shows it again, with its files in --keep.
 """
 
 import argparse
@@ -80,6 +80,21 @@ SETTINGS = [
 ]
 
 
+# Of what traces, measurements and scenarios are checked against.
+BASELINES = [
+    {"format": 1, "cases": [
+        {"name": name, "source": source, "runs": [
+            {"file": "a", "step_ms": [1.0, 1.5, 2.0], "exposed_ms": [0.1, 0.2, 0.3], "computing_ms": [0.9, 1.0, 1.2],
+             "copying_ms": [0.1, 0.1, 0.1], "launching_ms": [0.0, 0.1, 0.0], "others_ms": [0.0, 0.0, 0.0],
+             "buckets": [{"bytes": 1000, "last_gradient": "w", "ready_ms": [0.1, 0.2, 0.3],
+                          "collective_ms": [0.3, 0.2, 0.1]}],
+             "gradients": [{"name": "v", "ready_ms": 0.1}, {"name": "w", "ready_ms": 0.2}], "collectives_wait": True},
+            {"file": "b", "step_ms": [1.2, 1.6]}]}]}
+    for name, source in (("traced steps", "trace"), ("ddp, default cap", "measurement"),
+                         ("ResNet-50 on one node of 8 H100", "prediction"))
+]
+
+
 class Run:
     """One command in a folder of its own."""
 
@@ -93,7 +108,7 @@ class Run:
         commands = [self.predict] * 6 + [self.optimum] * 2 + [self.sweep] * 2 + [
             self.link_show, self.settings, self.calibrate, self.calibrate, self.calibrate_steps, self.compare,
             self.import_logs, self.import_logs, self.import_trace, self.import_chakra, self.import_recorder,
-            self.import_model]
+            self.import_model, self.check, self.check]
         self.arguments = self.mutator.pick(commands)()
 
     # --- files ---
@@ -255,6 +270,22 @@ class Run:
         return ["import", "hf", self.file("config.json", MODELS, "json"), "-o", self.output("out.json", "json"),
                 *self.some(["--batch", "4"], ["--sequence", "64"], ["--device", "A100"], ["--ranks", "8"])]
 
+    def check(self):
+        pick, one_in = self.mutator.pick, self.mutator.one_in
+        given = pick([lambda: self.file("trace.json", self.corpus.traces, "json", one_in(2)),
+                      lambda: self.file("a.jsonl", self.corpus.measurements, "lines", one_in(2)),
+                      lambda: self.scenario(one_in(2)), lambda: "resnet50"])()
+        arguments = ["check", given, *self.some(["--max-step", "100ms"], ["--max-exposed", "5%"],
+                                                ["--max-regression", "3%"], ["--false-alarms", "2%"])]
+        if one_in(3):
+            arguments += ["--baseline", self.output("new.json", "json"), "--update-baseline"]
+        else:
+            arguments += ["--baseline", self.file("baseline.json", BASELINES, "json", one_in(2))]
+        if one_in(3):
+            self.printed = pick(["json", "text"])
+            arguments += ["--format", "json" if self.printed == "json" else pick(["markdown", "junit", "text"])]
+        return arguments
+
     # --- running it ---
 
     def command(self):
@@ -280,7 +311,8 @@ class Run:
         before = contents(self.folder)
         code, out, err, seconds = self.ended()
         self.code = code
-        if code not in (0, 1, 2):
+        held = code == 0 or (code == 3 and self.arguments[0] == "check")  # 3: a gate that is not held says why
+        if not held and code not in (1, 2):
             killed = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
             yield f"{killed}; it said {err[-500:]!r}"
             return
@@ -288,13 +320,13 @@ class Run:
             yield f"computed for {seconds:.1f} s"
         yield from self.text_findings("standard output", out)
         yield from self.text_findings("standard error", err)
-        if code != 0:
+        if not held:
             yield from self.refusal_findings(code, out, err)
         elif self.printed in ("json", "jsonl"):
             yield from json_findings("standard output", out, self.printed)
         after = contents(self.folder)
         for name in sorted(set(before) | set(after)):
-            yield from self.file_findings(name, code, before.get(name), after.get(name))
+            yield from self.file_findings(name, 0 if held else code, before.get(name), after.get(name))
         if code == 0:
             for check in self.checks:
                 yield from check(out)

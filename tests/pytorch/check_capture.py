@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scenarios/capture_pytorch.py tells what a real PyTorch training step does, and leaves no trace in it.
+"""bucketwise.torch.capture_pytorch tells what a real PyTorch training step does, and leaves no trace in it.
 
 usage: check_capture.py path/to/bucketwise repo_root
 
@@ -12,6 +12,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def layers(nn):
 
 def train(torch, model, wrap, micro_steps, steps, captured=None):
     """The parameters and buffers that a short training ends with."""
-    from capture_pytorch import capture
+    from bucketwise.torch.capture_pytorch import capture
 
     torch.manual_seed(7)
     model = model(torch.nn)
@@ -120,7 +121,7 @@ def check_compiled(torch, DistributedDataParallel, folder, rank, binary):
     """Pieces that a cap of 1 MiB cut are those that a larger one cuts: its buckets are predicted from them."""
     if not hasattr(torch, "compile") or sys.version_info >= (3, 15):
         return
-    from capture_pytorch import capture
+    from bucketwise.torch.capture_pytorch import capture
 
     class Deep(torch.nn.Module):
         def __init__(self):
@@ -159,7 +160,7 @@ def check_compiled(torch, DistributedDataParallel, folder, rank, binary):
 
 def check_wrappers():
     """Who calls is told by the modules of the calling code, the outermost wrapper of several."""
-    from capture_pytorch import _wrapper_around
+    from bucketwise.torch.capture_pytorch import _wrapper_around
 
     def called_through(*modules):
         call = lambda: _wrapper_around(sys._getframe())  # noqa: E731
@@ -178,7 +179,7 @@ def check_wrappers():
 
 def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
     """A communication hook that sleeps is DDP's work, an operation that sleeps is the model's."""
-    from capture_pytorch import capture
+    from bucketwise.torch.capture_pytorch import capture
 
     class Slow(torch.autograd.Function):
         @staticmethod
@@ -218,7 +219,7 @@ def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
 
 def check_models(torch, DistributedDataParallel, folder, rank, binary):
     """Frozen, unused and shared parameters, a sparse gradient; outside of DDP also a second forward in backward."""
-    from capture_pytorch import capture
+    from bucketwise.torch.capture_pytorch import capture
     from torch.utils.checkpoint import checkpoint
 
     nn = torch.nn
@@ -268,7 +269,7 @@ def check_models(torch, DistributedDataParallel, folder, rank, binary):
 
 def check_failures(torch, folder):
     """What cannot be captured is said at once; what goes wrong later is said, and training goes on."""
-    from capture_pytorch import capture
+    from bucketwise.torch.capture_pytorch import capture
 
     nn = torch.nn
     for model, options in (
@@ -280,7 +281,7 @@ def check_failures(torch, folder):
             capture(model, folder / "refused.json", **options)
             raise AssertionError(f"{model} is refused")
         except ValueError as error:
-            assert "capture_pytorch: " in str(error)
+            assert "bucketwise: " in str(error)
     original = torch.autograd.backward
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
@@ -289,7 +290,7 @@ def check_failures(torch, folder):
         model(torch.randn(1, 2)).sum().backward()
         model(torch.randn(1, 2)).sum().backward()
     if not torch.distributed.get_rank():
-        assert said.getvalue().startswith("capture_pytorch: nothing was captured: FileNotFoundError"), said.getvalue()
+        assert said.getvalue().startswith("bucketwise: nothing was captured: FileNotFoundError"), said.getvalue()
     check_no_trace(torch, model, original)
     # A backward that fails does not count, and is not hidden.
     model = nn.Linear(2, 2)
@@ -308,7 +309,7 @@ def check_failures(torch, folder):
 
 def check_events(torch, folder, rank):
     """What a GPU would do, on events that are not there: none may be read before all of them have happened."""
-    import capture_pytorch
+    import bucketwise.torch.capture_pytorch as captures
 
     happened = []
 
@@ -325,7 +326,7 @@ def check_events(torch, folder, rank):
             return 1e3 * (later.moment - self.moment)
 
     emulated = {
-        (capture_pytorch, "_HostClock"): capture_pytorch._CudaClock,
+        (captures, "_HostClock"): captures._CudaClock,
         (torch.cuda, "Event"): Event,
         (torch.cuda, "synchronize"): lambda: happened.append(True),
         (torch.cuda, "is_current_stream_capturing"): lambda: False,
@@ -344,9 +345,21 @@ def check_events(torch, folder, rank):
         )
 
 
+def check_alone(root, folder):
+    """The one file is enough where it is copied to."""
+    shutil.copy(root / "python" / "bucketwise" / "torch" / "capture_pytorch.py", folder)
+    script = (
+        "import torch; from capture_pytorch import capture; model = torch.nn.Linear(2, 2); "
+        "capture(model, 'alone.json', steps=1, warmup=0); model(torch.ones(1, 2)).sum().backward()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, check=True, timeout=100)
+    assert json.loads((folder / "alone.json").read_text())["workload"]["gradients"][0]["numel"] == 4
+
+
 def run_rank(rank, port, binary, root, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    sys.path.insert(0, str(root / "scenarios"))
+    sys.path.insert(0, str(root / "python"))
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -389,6 +402,7 @@ def main():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as name:
+        check_alone(Path(sys.argv[2]).resolve(), Path(name))
         for rank in range(RANKS):
             (Path(name) / str(rank)).mkdir()
         command = [sys.executable, __file__, *sys.argv[1:]]

@@ -9,7 +9,7 @@ usage: compare_frameworks.py --bucketwise BINARY --framework deepspeed_zero1|dee
 Two ranks of the real package over Gloo on a shaped link, each on a core of its own, train the perceptron of
 compare_with_ddp.py, whose module this builds on. In every round, in a seeded random order: backward with every
 setting, until the gradients are reduced (what is predicted, never fitted to), and what a prediction is made of:
-passes that scenarios/capture_pytorch.py watches, isolated all-reduces and all-reduces beside backward. Where nothing
+passes that bucketwise.torch.capture_pytorch watches, isolated all-reduces and all-reduces beside backward. Where nothing
 hides what a step waits for, times add up, and with them their means: all-reduces count by their mean, not by their
 median, and what was captured is scaled to the mean of the slower rank of each pass. What is predicted is what
 `bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why, without the package,

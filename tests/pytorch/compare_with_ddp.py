@@ -13,7 +13,7 @@ a residual network of 18 layers at batch 8 and 112 by 112 pixels, or a transform
 every round, in a seeded random order:
 
 - backward at every cap, with copied buckets and with gradient_as_bucket_view: what is predicted, never fitted to;
-- passes that scenarios/capture_pytorch.py watches: without communication (no_sync) and, to see what that changes, with;
+- passes that bucketwise.torch.capture_pytorch watches: without communication (no_sync) and, to see what that changes, with;
 - isolated all-reduces, and all-reduces beside backward passes: a log that `bucketwise calibrate` takes;
 - backward with buckets that are copied but not sent, of which the helper tells what DDP's copies cost.
 
@@ -155,11 +155,11 @@ class Rank:
 
     def __init__(self, rank, setup, rounds, folder):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank % len(os.sched_getaffinity(0))]})
-        sys.path.insert(0, str(HERE.parents[2] / "scenarios"))
+        sys.path.insert(0, str(HERE.parents[2] / "python"))
         global torch, dist, DistributedDataParallel, capture
         import torch
         import torch.distributed as dist
-        from capture_pytorch import capture
+        from bucketwise.torch.capture_pytorch import capture
         from torch.nn.parallel import DistributedDataParallel
 
         torch.set_num_threads(1)

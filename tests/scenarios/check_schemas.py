@@ -611,6 +611,57 @@ def damaged_files_are_refused(binary, folder):
     return f"{len(damaged) + 2} damaged files"
 
 
+def places_in(node, instance, pointer=()):
+    """Every object of the instance with its schema, which refers to nothing."""
+    if isinstance(instance, dict):
+        yield pointer, instance, node
+        for key, value in instance.items():
+            yield from places_in(node["properties"][key], value, (*pointer, key))
+    elif isinstance(instance, list):
+        for i, value in enumerate(instance):
+            yield from places_in(node["items"], value, (*pointer, i))
+
+
+def baselines_agree(binary, root, folder):
+    """What check writes of a trace, measurements and scenarios is as its schema says and is read; nothing else is."""
+    schema = json.loads((root / "scenarios" / "baseline.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    described = set(re.findall(r"`([^`\n]+)`", (root / "docs" / "check.md").read_text()))
+    file, spoilt_file = folder / "baseline.json", folder / "spoilt.json"
+    inputs = [str(root / "tests/data/traces/ddp.json.gz"), "resnet18",
+              str(root / "results/validation/transformer_300mbit_1/measurements.jsonl")]
+    written = binary.started(["check", *inputs, "--baseline", str(file), "--update-baseline"])
+    if written.returncode != 0:
+        fail(f"a baseline: {written.stderr}")
+        return "no baseline"
+    baseline = json.loads(file.read_text())
+    for error in validator.iter_errors(baseline):
+        fail(f"the schema refuses a baseline's {as_pointer(error.absolute_path)}: {error.message}")
+    if (run := binary.started(["check", *inputs, "--baseline", str(file)])).returncode != 0:
+        fail(f"a baseline just written: {run.stdout}{run.stderr}")
+    kinds = {}
+    for pointer, _, node in places_in(schema, baseline):
+        kinds.setdefault(frozenset(node["properties"]), (pointer, node))
+    met = {key for _, instance, _ in places_in(schema, baseline) for key in instance}
+    for pointer, node in kinds.values():
+        place = as_pointer(pointer)
+        spoilt = replaced(baseline, (*pointer, "no_such_key"), 1)
+        spoilt_file.write_text(json.dumps(spoilt))
+        run = binary.started(["check", "resnet18", "--baseline", str(spoilt_file)])
+        message = binary.check_refusal(run, f"unknown key at {place}", spoilt_file, f"{place}/no_such_key") or ""
+        found = re.search(r"one of the keys (.*), got an unknown key", message)
+        known = set(found[1].split(", ")) if found else set()
+        if known != set(node["properties"]):
+            fail(f"baseline {place or '/'}: schema and reader differ in {sorted(known ^ set(node['properties']))}")
+        if validator.is_valid(spoilt):
+            fail(f"baseline {place or '/'}: the schema accepts an unknown key")
+        for key in set(node["properties"]) - met:
+            fail(f"no baseline of this test holds {key}")
+        for key in set(node["properties"]) - described:
+            fail(f"docs/check.md does not describe `{key}`")
+    return f"baselines of {len(kinds)} kinds of objects"
+
+
 def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
@@ -628,7 +679,8 @@ def main():
         every_key_is_in_a_document(schemas)
         done = [shipped_files_are_valid_and_accepted(schemas, binary, root), keys_agree(schemas, binary, readme),
                 enums_and_ranges_agree(schemas, binary, readme), required_keys_agree(schemas, binary),
-                invalid_values_are_refused(schemas, binary), damaged_files_are_refused(binary, Path(folder))]
+                invalid_values_are_refused(schemas, binary), damaged_files_are_refused(binary, Path(folder)),
+                baselines_agree(binary, root, Path(folder))]
         done.append(f"{binary.documents} documents in all, {binary.starts} of them by starting the program")
     if failures:
         sys.exit(f"check_schemas: {len(failures)} failures")

@@ -18,41 +18,60 @@ using Shape = std::variant<TransformerShape, models::ResNetShape, models::Vgg16S
 struct NamedShape {
     std::string_view name;
     Shape shape;
+    ModelInput usual;
 };
+
+constexpr ModelInput sequences(std::int64_t batch, std::int64_t length) {
+    return {.batch = batch, .sequence_length = length};
+}
+constexpr ModelInput images(std::int64_t batch) {
+    return {.batch = batch};
+}
 
 // Sorted by name. Transformers: layers, hidden, feed_forward, heads, vocabulary, context, from the
 // configurations Hugging Face publishes. The CS336 assignment varies its context; 1024 is the
 // longest it trains. ResNeXt-101 32x4d is NVIDIA's (DeepLearningExamples), with torchvision's
-// structure.
+// structure. What one GPU is usually fed: BERT 128 tokens, as in nine tenths of its pretraining
+// (Devlin et al. 2019), the others their whole context; as many as fit a GPU of 80 GB well.
 constexpr TransformerShape hugging_face(TransformerShape shape) {
     shape.hugging_face = true;
     return shape;
 }
 constexpr std::array<NamedShape, 18> shapes{{
-    {"bert-base", hugging_face({Family::bert, 12, 768, 3072, 12, 30522, 512})},
-    {"bert-large", hugging_face({Family::bert, 24, 1024, 4096, 16, 30522, 512})},
-    {"cs336-xl-2025", TransformerShape{Family::cs336, 48, 1600, 6400, 25, 10000, 1024}},
-    {"cs336-xl-2026", TransformerShape{Family::cs336, 32, 2560, 10240, 32, 10000, 1024}},
-    {"gpt2", hugging_face({Family::gpt2, 12, 768, 3072, 12, 50257, 1024})},
-    {"gpt2-large", hugging_face({Family::gpt2, 36, 1280, 5120, 20, 50257, 1024})},
-    {"gpt2-medium", hugging_face({Family::gpt2, 24, 1024, 4096, 16, 50257, 1024})},
-    {"gpt2-xl", hugging_face({Family::gpt2, 48, 1600, 6400, 25, 50257, 1024})},
-    {"llama-7b", TransformerShape{Family::llama, 32, 4096, 11008, 32, 32000, 2048}},
-    {"resnet101", models::ResNetShape{.blocks = {3, 4, 23, 3}, .bottleneck = true}},
-    {"resnet152", models::ResNetShape{.blocks = {3, 8, 36, 3}, .bottleneck = true}},
-    {"resnet18", models::ResNetShape{.blocks = {2, 2, 2, 2}, .bottleneck = false}},
-    {"resnet50", models::ResNetShape{.blocks = {3, 4, 6, 3}, .bottleneck = true}},
-    {"resnext101_32x4d", models::ResNetShape{{3, 4, 23, 3}, true, 32, 4}},
-    {"resnext101_32x8d", models::ResNetShape{{3, 4, 23, 3}, true, 32, 8}},
-    {"resnext50_32x4d", models::ResNetShape{{3, 4, 6, 3}, true, 32, 4}},
-    {"vgg16", models::Vgg16Shape{}},
-    {"vit_b_16", VitShape{12, 768, 3072, 12}},
+    {"bert-base", hugging_face({Family::bert, 12, 768, 3072, 12, 30522, 512}), sequences(32, 128)},
+    {"bert-large", hugging_face({Family::bert, 24, 1024, 4096, 16, 30522, 512}),
+     sequences(32, 128)},
+    {"cs336-xl-2025", TransformerShape{Family::cs336, 48, 1600, 6400, 25, 10000, 1024},
+     sequences(4, 1024)},
+    {"cs336-xl-2026", TransformerShape{Family::cs336, 32, 2560, 10240, 32, 10000, 1024},
+     sequences(2, 1024)},
+    {"gpt2", hugging_face({Family::gpt2, 12, 768, 3072, 12, 50257, 1024}), sequences(8, 1024)},
+    {"gpt2-large", hugging_face({Family::gpt2, 36, 1280, 5120, 20, 50257, 1024}),
+     sequences(4, 1024)},
+    {"gpt2-medium", hugging_face({Family::gpt2, 24, 1024, 4096, 16, 50257, 1024}),
+     sequences(8, 1024)},
+    {"gpt2-xl", hugging_face({Family::gpt2, 48, 1600, 6400, 25, 50257, 1024}), sequences(4, 1024)},
+    {"llama-7b", TransformerShape{Family::llama, 32, 4096, 11008, 32, 32000, 2048},
+     sequences(1, 2048)},
+    {"resnet101", models::ResNetShape{.blocks = {3, 4, 23, 3}, .bottleneck = true}, images(128)},
+    {"resnet152", models::ResNetShape{.blocks = {3, 8, 36, 3}, .bottleneck = true}, images(128)},
+    {"resnet18", models::ResNetShape{.blocks = {2, 2, 2, 2}, .bottleneck = false}, images(128)},
+    {"resnet50", models::ResNetShape{.blocks = {3, 4, 6, 3}, .bottleneck = true}, images(128)},
+    {"resnext101_32x4d", models::ResNetShape{{3, 4, 23, 3}, true, 32, 4}, images(128)},
+    {"resnext101_32x8d", models::ResNetShape{{3, 4, 23, 3}, true, 32, 8}, images(128)},
+    {"resnext50_32x4d", models::ResNetShape{{3, 4, 6, 3}, true, 32, 4}, images(128)},
+    {"vgg16", models::Vgg16Shape{}, images(64)},
+    {"vit_b_16", VitShape{12, 768, 3072, 12}, images(128)},
 }};
 
+const NamedShape* find_named(std::string_view name) {
+    const auto* const found = std::ranges::find(shapes, name, &NamedShape::name);
+    return found == shapes.end() ? nullptr : found;
+}
+
 const Shape* find_shape(std::string_view name) {
-    const auto found = std::find_if(shapes.begin(), shapes.end(),
-                                    [name](const NamedShape& named) { return named.name == name; });
-    return found == shapes.end() ? nullptr : &found->shape;
+    const NamedShape* const named = find_named(name);
+    return named == nullptr ? nullptr : &named->shape;
 }
 
 // Makes the model of whatever shape it is given.
@@ -86,6 +105,12 @@ const std::vector<std::string_view>& model_names() {
 std::optional<TransformerShape> transformer_shape(std::string_view name) {
     const auto* const shape = std::get_if<TransformerShape>(find_shape(name));
     return shape == nullptr ? std::nullopt : std::optional(*shape);
+}
+
+ModelInput typical_input(std::string_view name) {
+    const NamedShape* const named = find_named(name);
+    invariant(named != nullptr, "typical_input: a known name");
+    return named->usual;
 }
 
 std::int64_t image_patch(std::string_view name) {

@@ -204,7 +204,8 @@ TEST_CASE("what the benches cannot do they refuse by name") {
         check_one_line(outcome.errors);
         CHECK(outcome.errors.find(reason) != std::string::npos);
     };
-    refused({BUCKETWISE_BINARY, "bench", "bucketed"}, "expected a scenario file, got none");
+    refused({BUCKETWISE_BINARY, "bench", "bucketed"},
+            "expected a scenario file or a model's name, got none");
     refused(bench("bucketed", "two_buckets.json", {"--simulate"}), "/workload: expected a model");
     refused(bench("bucketed", "cs336_xl.json", {"--simulate"}), "/workload/forward_ms");
     refused(bench("bucketed", "resnet_small.json", {"--simulate", "--sequence-lengths", "8"}),

@@ -1,12 +1,13 @@
 """Writes a bucketwise scenario of a PyTorch training step, from within the training script.
 
-    from capture_pytorch import capture
+    from bucketwise.torch import capture
     capture(model, "workload.json")     # before the training loop
 
 `model` is a DistributedDataParallel or any module; the script runs as it always does, on as many ranks as it likes.
 After a few steps rank 0 writes workload.json, which `bucketwise predict workload.json --link link.json` takes, and, of
 a DistributedDataParallel, what that logged of itself as workload.ddp.json; then nothing of this is left in the process.
-PyTorch 1.13 or newer, CPU or CUDA. Needs nothing of bucketwise, so this one file can be copied to where the script is.
+PyTorch 1.13 or newer, CPU or CUDA. Needs nothing else of bucketwise, so this one file can be copied to where the script
+is: from capture_pytorch import capture.
 
 Training is only watched: hooks take the time (on a GPU they record events on the stream that computes, which are read
 once, at the end) and change no value, so the parameters are the same, bit for bit, with and without.
@@ -16,10 +17,10 @@ What the times mean. Readiness is when a gradient has been computed and accumula
 - What DDP itself does between two gradients, above all copying them into buckets, is timed apart, taken out of
   readiness, and reported as a copy rate. Before PyTorch 2.1 accumulating cannot be told from it and is taken out too.
 - While all-reduces run they slow down computing, by processor time on a CPU, by multiprocessors and memory on a GPU.
-  That cannot be taken out, so passes without communication count alone where there are at least two: micro-steps under
-  no_sync(), one process, or a model outside of DDP. Where there are none, the times are those of disturbed computing
-  and the summary says so; a link with `interference` would then count it twice. To have some, put this before the
-  training loop, with a batch and a loss of yours:
+  So passes without communication count alone where there are at least two: micro-steps under no_sync(), one process, or
+  a model outside of DDP. Where there are none, the times are those of disturbed computing and the summary says so; a
+  link with `interference` would then count it twice, and `bucketwise calibrate --captured` takes it out. To have some,
+  put this before the training loop, with a batch and a loss of yours:
 
       with model.no_sync():
           for _ in range(15):     # five warm up; ten more passes, of training, tell the rest
@@ -66,6 +67,12 @@ WRAPPERS = {
     "accelerate": "accelerate",
 }
 
+# What `bucketwise calibrate --captured` takes out.
+DISTURBED = (
+    "every pass that was timed communicated, which slowed its computing by an unknown amount: "
+    "some under no_sync() before the training loop tell what it takes alone"
+)
+
 # From where on a caveat in the file says what is weak in it, and from where on nothing should be advised by it.
 FEW_PASSES = 5
 WIDE_SPREAD, HOPELESS_SPREAD = 0.2, 0.5  # interquartile range by median, of forward and backward together
@@ -79,18 +86,22 @@ NOT_SIMULATED = (
 )
 
 
-def capture(model, path, steps=20, warmup=5):
+def capture(model, path, steps=20, warmup=5, meanwhile=None, finished=None):
     """Writes `path` once `model` has seen `warmup` backward passes, which do not count, and `steps` that do.
 
     Every micro-step is a pass. Raises ValueError for a model whose gradients a scenario cannot describe. Whatever goes
     wrong later is told on standard error, and training goes on.
+
+    meanwhile: what else is to be done between steps (see bucketwise.torch.all_reduce); passes that it takes for itself
+    do not count, and capturing lasts until it is_done. finished: called with the capture, on every rank, at its end.
     """
-    return _Capture(model, path, steps, warmup)
+    return _Capture(model, path, steps, warmup, meanwhile, finished)
 
 
 class _HostClock:
     """Moments in seconds; right wherever the thread that calls operations also runs them."""
 
+    on_device = False
     now = staticmethod(time.perf_counter)
     finish = staticmethod(lambda: None)
     ms_between = staticmethod(lambda a, b: 1e3 * (b - a))
@@ -99,6 +110,7 @@ class _HostClock:
 class _CudaClock:
     """Moments are events on the current stream, which is the one that computes."""
 
+    on_device = True
     finish = staticmethod(lambda: torch.cuda.synchronize())
     ms_between = staticmethod(lambda a, b: a.elapsed_time(b))
 
@@ -114,17 +126,21 @@ class _CudaClock:
 class _Pass:
     """Moments of one forward and backward pass; those of gradients by index."""
 
-    def __init__(self, begin, synchronises, communicates):
+    def __init__(self, number, entered, begin, synchronises, communicates):
+        self.number = number  # of all passes, those that do not count too
+        self.entered = entered  # DDP's forward, which broadcasts buffers before the module's begins
         self.begin, self.synchronises, self.communicates = begin, synchronises, communicates
         self.backward_begin = self.backward_end = None
         self.computed, self.accumulated, self.finished = {}, {}, {}  # before, after accumulating, after DDP's hook
         self.optimizer = []  # begin, end, begin, ...
         self.pieces = []  # under torch.compile: the gradients of each piece of backward, as they run
+        self.taken = False  # by what is done meanwhile, and so does not count
 
 
 class _Capture:
-    def __init__(self, model, path, steps, warmup):
+    def __init__(self, model, path, steps, warmup, meanwhile, finished):
         self.path, self.steps, self.warmup = path, steps, warmup
+        self.meanwhile, self.finished = meanwhile, finished
         self.ddp = model if isinstance(model, DistributedDataParallel) else None
         self.module = model if self.ddp is None else model.module
         ignored = getattr(self.module, "_ddp_params_and_buffers_to_ignore", ())
@@ -132,17 +148,20 @@ class _Capture:
             (name, p) for name, p in self.module.named_parameters() if p.requires_grad and name not in ignored
         ]
         for name, parameter in self.parameters:
+            if type(parameter).__name__ == "DTensor" or hasattr(parameter, "_is_flat_param"):
+                raise ValueError(f"bucketwise: {name}: sharded parameters (FSDP, tensor parallel) are not simulated")
             if parameter.dtype not in DTYPES or parameter.numel() == 0 or parameter.device.type not in ("cpu", "cuda"):
                 what = f"{parameter.dtype} of {tuple(parameter.shape)} on {parameter.device}"
-                raise ValueError(f"capture_pytorch: {name}: cannot describe {what}")
+                raise ValueError(f"bucketwise: {name}: cannot describe {what}")
         if not self.parameters or steps < 1 or warmup < 0:
-            raise ValueError(
-                "capture_pytorch: expected a model with parameters that are trained, steps >= 1, warmup >= 0"
-            )
+            raise ValueError("bucketwise: expected a model with parameters that are trained, steps >= 1, warmup >= 0")
         self.clock = _CudaClock if self.parameters[0][1].is_cuda else _HostClock
         self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
+        self.number, self.entered = 0, None
+        self.synchronised = []  # numbers of passes, those that do not count too
         self.original = self.replacement = None  # of torch.autograd.backward
         self.wrapper = None  # that calls backward, if one does
+        self.sees_optimizer = False
         self.is_compiled = None  # by torch.compile, once the first pass has told
         self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
@@ -166,9 +185,20 @@ class _Capture:
         if self.current is None or self.current.backward_end is not None:
             synchronises = self.ddp is not None and self.ddp.require_backward_grad_sync
             communicates = synchronises and dist.get_world_size(self.ddp.process_group) > 1
-            self.current = _Pass(self.clock.now(), synchronises, communicates)
+            entered, self.entered = self.entered, None
+            taken = communicates and self.meanwhile is not None and self.meanwhile.begin_pass(self)
+            begin = self.clock.now()
+            self.current = _Pass(self.number, begin if entered is None else entered, begin, synchronises, communicates)
+            self.current.taken = taken
+            self.number += 1
+
+    def _enter(self, *_):
+        if torch.is_grad_enabled() and not self.depth and (self.current is None or self.current.backward_end is not None):
+            self.entered = self.clock.now()
 
     def _watch(self):
+        if self.ddp is not None:
+            self.hooks.append(self.ddp.register_forward_pre_hook(self._enter))
         for index, (_, parameter) in enumerate(self.parameters):
             self.hooks.append(parameter.register_hook(self._stamp("computed", index)))
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
@@ -177,10 +207,11 @@ class _Capture:
                 accumulate = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
             self.hooks.append(accumulate.register_hook(self._stamp("finished", index)))
             self.hooks.append(_KeepAlive(accumulate))
-        optimizers = importlib.import_module("torch.optim.optimizer")  # before 2.0 nothing there watches optimizers
-        for name in ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
-            if hasattr(optimizers, name):
-                self.hooks.append(getattr(optimizers, name)(self._stamp_optimizer))
+        optimizers = importlib.import_module("torch.optim.optimizer")
+        names = ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")
+        self.sees_optimizer = all(hasattr(optimizers, name) for name in names)  # since 2.0
+        if self.sees_optimizer:
+            self.hooks += [getattr(optimizers, name)(self._stamp_optimizer) for name in names]
         # Tensor.backward() comes through here too.
         self.original = torch.autograd.backward
         self.replacement = lambda *args, **kwargs: self._backward(*args, **kwargs)
@@ -209,6 +240,8 @@ class _Capture:
             self.current.pieces = self._pieces(*args, **kwargs)
             self.is_compiled = bool(self.current.pieces)
         self.current.backward_begin = self.clock.now()
+        if self.current.taken:
+            self.meanwhile.end_forward(self.current)
         try:
             result = self.original(*args, **kwargs)
         except BaseException:
@@ -218,8 +251,11 @@ class _Capture:
             self.depth = 0
         if self.current.finished:  # else another model's
             self.current.backward_end = self.clock.now()
-            self.passes.append(self.current)
-            if len(self.passes) == self.warmup + self.steps:
+            if self.current.synchronises:
+                self.synchronised.append(self.current.number)
+            if not self.current.taken:
+                self.passes.append(self.current)
+            if len(self.passes) >= self.warmup + self.steps and (self.meanwhile is None or self.meanwhile.is_done):
                 self.wrapper = _wrapper_around(sys._getframe())
                 self._finish()
         return result
@@ -247,8 +283,22 @@ class _Capture:
             if not dist.is_initialized() or dist.get_rank() == 0:
                 self.clock.finish()
                 self._write()
+            if self.finished is not None:
+                self.finished(self)
         except Exception as error:  # never the training's problem
             _say(f"nothing was captured: {type(error).__name__}: {error}")
+
+    def stop(self):
+        """Takes everything out of the process that is still in it. Whether capturing had ended before."""
+        ended = not self.hooks
+        if self.meanwhile is not None:
+            self.meanwhile.withdraw("training ended")
+        self._leave()
+        return ended
+
+    def forward_ms(self, one):
+        """Of one pass, with the loss."""
+        return self.clock.ms_between(one.begin, one.backward_begin)
 
     def _leave(self):
         for hook in self.hooks:
@@ -317,7 +367,8 @@ class _Capture:
             document["caveats"] = caveats
         _write_json(self.path, document)
         self._write_log()
-        self._summarise(document, used, len(undisturbed))
+        if self.finished is None:  # else who is called then has more to say
+            self._summarise(document, used, len(undisturbed))
 
     def _caveats(self, document, used, undisturbed):
         """What is known to be weak in the document: texts, or objects where nothing should be advised by it."""
@@ -325,10 +376,7 @@ class _Capture:
         if len(used) < FEW_PASSES:
             caveats.append(f"times are medians of only {len(used)} pass{'es' if len(used) > 1 else ''}")
         if len(used) != undisturbed:
-            caveats.append(
-                "every pass that was timed communicated, which slowed its computing by an unknown amount: "
-                "some under no_sync() before the training loop tell what it takes alone"
-            )
+            caveats.append(DISTURBED)
         spread = _spread([self.clock.ms_between(p.begin, p.backward_end) for p in used])
         if spread > WIDE_SPREAD:
             caveats.append(
@@ -372,17 +420,38 @@ class _Capture:
             caveats.append("SyncBatchNorm's collectives are not in the scenario")
         return caveats
 
-    def _unseen_share(self):
-        """Of the time from one step to the next; None where too few steps followed one another."""
-        shares = []
+    def _whole_and_seen(self):
+        """Of steps that another followed: ms from one to the next, and of it in forward, backward and optimizer."""
+        found, whole, seen = [], 0.0, 0.0
         passes = self.passes[self.warmup :]
         for one, following in zip(passes, passes[1:]):
-            whole = self.clock.ms_between(one.begin, following.begin)
-            seen = self.clock.ms_between(one.begin, one.backward_end)
+            if following.number != one.number + 1:
+                whole = seen = 0.0  # something was done meanwhile
+                continue
+            whole += self.clock.ms_between(one.entered, following.entered)
+            seen += self.clock.ms_between(one.entered, one.backward_end)
             seen += sum(self.clock.ms_between(a, b) for a, b in zip(one.optimizer[::2], one.optimizer[1::2]))
-            # Before PyTorch 2.0 nothing watches optimizers, and micro-steps that accumulate have none.
-            if len(one.optimizer) >= 2 and whole > 0:
-                shares.append(max(whole - seen, 0.0) / whole)
+            # Micro-steps that accumulate have no optimizer. Before PyTorch 2.0 nothing watches it.
+            is_last = len(one.optimizer) >= 2 or (one.synchronises and not self.sees_optimizer)
+            if is_last and whole > 0:
+                found.append((whole, min(seen, whole)))
+            if is_last or one.synchronises:
+                whole = seen = 0.0
+        return found
+
+    def measured_step_ms(self):
+        """Medians: of a step's forward, backward and optimizer, and of what is between steps, which has the optimizer
+        where it is not seen. None: nothing tells."""
+        steps = self._whole_and_seen()
+        if not steps:
+            return None
+        return statistics.median(s for _, s in steps), statistics.median(w - s for w, s in steps)
+
+    def _unseen_share(self):
+        """Of the time from one step to the next; None where too few steps followed one another, or not all is seen."""
+        if not self.sees_optimizer:
+            return None
+        shares = [(whole - seen) / whole for whole, seen in self._whole_and_seen()]
         return statistics.median(shares) if shares else None
 
     def _cap_list(self):
@@ -430,10 +499,11 @@ class _Capture:
 
     def _step(self, passes):
         step = {}
-        # Micro-steps before each that synchronised.
-        at = [i for i, p in enumerate(passes) if p.synchronises]
+        # From one that synchronised to the next.
+        at = [number for number in self.synchronised if number >= passes[0].number]
         if at:
-            step["accumulation"] = int(statistics.median_low([b - a for a, b in zip([-1] + at, at)]))
+            counts = [b - a for a, b in zip(at, at[1:])] or [at[0] - passes[0].number + 1]
+            step["accumulation"] = int(statistics.median_low(counts))
         optimizer = [
             sum(self.clock.ms_between(a, b) for a, b in zip(p.optimizer[::2], p.optimizer[1::2]))
             for p in passes
@@ -565,7 +635,7 @@ def _rounded(ms):
 
 
 def _say(text):
-    print(f"capture_pytorch: {text}", file=sys.stderr, flush=True)
+    print(f"bucketwise: {text}", file=sys.stderr, flush=True)
 
 
 def _write_json(path, document):

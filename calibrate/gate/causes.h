@@ -1,0 +1,45 @@
+// Why a step takes longer than it did, from nothing but what was observed of both sides.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/gate/gate_run.h"
+#include "sim/base/names.h"
+
+namespace bucketwise {
+
+enum class CauseKind : std::uint8_t {
+    slower_link,     // collectives of the same sizes take longer
+    late_gradient,   // a bucket waits for one, though no more is computed
+    more_copies,     // into buckets and out of them
+    launch_bound,    // the device waits for what the host launches
+    more_computing,  // what is computed takes longer
+    waiting,         // for other ranks or other streams
+    other_buckets    // gradients are bucketed otherwise
+};
+
+template <>
+inline constexpr auto names_of<CauseKind> = names("slower_link", "late_gradient", "more_copies",
+                                                  "launch_bound", "more_computing", "waiting",
+                                                  "other_buckets");
+
+struct GateCause {
+    CauseKind kind = CauseKind::more_computing;
+    double step_ms = 0;                      // that the step takes longer for it; 0: not known
+    std::optional<std::size_t> bucket = {};  // in launch order, from 0
+    std::string gradient = {};
+    std::string text;  // a sentence without its end
+    bool operator==(const GateCause&) const = default;
+};
+
+// Those that are beyond chance in 99 of 100 cases and explain a fifth or more of what the step
+// takes longer (`longer_ms`), the largest first. What communication costs is told apart by the
+// recurrence of one stream, start = max(ready, end of the one before), with the times of one side
+// in place of the other's. Precondition: both have runs.
+std::vector<GateCause> causes_of(const GateCase& before, const GateCase& after, double longer_ms);
+
+}  // namespace bucketwise

@@ -1,0 +1,18 @@
+// Profilers' traces, read from files with a line of progress.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "import/nsys/nsys_trace.h"
+#include "import/replay/traced_run.h"
+
+namespace bucketwise {
+
+// The rank that a trace of PyTorch's profiler is of. Throws InputError.
+TracedRank read_kineto_file(const std::string& file);
+
+// The ranks of an export of Nsight Systems. Throws InputError.
+std::vector<TracedRank> read_nsys_file(const std::string& file, const NsysRequest& request);
+
+}  // namespace bucketwise

@@ -1,0 +1,225 @@
+"""What to set a DistributedDataParallel to that trains, found out while it does."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import torch.distributed as dist
+
+from bucketwise.torch.all_reduce import AllReduceTiming
+from bucketwise.torch.capture_pytorch import DISTURBED, capture
+
+FORMAT = 1
+# From where on a replay of the measured step that is off is told, and nothing advised by it; as of an imported trace.
+NOTICEABLE, POOR = 0.02, 0.1
+
+
+def advise(model, folder="bucketwise_advice", *, steps=25, warmup=5, link=True, program=None, options=()):
+    """Watches `steps` training steps of `model`, a DistributedDataParallel or a module that is going to be inside of one,
+    times all-reduces between them, and has rank 0 print which bucket_cap_mb is best, how sure that is, and what to type.
+
+        with bw.advise(model):
+            ...training loop...
+
+    or before the loop without `with`. All ranks call it, before they train. Nothing that is trained changes by a bit.
+
+    folder: where rank 0 writes scenario.json, link.json, captured.json, all_reduces.jsonl, prediction.json and
+        advice.json. Of an earlier run they are replaced.
+    link: True: times dist.all_reduce on the model's process group, for less than two seconds in all; False: not, and
+        nothing is advised; or a link file's path or a preset's name (`bucketwise link list`), to be used instead.
+    program: the program bucketwise; None: the installed one.
+    options: more options of `bucketwise predict`, for example ["--for", "lightning"].
+
+    Never raises: whatever goes wrong is one line on standard error, and training goes on.
+    """
+    return Advice(model, folder, steps=steps, warmup=warmup, link=link, program=program, options=options)
+
+
+class Advice:
+    """What advise() returns: a context manager; `result` is what advice.json holds, None as long as there is none."""
+
+    def __init__(self, model, folder, *, steps, warmup, link, program, options):
+        self.folder, self.link, self.program, self.options = os.fspath(folder), link, program, list(options)
+        self.result = self._thread = self._capture = None
+        try:
+            self._timing = AllReduceTiming() if link is True and _ranks() > 1 else None
+            self._capture = capture(
+                getattr(model, "_orig_mod", model),  # torch.compile's is around it
+                os.path.join(self.folder, "captured.json"),
+                steps,
+                warmup,
+                self._timing,
+                self._finished,
+            )
+            if _is_first():
+                os.makedirs(self.folder, exist_ok=True)
+        except Exception as error:  # never the training's problem
+            _warn(error)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._capture is not None and not self._capture.stop() and _is_first():
+            done, wanted = len(self._capture.passes), self._capture.steps + self._capture.warmup
+            _say(f"nothing is advised: training ended after {done} of {wanted} backward passes, and some between")
+        self.wait()
+        return False
+
+    def wait(self, timeout_s=None):
+        """Until the verdict is printed. Returns `result`."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self.result
+
+    def _finished(self, captured):
+        if _is_first():
+            # Beside training, which goes on. Python waits for it at its end.
+            self._thread = threading.Thread(target=self._advise, args=(captured.measured_step_ms(),))
+            self._thread.start()
+
+    def _advise(self, measured):
+        try:
+            self.result = self._judged(measured)
+            _write_json(self._file("advice.json"), self.result)
+        except Exception as error:  # never the training's problem
+            _warn(error)
+
+    def _file(self, name):
+        return os.path.join(self.folder, name)
+
+    def _judged(self, measured):
+        program = self.program or _program()
+        notes = self._make_scenario(program)
+        text, prediction = self._predict(program)
+        ours = prediction.get("configured", prediction["default"])
+        if measured is not None and abs(ours["step_ms"] / measured[0] - 1) > NOTICEABLE:
+            self._state_replay(ours["step_ms"], measured[0])
+            text, prediction = self._predict(program)
+        result = {
+            "format": FORMAT,
+            "best": prediction["best"],
+            "current": ours,
+            "verdict": prediction.get("verdict"),
+            "settings": {
+                name: {key: setting[key] for key in ("typed", "bucket_bytes") if key in setting}
+                for name, setting in prediction.get("settings", {}).items()
+            },
+        }
+        if self._timing is not None:
+            result["added_ms"] = round(1e3 * self._timing.added_s, 3)
+        if measured is not None:
+            step_ms, between_ms = measured
+            replayed_ms = ours["step_ms"]
+            result.update(measured_step_ms=round(step_ms, 4), between_steps_ms=round(between_ms, 4),
+                          replayed_step_ms=replayed_ms, replay_error=replayed_ms / step_ms - 1)  # fmt: skip
+        for line in [*notes, *_replay_lines(result), *text.splitlines()]:
+            print(line, file=sys.stderr, flush=True)
+        _say(f"scenario, link, prediction and advice are in {self.folder}")
+        return result
+
+    def _predict(self, program):
+        text = _run(program, "predict", self._file("scenario.json"), *_link_options(self.link), "--json",
+                    self._file("prediction.json"), *self.options)  # fmt: skip
+        with open(self._file("prediction.json")) as file:
+            return text, json.load(file)
+
+    def _state_replay(self, replayed_ms, measured_ms):
+        with open(self._file("scenario.json")) as file:
+            scenario = json.load(file)
+        error = replayed_ms / measured_ms - 1
+        text = f"the step that ran replays {100 * abs(error):.1f} % off: {replayed_ms:.4g} ms for {measured_ms:.4g} ms"
+        caveat = {"text": text, "withholds_advice": True} if abs(error) > POOR else text
+        scenario.setdefault("caveats", []).append(caveat)
+        _write_json(self._file("scenario.json"), scenario)
+
+    def _make_scenario(self, program):
+        """scenario.json of captured.json and, where it was timed, link.json. Returns lines to print."""
+        with open(self._file("captured.json")) as file:
+            captured = json.load(file)
+        timing = self._timing
+        if timing is None or timing.by_rank is None:
+            _write_json(self._file("scenario.json"), captured)
+            if timing is not None and timing.problem is not None:
+                return [f"bucketwise: all-reduces were not timed: {timing.problem}"]
+            return []
+        with open(self._file("all_reduces.jsonl"), "w") as file:
+            file.writelines(json.dumps(record) + "\n" for record in timing.records())
+        copied = captured["cluster"]["link"].get("copy_gb_per_s")
+        is_disturbed = DISTURBED in captured.get("caveats", []) and not captured["sync"].get("compiled")
+        if is_disturbed:
+            captured["caveats"].remove(DISTURBED)
+            if not captured["caveats"]:
+                del captured["caveats"]
+            _write_json(self._file("captured.json"), captured)
+        undo = ["--captured", self._file("captured.json"), "--scenario-output", self._file("scenario.json")]
+        _run(program, "calibrate", self._file("all_reduces.jsonl"), "-o", self._file("link.json"),
+             *(undo if is_disturbed else []))  # fmt: skip
+        with open(self._file("link.json")) as file:
+            link = json.load(file)
+        if copied is not None:
+            link["copy_gb_per_s"] = copied
+            _write_json(self._file("link.json"), link)
+        if is_disturbed:
+            with open(self._file("scenario.json")) as file:
+                captured = json.load(file)
+        captured["cluster"]["link"] = link
+        _write_json(self._file("scenario.json"), captured)
+        sizes = len(timing.times)
+        return [
+            f"bucketwise: all-reduces of {sizes} sizes timed on {_ranks()} ranks, "
+            f"{'and beside computing, ' if timing.beside else ''}in {timing.added_s:.2g} s in all"
+        ]
+
+
+def _replay_lines(result):
+    if "replay_error" not in result:
+        return ["bucketwise: steps were not timed from end to end, so how far the replay is off is not known"]
+    return [
+        f"bucketwise: your step took {result['measured_step_ms']:.4g} ms and {result['between_steps_ms']:.3g} ms between "
+        f"steps; replayed it takes {result['replayed_step_ms']:.4g} ms ({100 * result['replay_error']:+.1f} %)"
+    ]
+
+
+def _link_options(link):
+    return ["--link", link] if isinstance(link, (str, os.PathLike)) else []
+
+
+def _program():
+    from bucketwise._program import program
+
+    return program()
+
+
+def _run(program, *arguments):
+    done = subprocess.run([program, *map(os.fspath, arguments)], capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip() or f"bucketwise {arguments[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+def _ranks():
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _is_first():
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+
+
+def _warn(error):
+    text = " ".join(str(error).split())
+    _say(f"nothing is advised: {text if isinstance(error, (ValueError, RuntimeError, OSError)) else repr(error)}")
+
+
+def _say(text):
+    print(f"bucketwise: {text}", file=sys.stderr, flush=True)
+
+
+def _write_json(path, document):
+    unfinished = f"{path}.{os.getpid()}.part"
+    with open(unfinished, "w") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    os.replace(unfinished, path)

@@ -1,0 +1,378 @@
+"""Times all-reduces on the process group of a DistributedDataParallel that trains, between its steps and beside its
+forward passes, for `bucketwise calibrate`. Nothing of training changes: what is reduced are zeros of its own.
+
+Everything here is done by all ranks in the same order, in the forward hook of a pass that synchronises, where DDP's own
+collectives are as many on every rank. What is decided on the way is decided by numbers that all ranks have.
+"""
+
+import datetime
+import itertools
+import math
+import os
+import platform
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB] + [MIB << shift for shift in range(9)]
+# What is done in every other step that synchronises, after the first five: (a)ll-reduces alone, then (b)eside forward.
+WARMUP, EVERY, SCHEDULE = 5, 2, "aabbbabbbabb"
+# Together less than two seconds: at most three all-reduces of each size in the first round, whose sizes grow by two or
+# more; three times SHARE_S; four times BESIDE_S alone, and what forward takes longer beside them.
+LONGEST_S = 0.05  # a single all-reduce
+SHARE_S = 0.2  # of each later round of all-reduces alone
+BESIDE_S = 0.2  # of all-reduces beside one forward pass
+ENOUGH_S = 1.2  # after which the rest is left out, where ranks wait for one another for long
+MOST_BESIDE = 64
+PART_OF_FORWARD = 0.7  # that is communicated beside: less than all, as each slows the other
+
+MEETING_S = 20  # that ranks wait for one another, once
+
+# How often all ranks have taken part, and who has signed up for the next time: as many, whatever ranks tried alone.
+_times_done, _signed_up = 0, None
+
+
+class AllReduceTiming:
+    """What capture() does meanwhile. `problem` says why it does not, where it does not; `added_s` what it has cost."""
+
+    def __init__(self):
+        self.store = self.problem = self.group = self.buffer = self.probe = None
+        self.steps = self.done = 0
+        self.added_s = self.spent_s = 0.0  # the latter as all ranks know it
+        self.times = {}  # of all-reduces alone, by size: a list of seconds, of the slowest rank
+        self.alone_s, self.beside = [], []  # of queued ones, one; and what was found beside forward
+        self.sizes, self.counts, self.queued = [], {}, None
+        self.by_rank = None
+        self._sign_up()
+
+    def _sign_up(self):
+        """Every rank that is going to take part says so before it trains."""
+        global _signed_up
+        if _signed_up is not None:
+            _signed_up.withdraw("it was asked for again")
+        self.key = f"bucketwise/advise/{_times_done}"
+        try:
+            self.store = dist.distributed_c10d._get_default_store()
+            self.store.add(self.key, 1)
+            _signed_up = self
+        except Exception as error:
+            self.problem = f"ranks cannot be counted: {type(error).__name__}: {error}"
+
+    def withdraw(self, problem):
+        """Nothing is going to be timed any more, unless it is being."""
+        global _signed_up
+        if _signed_up is self:
+            _signed_up, self.problem = None, problem
+            self.store.add(self.key, -1)
+
+    def _meet(self):
+        """Whether all ranks do this before the same step."""
+        global _signed_up, _times_done
+        arrived, go = f"{self.key}/arrived", f"{self.key}/go"
+        if self.store.add(arrived, 1) == dist.get_world_size():
+            self.store.set(go, "1")
+        try:
+            self.store.wait([go], datetime.timedelta(seconds=MEETING_S))
+        except RuntimeError:
+            self.store.add(arrived, -1)
+            self.withdraw("not all ranks called it before the same step")
+            return False
+        _signed_up, _times_done = None, _times_done + 1
+        return True
+
+    @property
+    def is_done(self):
+        return self.problem is not None or self.done == len(SCHEDULE) + 1
+
+    # -- called by the capture --
+
+    def begin_pass(self, capture):
+        """Before the forward of a pass that synchronises. Whether the pass is taken, so that it does not count."""
+        number, self.steps = self.steps, self.steps + 1
+        if self.is_done or number < WARMUP or (number - WARMUP) % EVERY:
+            return False
+        begin = time.perf_counter()
+        try:
+            if self.group is None and not self._set_up(capture):
+                return False
+            kind = SCHEDULE[self.done] if self.done < len(SCHEDULE) else "exchange"
+            self.done += 1
+            if kind == "exchange":
+                self._exchange(capture)
+            elif self.spent_s > ENOUGH_S:
+                return False
+            elif kind == "a":
+                self._time_alone(capture)
+                self.spent_s = self._agreed([self.added_s + time.perf_counter() - begin])[0]
+            elif self.queued is not None:
+                self._start_beside()
+        except Exception as error:  # never the training's problem
+            self.problem = f"{type(error).__name__}: {error}"
+        self.added_s += time.perf_counter() - begin
+        return True
+
+    def end_forward(self, one):
+        """Before the backward of a pass that was taken."""
+        if self.probe is None:
+            return
+        begin = time.perf_counter()
+        self.probe.wait()
+        self.probe.number, self.probe.one = one.number, one
+        self.beside.append(self.probe)
+        self.probe = None
+        self.added_s += time.perf_counter() - begin
+
+    # -- how it is done --
+
+    def _set_up(self, capture):
+        """Whether all ranks take part. The same answer on each: all have signed up before they trained, and every one has
+        taken part in a step since."""
+        group = capture.ddp.process_group
+        self.on_device, self.device = capture.clock.on_device, capture.parameters[0][1].device
+        if self.on_device:
+            torch.cuda.synchronize()  # else steps may not have been taken that were launched
+        world, signed = dist.get_world_size(), self.store.add(self.key, 0)
+        if dist.get_world_size(group) != world:
+            self.withdraw("the model's process group is not that of all ranks")
+        elif signed != world:
+            self.withdraw(f"{signed} of {world} ranks called it; all have to")
+        elif getattr(getattr(capture.ddp, "_join_config", None), "enable", False):
+            self.withdraw("under join() ranks may have stopped")
+        if self.problem is not None or not self._meet():
+            return False
+        self.group = group
+        gradients = sum(p.numel() * p.element_size() for _, p in capture.parameters)
+        largest = 1 << max(gradients - 1, 4 * KIB).bit_length()
+        free = [torch.cuda.mem_get_info()[0] // 4 if self.on_device else largest]
+        largest = int(self._agreed([min(largest, *free)], dist.ReduceOp.MIN)[0])
+        self.sizes = [size for size in SIZES if size <= largest] or SIZES[:1]
+        try:
+            self.buffer = torch.zeros(self.sizes[-1] // 4, dtype=torch.float32, device=self.device)
+        except RuntimeError:  # no memory for it
+            pass
+        if not self._agreed([float(self.buffer is not None)], dist.ReduceOp.MIN)[0]:
+            self.buffer, self.problem = None, f"a rank has no {self.sizes[-1] >> 10} KiB of memory for it"
+        return self.problem is None
+
+    def _agreed(self, values, operation=None):
+        """Of each the largest of all ranks, or what `operation` makes of them."""
+        numbers = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(numbers, op=operation or dist.ReduceOp.MAX, group=self.group)
+        return numbers.tolist()
+
+    def _timed(self, size, count):
+        """Seconds of each of `count` all-reduces."""
+        message = self.buffer[: size // 4]
+        dist.all_reduce(message, group=self.group)  # all ranks are here
+        if self.on_device:
+            return self._timed_on_device(message, count)
+        times = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            dist.all_reduce(message, group=self.group)
+            times.append(time.perf_counter() - begin)
+        return times
+
+    def _timed_on_device(self, message, count):
+        """One after another, so that the host is ahead from the first on."""
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        events[0].record()
+        for event in events[1:]:
+            dist.all_reduce(message, group=self.group)
+            event.record()
+        torch.cuda.synchronize()
+        return [1e-3 * a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+    def _time_alone(self, capture):
+        if not self.counts:
+            self._time_first()
+        else:
+            found = {size: self._timed(size, count) for size, count in self.counts.items()}
+            self._keep(found)
+        if self.queued is None:
+            self._choose_beside(capture)
+        if self.queued is not None:
+            self._time_queued()
+
+    def _keep(self, found):
+        slowest = iter(self._agreed([each for times in found.values() for each in times]))
+        for size, times in found.items():
+            self.times.setdefault(size, []).extend(itertools.islice(slowest, len(times)))
+
+    def _time_first(self):
+        """From the smallest on, as far as one may take; how often each is timed from now on follows."""
+        typical = {}
+        for size in self.sizes:
+            self._keep({size: self._timed(size, 2)})
+            typical[size] = min(self.times[size])
+            if typical[size] * 2 > LONGEST_S:
+                break
+        self.sizes = list(typical)
+        share = SHARE_S / len(self.sizes)
+        self.counts = {size: max(1, min(20, int(share / each))) for size, each in typical.items()}
+
+    def _choose_beside(self, capture):
+        """Messages of a size, and as many as last for most of forward: sent at once, each from memory of its own, as
+        DDP's buckets are."""
+        clean = [one for one in capture.passes[2:] if one.backward_begin is not None]
+        if self.on_device:
+            torch.cuda.synchronize()
+        forward_ms = statistics.median(capture.forward_ms(one) for one in clean) if clean else 0.0
+        seconds = min(PART_OF_FORWARD * 1e-3 * self._agreed([forward_ms], dist.ReduceOp.MIN)[0], BESIDE_S)
+        for size in sorted(self.sizes, reverse=True):
+            count = min(int(seconds / statistics.median(self.times[size])), self.sizes[-1] // size, MOST_BESIDE)
+            if count >= 3:
+                self.queued = (size, count)
+                return
+
+    def _issue(self):
+        size, count = self.queued
+        parts = self.buffer[: size // 4 * count].view(count, -1)
+        return [dist.all_reduce(part, group=self.group, async_op=True) for part in parts]
+
+    def _time_queued(self):
+        dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
+        probe = self._start()
+        probe.wait()
+        self.alone_s += self._agreed([probe.seconds()])
+
+    def _start(self):
+        return (_DeviceProbe if self.on_device else _HostProbe)(self._issue)
+
+    def _start_beside(self):
+        dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
+        self.probe = self._start()
+
+    def _exchange(self, capture):
+        """What each rank has found beside its forward passes, told to all."""
+        found = []
+        for probe in self.beside:
+            near = sorted(capture.passes, key=lambda one: abs(one.number - probe.number))[:4]
+            found.append((probe.seconds(), probe.forward_ms(capture) / 1e3,
+                          statistics.median(capture.forward_ms(one) for one in near) / 1e3))  # fmt: skip
+        slowest = self._agreed([seconds for seconds, _, _ in found]) if found else []
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        computing = torch.zeros(ranks, max(len(found), 1), 2, dtype=torch.float64)
+        for i, (seconds, forward, alone) in enumerate(found):
+            # What ran beside lasted until the shorter of the two ended; alone it is shorter by what forward took longer.
+            disturbed = min(seconds, forward)
+            computing[rank, i, 0], computing[rank, i, 1] = max(disturbed - (forward - alone), 0.0), disturbed
+        summed = self._agreed(computing.flatten().tolist(), dist.ReduceOp.SUM)
+        computing = torch.tensor(summed, dtype=torch.float64).view(computing.shape)
+        self.by_rank = [(slowest[i], computing[:, i, 0].tolist(), computing[:, i, 1].tolist()) for i in range(len(found))]
+        self.buffer = None
+
+    # -- what was found --
+
+    def records(self):
+        """For `bucketwise calibrate`, one dictionary a line."""
+        backend = dist.get_backend(self.group)
+        transport = {
+            "backend": backend if backend in ("gloo", "nccl") else "nccl" if self.on_device else "gloo",
+            "algorithm": "ring",
+            "implementation": "library",
+            "ranks": dist.get_world_size(),
+        }
+        lines = [_environment(transport, self.on_device)]
+        for size, times in sorted(self.times.items()):
+            lines.append({"kind": "allreduce", **transport, "bytes": size, "dtype": "float32", "round": 0,
+                          "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
+                          "peak_memory_bytes": 0})  # fmt: skip
+        for number, (seconds, alone, disturbed) in enumerate(self.by_rank or ()):
+            size, count = self.queued
+            lines.append({"kind": "contention", **transport, "bytes": size, "dtype": "float32", "round": number,
+                          "allreduce_alone_us": [1e6 * each / count for each in self.alone_s],
+                          "allreduce_disturbed_us": [1e6 * seconds / count],
+                          "compute_alone_us": [1e6 * each if each > 0 else 0.0 for each in alone],
+                          "compute_disturbed_us": [1e6 * d if a > 0 else 0.0 for a, d in zip(alone, disturbed)]})  # fmt: skip
+        return lines
+
+
+class _HostProbe:
+    """All-reduces that run at once with what follows, on threads of the backend."""
+
+    def __init__(self, issue):
+        self.ends, self.waited = [], None
+        self.begin = time.perf_counter()
+        self.works = issue()
+        for work in self.works:
+            work.get_future().add_done_callback(lambda _: self.ends.append(time.perf_counter()))
+
+    def wait(self):
+        for work in self.works:
+            work.wait()
+        self.waited = time.perf_counter()
+
+    def seconds(self):
+        # Who waits may be told before the callbacks run.
+        return (max(self.ends) if len(self.ends) == len(self.works) else self.waited) - self.begin
+
+    def forward_ms(self, capture):
+        return capture.forward_ms(self.one)
+
+
+class _DeviceProbe:
+    """The same, on the backend's stream, once what was launched before has run."""
+
+    def __init__(self, issue):
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.events[0].record()
+            self.works = issue()
+            for work in self.works:
+                work.wait()  # of this stream alone
+            self.events[1].record()
+
+    def wait(self):
+        torch.cuda.current_stream().wait_event(self.events[1])
+
+    def seconds(self):
+        self.events[1].synchronize()
+        return 1e-3 * self.events[0].elapsed_time(self.events[1])
+
+    def forward_ms(self, capture):
+        torch.cuda.synchronize()
+        return capture.forward_ms(self.one)
+
+
+def _environment(transport, on_device):
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", transport["ranks"]))
+    found = {
+        "kind": "environment",
+        **transport,
+        "bucketwise": "",
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": ["bucketwise.torch"],
+        "cpu": _cpu(),
+        "cores": os.cpu_count() or 1,
+        "kernel": f"{platform.system()} {platform.release()}",
+        "compiler": "",
+        "gpu_libraries": "",
+        "libraries": f"PyTorch {torch.__version__}",
+        "hosts": max(math.ceil(transport["ranks"] / max(local, 1)), 1),
+        "link_rate": "",
+        "seed": 0,
+        "rounds": SCHEDULE.count("a"),
+        "gradients": [],
+        "forward_operations": [],
+        "backward_operations": [],
+        "scenario": None,
+        "scheduling": "default",
+    }
+    if on_device:
+        found["gpu"] = torch.cuda.get_device_name()
+        found["gpu_libraries"] = f"CUDA {torch.version.cuda}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
+    return found
+
+
+def _cpu():
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"

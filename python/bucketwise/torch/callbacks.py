@@ -1,0 +1,74 @@
+"""advise() for those who do not write the training loop themselves, and advice from a profiler's trace."""
+
+import importlib
+import importlib.util
+import os
+import sys
+
+from bucketwise.torch.advice import _is_first, _link_options, _program, _run, _say, _warn, advise
+
+
+def LightningCallback(folder="bucketwise_advice", **options):  # noqa: N802  is called as the class that it makes is
+    """For Lightning's Trainer(callbacks=[...]). Options are those of advise(). Raises ImportError without Lightning."""
+    base = _loaded("lightning.pytorch", "pytorch_lightning").Callback
+
+    class Advising(base):
+        def on_train_start(self, trainer, pl_module):
+            self.advice = advise(getattr(trainer.strategy, "model", None) or pl_module, folder, **options)
+
+        def on_train_end(self, trainer, pl_module):
+            self.advice.__exit__()
+
+    return Advising()
+
+
+def TrainerCallback(folder="bucketwise_advice", **options):  # noqa: N802  as above
+    """For Transformers' Trainer(callbacks=[...]). Options are those of advise(). Raises ImportError without it."""
+    base = _loaded("transformers").TrainerCallback
+
+    class Advising(base):
+        def on_train_begin(self, args, state, control, model=None, **_):
+            self.advice = advise(model, folder, **options)
+
+        def on_train_end(self, args, state, control, **_):
+            self.advice.__exit__()
+
+    return Advising()
+
+
+def trace_handler(path="advice.json", link=None, options=()):
+    """For torch.profiler.profile(on_trace_ready=...): writes the trace beside `path`, and has rank 0 import it, predict
+    and write the prediction to `path`. Several steps have to be traced, schedule(wait=..., warmup=..., active=5), with
+    record_shapes=True.
+
+    link: a link file or a preset's name; None: as the all-reduces in the trace were.
+    options: more options of `bucketwise predict`.
+    """
+
+    def handle(profiler):
+        if not _is_first():
+            return
+        try:
+            stem = os.path.splitext(os.fspath(path))[0]
+            trace, scenario = f"{stem}.trace.json", f"{stem}.scenario.json"
+            profiler.export_chrome_trace(trace)
+            program = _program()
+            _run(program, "import", "kineto", trace, "-o", scenario)
+            text = _run(program, "predict", scenario, *_link_options(link), "--json", path, *options)
+            print(text, end="", file=sys.stderr, flush=True)
+            _say(f"the trace, its scenario and the prediction are in {trace}, {scenario} and {path}")
+        except Exception as error:  # never the training's problem
+            _warn(error)
+
+    return handle
+
+
+def _loaded(*names):
+    """Of several that may be installed the one that the script uses."""
+    for name in names:
+        if name in sys.modules:
+            return sys.modules[name]
+    for name in names[:-1]:
+        if importlib.util.find_spec(name.split(".")[0]) is not None:
+            return importlib.import_module(name)
+    return importlib.import_module(names[-1])

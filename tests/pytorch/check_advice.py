@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+"""bucketwise.torch.advise() advises within a real PyTorch training, and leaves no trace in it.
+
+usage: check_advice.py path/to/bucketwise repo_root
+
+Two ranks over Gloo on loopback. No time is judged. Where Accelerate, Lightning or Transformers are installed, what is
+printed for them is typed into them, and gives the buckets that were printed. Skipped (exit code 77) where Python has no
+PyTorch.
+"""
+
+import contextlib
+import importlib.util
+import io
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+RANKS = 2
+WIDTH = 96
+STEPS = 50
+
+
+def model(nn):
+    layers = [layer for _ in range(6) for layer in (nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Dropout(0.2))
+
+
+def train(wrapped, steps, micro_steps=1):
+    """Losses."""
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for micro_step in range(micro_steps):
+            with contextlib.nullcontext() if micro_step + 1 == micro_steps else wrapped.no_sync():
+                loss = wrapped(torch.randn(32, WIDTH)).square().mean()
+                loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def said_by(action):
+    """What it returns, and what it says on standard error."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        result = action()
+    return result, said.getvalue()
+
+
+def advised(folder, steps=STEPS, micro_steps=1, **options):
+    torch.manual_seed(5)
+    wrapped = DistributedDataParallel(model(torch.nn))
+
+    def run():
+        with bw.advise(wrapped, folder, **options) as advice:
+            losses = train(wrapped, steps, micro_steps)
+        return advice, losses
+
+    (advice, losses), said = said_by(run)
+    check_no_trace(wrapped)
+    return advice, losses, wrapped, said
+
+
+def check_no_trace(wrapped):
+    for module in wrapped.modules():
+        assert not module._forward_pre_hooks and not module._forward_hooks
+    for parameter in wrapped.parameters():
+        assert not parameter._backward_hooks and not getattr(parameter, "_post_accumulate_grad_hooks", None)
+
+
+def check_harmless_and_complete(folder, rank):
+    for name, micro_steps in (("plain", 1), ("accumulated", 2)):
+        torch.manual_seed(5)
+        without = train(DistributedDataParallel(model(torch.nn)), STEPS, micro_steps)
+        advice, losses, wrapped, said = advised(folder / name, micro_steps=micro_steps)
+        assert losses == without, f"{name}: losses differ with advise()"
+        if rank != 0:
+            assert advice.result is None and not said, said
+            continue
+        result = advice.result
+        assert result == json.loads((folder / name / "advice.json").read_text())
+        assert result["added_ms"] > 0 and result["measured_step_ms"] > 0 and result["verdict"]["text"], result
+        buckets = [int(size) for size in wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")]
+        assert result["current"]["bucket_bytes"] == buckets, (result["current"], buckets)
+        one_line = " ".join(said.split())
+        for part in (result["verdict"]["text"], "replayed it takes", "all-reduces of", "are in"):
+            assert part in one_line, f"{name}: {part} is missing in {said}"
+        records = [json.loads(line) for line in (folder / name / "all_reduces.jsonl").read_text().splitlines()]
+        sizes = [record["bytes"] for record in records if record["kind"] == "allreduce"]
+        assert sizes == sorted(sizes) and len(sizes) >= 3 and records[0]["kind"] == "environment", records
+        scenario = json.loads((folder / name / "scenario.json").read_text())
+        assert scenario["step"].get("accumulation", 1) == micro_steps and scenario["cluster"]["ranks"] == RANKS
+        assert scenario["cluster"]["link"]["provenance"]["samples"] > 0, scenario["cluster"]["link"]
+        assert not any("communicated" in str(caveat) for caveat in scenario.get("caveats", [])), scenario["caveats"]
+
+
+def check_links(folder, rank):
+    """Without timing nothing is advised by a placeholder; a preset may take its place."""
+    for name, link in (("none", False), ("preset", "eth-1g")):
+        advice, _, _, said = advised(folder / name, link=link)
+        if rank == 0:
+            assert not (folder / name / "all_reduces.jsonl").exists() and "added_ms" not in advice.result
+            withheld = advice.result["verdict"]["advice"] == "withheld"
+            assert withheld == (link is False), advice.result["verdict"]
+
+
+def check_all_ranks_are_needed(folder, rank):
+    """Where one rank does not ask, no all-reduce is added that it would not answer."""
+    torch.manual_seed(5)
+    wrapped = DistributedDataParallel(model(torch.nn))
+
+    def run():
+        with bw.advise(wrapped, folder / "half") if rank == 0 else contextlib.nullcontext():
+            train(wrapped, STEPS)
+
+    _, said = said_by(run)
+    assert rank != 0 or "1 of 2 ranks called it" in said, said
+
+
+def check_failures(folder, rank):
+    """One line, and training goes on."""
+    sharded = type("DTensor", (torch.nn.Parameter,), {})
+
+    class Sharded(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = sharded(torch.zeros(2))
+
+    for subject, options, part in (
+        (torch.nn.ReLU(), {}, "expected a model with parameters"),
+        (Sharded(), {}, "sharded parameters"),
+        (None, {}, "nothing is advised"),
+    ):
+        _, said = said_by(lambda: bw.advise(subject, folder / "refused", **options).__exit__())  # noqa: B023
+        if rank == 0:
+            assert part in said and said.count("\n") == 1, said
+    for name, options, part in (
+        ("missing", {"program": str(folder / "no such program")}, "no such program"),
+        ("failing", {"options": ["--no-such-option"]}, "no-such-option"),
+        ("early", {"warmup": 1000}, "training ended after"),
+    ):
+        advice, losses, _, said = advised(folder / name, **options)
+        assert len(losses) == STEPS and advice.result is None, (name, len(losses), advice.result)
+        assert rank != 0 or part in said.splitlines()[-1], f"{name}: {said}"
+    # Alone, and without torch.distributed, too; but with nothing said of other ranks.
+    alone = model(torch.nn)
+    _, said = said_by(lambda: train_alone(alone, folder))
+    check_no_trace(alone)
+
+
+def train_alone(alone, folder):
+    with bw.advise(alone, folder / "alone", link="eth-1g"):
+        train(alone, STEPS)
+
+
+def check_device(folder, rank):
+    """What a GPU would do, on streams and events that are not there: an event that is read has happened."""
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+            self.moment = None
+
+        def record(self):
+            self.moment = time.perf_counter()
+
+        def synchronize(self):
+            assert self.moment is not None
+
+        def elapsed_time(self, later):
+            assert self.moment is not None and later.moment is not None
+            return 1e3 * (later.moment - self.moment)
+
+    class Stream:
+        def wait_stream(self, other):
+            assert isinstance(other, Stream)
+
+        def wait_event(self, event):
+            assert event.moment is not None
+
+    emulated = {
+        (captures, "_HostClock"): captures._CudaClock,
+        (torch.cuda, "Event"): Event,
+        (torch.cuda, "Stream"): Stream,
+        (torch.cuda, "current_stream"): Stream,
+        (torch.cuda, "stream"): lambda _: contextlib.nullcontext(),
+        (torch.cuda, "synchronize"): lambda: None,
+        (torch.cuda, "is_current_stream_capturing"): lambda: False,
+        (torch.cuda, "mem_get_info"): lambda: (1 << 30, 1 << 30),
+        (torch.cuda, "get_device_name"): lambda: "emulated",
+        (torch.cuda.nccl, "version"): lambda: (2, 28, 3),
+    }
+    real = {(place, name): getattr(place, name) for place, name in emulated}
+    for (place, name), value in emulated.items():
+        setattr(place, name, value)
+    advice, _, _, said = advised(folder / "device")
+    for (place, name), value in real.items():
+        setattr(place, name, value)
+    if rank == 0:
+        assert advice.result is not None and advice.result["added_ms"] > 0, said
+        records = [json.loads(line) for line in (folder / "device" / "all_reduces.jsonl").read_text().splitlines()]
+        assert records[0]["gpu"] == "emulated" and "2.28.3" in records[0]["gpu_libraries"], records[0]
+        assert len([record for record in records if record["kind"] == "allreduce"]) >= 3, records
+
+
+def check_trace_handler(folder, rank):
+    wrapped = DistributedDataParallel(model(torch.nn))
+    file = folder / "trace" / "advice.json"
+    if rank == 0:
+        file.parent.mkdir()
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=4, repeat=1)
+
+    def run():
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        handler = bw.trace_handler(file)
+        with torch.profiler.profile(
+            activities=activities, schedule=schedule, on_trace_ready=handler, record_shapes=True
+        ) as profiler:
+            for _ in range(8):
+                optimizer.zero_grad()
+                wrapped(torch.randn(32, WIDTH)).square().mean().backward()
+                optimizer.step()
+                profiler.step()
+
+    _, said = said_by(run)
+    if rank == 0 and torch.__version__.startswith("1."):
+        assert "whose sizes nothing tells" in said, said  # its traces of a CPU have no shapes there
+    elif rank == 0:
+        assert file.exists(), said
+        assert json.loads(file.read_text())["best"]["bucket_bytes"], said
+
+
+# --- wrappers: what is printed, typed, gives the buckets that were printed ---
+# By a preset's link, as a busy machine's may be so unsteady that nothing is advised by it.
+
+
+BATCH = 512
+
+
+class Wide:
+    """2.4 MiB of gradients in 14 of them, and computing that lasts longer than a gigabit link's all-reduce of them: a cap
+    below the default hides more of that."""
+
+    @staticmethod
+    def make():
+        torch.manual_seed(2)
+        return torch.nn.Sequential(*(torch.nn.Linear(300, 300) for _ in range(7)))
+
+
+def typed_into(said, pattern):
+    """The argument that was printed, as Python has it."""
+    text = " ".join(said.split())
+    if "nothing: the default is as good as any" in text:
+        return {}
+    found = re.search(pattern, text)
+    assert found, f"{pattern} is not in {said}"
+    return {name: float(value) for name, value in re.findall(r"(\w+)=([0-9.]+)", found.group(1))}
+
+
+def rebuilt(wrapped):
+    return [int(size) for size in wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")]
+
+
+def told(values):
+    """Rank 0's, on all ranks."""
+    values = [values]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]
+
+
+class Ending(Exception):
+    pass
+
+
+def check_accelerate(folder, rank):
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+
+    def run(steps, **options):
+        accelerator = Accelerator(cpu=True, kwargs_handlers=[DistributedDataParallelKwargs(**options)] if options else [])
+        wrapped = accelerator.prepare(Wide.make())
+        with bw.advise(wrapped, folder / "accelerate", link="eth-1g") if not options else contextlib.nullcontext() as advice:
+            for _ in range(steps):
+                wrapped.zero_grad()
+                accelerator.backward(wrapped(torch.randn(BATCH, 300)).square().mean())
+        return wrapped, advice
+
+    (_, advice), said = said_by(lambda: run(STEPS))
+    check_typed("accelerate", advice, said, r"DistributedDataParallelKwargs\(([^)]*)\)", lambda o: run(4, **o)[0])
+
+
+def check_typed(name, advice, said, pattern, run):
+    """`run`: trains with the options that were printed, and returns the DistributedDataParallel."""
+    result = told(advice.result)
+    options = told(typed_into(said, pattern) if dist.get_rank() == 0 else None)
+    assert set(options) <= {"bucket_cap_mb", "ddp_bucket_cap_mb"}, (name, options)
+    buckets = rebuilt(run(options))
+    printed = result["best"]["bucket_bytes"] if options else result["current"]["bucket_bytes"]
+    assert buckets == printed, f"{name}, {options}: {buckets}, printed {printed}"
+    print(f"rank {dist.get_rank()}: {name}: {options} gives the {len(buckets)} buckets that were printed")
+
+
+def check_lightning(folder, rank):
+    import lightning.pytorch as pl
+    from lightning.pytorch.strategies import DDPStrategy
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layers = Wide.make()
+
+        def training_step(self, batch, _):
+            return self.layers(batch[0]).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    data = torch.utils.data.TensorDataset(torch.randn(BATCH, 300).repeat(RANKS * STEPS, 1))
+    kept = {}
+
+    class Keep(pl.Callback):
+        def on_train_start(self, trainer, _):
+            kept["wrapped"] = trainer.strategy.model
+
+    def run(steps, callback=None, **options):
+        trainer = pl.Trainer(accelerator="cpu", devices=RANKS, strategy=DDPStrategy(**options), max_steps=steps,
+                             logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                             enable_model_summary=False, callbacks=[Keep(), *([callback] if callback else [])])  # fmt: skip
+        trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=BATCH))
+        return kept["wrapped"]
+
+    callback = bw.LightningCallback(folder / "lightning", link="eth-1g")
+    _, said = said_by(lambda: run(STEPS, callback))
+    check_typed("lightning", callback.advice, said, r"DDPStrategy\(([^)]*)\)", lambda o: run(4, **o))
+
+
+def check_transformers(folder, rank):
+    from transformers import Trainer, TrainingArguments
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = Wide.make()
+
+        def forward(self, x):
+            return {"loss": self.layers(x).square().mean()}
+
+    data = [{"x": torch.randn(300)}] * (BATCH * RANKS * STEPS)
+    kept = {}
+
+    def run(steps, callback=None, **options):
+        arguments = TrainingArguments(output_dir=str(folder / "trainer"), max_steps=steps, per_device_train_batch_size=BATCH,
+                                      use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
+                                      logging_strategy="no", ddp_find_unused_parameters=False, **options)  # fmt: skip
+        trainer = Trainer(model=Model(), args=arguments, train_dataset=data, callbacks=[callback] if callback else [])
+        trainer.train()
+        kept["wrapped"] = trainer.model_wrapped
+        return kept["wrapped"]
+
+    callback = bw.TrainerCallback(folder / "transformers", link="eth-1g")
+    _, said = said_by(lambda: run(STEPS, callback))
+    check_typed("transformers", callback.advice, said, r"(ddp_bucket_cap_mb=[0-9.]+)", lambda o: run(4, **o))
+
+
+def run_rank(rank, port, root, folder, binary):
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "LOCAL_RANK": rank,
+                        "WORLD_SIZE": RANKS, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": 1,
+                        "BUCKETWISE": binary}.items():  # fmt: skip
+        os.environ[name] = str(value)
+    sys.path.insert(0, str(root / "python"))
+    global torch, dist, DistributedDataParallel, bw, captures
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import bucketwise.torch as bw
+
+    # However unsteady a busy machine's times are: else nothing would be advised by them.
+    import bucketwise.torch.capture_pytorch as captures
+
+    captures.HOPELESS_SPREAD = captures.MOSTLY_UNSEEN = sys.modules["bucketwise.torch.advice"].POOR = math.inf
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    check_harmless_and_complete(folder, rank)
+    check_links(folder, rank)
+    check_all_ranks_are_needed(folder, rank)
+    check_failures(folder, rank)
+    check_trace_handler(folder, rank)
+    check_device(folder, rank)
+    for name, check in (("accelerate", check_accelerate), ("lightning", check_lightning), ("transformers", check_transformers)):
+        if importlib.util.find_spec(name) is not None:
+            check(folder, rank)
+        elif rank == 0:
+            print(f"{name} is not installed, and so was not checked")
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def main():
+    if importlib.util.find_spec("torch") is None:
+        print("check_advice: skipped: PyTorch is not installed for this Python")
+        sys.exit(77)
+    if len(sys.argv) == 6:
+        run_rank(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), Path(sys.argv[5]), sys.argv[1])
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    binary = shutil.which(sys.argv[1]) or sys.argv[1]
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, __file__, os.path.abspath(binary), os.path.abspath(sys.argv[2])]
+        ranks = [subprocess.Popen([*command, str(rank), str(port), name]) for rank in range(RANKS)]
+        deadline = time.monotonic() + 300
+        try:
+            while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
+                assert time.monotonic() < deadline, "ranks hang"
+                time.sleep(0.1)
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+    sys.exit(max(abs(rank.returncode) for rank in ranks))
+
+
+if __name__ == "__main__":
+    main()
