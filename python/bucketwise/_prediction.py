@@ -90,16 +90,17 @@ class Prediction:
 
 def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | float] | None = None,
             link: Document | None = None, strategy: str | None = None, set: Mapping[str, Any] | None = None,
+            ranks: int | None = None, device: str | None = None, batch: int | None = None, dtype: str | None = None,
             plan: str | None = None, for_: str | Sequence[str] | None = None, framework: str | None = None,
             trace: str | None = None, percentiles: bool = False, draws: int | None = None,
             nccl_version: str | None = None) -> Prediction:
     """What `bucketwise predict SCENARIO --json -` says; an option is what the command line calls it.
 
-    `scenario` is a file or, as a mapping, what one holds; so is `link`, which may also be a preset's name. Files that a
-    mapping names lie beside the current folder. `set` has values by JSON pointer. Raises InputError for what the program
-    refuses, RuntimeError where it fails, FileNotFoundError where there is no program.
+    `scenario` is a file, a model's name, or, as a mapping, what a file holds; `link` a file, a preset's name, or what a
+    file holds. Files that a mapping names lie beside the current folder. `set` has values by JSON pointer. Raises
+    InputError for what the program refuses, RuntimeError where it fails, FileNotFoundError where there is no program.
     """
-    options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "plan": plan, "for": for_,
-               "framework": framework, "trace": trace, "percentiles": percentiles, "draws": draws,
-               "nccl_version": nccl_version}
+    options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
+               "device": device, "batch": batch, "dtype": dtype, "plan": plan, "for": for_, "framework": framework,
+               "trace": trace, "percentiles": percentiles, "draws": draws, "nccl_version": nccl_version}
     return Prediction.of(json.loads(run("predict", scenario, {**options, "json": "-"})))

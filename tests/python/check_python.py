@@ -100,6 +100,9 @@ class PredictTest(unittest.TestCase):
         self.assertIn("optimal", prediction.raw)
         by_name = bucketwise.predict(TWO_BUCKETS, link="eth-10g")
         self.assertEqual(by_name.link, json.loads(printed("predict", TWO_BUCKETS, "--json", "-", "--link", "eth-10g"))["link"])
+        of_model = bucketwise.predict("resnet50", ranks=8, link="nvlink-h100-8", batch=32)
+        typed = printed("predict", "resnet50", "--ranks", "8", "--link", "nvlink-h100-8", "--batch", "32", "--json", "-")
+        self.assertEqual(of_model.raw, json.loads(typed))
         link = json.loads((ROOT / TWO_BUCKETS).read_text())["cluster"]["link"]
         link["name"] = "mine"
         self.assertEqual(bucketwise.predict(TWO_BUCKETS, link=link).link, "mine")

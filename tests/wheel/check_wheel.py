@@ -107,6 +107,15 @@ def check_source_distribution(root, tools, folder):
     check(not others, f"{archive.name} has {sorted(others)[:5]} besides")
 
 
+def check_types(root, tools):
+    """What py.typed promises, of the package itself: what it has for PyTorch is typed as PyTorch is."""
+    run(tools / "bin" / "pip", "install", "--quiet", "mypy")
+    files = sorted((root / "python" / "bucketwise").glob("*.py"))
+    done = subprocess.run([tools / "bin" / "python", "-m", "mypy", "--strict", "--cache-dir", os.devnull, *files],
+                          capture_output=True, text=True, check=False)
+    check(done.returncode == 0, f"mypy: {done.stdout}")
+
+
 # --- somebody with nothing ------------------------------------------------------------------------------
 
 
@@ -134,12 +143,14 @@ class Somebody:
     def prefix(self):
         if os.geteuid() != 0:
             return []
-        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
+        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
+                "--bounding-set=-all"]
 
-    def run(self, *command, path=None, **variables):
-        environment = {"HOME": str(self.home), "LANG": "C.UTF-8", "PATH": path or str(self.tools), "TMPDIR": str(self.home),
-                       **{name: value for name, value in os.environ.items() if name.lower().endswith(("_proxy", "_cert")) or name.startswith(("PIP_", "SSL_"))},
-                       **variables}
+    def run(self, *command, path=None):
+        how_to_reach_pip = {name: value for name, value in os.environ.items()
+                            if name.lower().endswith("_proxy") or name.startswith(("PIP_", "SSL_"))}
+        environment = {**how_to_reach_pip, "HOME": str(self.home), "TMPDIR": str(self.home), "LANG": "C.UTF-8",
+                       "PATH": path or str(self.tools)}
         return run(*self.prefix(), *command, cwd=self.away, env=environment)
 
 
@@ -155,12 +166,13 @@ class Environment:
         somebody.run(system_python(), "-m", "venv", self.folder)
         self.packages, = (self.folder / "lib").glob("python3*/site-packages")
 
-    def __call__(self, command, *arguments, **variables):
-        return self.somebody.run(self.folder / "bin" / command, *arguments,
-                                 path=f"{self.folder / 'bin'}{os.pathsep}{self.somebody.tools}", **variables)
+        self.path = f"{self.folder / 'bin'}{os.pathsep}{somebody.tools}"
 
-    def program(self, *arguments, **variables):
-        return self("bucketwise", *arguments, **variables)
+    def __call__(self, command, *arguments):
+        return self.somebody.run(self.folder / "bin" / command, *arguments, path=self.path)
+
+    def program(self, *arguments):
+        return self("bucketwise", *arguments)
 
 
 def check_program(of, version):
@@ -175,8 +187,8 @@ def check_program(of, version):
                "--bytes", "64KiB,1MiB,2MiB", "-o", "measurements.jsonl")
     kinds = {json.loads(line)["kind"] for line in (away / "measurements.jsonl").read_text().splitlines()}
     check({"environment", "allreduce", "step"} <= kinds, f"measure on two ranks: {kinds}")
-    of.program("validate", "scenarios/two_buckets.json", "--ranks", "2", "--rounds", "2", "--bucket-cap", "1MiB,3MiB", "--bytes",
-               "64KiB,1MiB,2MiB", "-o", "validation")
+    of.program("validate", "scenarios/two_buckets.json", "--ranks", "2", "--rounds", "2", "--bucket-cap", "1MiB,3MiB",
+               "--bytes", "64KiB,1MiB,2MiB", "-o", "validation")
     check("mape" in json.loads((away / "validation" / "comparison.json").read_text()), "validate")
     # What ends without success does so to whoever calls, in the program's words.
     done = subprocess.run([*of.somebody.prefix(), of.folder / "bin" / "bucketwise", "predict", "nothing.json"], cwd=away,
@@ -186,18 +198,18 @@ def check_program(of, version):
 
 def check_shell(of):
     share = of.folder / "share"
-    for file, command in (("bash-completion/completions/bucketwise", "bash"), ("zsh/site-functions/_bucketwise", "zsh"),
+    for file, command in (("bash-completion/completions/bucketwise", "bash"),
+                          ("zsh/site-functions/_bucketwise", "zsh"),
                           ("fish/vendor_completions.d/bucketwise.fish", "fish")):
-        check((share / file).read_text() == of.program("completion", command), f"{file}: not what completion {command} prints")
-    completed = of("bash", "-c", "source <(bucketwise completion bash) && complete -p bucketwise") if (
-        of.folder / "bin" / "bash").exists() else of.somebody.run(
-        "bash", "-c", "source <(bucketwise completion bash) && complete -p bucketwise",
-        path=f"{of.folder / 'bin'}{os.pathsep}{of.somebody.tools}")
+        check((share / file).read_text() == of.program("completion", command),
+              f"{file}: not what completion {command} prints")
+    completed = of.somebody.run("bash", "-c", "source <(bucketwise completion bash) && complete -p bucketwise",
+                                path=of.path)
     check("bucketwise" in completed, "bash completes nothing")
     page = share / "man" / "man1" / "bucketwise.1"
     check(page.read_text() == of.program("man"), f"{page}: not what man prints")
     if shutil.which("man"):
-        found = of.somebody.run("man", "--where", "bucketwise", path=f"{of.folder / 'bin'}{os.pathsep}{of.somebody.tools}")
+        found = of.somebody.run("man", "--where", "bucketwise", path=of.path)
         check(Path(found.strip()) == page, f"man bucketwise shows {found}")
 
 
@@ -253,6 +265,7 @@ def main():
         size = wheel.stat().st_size
         check_wheel(wheel, root, folder / "unpacked")
         check_source_distribution(root, root / "build" / "wheel_tools", folder / "made")
+        check_types(root, root / "build" / "wheel_tools")
         somebody = Somebody(folder)
         of = Environment(somebody, "by_wheel")
         of("pip", "install", "--quiet", "--no-index", wheel)
