@@ -4,6 +4,7 @@
 usage: compare_advice.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--seed 1]
                          [--model perceptron|convolutional|transformer]
                          [--short: no time is judged, only whether everything fits together]
+                         [--again: report anew what was measured into FOLDER before]
 
 Two ranks of real PyTorch over Gloo as in compare_with_ddp.py, whose models and link these are. They train with
 DistributedDataParallel's defaults: once as it is and once with bw.advise() around the loop, of which the losses have to
@@ -88,8 +89,16 @@ def measure(options, folder):
     caps = [None, *(SHORT_CAPS if options.short else CAPS)]
     caps += [advised] if advised not in caps else []
     found["steps"] = sweep(options, trained, caps)
+    add_predicted(found["steps"], prediction[0])
     if dist.get_rank() == 0:
         (folder / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def add_predicted(rows, prediction):
+    """What was predicted of the same buckets; the prediction has every plan that a cap can give."""
+    steps = {tuple(row["bucket_bytes"]): row["step_ms"] for row in [*prediction["sweep"], prediction["default"]]}
+    for row in rows:
+        row["predicted_step_ms"] = steps.get(tuple(row["bucket_bytes"]))
 
 
 def sweep(options, trained, caps):
@@ -160,6 +169,7 @@ def judge(found, seed):
     return {
         "replay_error": advice.get("replay_error"),
         "replay_against_sweep": advice["current"]["step_ms"] / medians[default] - 1,
+        "mape": statistics.mean(abs(row["predicted_step_ms"] / medians[tuple(row["bucket_bytes"])] - 1) for row in found["steps"]),
         "plans_equal": advice["current"]["bucket_bytes"] == list(default),
         "advised_cap_mib": found["advised_cap_mib"],
         "regret": medians[advised] / min(medians.values()) - 1,
@@ -170,10 +180,11 @@ def judge(found, seed):
 
 def report(found, verdict):
     print(f"PyTorch {found['torch']}, {found['model']}, {ddp_comparison.RANKS} ranks, Gloo, {found['rate']}, {found['rounds']} rounds\n")
-    print("| cap, MiB | buckets | step, ms |\n|---|---|---|")
+    print("| cap, MiB | buckets | step, ms | predicted, ms | error |\n|---|---|---|---|---|")
     for row in found["steps"]:
         cap = "default" if row["bucket_cap_mib"] is None else f"{row['bucket_cap_mib']:g}"
-        print(f"| {cap} | {len(row['bucket_bytes'])} | {statistics.median(row['step_ms']):.1f} |")
+        measured, predicted = statistics.median(row["step_ms"]), row["predicted_step_ms"]
+        print(f"| {cap} | {len(row['bucket_bytes'])} | {measured:.1f} | {predicted:.1f} | {100 * (predicted / measured - 1):+.1f} % |")
     seconds, advice = found["seconds"], found["advice"]
     print(f"\n{STEPS} steps: {seconds['without']:.2f} s without, {seconds['with']:.2f} s with advise(); all-reduces between "
           f"steps {advice.get('added_ms', 0):.0f} ms; losses and parameters {'equal' if found['losses_equal'] and found['parameters_equal'] else 'DIFFERENT'}")
@@ -181,13 +192,14 @@ def report(found, verdict):
           f"({100 * verdict['replay_error']:+.1f} %; against the sweep's {100 * verdict['replay_against_sweep']:+.1f} %)")
     cap = "the default" if verdict["advised_cap_mib"] is None else f"{verdict['advised_cap_mib']:g} MiB"
     print(f"advised {cap}: regret {100 * verdict['regret']:.1f} %, {100 * verdict['gain_over_default']:.1f} % faster than the "
-          f"default, noise {100 * verdict['noise_floor']:.1f} %")
+          f"default, noise {100 * verdict['noise_floor']:.1f} %; mean error over the caps {100 * verdict['mape']:.1f} %")
 
 
 def check(found, verdict):
     """What holds however fast the machine is."""
     assert found["losses_equal"], "losses differ with and without advise()"
     assert found["parameters_equal"], "parameters differ with and without advise()"
+    assert all(row["predicted_step_ms"] for row in found["steps"]), "DDP formed buckets that no cap was to give"
     assert verdict["plans_equal"], f"DDP's buckets and those replayed differ: {verdict}"
     assert found["advice"]["added_ms"] > 0 and found["advice"]["verdict"]["text"], found["advice"]
 
@@ -201,6 +213,7 @@ def parsed():
     parser.add_argument("--model", choices=ddp_comparison.MODELS, default="perceptron")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--rank", type=int)
     return parser.parse_args()
 
@@ -210,13 +223,15 @@ def main():
     if options.rank is not None:
         run_rank(options)
     try:
-        ddp_comparison.require()
+        if not options.again:
+            ddp_comparison.require()
         with tempfile.TemporaryDirectory() if options.output is None else contextlib.nullcontext(options.output) as name:
             folder = Path(name).resolve()
             folder.mkdir(parents=True, exist_ok=True)
             arguments = ["--rounds", options.rounds, "--seed", options.seed, "--model", options.model, "-o", folder]
             arguments += ["--bucketwise", Path(options.bucketwise).resolve()] + (["--short"] if options.short else [])
-            ddp_comparison.run_script(HERE, arguments, options.rate)
+            if not options.again:
+                ddp_comparison.run_script(HERE, arguments, options.rate)
             found = json.loads((folder / "comparison.json").read_text())
     except ddp_comparison.Skip as why:
         print(f"skipped: {why}")

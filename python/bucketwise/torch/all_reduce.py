@@ -7,11 +7,11 @@ collectives are as many on every rank. What is decided on the way is decided by 
 
 import datetime
 import itertools
-import math
 import os
 import platform
 import statistics
 import time
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -262,6 +262,9 @@ class AllReduceTiming:
             computing[rank, i, 0], computing[rank, i, 1] = max(disturbed - (forward - alone), 0.0), disturbed
         summed = self._agreed(computing.flatten().tolist(), dist.ReduceOp.SUM)
         computing = torch.tensor(summed, dtype=torch.float64).view(computing.shape)
+        hosts = [0.0] * ranks
+        hosts[rank] = float(zlib.crc32(platform.node().encode()))
+        self.hosts = len(set(self._agreed(hosts, dist.ReduceOp.SUM)))
         self.by_rank = [(slowest[i], computing[:, i, 0].tolist(), computing[:, i, 1].tolist()) for i in range(len(found))]
         self.buffer = None
 
@@ -276,7 +279,7 @@ class AllReduceTiming:
             "implementation": "library",
             "ranks": dist.get_world_size(),
         }
-        lines = [_environment(transport, self.on_device)]
+        lines = [_environment(transport, self.hosts, self.on_device)]
         for size, times in sorted(self.times.items()):
             lines.append({"kind": "allreduce", **transport, "bytes": size, "dtype": "float32", "round": 0,
                           "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
@@ -340,8 +343,7 @@ class _DeviceProbe:
         return capture.forward_ms(self.one)
 
 
-def _environment(transport, on_device):
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", transport["ranks"]))
+def _environment(transport, hosts, on_device):
     found = {
         "kind": "environment",
         **transport,
@@ -354,7 +356,7 @@ def _environment(transport, on_device):
         "compiler": "",
         "gpu_libraries": "",
         "libraries": f"PyTorch {torch.__version__}",
-        "hosts": max(math.ceil(transport["ranks"] / max(local, 1)), 1),
+        "hosts": hosts,
         "link_rate": "",
         "seed": 0,
         "rounds": SCHEDULE.count("a"),
