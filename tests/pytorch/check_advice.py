@@ -26,7 +26,7 @@ from pathlib import Path
 
 RANKS = 2
 WIDTH = 96
-STEPS = 50
+STEPS = 60
 
 
 def model(nn):

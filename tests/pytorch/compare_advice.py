@@ -32,7 +32,7 @@ import compare_with_ddp as ddp_comparison
 HERE = Path(__file__).resolve()
 CAPS = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 50.0]
 SHORT_CAPS = [0.25, 0.5]
-STEPS = 60
+STEPS = 80
 
 
 class Training:

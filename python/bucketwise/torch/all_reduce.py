@@ -19,14 +19,14 @@ import torch.distributed as dist
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB] + [MIB << shift for shift in range(9)]
 # What is done in every other step that synchronises, after the first five: (a)ll-reduces alone, then (b)eside forward.
-WARMUP, EVERY, SCHEDULE = 5, 2, "aabbbabbbabb"
+WARMUP, EVERY, SCHEDULE = 5, 2, "aa" + 3 * "bbbba" + "bb"
 # Together less than two seconds: at most three all-reduces of each size in the first round, whose sizes grow by two or
-# more; three times SHARE_S; four times BESIDE_S alone, and what forward takes longer beside them.
+# more; four times SHARE_S; five times BESIDE_S alone, and what forward takes longer beside them.
 LONGEST_S = 0.05  # a single all-reduce
-SHARE_S = 0.2  # of each later round of all-reduces alone
-BESIDE_S = 0.2  # of all-reduces beside one forward pass
+SHARE_S = 0.15  # of each later round of all-reduces alone
+BESIDE_S = 0.1  # of all-reduces beside one forward pass
 ENOUGH_S = 1.2  # after which the rest is left out, where ranks wait for one another for long
-MOST_BESIDE = 64
+MOST_BESIDE = 256
 PART_OF_FORWARD = 0.7  # that is communicated beside: less than all, as each slows the other
 
 MEETING_S = 20  # that ranks wait for one another, once
@@ -43,8 +43,9 @@ class AllReduceTiming:
         self.steps = self.done = 0
         self.added_s = self.spent_s = 0.0  # the latter as all ranks know it
         self.times = {}  # of all-reduces alone, by size: a list of seconds, of the slowest rank
-        self.alone_s, self.beside = [], []  # of queued ones, one; and what was found beside forward
-        self.sizes, self.counts, self.queued = [], {}, None
+        self.alone_s, self.beside = {}, []  # seconds of all that are queued, by what is; and what was found beside forward
+        self.sizes, self.counts = [], {}
+        self.queued, self.turn = [], 0  # (size, count) of all-reduces at once, taken in turn
         self.by_rank = None
         self._sign_up()
 
@@ -107,7 +108,7 @@ class AllReduceTiming:
             elif kind == "a":
                 self._time_alone(capture)
                 self.spent_s = self._agreed([self.added_s + time.perf_counter() - begin])[0]
-            elif self.queued is not None:
+            elif self.queued:
                 self._start_beside()
         except Exception as error:  # never the training's problem
             self.problem = f"{type(error).__name__}: {error}"
@@ -192,9 +193,9 @@ class AllReduceTiming:
         else:
             found = {size: self._timed(size, count) for size, count in self.counts.items()}
             self._keep(found)
-        if self.queued is None:
+        if not self.queued:
             self._choose_beside(capture)
-        if self.queued is not None:
+        if self.queued:
             self._time_queued()
 
     def _keep(self, found):
@@ -215,29 +216,34 @@ class AllReduceTiming:
         self.counts = {size: max(1, min(20, int(share / each))) for size, each in typical.items()}
 
     def _choose_beside(self, capture):
-        """Messages of a size, and as many as last for most of forward: sent at once, each from memory of its own, as
-        DDP's buckets are."""
+        """Messages of a size, and as many as last for most of forward, sent at once: the largest that fit, and those of
+        a quarter of that, as small ones are slowed by more."""
         clean = [one for one in capture.passes[2:] if one.backward_begin is not None]
         if self.on_device:
             torch.cuda.synchronize()
         forward_ms = statistics.median(capture.forward_ms(one) for one in clean) if clean else 0.0
         seconds = min(PART_OF_FORWARD * 1e-3 * self._agreed([forward_ms], dist.ReduceOp.MIN)[0], BESIDE_S)
         for size in sorted(self.sizes, reverse=True):
-            count = min(int(seconds / statistics.median(self.times[size])), self.sizes[-1] // size, MOST_BESIDE)
-            if count >= 3:
-                self.queued = (size, count)
-                return
+            # A device's stream takes one after another, a host several at once, each from memory of its own.
+            most = MOST_BESIDE if self.on_device else min(MOST_BESIDE, 4 * self.buffer.numel() // size)
+            count = min(int(seconds / statistics.median(self.times[size])), most)
+            if count >= 1 and (not self.queued or 4 * size <= self.queued[0][0]):
+                self.queued.append((size, count))
+                if len(self.queued) == 2:
+                    return
 
     def _issue(self):
-        size, count = self.queued
-        parts = self.buffer[: size // 4 * count].view(count, -1)
+        size, count = self.queued[self.turn % len(self.queued)]
+        message = self.buffer[: size // 4]
+        parts = [message] * count if self.on_device else self.buffer[: size // 4 * count].view(count, -1)
         return [dist.all_reduce(part, group=self.group, async_op=True) for part in parts]
 
     def _time_queued(self):
         dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
         probe = self._start()
         probe.wait()
-        self.alone_s += self._agreed([probe.seconds()])
+        self.alone_s.setdefault(self.queued[self.turn % len(self.queued)], []).extend(self._agreed([probe.seconds()]))
+        self.turn += 1
 
     def _start(self):
         return (_DeviceProbe if self.on_device else _HostProbe)(self._issue)
@@ -245,6 +251,8 @@ class AllReduceTiming:
     def _start_beside(self):
         dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
         self.probe = self._start()
+        self.probe.queued = self.queued[self.turn % len(self.queued)]
+        self.turn += 1
 
     def _exchange(self, capture):
         """What each rank has found beside its forward passes, told to all."""
@@ -265,7 +273,10 @@ class AllReduceTiming:
         hosts = [0.0] * ranks
         hosts[rank] = float(zlib.crc32(platform.node().encode()))
         self.hosts = len(set(self._agreed(hosts, dist.ReduceOp.SUM)))
-        self.by_rank = [(slowest[i], computing[:, i, 0].tolist(), computing[:, i, 1].tolist()) for i in range(len(found))]
+        self.by_rank = [
+            (self.beside[i].queued, slowest[i], computing[:, i, 0].tolist(), computing[:, i, 1].tolist())
+            for i in range(len(found))
+        ]
         self.buffer = None
 
     # -- what was found --
@@ -284,10 +295,12 @@ class AllReduceTiming:
             lines.append({"kind": "allreduce", **transport, "bytes": size, "dtype": "float32", "round": 0,
                           "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
                           "peak_memory_bytes": 0})  # fmt: skip
-        for number, (seconds, alone, disturbed) in enumerate(self.by_rank or ()):
-            size, count = self.queued
+        for number, (queued, seconds, alone, disturbed) in enumerate(self.by_rank):
+            size, count = queued
+            if queued not in self.alone_s:
+                continue
             lines.append({"kind": "contention", **transport, "bytes": size, "dtype": "float32", "round": number,
-                          "allreduce_alone_us": [1e6 * each / count for each in self.alone_s],
+                          "allreduce_alone_us": [1e6 * each / count for each in self.alone_s[queued]],
                           "allreduce_disturbed_us": [1e6 * seconds / count],
                           "compute_alone_us": [1e6 * each if each > 0 else 0.0 for each in alone],
                           "compute_disturbed_us": [1e6 * d if a > 0 else 0.0 for a, d in zip(alone, disturbed)]})  # fmt: skip
