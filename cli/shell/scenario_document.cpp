@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -51,13 +53,28 @@ Json link_to_set(const std::string& link) {
     return file.string();
 }
 
-// Whether it is a model that ships, and no file of that name is here.
-bool names_model(const std::string& scenario) {
-    const std::vector<std::string_view>& names = model_names();
+// "gpt2xl" of "GPT2-XL" and "gpt2_xl".
+std::string without_joints(std::string_view name) {
+    std::string text;
+    for (const char c : name) {
+        if (c != '-' && c != '_') {
+            text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        }
+    }
+    return text;
+}
+
+// The model that ships and is meant, however its name is joined, where no file of that name is
+// here; else none.
+std::optional<std::string> named_model(const std::string& scenario) {
     std::error_code error;
-    return std::ranges::find(names, scenario) != names.end() &&
-           (!std::filesystem::exists(scenario, error) ||
-            std::filesystem::is_directory(scenario, error));
+    if (std::filesystem::exists(scenario, error) &&
+        !std::filesystem::is_directory(scenario, error)) {
+        return std::nullopt;
+    }
+    const std::vector<std::string_view>& names = model_names();
+    const auto found = std::ranges::find(names, without_joints(scenario), without_joints);
+    return found == names.end() ? std::nullopt : std::optional<std::string>(*found);
 }
 
 Json model_document(const po::variables_map& values, const std::string& model) {
@@ -98,8 +115,8 @@ void add_workload_options(po::options_description& options) {
 }
 
 Json read_scenario_document(const po::variables_map& values, const std::string& file) {
-    if (names_model(file)) {
-        return model_document(values, file);
+    if (const std::optional<std::string> model = named_model(file)) {
+        return model_document(values, *model);
     }
     Json document = reading({file}, FileKind::scenario, [&] {
         const std::string text = read_text_file(file);

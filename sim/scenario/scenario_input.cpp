@@ -52,8 +52,14 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
     const JsonPlace link = object.at("link");
     if (const auto fault = prepare_topology(scenario.link, scenario.group.ranks)) {
         if (!scenario.link.preset.empty()) {
-            object.at("ranks").fail(
-                fmt::format("{} with the preset {}", fault->expected, scenario.link.preset));
+            const auto& regular = scenario.link.topology->regular;
+            const bool is_odd = regular && scenario.group.ranks % regular->node.gpus != 0;
+            object.at("ranks").fail(fmt::format(
+                "{} with the preset {}",
+                is_odd ? fmt::format("at most {0} ranks, a node's, or a multiple of {0}",
+                                     regular->node.gpus)
+                       : fault->expected,
+                scenario.link.preset));
         }
         const bool inlined = link.value->is_object();
         const std::string file =

@@ -52,6 +52,20 @@ TEST_CASE("every model that ships is a scenario by its name") {
     }
 }
 
+TEST_CASE("a model's name may be joined as one likes") {
+    CHECK(scenario_of("gpt2_xl").name == "gpt2-xl");
+    CHECK(scenario_of("vit-b-16").name == "vit_b_16");
+    CHECK(scenario_of("ResNet50").name == "resnet50");
+}
+
+TEST_CASE("so many ranks as make no whole nodes are refused with what makes some") {
+    CHECK_THROWS_WITH(
+        scenario_of("resnet50", {"--link=ib-ndr-400", "--ranks=12"}),
+        Catch::Matchers::Contains("at most 8 ranks, a node's, or a multiple of 8 with the preset "
+                                  "ib-ndr-400, got 12"));
+    CHECK(scenario_of("resnet50", {"--link=ib-ndr-400", "--ranks=4"}).group.ranks == 4);
+}
+
 TEST_CASE("GPUs of links and devices of presets are the same by name") {
     for (const LinkPreset& preset : link_presets()) {
         INFO(preset.name);
