@@ -40,7 +40,7 @@ examples:
   bucketwise calibrate measurements.jsonl -o link.json
   bucketwise calibrate on_2_ranks.jsonl on_4_ranks.jsonl -o link.json
   bucketwise calibrate measurements.jsonl -o link.json --scenario-output calibrated.json
-  bucketwise calibrate all_reduces.jsonl -o link.json --captured step.json --scenario-output calibrated.json
+  bucketwise calibrate all_reduces.jsonl -o link.json --captured captured.json --scenario-output scenario.json
   bucketwise calibrate --steps steps.csv --scenario scenarios/compare_ddp_core.json -o link.json
 
 A steps file holds two columns: bucket_cap_mib, and step_ms or backward_ms. Several --steps, each with its

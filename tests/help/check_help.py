@@ -235,6 +235,8 @@ def prepare(root, folder):
     traces = root / "tests" / "data" / "traces"
     run = root / "results" / "validation" / "transformer_1gbit_1" / "measurements.jsonl"
     copies = {"link.json": root / "results" / "validation" / "transformer_1gbit_1" / "link.json",
+              "all_reduces.jsonl": root / "results" / "pytorch_advice" / "perceptron" / "all_reduces.jsonl",
+              "captured.json": root / "results" / "pytorch_advice" / "perceptron" / "captured.json",
               "measurements.jsonl": run, "on_2_ranks.jsonl": run, "on_4_ranks.jsonl": root / "results" / "four_ranks_1gbit.jsonl",
               "nccl_trace_rank_0": traces / "fr_ddp_rank0.pickle.gz", "nccl_trace_rank_1": traces / "fr_ddp_rank1.pickle.gz",
               "execution_trace.json": traces / "execution_trace.json.gz",

@@ -9,7 +9,7 @@ import threading
 import torch.distributed as dist
 
 from bucketwise.torch.all_reduce import AllReduceTiming
-from bucketwise.torch.capture_pytorch import DISTURBED, capture
+from bucketwise.torch.capture_pytorch import DISTURBED, capture, say, write_json
 
 FORMAT = 1
 # From where on a replay of the measured step that is off is told, and nothing advised by it; as of an imported trace.
@@ -44,7 +44,7 @@ class Advice:
         self.folder, self.link, self.program, self.options = os.fspath(folder), link, program, list(options)
         self.result = self._thread = self._capture = None
         try:
-            self._timing = AllReduceTiming() if link is True and _ranks() > 1 else None
+            self._timing = AllReduceTiming() if link is True and ranks() > 1 else None
             self._capture = capture(
                 getattr(model, "_orig_mod", model),  # torch.compile's is around it
                 os.path.join(self.folder, "captured.json"),
@@ -53,18 +53,18 @@ class Advice:
                 self._timing,
                 self._finished,
             )
-            if _is_first():
+            if is_first():
                 os.makedirs(self.folder, exist_ok=True)
         except Exception as error:  # never the training's problem
-            _warn(error)
+            warn(error)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self._capture is not None and not self._capture.stop() and _is_first():
+        if self._capture is not None and not self._capture.stop() and is_first():
             done, wanted = len(self._capture.passes), self._capture.steps + self._capture.warmup
-            _say(f"nothing is advised: training ended after {done} of {wanted} backward passes, and some between")
+            say(f"nothing is advised: training ended after {done} of {wanted} backward passes, and some between")
         self.wait()
         return False
 
@@ -75,7 +75,7 @@ class Advice:
         return self.result
 
     def _finished(self, captured):
-        if _is_first():
+        if is_first():
             # Beside training, which goes on. Python waits for it at its end.
             self._thread = threading.Thread(target=self._advise, args=(captured.measured_step_ms(),))
             self._thread.start()
@@ -83,15 +83,15 @@ class Advice:
     def _advise(self, measured):
         try:
             self.result = self._judged(measured)
-            _write_json(self._file("advice.json"), self.result)
+            write_json(self._file("advice.json"), self.result)
         except Exception as error:  # never the training's problem
-            _warn(error)
+            warn(error)
 
     def _file(self, name):
         return os.path.join(self.folder, name)
 
     def _judged(self, measured):
-        program = self.program or _program()
+        program = self.program or found_program()
         notes = self._make_scenario(program)
         text, prediction = self._predict(program)
         ours = prediction.get("configured", prediction["default"])
@@ -115,14 +115,14 @@ class Advice:
             replayed_ms = ours["step_ms"]
             result.update(measured_step_ms=round(step_ms, 4), between_steps_ms=round(between_ms, 4),
                           replayed_step_ms=replayed_ms, replay_error=replayed_ms / step_ms - 1)  # fmt: skip
-        for line in [*notes, *_replay_lines(result), *text.splitlines()]:
+        for line in [*notes, *replay_lines(result), *text.splitlines()]:
             print(line, file=sys.stderr, flush=True)
-        _say(f"scenario, link, prediction and advice are in {self.folder}")
+        say(f"scenario, link, prediction and advice are in {self.folder}")
         return result
 
     def _predict(self, program):
-        text = _run(program, "predict", self._file("scenario.json"), *_link_options(self.link), "--json",
-                    self._file("prediction.json"), *self.options)  # fmt: skip
+        text = run_program(program, "predict", self._file("scenario.json"), *link_options(self.link), "--json",
+                           self._file("prediction.json"), *self.options)  # fmt: skip
         with open(self._file("prediction.json")) as file:
             return text, json.load(file)
 
@@ -133,7 +133,7 @@ class Advice:
         text = f"the step that ran replays {100 * abs(error):.1f} % off: {replayed_ms:.4g} ms for {measured_ms:.4g} ms"
         caveat = {"text": text, "withholds_advice": True} if abs(error) > POOR else text
         scenario.setdefault("caveats", []).append(caveat)
-        _write_json(self._file("scenario.json"), scenario)
+        write_json(self._file("scenario.json"), scenario)
 
     def _make_scenario(self, program):
         """scenario.json of captured.json and, where it was timed, link.json. Returns lines to print."""
@@ -141,7 +141,7 @@ class Advice:
             captured = json.load(file)
         timing = self._timing
         if timing is None or timing.by_rank is None:
-            _write_json(self._file("scenario.json"), captured)
+            write_json(self._file("scenario.json"), captured)
             if timing is not None and timing.problem is not None:
                 return [f"bucketwise: all-reduces were not timed: {timing.problem}"]
             return []
@@ -153,28 +153,28 @@ class Advice:
             captured["caveats"].remove(DISTURBED)
             if not captured["caveats"]:
                 del captured["caveats"]
-            _write_json(self._file("captured.json"), captured)
+            write_json(self._file("captured.json"), captured)
         undo = ["--captured", self._file("captured.json"), "--scenario-output", self._file("scenario.json")]
-        _run(program, "calibrate", self._file("all_reduces.jsonl"), "-o", self._file("link.json"),
-             *(undo if is_disturbed else []))  # fmt: skip
+        run_program(program, "calibrate", self._file("all_reduces.jsonl"), "-o", self._file("link.json"),
+                    *(undo if is_disturbed else []))  # fmt: skip
         with open(self._file("link.json")) as file:
             link = json.load(file)
         if copied is not None:
             link["copy_gb_per_s"] = copied
-            _write_json(self._file("link.json"), link)
+            write_json(self._file("link.json"), link)
         if is_disturbed:
             with open(self._file("scenario.json")) as file:
                 captured = json.load(file)
         captured["cluster"]["link"] = link
-        _write_json(self._file("scenario.json"), captured)
+        write_json(self._file("scenario.json"), captured)
         sizes = len(timing.times)
         return [
-            f"bucketwise: all-reduces of {sizes} sizes timed on {_ranks()} ranks, "
+            f"bucketwise: all-reduces of {sizes} sizes timed on {ranks()} ranks, "
             f"{'and beside computing, ' if timing.beside else ''}in {timing.added_s:.2g} s in all"
         ]
 
 
-def _replay_lines(result):
+def replay_lines(result):
     if "replay_error" not in result:
         return ["bucketwise: steps were not timed from end to end, so how far the replay is off is not known"]
     return [
@@ -183,43 +183,31 @@ def _replay_lines(result):
     ]
 
 
-def _link_options(link):
+def link_options(link):
     return ["--link", link] if isinstance(link, (str, os.PathLike)) else []
 
 
-def _program():
+def found_program():
     from bucketwise._program import program
 
     return program()
 
 
-def _run(program, *arguments):
+def run_program(program, *arguments):
     done = subprocess.run([program, *map(os.fspath, arguments)], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip() or f"bucketwise {arguments[0]} ended with {done.returncode}")
     return done.stdout
 
 
-def _ranks():
+def ranks():
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def _is_first():
+def is_first():
     return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
-def _warn(error):
+def warn(error):
     text = " ".join(str(error).split())
-    _say(f"nothing is advised: {text if isinstance(error, (ValueError, RuntimeError, OSError)) else repr(error)}")
-
-
-def _say(text):
-    print(f"bucketwise: {text}", file=sys.stderr, flush=True)
-
-
-def _write_json(path, document):
-    unfinished = f"{path}.{os.getpid()}.part"
-    with open(unfinished, "w") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-    os.replace(unfinished, path)
+    say(f"nothing is advised: {text if isinstance(error, (ValueError, RuntimeError, OSError)) else repr(error)}")

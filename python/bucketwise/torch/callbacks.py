@@ -5,7 +5,8 @@ import importlib.util
 import os
 import sys
 
-from bucketwise.torch.advice import _is_first, _link_options, _program, _run, _say, _warn, advise
+from bucketwise.torch.advice import advise, found_program, is_first, link_options, run_program, warn
+from bucketwise.torch.capture_pytorch import say
 
 
 def LightningCallback(folder="bucketwise_advice", **options):  # noqa: N802  is called as the class that it makes is
@@ -46,19 +47,19 @@ def trace_handler(path="advice.json", link=None, options=()):
     """
 
     def handle(profiler):
-        if not _is_first():
+        if not is_first():
             return
         try:
             stem = os.path.splitext(os.fspath(path))[0]
             trace, scenario = f"{stem}.trace.json", f"{stem}.scenario.json"
             profiler.export_chrome_trace(trace)
-            program = _program()
-            _run(program, "import", "kineto", trace, "-o", scenario)
-            text = _run(program, "predict", scenario, *_link_options(link), "--json", path, *options)
+            program = found_program()
+            run_program(program, "import", "kineto", trace, "-o", scenario)
+            text = run_program(program, "predict", scenario, *link_options(link), "--json", path, *options)
             print(text, end="", file=sys.stderr, flush=True)
-            _say(f"the trace, its scenario and the prediction are in {trace}, {scenario} and {path}")
+            say(f"the trace, its scenario and the prediction are in {trace}, {scenario} and {path}")
         except Exception as error:  # never the training's problem
-            _warn(error)
+            warn(error)
 
     return handle
 

@@ -179,7 +179,7 @@ class _Capture:
             try:
                 self._watch()
             except Exception as error:  # never the training's problem
-                _say(f"nothing is captured: {type(error).__name__}: {error}")
+                say(f"nothing is captured: {type(error).__name__}: {error}")
                 self._leave()
                 return
         if self.current is None or self.current.backward_end is not None:
@@ -286,7 +286,7 @@ class _Capture:
             if self.finished is not None:
                 self.finished(self)
         except Exception as error:  # never the training's problem
-            _say(f"nothing was captured: {type(error).__name__}: {error}")
+            say(f"nothing was captured: {type(error).__name__}: {error}")
 
     def stop(self):
         """Takes everything out of the process that is still in it. Whether capturing had ended before."""
@@ -311,7 +311,7 @@ class _Capture:
 
     def _ended_early(self):
         if not dist.is_initialized() or dist.get_rank() == 0:
-            _say(
+            say(
                 f"nothing was written: training ended after {len(self.passes)} of {self.warmup + self.steps} backward "
                 "passes; capture(..., steps=, warmup=) sets how many"
             )
@@ -365,7 +365,7 @@ class _Capture:
         caveats = self._caveats(document, used, len(undisturbed))
         if caveats:
             document["caveats"] = caveats
-        _write_json(self.path, document)
+        write_json(self.path, document)
         self._write_log()
         if self.finished is None:  # else who is called then has more to say
             self._summarise(document, used, len(undisturbed))
@@ -560,21 +560,21 @@ class _Capture:
 
     def _write_log(self):
         if self.ddp is not None:
-            _write_json(os.path.splitext(self.path)[0] + ".ddp.json", self._log())
+            write_json(os.path.splitext(self.path)[0] + ".ddp.json", self._log())
 
     def _summarise(self, document, used, undisturbed):
         workload, log = document["workload"], self._log()
-        _say(
+        say(
             f"wrote {self.path}: {len(workload['gradients'])} gradients, forward {workload['forward_ms']} ms, backward "
             f"{workload['backward_ms']} ms, medians of {len(used)} passes"
         )
         if len(used) != undisturbed:
-            _say("every pass communicated, which slowed what was timed by an unknown amount: see the head of this file")
+            say("every pass communicated, which slowed what was timed by an unknown amount: see the head of this file")
         if "copy_gb_per_s" in document["cluster"]["link"]:
             rate = document["cluster"]["link"]["copy_gb_per_s"]
-            _say(f"DDP copied {rate} GB/s into its buckets: copy_gb_per_s of the link")
+            say(f"DDP copied {rate} GB/s into its buckets: copy_gb_per_s of the link")
         if log.get("rebuilt_bucket_sizes"):
-            _say(f"DDP's buckets, bytes: {log['rebuilt_bucket_sizes']}")
+            say(f"DDP's buckets, bytes: {log['rebuilt_bucket_sizes']}")
         missing = ["the link, a placeholder"]
         missing += ["the optimizer's time"] if "optimizer_ms" not in document["step"] else []
         missing += ["the number of ranks, so 1 stands there"] if document["cluster"]["ranks"] == 1 else []
@@ -593,7 +593,7 @@ class _Capture:
         )
         unused = self._unused(used)
         missing += [f"a gradient of {', '.join(unused[:5])}{', ...' if unused[5:] else ''}"] if unused else []
-        _say("not captured: " + "; ".join(missing))
+        say("not captured: " + "; ".join(missing))
 
 
 class _KeepAlive:
@@ -634,11 +634,11 @@ def _rounded(ms):
     return round(ms, 4)
 
 
-def _say(text):
+def say(text):
     print(f"bucketwise: {text}", file=sys.stderr, flush=True)
 
 
-def _write_json(path, document):
+def write_json(path, document):
     """All or nothing."""
     unfinished = f"{path}.{os.getpid()}.part"
     with open(unfinished, "w") as file:
