@@ -127,6 +127,31 @@ def check_all_ranks_are_needed(folder, rank):
     assert rank != 0 or "1 of 2 ranks called it" in said, said
 
 
+def check_evaluation(folder, rank):
+    """A rank may look at its model on its own between steps, with gradients or without."""
+    torch.manual_seed(5)
+    wrapped = DistributedDataParallel(model(torch.nn), broadcast_buffers=False)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+
+    def run():
+        with bw.advise(wrapped, folder / "evaluated") as advice:
+            for _ in range(STEPS):
+                optimizer.zero_grad()
+                wrapped(torch.randn(32, WIDTH)).square().mean().backward()
+                optimizer.step()
+                if rank == 0:
+                    wrapped.module(torch.randn(32, WIDTH))  # with gradients, which DDP itself would not allow
+                    with torch.no_grad():
+                        wrapped.eval()
+                        wrapped(torch.randn(32, WIDTH))
+                        wrapped.train()
+                dist.barrier()
+        return advice
+
+    advice, said = said_by(run)
+    assert rank != 0 or advice.result["added_ms"] > 0, said
+
+
 def check_failures(folder, rank):
     """One line, and training goes on."""
     sharded = type("DTensor", (torch.nn.Parameter,), {})
@@ -395,6 +420,7 @@ def run_rank(rank, port, root, folder, binary):
     check_harmless_and_complete(folder, rank)
     check_links(folder, rank)
     check_all_ranks_are_needed(folder, rank)
+    check_evaluation(folder, rank)
     check_failures(folder, rank)
     check_trace_handler(folder, rank)
     check_device(folder, rank)

@@ -40,7 +40,7 @@ class AllReduceTiming:
 
     def __init__(self):
         self.store = self.problem = self.group = self.buffer = self.probe = None
-        self.steps = self.done = 0
+        self.latest, self.done = None, 0
         self.added_s = self.spent_s = 0.0  # the latter as all ranks know it
         self.times = {}  # of all-reduces alone, by size: a list of seconds, of the slowest rank
         self.alone_s, self.beside = {}, []  # seconds of all that are queued, by what is; and what was found beside forward
@@ -92,9 +92,10 @@ class AllReduceTiming:
 
     def begin_pass(self, capture):
         """Before the forward of a pass that synchronises. Whether the pass is taken, so that it does not count."""
-        number, self.steps = self.steps, self.steps + 1
-        if self.is_done or number < WARMUP or (number - WARMUP) % EVERY:
+        number = len(capture.synchronised)  # by what all ranks have ended, not by what one has begun
+        if self.is_done or number == self.latest or number < WARMUP or (number - WARMUP) % EVERY:
             return False
+        self.latest = number
         begin = time.perf_counter()
         try:
             if self.group is None and not self._set_up(capture):

@@ -135,6 +135,7 @@ class _Pass:
         self.optimizer = []  # begin, end, begin, ...
         self.pieces = []  # under torch.compile: the gradients of each piece of backward, as they run
         self.taken = False  # by what is done meanwhile, and so does not count
+        self.trains = True  # not in evaluation mode
 
 
 class _Capture:
@@ -157,7 +158,7 @@ class _Capture:
             raise ValueError("bucketwise: expected a model with parameters that are trained, steps >= 1, warmup >= 0")
         self.clock = _CudaClock if self.parameters[0][1].is_cuda else _HostClock
         self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
-        self.number, self.entered = 0, None
+        self.number, self.entered, self.watches_ddp = 0, None, False
         self.synchronised = []  # numbers of passes, those that do not count too
         self.original = self.replacement = None  # of torch.autograd.backward
         self.wrapper = None  # that calls backward, if one does
@@ -182,23 +183,29 @@ class _Capture:
                 say(f"nothing is captured: {type(error).__name__}: {error}")
                 self._leave()
                 return
-        if self.current is None or self.current.backward_end is not None:
+        entered, self.entered = self.entered, None
+        if self.watches_ddp and entered is None:
+            return  # around DistributedDataParallel: an evaluation
+        is_new = self.current is None or self.current.backward_end is not None
+        if is_new or (self.module.training and not self.current.trains):  # of two the second is no evaluation
             synchronises = self.ddp is not None and self.ddp.require_backward_grad_sync
             communicates = synchronises and dist.get_world_size(self.ddp.process_group) > 1
-            entered, self.entered = self.entered, None
-            taken = communicates and self.meanwhile is not None and self.meanwhile.begin_pass(self)
+            # A forward that not all ranks need do, of an evaluation, is left alone.
+            is_common = communicates and self.module.training and entered is not None
+            taken = is_common and self.meanwhile is not None and self.meanwhile.begin_pass(self)
             begin = self.clock.now()
             self.current = _Pass(self.number, begin if entered is None else entered, begin, synchronises, communicates)
-            self.current.taken = taken
+            self.current.taken, self.current.trains = taken, self.module.training
             self.number += 1
 
     def _enter(self, *_):
-        if torch.is_grad_enabled() and not self.depth and (self.current is None or self.current.backward_end is not None):
+        if torch.is_grad_enabled() and not self.depth:
             self.entered = self.clock.now()
 
     def _watch(self):
         if self.ddp is not None:
             self.hooks.append(self.ddp.register_forward_pre_hook(self._enter))
+            self.watches_ddp, self.entered = True, self.clock.now()
         for index, (_, parameter) in enumerate(self.parameters):
             self.hooks.append(parameter.register_hook(self._stamp("computed", index)))
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
