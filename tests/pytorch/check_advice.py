@@ -259,9 +259,8 @@ def check_trace_handler(folder, rank):
                 profiler.step()
 
     _, said = said_by(run)
-    if rank == 0 and torch.__version__.startswith("1."):
-        assert "whose sizes nothing tells" in said, said  # its traces of a CPU have no shapes there
-    elif rank == 0:
+    # Debian's PyTorch 1.13 has no shapes in its traces of a CPU, and says so.
+    if rank == 0 and not (torch.__version__.startswith("1.13") and "whose sizes nothing tells" in said):
         assert file.exists(), said
         assert json.loads(file.read_text())["best"]["bucket_bytes"], said
 
