@@ -16,15 +16,14 @@ import math
 import os
 import re
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
 
-RANKS = 2
+from two_ranks import RANKS, check_no_trace, run_both
+
 WIDTH = 96
 STEPS = 60
 
@@ -67,15 +66,8 @@ def advised(folder, steps=STEPS, micro_steps=1, **options):
         return advice, losses
 
     (advice, losses), said = said_by(run)
-    check_no_trace(wrapped)
+    check_no_trace(torch, wrapped, backward)
     return advice, losses, wrapped, said
-
-
-def check_no_trace(wrapped):
-    for module in wrapped.modules():
-        assert not module._forward_pre_hooks and not module._forward_hooks
-    for parameter in wrapped.parameters():
-        assert not parameter._backward_hooks and not getattr(parameter, "_post_accumulate_grad_hooks", None)
 
 
 def check_harmless_and_complete(folder, rank):
@@ -102,6 +94,8 @@ def check_harmless_and_complete(folder, rank):
         assert scenario["step"].get("accumulation", 1) == micro_steps and scenario["cluster"]["ranks"] == RANKS
         assert scenario["cluster"]["link"]["provenance"]["samples"] > 0, scenario["cluster"]["link"]
         assert not any("communicated" in str(caveat) for caveat in scenario.get("caveats", [])), scenario["caveats"]
+        captured = json.loads((folder / name / "captured.json").read_text())
+        assert any("communicated" in str(caveat) for caveat in captured.get("caveats", [])) == (name == "plain"), captured
 
 
 def check_links(folder, rank):
@@ -180,7 +174,7 @@ def check_failures(folder, rank):
     # Alone, and without torch.distributed, too; but with nothing said of other ranks.
     alone = model(torch.nn)
     _, said = said_by(lambda: train_alone(alone, folder))
-    check_no_trace(alone)
+    check_no_trace(torch, alone, backward)
 
 
 def train_alone(alone, folder):
@@ -402,13 +396,14 @@ def run_rank(rank, port, root, folder, binary):
                         "BUCKETWISE": binary}.items():  # fmt: skip
         os.environ[name] = str(value)
     sys.path.insert(0, str(root / "python"))
-    global torch, dist, DistributedDataParallel, bw, captures
+    global torch, dist, DistributedDataParallel, bw, captures, backward
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     import bucketwise.torch as bw
 
+    backward = torch.autograd.backward
     # However unsteady a busy machine's times are: else nothing would be advised by them.
     import bucketwise.torch.capture_pytorch as captures
 
@@ -441,23 +436,9 @@ def main():
         run_rank(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), Path(sys.argv[5]), sys.argv[1])
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     binary = shutil.which(sys.argv[1]) or sys.argv[1]
     with tempfile.TemporaryDirectory() as name:
-        command = [sys.executable, __file__, os.path.abspath(binary), os.path.abspath(sys.argv[2])]
-        ranks = [subprocess.Popen([*command, str(rank), str(port), name]) for rank in range(RANKS)]
-        deadline = time.monotonic() + 300
-        try:
-            while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
-                assert time.monotonic() < deadline, "ranks hang"
-                time.sleep(0.1)
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-    sys.exit(max(abs(rank.returncode) for rank in ranks))
+        sys.exit(run_both(__file__, [os.path.abspath(binary), os.path.abspath(sys.argv[2])], name))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-RANKS = 2
+from two_ranks import RANKS, check_no_trace, run_both
+
 WIDTH = 64
 
 
@@ -59,14 +59,6 @@ def train(torch, model, wrap, micro_steps, steps, captured=None):
                 ddp(torch.randn(16, WIDTH)).square().mean().backward()
         optimizer.step()
     return ddp, {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def check_no_trace(torch, model, original):
-    assert torch.autograd.backward is original
-    for module in model.modules():
-        assert not module._forward_pre_hooks and not module._forward_hooks
-    for parameter in model.parameters():
-        assert not parameter._backward_hooks and not getattr(parameter, "_post_accumulate_grad_hooks", None)
 
 
 def check_harmless(torch, wraps, folder, rank, binary):
@@ -398,21 +390,11 @@ def main():
         run_rank(int(sys.argv[3]), int(sys.argv[4]), sys.argv[1], Path(sys.argv[2]), Path(sys.argv[5]))
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as name:
         check_alone(Path(sys.argv[2]).resolve(), Path(name))
         for rank in range(RANKS):
             (Path(name) / str(rank)).mkdir()
-        command = [sys.executable, __file__, *sys.argv[1:]]
-        ranks = [subprocess.Popen([*command, str(rank), str(port), name]) for rank in range(RANKS)]
-        try:
-            codes = [rank.wait(timeout=300) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-    sys.exit(any(codes))
+        sys.exit(run_both(__file__, sys.argv[1:], name))
 
 
 if __name__ == "__main__":

@@ -149,11 +149,6 @@ class Advice:
             file.writelines(json.dumps(record) + "\n" for record in timing.records())
         copied = captured["cluster"]["link"].get("copy_gb_per_s")
         is_disturbed = DISTURBED in captured.get("caveats", []) and not captured["sync"].get("compiled")
-        if is_disturbed:
-            captured["caveats"].remove(DISTURBED)
-            if not captured["caveats"]:
-                del captured["caveats"]
-            write_json(self._file("captured.json"), captured)
         undo = ["--captured", self._file("captured.json"), "--scenario-output", self._file("scenario.json")]
         run_program(program, "calibrate", self._file("all_reduces.jsonl"), "-o", self._file("link.json"),
                     *(undo if is_disturbed else []))  # fmt: skip
@@ -165,6 +160,9 @@ class Advice:
         if is_disturbed:
             with open(self._file("scenario.json")) as file:
                 captured = json.load(file)
+            captured["caveats"].remove(DISTURBED)  # no longer true, but of captured.json
+            if not captured["caveats"]:
+                del captured["caveats"]
         captured["cluster"]["link"] = link
         write_json(self._file("scenario.json"), captured)
         sizes = len(timing.times)

@@ -110,7 +110,7 @@ class AllReduceTiming:
                 self._time_alone(capture)
                 self.spent_s = self._agreed([self.added_s + time.perf_counter() - begin])[0]
             elif self.queued:
-                self._start_beside()
+                self.probe = self._start()
         except Exception as error:  # never the training's problem
             self.problem = f"{type(error).__name__}: {error}"
         self.added_s += time.perf_counter() - begin
@@ -122,7 +122,7 @@ class AllReduceTiming:
             return
         begin = time.perf_counter()
         self.probe.wait()
-        self.probe.number, self.probe.one = one.number, one
+        self.probe.one = one
         self.beside.append(self.probe)
         self.probe = None
         self.added_s += time.perf_counter() - begin
@@ -233,35 +233,33 @@ class AllReduceTiming:
                 if len(self.queued) == 2:
                     return
 
-    def _issue(self):
-        size, count = self.queued[self.turn % len(self.queued)]
+    def _start(self):
+        """Those whose turn it is, all at once, on all ranks."""
+        size, count = queued = self.queued[self.turn % len(self.queued)]
+        self.turn += 1
         message = self.buffer[: size // 4]
         parts = [message] * count if self.on_device else self.buffer[: size // 4 * count].view(count, -1)
-        return [dist.all_reduce(part, group=self.group, async_op=True) for part in parts]
+        dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
+        probe = (_DeviceProbe if self.on_device else _HostProbe)(
+            lambda: [dist.all_reduce(part, group=self.group, async_op=True) for part in parts]
+        )
+        probe.queued = queued
+        return probe
 
     def _time_queued(self):
-        dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
         probe = self._start()
         probe.wait()
-        self.alone_s.setdefault(self.queued[self.turn % len(self.queued)], []).extend(self._agreed([probe.seconds()]))
-        self.turn += 1
-
-    def _start(self):
-        return (_DeviceProbe if self.on_device else _HostProbe)(self._issue)
-
-    def _start_beside(self):
-        dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
-        self.probe = self._start()
-        self.probe.queued = self.queued[self.turn % len(self.queued)]
-        self.turn += 1
+        self.alone_s.setdefault(probe.queued, []).extend(self._agreed([probe.seconds()]))
 
     def _exchange(self, capture):
         """What each rank has found beside its forward passes, told to all."""
+        if self.on_device:
+            torch.cuda.synchronize()
         found = []
         for probe in self.beside:
-            near = sorted(capture.passes, key=lambda one: abs(one.number - probe.number))[:4]
-            found.append((probe.seconds(), probe.forward_ms(capture) / 1e3,
-                          statistics.median(capture.forward_ms(one) for one in near) / 1e3))  # fmt: skip
+            near = sorted(capture.passes, key=lambda one: abs(one.number - probe.one.number))[:4]
+            alone_ms = statistics.median(capture.forward_ms(one) for one in near)
+            found.append((probe.seconds(), 1e-3 * capture.forward_ms(probe.one), 1e-3 * alone_ms))
         slowest = self._agreed([seconds for seconds, _, _ in found]) if found else []
         ranks, rank = dist.get_world_size(), dist.get_rank()
         computing = torch.zeros(ranks, max(len(found), 1), 2, dtype=torch.float64)
@@ -303,7 +301,7 @@ class AllReduceTiming:
             lines.append({"kind": "contention", **transport, "bytes": size, "dtype": "float32", "round": number,
                           "allreduce_alone_us": [1e6 * each / count for each in self.alone_s[queued]],
                           "allreduce_disturbed_us": [1e6 * seconds / count],
-                          "compute_alone_us": [1e6 * each if each > 0 else 0.0 for each in alone],
+                          "compute_alone_us": [1e6 * each for each in alone],
                           "compute_disturbed_us": [1e6 * d if a > 0 else 0.0 for a, d in zip(alone, disturbed)]})  # fmt: skip
         return lines
 
@@ -327,9 +325,6 @@ class _HostProbe:
         # Who waits may be told before the callbacks run.
         return (max(self.ends) if len(self.ends) == len(self.works) else self.waited) - self.begin
 
-    def forward_ms(self, capture):
-        return capture.forward_ms(self.one)
-
 
 class _DeviceProbe:
     """The same, on the backend's stream, once what was launched before has run."""
@@ -351,10 +346,6 @@ class _DeviceProbe:
     def seconds(self):
         self.events[1].synchronize()
         return 1e-3 * self.events[0].elapsed_time(self.events[1])
-
-    def forward_ms(self, capture):
-        torch.cuda.synchronize()
-        return capture.forward_ms(self.one)
 
 
 def _environment(transport, hosts, on_device):
