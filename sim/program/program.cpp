@@ -53,6 +53,13 @@ Program without_side_streams(Program program) {
     return program;
 }
 
+bool communicates_beside(const Program& program) {
+    return std::ranges::any_of(program.instructions, &Instruction::is_launched_ahead) ||
+           std::ranges::any_of(program.collectives, [](const Collective& collective) {
+               return collective.stream != CommunicationStream::first;
+           });
+}
+
 Program with_free_communication(Program program) {
     for (Collective& collective : program.collectives) {
         collective.time = Duration{0};
