@@ -62,6 +62,7 @@ struct RankState {
     // had ended, a launch arrived.
     std::vector<Duration> issued_at = {};
     std::vector<Duration> ended_at = {};
+    Duration begin{0};                       // of the program, on the compute stream
     std::vector<std::size_t> launches = {};  // issued ahead, that wait for another to end
 };
 
@@ -93,7 +94,7 @@ class Engine {
         invariant(starts.size() == ranks_.size(), "every rank has a start");
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             ranks_[i].host = starts[i].host;
-            ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
+            ranks_[i].begin = ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
             ranks_[i].times = starts[i].times;
             ranks_[i].queue = starts[i].queue;
             ranks_[i].sides = starts[i].sides;
@@ -284,11 +285,13 @@ class Engine {
         std::erase_if(state.launches, [&](std::size_t index) {
             const Instruction& launch = programs_[rank].instructions[index];
             const auto after = static_cast<std::size_t>(launch.launched_after);
-            if (after >= state.next) {
+            const bool waits = launch.launched_after != before_all;
+            if (waits && after >= state.next) {
                 return false;
             }
             state.ended_at[index] =
-                std::max(state.issued_at[index], state.ended_at[after]) + launch.device;
+                std::max(state.issued_at[index], waits ? state.ended_at[after] : state.begin) +
+                launch.device;
             invariant(state.ended_at[index] >= now_, "a launch is known before it arrives");
             schedule(state.ended_at[index], EventKind::launch_arrives, rank,
                      static_cast<std::uint32_t>(index));

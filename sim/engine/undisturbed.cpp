@@ -77,7 +77,9 @@ class Stream {
 class Rank {
   public:
     Rank(const Program& program, RankProgress start)
-        : program_(program), clock_(program.host_is_device, std::move(start)) {
+        : program_(program),
+          begin_(start.device),
+          clock_(program.host_is_device, std::move(start)) {
         if (communicates_beside(program)) {
             ends_.resize(program.instructions.size());
         }
@@ -98,7 +100,7 @@ class Rank {
             Duration end{0};
             if (instruction.is_launched_ahead()) {
                 end = std::max(clock_.issue_ahead(instruction),
-                               ends_[static_cast<std::size_t>(instruction.launched_after)]) +
+                               end_of(instruction.launched_after)) +
                       instruction.device;
             } else if (instruction.order.is_plain()) [[likely]] {
                 end = clock_.issue(instruction) + instruction.device;
@@ -124,7 +126,12 @@ class Rank {
     [[nodiscard]] RankProgress take_progress() { return clock_.take_progress(); }
 
   private:
+    [[nodiscard]] Duration end_of(std::int32_t instruction) const {
+        return instruction == before_all ? begin_ : ends_[static_cast<std::size_t>(instruction)];
+    }
+
     const Program& program_;
+    Duration begin_;
     RankClock clock_;
     std::size_t next_ = 0;
     std::vector<Duration> ends_;  // by instruction, where some launch looks back at one

@@ -42,8 +42,10 @@ constexpr bool is_compute(InstructionKind kind) {
     return kind != InstructionKind::launch && kind != InstructionKind::wait;
 }
 
-// Of a launch that waits for all that was issued before it on the compute stream.
+// Of a launch: that it waits for all that was issued before it on the compute stream; and that it
+// waits for what was there before the program alone.
 constexpr std::int32_t in_its_place = -1;
+constexpr std::int32_t before_all = -2;
 
 // The part of the step an instruction's time counts to.
 enum class Phase : std::uint8_t { forward, backward, optimizer };
@@ -63,7 +65,8 @@ struct Instruction {
     // communicated nor is slowed by it, and is no part of a phase but for what waits for it.
     StreamOrder order = {};
     // Of a launch: what it brings is sent from a stream that waits for that instruction, an earlier
-    // one in its place, whatever the compute stream does, and then takes `device` to get it ready.
+    // one in its place, or for none, whatever the compute stream does, and then takes `device` to
+    // get it ready.
     std::int32_t launched_after = in_its_place;
     bool operator==(const Instruction&) const = default;
 

@@ -69,7 +69,6 @@ class FsdpBuilder : public InstructionWriter {
     // --- hooks ---
 
     void forward() {
-        gathers_follow_.reset();
         walk(plan_.forward, workload_.forward, InstructionKind::forward, Phase::forward);
         release_copied_out();  // the root's post-forward
     }
@@ -229,24 +228,17 @@ class FsdpBuilder : public InstructionWriter {
                       gathering_ranks());
     }
 
-    // From a stream that waits for no computing, only for the copy out that was last released. The
-    // first one of a pass waits for what is before it.
+    // From a stream that waits for no computing, only for the copy out that was last released, and
+    // first for all before the micro-step.
     std::int32_t launch_gather_ahead(std::size_t index, Bytes copied) {
         const std::int32_t collective = launch_gather(index);
         Instruction& launched = program_.instructions.back();
         if (input_.copy_bandwidth) {
             launched.host += workload_.copy_launch;
         }
-        if (gathers_follow_) {
-            launched.launched_after = *gathers_follow_;
-            if (input_.copy_bandwidth) {
-                launched.device = copy_time(copied);
-            }
-        } else {
-            gathers_follow_ = last_instruction();
-            if (input_.copy_bandwidth) {
-                program_.collectives.back().time += copy_time(copied);
-            }
+        launched.launched_after = gathers_follow_;
+        if (input_.copy_bandwidth) {
+            launched.device = copy_time(copied);
         }
         return collective;
     }
@@ -281,7 +273,7 @@ class FsdpBuilder : public InstructionWriter {
     // all-gathers wait for from here on.
     void release_copied_out() {
         if (copied_out_) {
-            gathers_follow_ = std::max(gathers_follow_.value_or(0), copied_out_->instruction);
+            gathers_follow_ = std::max(gathers_follow_, copied_out_->instruction);
             memory_.release(ShardedTensor::gathered, copied_out_->size);
             copied_out_.reset();
         }
@@ -479,8 +471,7 @@ class FsdpBuilder : public InstructionWriter {
     std::vector<GroupState> groups_;
     std::vector<std::size_t> order_;     // groups as forward left them
     std::optional<CopyOut> copied_out_;  // in forward, until the next group has been entered
-    // The instruction that the streams of all-gathers wait for; none: all that came before.
-    std::optional<std::int32_t> gathers_follow_;
+    std::int32_t gathers_follow_ = before_all;  // what the streams of all-gathers wait for
     std::deque<Reduction> reductions_;
     std::optional<std::int32_t> last_reduction_;
     std::optional<std::int32_t> last_all_reduce_;

@@ -21,7 +21,10 @@ void append(Program part, Program& program) {
             instruction.subject += collectives;
         }
         if (instruction.is_launched_ahead()) {
-            instruction.launched_after += instructions;
+            const bool follows_part = instruction.launched_after == before_all;
+            const std::int32_t last_before = instructions > 0 ? instructions - 1 : before_all;
+            instruction.launched_after =
+                follows_part ? last_before : instruction.launched_after + instructions;
         }
         program.instructions.push_back(instruction);
     }

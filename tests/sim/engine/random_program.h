@@ -65,11 +65,10 @@ inline Program with_communication_beside(Program program, std::mt19937& random) 
     std::vector<std::int32_t> in_their_places;
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
         Instruction& instruction = program.instructions[i];
-        const bool ahead = instruction.kind == InstructionKind::launch &&
-                           !in_their_places.empty() && between(0, 2) > 0;
-        if (ahead) {
-            instruction.launched_after = in_their_places[static_cast<std::size_t>(
-                between(0, static_cast<int>(in_their_places.size()) - 1))];
+        if (instruction.kind == InstructionKind::launch && between(0, 2) > 0) {
+            const int after = between(-1, static_cast<int>(in_their_places.size()) - 1);
+            instruction.launched_after =
+                after < 0 ? before_all : in_their_places[static_cast<std::size_t>(after)];
             instruction.device = Duration{std::max(between(-200, 200), 0)};
         } else {
             in_their_places.push_back(static_cast<std::int32_t>(i));
