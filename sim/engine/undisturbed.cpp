@@ -99,9 +99,9 @@ class Rank {
             }
             Duration end{0};
             if (instruction.is_launched_ahead()) {
-                end = std::max(clock_.issue_ahead(instruction),
-                               end_of(instruction.launched_after)) +
-                      instruction.device;
+                end =
+                    std::max(clock_.issue_ahead(instruction), end_of(instruction.launched_after)) +
+                    instruction.device;
             } else if (instruction.order.is_plain()) [[likely]] {
                 end = clock_.issue(instruction) + instruction.device;
             } else if (instruction.order.is_beside()) {

@@ -86,9 +86,11 @@ ShardingRequest read_fsdp(const JsonPlace& place, ShardedStrategy strategy) {
                          most_ahead);
     object.read_optional_choice("gradient_sync", request.gradient_sync, every<MicroSteps>);
     object.read_optional("reshard_after_backward", request.reshard_after_backward, read_boolean);
-    object.read_optional_choice("all_reduce", request.all_reduce, every<MicroSteps>);
-    if (const auto ranks = object.find("shard_ranks")) {
-        request.shard_ranks = read_integer(*ranks, 1, most_sharded_elements);
+    if (strategy == ShardedStrategy::hsdp) {
+        object.read_optional_choice("all_reduce", request.all_reduce, every<MicroSteps>);
+        if (const auto ranks = object.find("shard_ranks")) {
+            request.shard_ranks = read_integer(*ranks, 1, most_sharded_elements);
+        }
     }
     return request;
 }

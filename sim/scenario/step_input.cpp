@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "sim/base/invariant.h"
-#include "sim/base/transformed.h"
 #include "sim/link/assumed_interference.h"
 #include "sim/link/link_topology.h"
 #include "sim/scenario/scenario.h"
@@ -325,10 +324,7 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     StepInput input;
     input.workload = std::move(workload);
     if (scenario.sharding) {
-        input.workload = with_forward_by_group(
-            std::move(input.workload),
-            modules_of_groups(*scenario.sharding,
-                              transformed(input.workload.gradients, &Gradient::name)));
+        input.workload = with_forward_by_gradient(std::move(input.workload));
     }
     set_cluster(scenario, input);
     const Device* device = device_of(scenario);

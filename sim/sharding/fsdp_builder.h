@@ -469,8 +469,8 @@ class FsdpBuilder : public InstructionWriter {
     ShardedMemory& memory_;
     Phase phase_ = Phase::forward;
     std::vector<GroupState> groups_;
-    std::vector<std::size_t> order_;     // groups as forward left them
-    std::optional<CopyOut> copied_out_;  // in forward, until the next group has been entered
+    std::vector<std::size_t> order_;            // groups as forward left them
+    std::optional<CopyOut> copied_out_;         // in forward, until the next group has been entered
     std::int32_t gathers_follow_ = before_all;  // what the streams of all-gathers wait for
     std::deque<Reduction> reductions_;
     std::optional<std::int32_t> last_reduction_;

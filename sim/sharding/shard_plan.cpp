@@ -195,40 +195,35 @@ std::vector<std::vector<std::string>> modules_of_groups(
                                   : request.groups;
 }
 
-Workload with_forward_by_group(Workload workload,
-                               const std::vector<std::vector<std::string>>& modules) {
-    if (workload.forward.size() != 1 || workload.forward.front().source ||
-        group_of_name(workload.forward.front().name, modules) != root) {
-        return workload;
-    }
-    const Owners owners = owners_in_backward(workload, modules);
+Workload with_forward_by_gradient(Workload workload) {
     Duration backward{0};
     for (const TimedOperation& operation : workload.backward) {
         backward += operation.device;
     }
-    if (backward == Duration{0}) {
+    if (workload.forward.size() != 1 || workload.forward.front().source ||
+        backward == Duration{0}) {
         return workload;
     }
-    const TimedOperation whole = workload.forward.front();
+    const TimedOperation whole = std::exchange(workload.forward, {}).front();
     const auto part = [&](Duration time, Duration so_far) {
         return scaled(time,
                       static_cast<double>(so_far.count()) / static_cast<double>(backward.count()));
     };
-    workload.forward.clear();
     Duration so_far{0};
-    for (std::size_t i = owners.size(); i-- > 0;) {
+    std::size_t ready = workload.readiness.size();
+    for (std::size_t i = workload.backward.size(); i-- > 0;) {
+        const TimedOperation& operation = workload.backward[i];
         const Duration before = so_far;
-        so_far += workload.backward[i].device;
+        so_far += operation.device;
         TimedOperation piece = whole;
-        piece.name = owners[i] == root ? "forward" : modules[owners[i] - 1].front() + " forward";
+        ready -= static_cast<std::size_t>(operation.ready_count);
+        if (operation.ready_count > 0) {
+            const auto gradient = static_cast<std::size_t>(workload.readiness[ready]);
+            piece.name = workload.gradients[gradient].name + " forward";
+        }
         piece.device = part(whole.device, so_far) - part(whole.device, before);
         piece.host = part(whole.host, so_far) - part(whole.host, before);
-        if (!workload.forward.empty() && workload.forward.back().name == piece.name) {
-            workload.forward.back().device += piece.device;
-            workload.forward.back().host += piece.host;
-        } else {
-            workload.forward.push_back(std::move(piece));
-        }
+        workload.forward.push_back(std::move(piece));
     }
     return workload;
 }

@@ -61,10 +61,10 @@ struct ShardPlan {
 std::vector<std::vector<std::string>> modules_of_groups(const ShardingRequest& request,
                                                         const std::vector<std::string>& parameters);
 
-// The same workload where forward, if it is one operation that belongs to nobody, is one for each
-// group, as long as their backward is in proportion. To the picosecond it is as long.
-Workload with_forward_by_group(Workload workload,
-                               const std::vector<std::vector<std::string>>& modules);
+// The same workload where forward, if it is one operation that nobody has taken apart, is one for
+// each of backward, as long as they are in proportion, and called after the gradients that these
+// make ready. To the picosecond it is as long.
+Workload with_forward_by_gradient(Workload workload);
 
 // An operation belongs to the group with the longest module name that it belongs to; else to that
 // of the gradients that it makes ready, if that is one; else to the root. Throws InputError, which

@@ -52,6 +52,21 @@ ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPl
     return built;
 }
 
+ShardedMemory sharded_memory(const ShardedInput& input, const ShardPlan& plan) {
+    if (input.step.step.accumulation == 1) {
+        return build_sharded_micro_step(input, plan, MicroStepPlace::only).memory;
+    }
+    ShardedMemory memory;
+    for (const MicroStepPlace place :
+         {MicroStepPlace::first, MicroStepPlace::middle, MicroStepPlace::last}) {
+        const bool is_there = place != MicroStepPlace::middle || input.step.step.accumulation > 2;
+        if (is_there) {
+            memory.go_on_with(build_sharded_micro_step(input, plan, place, memory).memory);
+        }
+    }
+    return memory;
+}
+
 ShardedProgram build_sharded_program(const ShardedInput& input, const ShardPlan& plan) {
     const std::int64_t steps = input.step.step.accumulation;
     invariant(steps >= 1, "a step has a micro-step");

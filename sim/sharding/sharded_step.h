@@ -45,6 +45,11 @@ struct ShardedInput {
     bool operator==(const ShardedInput&) const = default;
 };
 
+// The groups of its request.
+inline ShardPlan make_shard_plan(const ShardedInput& input) {
+    return make_shard_plan(input.step.workload, input.request, input.step.group.ranks);
+}
+
 // A micro-step, by its place; the last one's ends with the optimizer. Between two of them nothing
 // is in flight.
 enum class MicroStepPlace : std::uint8_t { only, first, middle, last };
@@ -57,6 +62,9 @@ struct ShardedProgram {
 // `memory` is what the micro-step before ended with; the first one's holds nothing.
 ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPlan& plan,
                                         MicroStepPlace place, const ShardedMemory& memory = {});
+
+// What one rank holds at most during the whole step.
+ShardedMemory sharded_memory(const ShardedInput& input, const ShardPlan& plan);
 
 // All micro-steps in one.
 ShardedProgram build_sharded_program(const ShardedInput& input, const ShardPlan& plan);

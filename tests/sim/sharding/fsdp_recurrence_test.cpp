@@ -110,7 +110,9 @@ class Recurrence {
             compute(copy_launch(), copy(bytes));
         }
     }
-    Ps communicate(Ps ready, Ps time) { return communicator_ = std::max(communicator_, ready) + time; }
+    Ps communicate(Ps ready, Ps time) {
+        return communicator_ = std::max(communicator_, ready) + time;
+    }
 
     // --- FSDPParamGroup ---
 

@@ -45,8 +45,8 @@ inline StepInput random_blocks(std::mt19937& random) {
     }
     add_operations("head");
     input.group.ranks = between(2, 6);
-    input.link.segments = {{std::nullopt, Duration{between(0, 3) * 1'000'000},
-                            bandwidth_from_gb_per_s(1)}};
+    input.link.segments = {
+        {std::nullopt, Duration{between(0, 3) * 1'000'000}, bandwidth_from_gb_per_s(1)}};
     input.link.launch = Duration{between(0, 2'000'000)};
     input.link.host_issue = Duration{between(0, 500'000)};
     input.link.host_wait = Duration{between(0, 200'000)};
