@@ -23,7 +23,7 @@ MICRO_STEPS = 3
 LONGEST_S = 600
 
 
-def cases(blocks, child):
+def cases(blocks, child, ends):
     """(name, ranks, `sharding` of a scenario, micro-steps, what no scenario says yet)."""
 
     def of_size(size):
@@ -98,6 +98,15 @@ def cases(blocks, child):
             {"all_reduce": "last_micro_step"},
         ),
     ]
+    if ends is not None:
+        first, last = ends
+        apart = [first[:1], *of_size(1).get("groups", chunks(blocks, 1)), last]
+        found += [
+            ("ends in groups of their own", 2, {"groups": apart}),
+            ("ends in groups of their own, prefetch of 1", 2, {"groups": apart, "forward_prefetch": 1, "backward_prefetch": 1}),
+            ("ends in groups of their own, kept after forward", 2, {"groups": apart, "reshard_after_forward": False}),
+            ("nothing in the root", 2, {"groups": [first, *apart[1:]]}),
+        ]
     for case in found:
         yield (*case, *(1, {})[len(case) - 3 :])
 
@@ -263,8 +272,8 @@ def run_rank(rank, ranks, store, models, output):
     )
     found = {}
     for model in models:
-        make, blocks, child = MODELS[model]
-        for case in cases(blocks, child):
+        make, blocks, child, ends = MODELS[model]
+        for case in cases(blocks, child, ends):
             # BatchNorm of a CPU takes no parameters that are narrower than its statistics.
             if case[1] != ranks or (model == "convolutional" and "parameter_dtype" in case[2]):
                 continue
@@ -386,7 +395,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         found = [run_ranks(ranks, models, Path(name)) for ranks in (2, 4)]
     for model in models:
-        make, _, _ = MODELS[model]
+        make = MODELS[model][0]
         write(folder / f"{model}.json", model, described(make), [case for each in found for case in each[model]])
 
 

@@ -153,14 +153,22 @@ class EncoderDecoder(nn.Module):
         return torch.randint(self.VOCABULARY, (2, 6)), torch.randint(self.VOCABULARY, (2, 5))
 
 
-# How each is made, its blocks, and a child of each that is sharded by itself, if one is.
+# How each is made, its blocks, a child of each that is sharded by itself, if one is, and what comes before and after them
+# that may be.
+LAYERS = [f"layers.{i}" for i in range(4)]
+ENDS = (["embedding", "position"], ["norm", "head"])
 MODELS = {
-    "perceptron": (Perceptron, [f"layers.{i}" for i in range(4)], None),
-    "decoder": (Decoder, [f"layers.{i}" for i in range(4)], None),
-    "decoder_tied": (lambda: Decoder(tied=True), [f"layers.{i}" for i in range(4)], None),
-    "convolutional": (Convolutional, [f"layers.{i}" for i in range(4)], None),
-    "encoder_decoder": (EncoderDecoder, [f"{part}.layers.{i}" for part in ("encoder", "decoder") for i in range(2)], None),
-    "nested": (lambda: Decoder(layers=3), [f"layers.{i}" for i in range(3)], "mlp"),
+    "perceptron": (Perceptron, LAYERS, None, None),
+    "decoder": (Decoder, LAYERS, None, ENDS),
+    "decoder_tied": (lambda: Decoder(tied=True), LAYERS, None, None),
+    "convolutional": (Convolutional, LAYERS, None, None),
+    "encoder_decoder": (
+        EncoderDecoder,
+        [f"{part}.layers.{i}" for part in ("encoder", "decoder") for i in range(2)],
+        None,
+        None,
+    ),
+    "nested": (lambda: Decoder(layers=3), LAYERS[:3], "mlp", ENDS),
 }
 
 
