@@ -1,0 +1,403 @@
+#!/usr/bin/env python3
+"""Records what FSDP2 of real PyTorch does in a training step: tests/data/fsdp2, which tests/data/fsdp2/README.md describes.
+
+usage: record_sharded.py -o FOLDER [--models perceptron,decoder,...]
+
+Every model under every setting, on 2 and on 4 ranks that are processes of this machine and meet over Gloo. In a step that
+has settled, the third, the calls of rank 0 are noted in their order, which must be that of all ranks, and the bytes that
+hold parameters and gradients. Nothing here is random but the numbers in tensors, and no time is measured. Needs PyTorch.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+MICRO_STEPS = 3
+LONGEST_S = 600
+
+
+def cases(blocks, child, ends):
+    """(name, ranks, `sharding` of a scenario, micro-steps, what no scenario says yet)."""
+
+    def of_size(size):
+        return {"layers_per_group": size} if child is None else with_children(chunks(blocks, size))
+
+    def with_children(groups):
+        """A child is sharded before what it is in."""
+        children = lambda names: [f"{name}.{child}" for name in names]  # noqa: E731
+        return {"groups": [each for names in groups for each in ([children(names)] if child else []) + [names]]}
+
+    each = of_size(1)
+    bf16 = {"parameter_dtype": "bfloat16"}
+    found = [
+        ("one layer per group", 2, each),
+        ("two layers per group", 2, of_size(2)),
+        ("all in the root", 2, {"layers_per_group": 0}),
+        ("uneven groups", 2, with_children([blocks[:1], blocks[1:3], *chunks(blocks[3:], 1)])),
+        ("the last block in the root", 2, with_children(chunks(blocks[:-1], 1))),
+        ("kept after forward", 2, {**each, "reshard_after_forward": False}),
+        ("the root resharded too", 2, {**each, "reshard_after_forward": "root_too"}),
+        ("forward prefetch of 1", 2, {**each, "forward_prefetch": 1}),
+        ("forward prefetch of 2", 2, {**each, "forward_prefetch": 2}),
+        ("backward prefetch of 1, explicit", 2, {**each, "backward_prefetch": 1}),
+        ("backward prefetch of 2", 2, {**each, "backward_prefetch": 2}),
+        ("asynchronous unshard", 2, {**each, "asynchronous_unshard": True}),
+        (
+            "asynchronous unshard, prefetch of 1",
+            2,
+            {**each, "asynchronous_unshard": True, "forward_prefetch": 1, "backward_prefetch": 1},
+        ),
+        ("bfloat16, reduced in float32", 2, {**each, **bf16, "reduce_dtype": "float32"}),
+        ("bfloat16", 2, {**each, **bf16}),
+        ("reduced in bfloat16", 2, {**each, "reduce_dtype": "bfloat16"}),
+        ("two reduce-scatter buffers", 2, {**each, "reduce_scatter_buffers": 2}),
+        ("accumulated, reduced each time", 2, {**each, "gradient_sync": "every_micro_step"}, MICRO_STEPS),
+        ("accumulated, reduced at last", 2, {**each, "gradient_sync": "last_micro_step"}, MICRO_STEPS),
+        (
+            "accumulated, reduced at last, gathered once",
+            2,
+            {**each, "gradient_sync": "last_micro_step", "reshard_after_backward": False},
+            MICRO_STEPS,
+        ),
+        (
+            "accumulated, kept throughout",
+            2,
+            {
+                **each,
+                "reshard_after_forward": False,
+                "gradient_sync": "last_micro_step",
+                "reshard_after_backward": False,
+            },
+            MICRO_STEPS,
+        ),
+        (
+            "accumulated in bfloat16, reduced at last in float32",
+            2,
+            {**each, **bf16, "reduce_dtype": "float32", "gradient_sync": "last_micro_step"},
+            MICRO_STEPS,
+        ),
+        ("four ranks", 4, each),
+        ("four ranks, two layers per group", 4, of_size(2)),
+        ("four ranks, resharded to two", 4, {**each, "reshard_after_forward": 2}),
+        ("hybrid", 4, {**each, "shard_ranks": 2}),
+        ("hybrid, kept after forward", 4, {**each, "shard_ranks": 2, "reshard_after_forward": False}),
+        ("hybrid, bfloat16", 4, {**each, "shard_ranks": 2, **bf16, "reduce_dtype": "float32"}),
+        ("hybrid, accumulated", 4, {**each, "shard_ranks": 2, "gradient_sync": "last_micro_step"}, MICRO_STEPS),
+        (
+            "hybrid, accumulated, all-reduced at last",
+            4,
+            {**each, "shard_ranks": 2, "gradient_sync": "every_micro_step"},
+            MICRO_STEPS,
+            {"all_reduce": "last_micro_step"},
+        ),
+    ]
+    if ends is not None:
+        first, last = ends
+        apart = [first[:1], *of_size(1).get("groups", chunks(blocks, 1)), last]
+        found += [
+            ("ends in groups of their own", 2, {"groups": apart}),
+            ("ends in groups of their own, prefetch of 1", 2, {"groups": apart, "forward_prefetch": 1, "backward_prefetch": 1}),
+            ("ends in groups of their own, kept after forward", 2, {"groups": apart, "reshard_after_forward": False}),
+            ("nothing in the root", 2, {"groups": [first, *apart[1:]]}),
+        ]
+    for case in found:
+        yield (*case, *(1, {})[len(case) - 3 :])
+
+
+def chunks(names, size):
+    return [names[i : i + size] for i in range(0, len(names), size)]
+
+
+# --- one rank ---
+
+
+def grouped(blocks, sharding):
+    """The modules of each fully_shard call but the root's."""
+    if "groups" in sharding:
+        return sharding["groups"]
+    size = sharding["layers_per_group"]
+    return chunks(blocks, size) if size else []
+
+
+def shard(model, groups, ranks, sharding):
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    parts = sharding.get("shard_ranks")
+    mesh = (
+        init_device_mesh("cpu", (ranks // parts, parts), mesh_dim_names=("replicate", "shard"))
+        if parts
+        else init_device_mesh("cpu", (ranks,))
+    )
+    dtypes = [getattr(torch, sharding[key]) if key in sharding else None for key in ("parameter_dtype", "reduce_dtype")]
+    options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=dtypes[0], reduce_dtype=dtypes[1])}
+    reshard = sharding.get("reshard_after_forward", True)
+    of_root = {False: False, "root_too": True}.get(reshard)
+    for names in groups:
+        modules = [model.get_submodule(name) for name in names]
+        kept = None if reshard in (True, "root_too") else reshard
+        fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=kept, **options)
+    fully_shard(model, reshard_after_forward=of_root, **options)
+    if "reduce_scatter_buffers" in sharding:
+        model.set_reduce_scatter_max_input_buffers(sharding["reduce_scatter_buffers"])
+    if sharding.get("asynchronous_unshard"):
+        model._set_unshard_async_op(True)
+
+
+def groups_in_turn(recorder, way):
+    """Without the root, as their forward or backward begins for the first time."""
+    event = {"forward": "forward_begin ", "backward": "pre_backward "}[way]
+    places = [int(what.removeprefix(event)) for what in recorder.order if what.startswith(event)]
+    return [place for place in dict.fromkeys(places) if place > 0]
+
+
+def set_prefetch(training, order):
+    """Each group asks for those that come next. Returns the lists."""
+    lists = {}
+    for way, places in order.items():
+        modules = {p: training.model.get_submodule(training.groups[p - 1][0]) for p in places}
+        depth = training.sharding.get(f"{way}_prefetch", 0)
+        for i, place in enumerate(places):
+            ahead = places[i + 1 : i + 1 + depth]
+            if ahead:
+                getattr(modules[place], f"set_modules_to_{way}_prefetch")([modules[p] for p in ahead])
+                lists.setdefault(way, []).append([place, ahead])
+    return lists
+
+
+class Training:
+    def __init__(self, make, blocks, ranks, sharding, micro_steps, beyond):
+        import torch
+
+        torch.manual_seed(1)
+        self.model, self.sharding, self.micro_steps, self.beyond = make(), sharding, micro_steps, beyond
+        self.groups = grouped(blocks, sharding)
+        shard(self.model, self.groups, ranks, sharding)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.example = self.model.example()
+
+    def step(self, recorder=None):
+        for micro_step in range(self.micro_steps):
+            is_last = micro_step + 1 == self.micro_steps
+            if self.sharding.get("gradient_sync") == "last_micro_step":
+                self.model.set_requires_gradient_sync(is_last)
+            if not self.sharding.get("reshard_after_backward", True):
+                # Not at last: the next step would compute with parameters from before the optimizer.
+                self.model.set_reshard_after_backward(is_last)
+            if self.beyond.get("all_reduce") == "last_micro_step":
+                self.model.set_requires_all_reduce(is_last)
+            if recorder is not None:
+                recorder.phase, recorder.micro_step = "forward", micro_step
+                recorder.note("forward", micro_step)
+            loss = self.model(*self.example).float().square().mean()
+            if recorder is not None:
+                recorder.phase = "backward"
+                recorder.note("backward", micro_step)
+            loss.backward()
+        if recorder is not None:
+            recorder.note("optimizer")
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def watch_gradients(self, recorder):
+        """When the last of a group's has come."""
+        hooks = []
+        for group, place in recorder.places.items():
+            arrived = []
+
+            def arrive(_, place=place, arrived=arrived, all_of_them=len(group.fsdp_params)):
+                arrived.append(None)
+                if len(arrived) % all_of_them == 0:
+                    recorder.note("gradients", place)
+
+            hooks += [p._unsharded_param.register_post_accumulate_grad_hook(arrive) for p in group.fsdp_params]
+        return hooks
+
+
+def record(make, blocks, ranks, case):
+    from sharded_recorder import Recorder
+
+    name, _, sharding, micro_steps, beyond = case
+    training = Training(make, blocks, ranks, sharding, micro_steps, beyond)
+    training.step()
+    first = Recorder(training.model, training.groups)
+    with first.watching():
+        training.step(first)
+    lists = set_prefetch(training, {way: groups_in_turn(first, way) for way in ("forward", "backward")})
+    training.step()
+    recorder = Recorder(training.model, training.groups)
+    hooks = training.watch_gradients(recorder)
+    with recorder.watching():
+        training.step(recorder)
+    for hook in hooks:
+        hook.remove()
+    memory = recorder.memory
+    return {
+        "name": name,
+        "ranks": ranks,
+        "strategy": "hsdp" if "shard_ranks" in sharding else "fsdp",
+        "sharding": sharding,
+        "accumulation": micro_steps,
+        **({"beyond": beyond} if beyond else {}),
+        "groups": training.groups,
+        "prefetch": lists,
+        "collectives": recorder.collectives,
+        "order": recorder.order,
+        "memory": {
+            "peak_bytes": memory.peak_bytes,
+            "peak_at": memory.peak_at,
+            "at_peak": dict(sorted(memory.at_peak.items())),
+            "largest": dict(sorted(memory.largest.items())),
+        },
+    }
+
+
+def run_rank(rank, ranks, store, models, output):
+    os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo")
+    import torch
+    import torch.distributed as dist
+    from sharded_models import MODELS
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=datetime.timedelta(minutes=2)
+    )
+    found = {}
+    for model in models:
+        make, blocks, child, ends = MODELS[model]
+        for case in cases(blocks, child, ends):
+            # BatchNorm of a CPU takes no parameters that are narrower than its statistics.
+            if case[1] != ranks or (model == "convolutional" and "parameter_dtype" in case[2]):
+                continue
+            mine = record(make, blocks, ranks, case)
+            everybodys = [None] * ranks
+            dist.all_gather_object(everybodys, json.dumps({**mine, "memory": None}))
+            assert len(set(everybodys)) == 1, f"{model}, {case[0]}: ranks do not do the same"
+            found.setdefault(model, []).append(mine)
+    if rank == 0:
+        Path(output).write_text(json.dumps(found))
+    dist.barrier()
+    os._exit(0)
+
+
+# --- the records ---
+
+
+def described(make):
+    """The workload, in the form that scenarios have."""
+    import torch
+    from sharded_models import operations
+
+    torch.manual_seed(1)
+    model = make()
+    forward = operations(model)
+    gradients = [
+        {"name": n, "numel": p.numel(), "dtype": str(p.dtype).removeprefix("torch."), "shape": list(p.shape)}
+        for n, p in model.named_parameters()
+    ]
+    return {
+        "gradients": gradients,
+        "forward_operations": [operation(name, "forward") for name in forward],
+        "backward_operations": backward_operations(model, forward),
+        "host_is_device": True,
+    }
+
+
+def operation(name, way):
+    return {"name": f"{name} {way}".strip(), "host_us": 0, "device_us": 1}
+
+
+def backward_operations(model, forward):
+    """Forward's in reverse: a gradient is ready with the last of the operations that use its parameter."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    found, left = [], set(names)
+    for module in forward:
+        of_module = [p for _, p in model.get_submodule(module).named_parameters(recurse=False) if p in left]
+        left -= set(of_module)
+        found.insert(0, {**operation(module, "backward"), "ready": [names[p] for p in of_module]})
+    order = [set(each["ready"]) for each in found if each["ready"]]
+    assert not left and order == arrivals(model, [len(each) for each in order]), "autograd takes another order"
+    return found
+
+
+def arrivals(model, sizes):
+    """Names of parameters as their gradients come, so many at a time."""
+    come = []
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: come.append(name))
+    model(*model.example()).square().mean().backward()
+    return [set(come[sum(sizes[:i]) : sum(sizes[: i + 1])]) for i in range(len(sizes))]
+
+
+def write(path, model, workload, found):
+    """One case a line."""
+    import torch
+    from sharded_recorder import COLUMNS
+
+    head = {
+        "model": model,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "command": "tests/pytorch/record_sharded.py -o tests/data/fsdp2",
+        "columns": COLUMNS,
+    }
+    compact = lambda value: json.dumps(value, separators=(",", ":"))  # noqa: E731
+    lines = [f'"{key}":{compact(value)},' for key, value in head.items()]
+    lines += ['"workload":' + compact(workload) + ",", '"cases":[']
+    text = "{" + "\n".join(lines) + "\n" + ",\n".join(compact(case) for case in found) + "\n]}\n"
+    json.loads(text)
+    path.write_text(text)
+
+
+def run_ranks(ranks, models, folder):
+    output = folder / f"{ranks}.json"
+    arguments = [sys.executable, __file__, "--models", ",".join(models), "-o", str(output)]
+    arguments += ["--store", str(folder / f"store{ranks}"), "--ranks", str(ranks)]
+    processes = [subprocess.Popen([*arguments, "--rank", str(rank)]) for rank in range(ranks)]
+    deadline = time.monotonic() + LONGEST_S
+    try:
+        while any(p.poll() is None for p in processes) and not any(p.poll() for p in processes):
+            assert time.monotonic() < deadline, "ranks hang"
+            time.sleep(0.1)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    if any(process.returncode for process in processes):
+        sys.exit("record_sharded: a rank failed")
+    return json.loads(output.read_text())
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--models")
+    for name in ("--rank", "--ranks"):
+        parser.add_argument(name, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--store", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    from sharded_models import MODELS
+
+    models = options.models.split(",") if options.models else list(MODELS)
+    if options.rank is not None:
+        run_rank(options.rank, options.ranks, options.store, models, options.output)
+    folder = Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        found = [run_ranks(ranks, models, Path(name)) for ranks in (2, 4)]
+    for model in models:
+        make = MODELS[model][0]
+        write(folder / f"{model}.json", model, described(make), [case for each in found for case in each[model]])
+
+
+if __name__ == "__main__":
+    main()
