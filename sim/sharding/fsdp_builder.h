@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -57,7 +58,8 @@ class FsdpBuilder : public InstructionWriter {
         bool is_unsharded = false;
         std::optional<std::int32_t> gather = {};  // its collective, until it is waited for
         bool is_gathering = false;                // also where one rank needs no collective
-        bool has_reduced = false;                 // in this backward
+        Bytes larger_shard;                       // held from forward to backward
+        Bytes gradients;                          // that autograd has left and nobody has taken
         std::vector<std::size_t> forward_order;   // places in order_ that are its own
     };
     // A reduce-scatter whose input is still held.
@@ -143,6 +145,7 @@ class FsdpBuilder : public InstructionWriter {
             (request_.reshard_after_forward == Reshard::yes && plan_.groups[group].is_root());
         if (!is_kept) {
             reshard(group);
+            keep_larger_shard(group);
         }
         groups_[group].forward_order.push_back(order_.size());
         order_.push_back(group);
@@ -207,10 +210,12 @@ class FsdpBuilder : public InstructionWriter {
         if (is_alone()) {
             return;
         }
-        memory_.hold(ShardedTensor::gathered, group.gathered());
         const Bytes own = shard(group, group.dtype);
         const Bytes sent = shard(group, group.gathered_dtype);
         const Bytes cast{group.dtype == group.gathered_dtype ? 0 : (own + sent).count / 2};
+        const Bytes cast_buffer = group.dtype == group.gathered_dtype ? Bytes{} : sent;
+        memory_.hold(ShardedTensor::gathered, cast_buffer + group.gathered());
+        memory_.release(ShardedTensor::gathered, cast_buffer);
         const bool on_compute_stream = workload_.host_is_device || request_.asynchronous_unshard;
         if (on_compute_stream) {
             add_copy(InstructionKind::pack, phase_, static_cast<std::int32_t>(index), cast + sent);
@@ -259,7 +264,10 @@ class FsdpBuilder : public InstructionWriter {
         memory_.hold(ShardedTensor::unsharded, group.gathered());
         add_copy(InstructionKind::unpack, phase_, static_cast<std::int32_t>(index),
                  group.gathered());
-        state = {.is_unsharded = true, .forward_order = std::move(state.forward_order)};
+        memory_.release(ShardedTensor::parameters, std::exchange(state.larger_shard, {}));
+        state.is_unsharded = true;
+        state.is_gathering = false;
+        state.gather.reset();
         if (is_alone()) {
             return;
         }
@@ -286,6 +294,15 @@ class FsdpBuilder : public InstructionWriter {
         }
     }
 
+    // Of a group that was resharded to fewer ranks, from which backward gathers it.
+    void keep_larger_shard(std::size_t index) {
+        if (request_.reshard_ranks && !plan_.groups[index].is_root()) {
+            groups_[index].larger_shard =
+                divided(plan_.groups[index].gathered(), *request_.reshard_ranks);
+            memory_.hold(ShardedTensor::parameters, groups_[index].larger_shard);
+        }
+    }
+
     // --- gradients ---
 
     [[nodiscard]] bool is_last() const {
@@ -297,14 +314,15 @@ class FsdpBuilder : public InstructionWriter {
         return place_ == MicroStepPlace::middle || place_ == MicroStepPlace::last;
     }
 
+    // Added to what is there, it takes no more.
     void hold_gradient(std::size_t parameter) {
-        if (adds_to_earlier() && request_.gradient_sync == MicroSteps::last) {
-            return;  // it is there
-        }
         const std::size_t index = group_of(static_cast<std::int32_t>(parameter));
-        const DType dtype = plan_.groups[index].gathered_dtype;
-        memory_.hold(ShardedTensor::gradients,
-                     workload_.gradients[parameter].numel * element_size(dtype));
+        const Bytes size =
+            workload_.gradients[parameter].numel * element_size(plan_.groups[index].gradient_dtype);
+        groups_[index].gradients += size;
+        if (!(adds_to_earlier() && request_.gradient_sync == MicroSteps::last)) {
+            memory_.hold(ShardedTensor::gradients, size);
+        }
     }
 
     [[nodiscard]] std::size_t group_of(std::int32_t parameter) const {
@@ -325,7 +343,10 @@ class FsdpBuilder : public InstructionWriter {
         while (std::ssize(reductions_) >= request_.reduce_scatter_buffers) {
             release_oldest_reduction();
         }
-        reduce(index);
+        // A module that is used more than once has gradients when autograd has been through all.
+        if (std::exchange(groups_[index].gradients, {}) > Bytes{0}) {
+            reduce(index);
+        }
     }
 
     // Kept in the dtype in which they will be reduced.

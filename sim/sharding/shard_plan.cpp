@@ -136,7 +136,12 @@ void add_parameters(const Workload& workload, const ShardingRequest& request, st
         }
         group.dtype = parameter.dtype;
         group.gathered_dtype = request.parameter_dtype.value_or(parameter.dtype);
-        group.reduced_dtype = request.reduce_dtype.value_or(group.gathered_dtype);
+        group.reduced_dtype = request.reduce_dtype.value_or(
+            request.reduces_in_own_dtype ? parameter.dtype : group.gathered_dtype);
+        group.gradient_dtype =
+            element_size(group.reduced_dtype) < element_size(group.gathered_dtype)
+                ? group.reduced_dtype
+                : group.gathered_dtype;
         group.parameters.push_back(static_cast<std::int32_t>(i));
         group.numel += parameter.numel;
         group.padded_numel += padded_numel(parameter, ranks);

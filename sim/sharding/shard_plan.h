@@ -24,14 +24,15 @@ struct ShardGroup {
     DType dtype = DType::float32;          // of the shard, which the optimizer updates
     DType gathered_dtype = DType::float32;
     DType reduced_dtype = DType::float32;
-    std::int64_t numel = 0;         // of its parameters
-    std::int64_t padded_numel = 0;  // the same with what is padded; a multiple of the ranks
+    DType gradient_dtype = DType::float32;  // in which autograd leaves them
+    std::int64_t numel = 0;                 // of its parameters
+    std::int64_t padded_numel = 0;          // the same with what is padded; a multiple of the ranks
     bool operator==(const ShardGroup&) const = default;
 
     [[nodiscard]] bool is_root() const { return modules.empty(); }
     [[nodiscard]] Bytes gathered() const { return padded_numel * element_size(gathered_dtype); }
     [[nodiscard]] Bytes reduced() const { return padded_numel * element_size(reduced_dtype); }
-    [[nodiscard]] Bytes gradients() const { return numel * element_size(gathered_dtype); }
+    [[nodiscard]] Bytes gradients() const { return numel * element_size(gradient_dtype); }
 };
 
 // One time that computing goes through a group's modules: operations [first, end) of a pass, of

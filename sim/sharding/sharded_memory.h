@@ -14,7 +14,8 @@
 namespace bucketwise {
 
 enum class ShardedTensor : std::uint8_t {
-    parameters,         // this rank's part, from which all are gathered
+    parameters,         // this rank's part, from which all are gathered; a larger one after forward
+                        // where that is resharded to fewer ranks
     gathered,           // buffers that all-gathers fill
     unsharded,          // parameters to compute with
     gradients,          // of those

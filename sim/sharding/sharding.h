@@ -70,6 +70,9 @@ struct ShardingRequest {
     std::optional<DType> parameter_dtype =
         {};  // MixedPrecisionPolicy's, gathered and computed with
     std::optional<DType> reduce_dtype = {};
+    // Where reduce_dtype is none: in the parameters' own, as from PyTorch 2.15 on; before that in
+    // parameter_dtype.
+    bool reduces_in_own_dtype = true;
     std::int64_t reduce_scatter_buffers = 1;       // set_reduce_scatter_max_input_buffers
     MicroSteps gradient_sync = MicroSteps::every;  // set_requires_gradient_sync
     bool reshard_after_backward = true;            // set_reshard_after_backward

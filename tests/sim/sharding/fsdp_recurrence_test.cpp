@@ -70,7 +70,13 @@ class Recurrence {
     [[nodiscard]] DType computed() const {
         return request_.parameter_dtype.value_or(DType::float32);
     }
-    [[nodiscard]] DType reduced() const { return request_.reduce_dtype.value_or(computed()); }
+    [[nodiscard]] DType reduced() const {
+        return request_.reduce_dtype.value_or(request_.reduces_in_own_dtype ? DType::float32
+                                                                            : computed());
+    }
+    [[nodiscard]] std::int64_t size_of_gradients() const {
+        return std::min(size(computed()), size(reduced()));
+    }
 
     void add(const Gradient& parameter) {
         const auto group = static_cast<std::size_t>(group_of(parameter.name));
@@ -79,7 +85,7 @@ class Recurrence {
         gathered_bytes_[group] += padded * size(computed());
         reduced_bytes_[group] += padded * size(reduced());
         own_bytes_[group] += padded / p_ * 4;
-        gradient_bytes_[group] += parameter.numel * size(computed());
+        gradient_bytes_[group] += parameter.numel * size_of_gradients();
         kept_bytes_[group] += parameter.numel * size(reduced());
     }
     [[nodiscard]] int group_of(const std::string& name) const {

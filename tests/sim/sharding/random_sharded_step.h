@@ -76,6 +76,7 @@ inline ShardingRequest random_sharding(std::mt19937& random) {
     if (between(0, 1) == 0) {
         request.reduce_dtype = between(0, 1) == 0 ? DType::float32 : DType::bfloat16;
     }
+    request.reduces_in_own_dtype = between(0, 1) == 0;
     request.reduce_scatter_buffers = between(1, 3);
     request.gradient_sync = static_cast<MicroSteps>(between(0, 1));
     request.reshard_after_backward = between(0, 2) > 0;
