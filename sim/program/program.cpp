@@ -103,7 +103,7 @@ std::vector<Program> programs_of_classes(const Program& program,
 void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link) {
     for (Collective& collective : program.collectives) {
         collective.time = collective_time(collective.kind, collective.bytes, group, link);
-        collective.interference = interference_for(link, collective.bytes);
+        collective.interference = interference_for(collective.kind, link, collective.bytes);
     }
 }
 

@@ -456,7 +456,7 @@ class ProgramBuilder : public InstructionWriter {
         const auto index = static_cast<std::int32_t>(program_.collectives.size());
         program_.collectives.push_back({kind, bucket, bytes,
                                         collective_time(kind, bytes, input_.group, input_.link),
-                                        interference_for(input_.link, bytes)});
+                                        interference_for(kind, input_.link, bytes)});
         add(InstructionKind::launch, phase, index, input_.link.host_issue, Duration{0});
         return index;
     }

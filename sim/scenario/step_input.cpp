@@ -288,7 +288,7 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
         input.copy_fixed = device->copy_fixed;
     }
     if (const std::optional<double> share = input.workload.mix.product_share) {
-        set_product_share(*share, input.link.interference);
+        set_product_share(*share, input.link);
     }
     assume_interference(device, input);
 }
