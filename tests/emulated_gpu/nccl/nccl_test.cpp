@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -196,7 +197,7 @@ TEST_CASE("a reduce-scatter gives each rank its block of the sum, in place too")
         check_nccl(
             ncclReduceScatter(all.get(), own.get(), 2, ncclFloat32, ncclSum, communicator, stream));
         apart.at(index) = own.values();
-        void* const block = static_cast<float*>(all.get()) + 2 * rank;
+        void* const block = static_cast<float*>(all.get()) + std::ptrdiff_t{2} * rank;
         check_nccl(
             ncclReduceScatter(all.get(), block, 2, ncclFloat32, ncclSum, communicator, stream));
         in_place.at(index) = all.values();
