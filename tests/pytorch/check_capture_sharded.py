@@ -226,17 +226,17 @@ def check_refused(torch, folder):
         except ValueError as error:
             assert str(error).startswith("bucketwise: ") and text in str(error), error
 
-    refused(FullyShardedDataParallel(Decoder(), device_id=torch.device("cpu")), "FullyShardedDataParallel is not simulated")
+    refused(FullyShardedDataParallel(Decoder(), device_id=torch.device("cpu")), "FullyShardedDataParallel are not simulated")
     blocks_only = Decoder()
     torch.distributed.fsdp.fully_shard(blocks_only.layers[0])
-    refused(blocks_only, "give the module for which that was called last")
+    refused(blocks_only, "give the module for which it was called last")
     second = fully_sharded(torch.nn.Linear(4, 4), [], shard_placement_fn=lambda p: Shard(p.ndim - 1))
     refused(second, "another dimension than the first")
     mesh = init_device_mesh("cpu", (RANKS,))
     tensor_parallel = torch.distributed.tensor.parallel.parallelize_module(
         Decoder(), mesh, {"head": torch.distributed.tensor.parallel.ColwiseParallel()}
     )
-    refused(tensor_parallel, "tensor parallelism, which is not simulated")
+    refused(tensor_parallel, "tensor parallelism are not simulated")
 
 
 def check_collectives(folder):

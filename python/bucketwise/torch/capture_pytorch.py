@@ -181,11 +181,14 @@ class _Capture:
     def _refuse_sharded(self):
         for name, parameter in self.parameters:
             if hasattr(parameter, "_is_flat_param"):
-                raise ValueError(f"bucketwise: {name}: FullyShardedDataParallel is not simulated; fully_shard is")
+                raise ValueError(
+                    f"bucketwise: {name}: sharded parameters of FullyShardedDataParallel are not simulated; those of "
+                    "fully_shard are"
+                )
             if type(parameter).__name__ == "DTensor":
                 raise ValueError(
-                    f"bucketwise: {name}: is sharded, by tensor parallelism, which is not simulated, or by fully_shard: "
-                    "then give the module for which that was called last"
+                    f"bucketwise: {name}: sharded parameters of tensor parallelism are not simulated; those of fully_shard "
+                    "are: give the module for which it was called last"
                 )
 
     # -- watching --
