@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/prediction.h"
+#include "cli/sharded_predict.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
@@ -54,6 +55,10 @@ const std::string& predict_text() {
         for (const Strategy strategy : every<Strategy>) {
             listed += fmt::format("  {:<20} {}\n", name_of(strategy),
                                   strategy_texts[static_cast<std::size_t>(strategy)]);
+        }
+        for (const ShardedStrategy strategy : every<ShardedStrategy>) {
+            listed += fmt::format("  {:<20} {}\n", name_of(strategy),
+                                  sharded_strategy_texts[static_cast<std::size_t>(strategy)]);
         }
         return listed;
     }();
@@ -235,9 +240,13 @@ int run_predict(const CommandLine& line) {
     const std::string& file = text_value(values, "scenario");
     const bool with_optimum = wants_optimal_plan(values);
     check_one_printed(values, "predict", "json", "trace");
-    Scenario scenario = parse_scenario(read_simulated_document(values, file), file, read_text_file);
+    Scenario scenario = parse_scenario(read_simulated_document(values, file), file, read_text_file,
+                                       StrategyKinds::all);
     change_nccl_version(values, scenario.link);
     refuse_overwriting({text_or_empty(values, "json"), text_or_empty(values, "trace")});
+    if (scenario.sharding) {
+        return predict_sharded_scenario(line, scenario);
+    }
     const std::vector<Bytes> caps = requested_caps(values, scenario);
     const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
     const StepInput input = step_input(scenario);

@@ -119,7 +119,7 @@ bool is_latency_bound(const StepInput& input, Bytes size) {
     if (input.link.segments.empty()) {
         return false;
     }
-    const Segment& segment = segment_for(input.link, size);
+    const Segment& segment = segment_for(CollectiveKind::all_reduce, input.link, size);
     const WireCost cost =
         wire_cost(CollectiveKind::all_reduce, input.link.algorithm, input.group.ranks);
     return input.link.launch + input.link.meeting + cost.steps * segment.latency +

@@ -245,9 +245,7 @@ void note_few_samples(Comparison& comparison) {
 // --- what if ---
 
 void scale_bandwidth(LinkParameters& link, std::int64_t factor) {
-    for (Segment& segment : link.segments) {
-        segment.bandwidth.count *= factor;
-    }
+    for_each_segment(link, [&](Segment& segment) { segment.bandwidth.count *= factor; });
     for (LinkParameters& tier : link.tiers) {
         scale_bandwidth(tier, factor);
     }
@@ -255,12 +253,17 @@ void scale_bandwidth(LinkParameters& link, std::int64_t factor) {
 
 void remove_latency(LinkParameters& link) {
     link.launch = link.meeting = link.message = Duration{0};
-    for (Segment& segment : link.segments) {
-        segment.latency = Duration{0};
-    }
+    link.all_gather.launch = link.reduce_scatter.launch = Duration{0};
+    for_each_segment(link, [](Segment& segment) { segment.latency = Duration{0}; });
     for (LinkParameters& tier : link.tiers) {
         remove_latency(tier);
     }
+}
+
+void remove_interference(LinkParameters& link) {
+    link.interference.clear();
+    link.all_gather.interference.clear();
+    link.reduce_scatter.interference.clear();
 }
 
 ChangedMachine best_of(const std::string& change, const StepInput& input, const Scenario& scenario,
@@ -286,11 +289,11 @@ std::vector<ChangedMachine> what_if(const StepInput& input, const Scenario& scen
     StepInput prompt = input;
     remove_latency(prompt.link);
     StepInput undisturbed = input;
-    undisturbed.link.interference.clear();
+    remove_interference(undisturbed.link);
     StepInput alone = input;
     alone.group = {};  // one rank communicates with nobody
     remove_latency(alone.link);
-    alone.link.interference.clear();
+    remove_interference(alone.link);
     return {best_of("as it is", input, scenario, points),
             best_of("twice the bandwidth", faster, scenario, points),
             best_of("no latency", prompt, scenario, points),

@@ -33,12 +33,12 @@ constexpr std::size_t parameter_count = 3;
 using FittedFactors = std::array<double, parameter_count>;  // 0: as the scenario has it
 
 LinkParameters scaled_link(LinkParameters link, const FittedFactors& factors) {
-    for (Segment& segment : link.segments) {
+    for_each_segment(link, [&](Segment& segment) {
         segment.latency = scaled(segment.latency, std::exp(factors[latency]));
         // As wide as the files may say a bandwidth is.
         const double gb_per_s = to_gb_per_s(segment.bandwidth) * std::exp(factors[bandwidth]);
         segment.bandwidth = bandwidth_from_gb_per_s(std::clamp(gb_per_s, 1e-6, 1e6));
-    }
+    });
     for (LinkParameters& tier : link.tiers) {
         tier = scaled_link(tier, factors);
     }
@@ -320,13 +320,13 @@ void set_link_errors(LinkParameters& link, const FittedFactors& relative_error,
     for (LinkParameters& tier : link.tiers) {
         set_link_errors(tier, relative_error, correlation);
     }
-    for (Segment& segment : link.segments) {
+    for_each_segment(link, [&](Segment& segment) {
         segment.errors = SegmentErrors{
             .latency_us = std::min(relative_error[latency] * to_us(segment.latency), 1e6),
             .bandwidth_gb_per_s =
                 std::min(relative_error[bandwidth] * to_gb_per_s(segment.bandwidth), 1e6),
             .correlation = std::clamp(correlation, -1.0, 1.0)};
-    }
+    });
 }
 
 }  // namespace

@@ -444,7 +444,7 @@ LinkResidual residual_of(const LinkFit& fit, const LinkModel& model, const LinkP
     LinkResidual residual{.point = point, .dropped = dropped};
     residual.fitted_us = to_us(
         collective_time(CollectiveKind::all_reduce, point.size, {point.ranks, point.ranks}, link));
-    const Segment& serving = segment_for(link, point.size);
+    const Segment& serving = segment_for(CollectiveKind::all_reduce, link, point.size);
     residual.segment = static_cast<std::size_t>(&serving - link.segments.data());
     return residual;
 }

@@ -192,11 +192,14 @@ class Changes {
 
     void faster_link() {
         StepInput input = input_;
-        input.link.launch /= 2;
-        for (Segment& segment : input.link.segments) {
+        for (Duration* launch : {&input.link.launch, &input.link.all_gather.launch,
+                                 &input.link.reduce_scatter.launch}) {
+            *launch /= 2;
+        }
+        for_each_segment(input.link, [](Segment& segment) {
             segment.latency /= 2;
             segment.bandwidth = {segment.bandwidth.count * 2};
-        }
+        });
         add("a link twice as fast", step_of(input, sync_), false);
     }
 

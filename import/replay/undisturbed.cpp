@@ -376,7 +376,8 @@ void take_out_of_computing(TracedRun& run, const std::vector<TracedAllReduce>& a
             Duration slowed{0};
             for_each_overlap(mark, windows, [&](const Window& window, Duration overlap) {
                 const double factor =
-                    factor_of(interference_for(link, window.bytes).compute_slowdown_ppm);
+                    factor_of(interference_for(CollectiveKind::all_reduce, link, window.bytes)
+                                  .compute_slowdown_ppm);
                 slowed += overlap - scaled(overlap, 1 / factor);
             });
             mark.device -= slowed;

@@ -205,6 +205,7 @@ class DisturbedRank {
 }  // namespace
 
 void run_disturbed(const Program& program, RankProgress& progress) {
+    invariant(!communicates_beside(program), "one stream carries every collective in its place");
     progress = DisturbedRank(program, std::move(progress)).run();
 }
 

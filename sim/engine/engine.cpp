@@ -1,6 +1,7 @@
 #include "sim/engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <queue>
 
 #include "sim/base/hash.h"
@@ -12,6 +13,7 @@ namespace {
 enum class EventKind : std::uint8_t {
     rank_resumes,
     compute_ends,
+    launch_arrives,
     collective_begins,
     collective_ends
 };
@@ -22,8 +24,9 @@ enum class Held : std::uint8_t { no, until_settled, for_delay };
 struct Event {
     Duration time;
     std::uint64_t sequence;
-    std::uint32_t generation;  // stale when the activity has been rescheduled since
-    std::int32_t rank;
+    // Stale when the activity has been rescheduled since; of a launch: its instruction.
+    std::uint32_t generation;
+    std::int32_t place;  // the rank; of a collective's begin and end: its stream
     EventKind kind;
 };
 
@@ -44,16 +47,35 @@ struct Activity {
 };
 
 struct RankState {
-    std::size_t next = 0;   // instruction at the head of the compute stream
-    bool issued = false;    // whether the host has issued it
-    Duration host{0};       // when the host finished issuing it
-    Duration frontier{0};   // when the compute stream finished what came before it
-    Duration accounted{0};  // the part of the step already counted to a phase
+    std::size_t next = 0;     // instruction at the head of the compute stream
+    std::size_t issued = 0;   // so many has the host issued
+    bool host_waits = false;  // for the last of them
+    Duration host{0};         // when the host finished issuing it
+    Duration frontier{0};     // when the compute stream finished what came before it
+    Duration accounted{0};    // the part of the step already counted to a phase
     Activity compute;
     bool waiting = false;  // for the collective of a wait instruction
     StepTimes times;
     LaunchQueue queue;
     SideStreams sides;
+    // Where anything is launched ahead, by instruction: when the host had issued it, and when it
+    // had ended, a launch arrived.
+    std::vector<Duration> issued_at = {};
+    std::vector<Duration> ended_at = {};
+    Duration begin{0};                       // of the program, on the compute stream
+    std::vector<std::size_t> launches = {};  // issued ahead, that wait for another to end
+};
+
+// Collectives that follow one another.
+struct CollectiveStream {
+    std::vector<std::size_t> collectives = {};
+    std::size_t next = 0;    // of them: the one in flight, or the next to be
+    Activity activity = {};  // the one in flight, if active
+    Held held = Held::no;    // the next one could start, but for what computes
+    // What compute rates assume: whether one is in flight, and which. One may end and the next
+    // start in the same event, while a rank began to compute in between.
+    bool settled_in_flight = false;
+    std::size_t settled_next = 0;
 };
 
 class Engine {
@@ -62,13 +84,17 @@ class Engine {
         : programs_(programs),
           interferes_(disturbs(programs.front())),
           host_is_device_(programs.front().host_is_device),
+          launches_ahead_(
+              std::ranges::any_of(programs.front().instructions, &Instruction::is_launched_ahead)),
           recording_(record == Record::timeline),
           ranks_(programs.size()),
-          arrived_(programs.front().collectives.size(), 0) {
+          arrived_(programs.front().collectives.size(), 0),
+          in_place_(arrived_.size()),
+          has_ended_(arrived_.size(), false) {
         invariant(starts.size() == ranks_.size(), "every rank has a start");
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             ranks_[i].host = starts[i].host;
-            ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
+            ranks_[i].begin = ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
             ranks_[i].times = starts[i].times;
             ranks_[i].queue = starts[i].queue;
             ranks_[i].sides = starts[i].sides;
@@ -77,6 +103,17 @@ class Engine {
         for (const Program& program : programs) {
             invariant(program.collectives.size() == arrived_.size(),
                       "all ranks issue the same collectives");
+        }
+        for (std::size_t i = 0; i < arrived_.size(); ++i) {
+            const CommunicationStream stream = programs.front().collectives[i].stream;
+            streams_[static_cast<std::size_t>(stream)].collectives.push_back(i);
+        }
+        if (launches_ahead_) {
+            invariant(!host_is_device_, "a host that is the device has no other streams");
+            for (std::size_t i = 0; i < ranks_.size(); ++i) {
+                ranks_[i].issued_at.resize(programs[i].instructions.size());
+                ranks_[i].ended_at.resize(programs[i].instructions.size());
+            }
         }
     }
 
@@ -105,31 +142,34 @@ class Engine {
     }
 
   private:
-    void schedule(Duration time, EventKind kind, std::size_t rank, std::uint32_t generation) {
-        events_.push({time, sequence_++, generation, static_cast<std::int32_t>(rank), kind});
+    void schedule(Duration time, EventKind kind, std::size_t place, std::uint32_t generation) {
+        events_.push({time, sequence_++, generation, static_cast<std::int32_t>(place), kind});
     }
 
     void handle(const Event& event) {
-        const auto rank = static_cast<std::size_t>(event.rank);
+        const auto place = static_cast<std::size_t>(event.place);
         switch (event.kind) {
             case EventKind::rank_resumes:
-                advance(rank);
+                advance(place);
                 break;
             case EventKind::compute_ends:
-                if (event.generation == ranks_[rank].compute.generation) {
-                    complete_compute(rank);
-                    advance(rank);
+                if (event.generation == ranks_[place].compute.generation) {
+                    complete_compute(place);
+                    advance(place);
                 }
                 break;
+            case EventKind::launch_arrives:
+                arrive(programs_[place].instructions[event.generation]);
+                break;
             case EventKind::collective_begins:
-                if (event.generation == collective_.generation) {
-                    held_ = Held::no;
-                    begin_collective();
+                if (event.generation == streams_[place].activity.generation) {
+                    streams_[place].held = Held::no;
+                    begin_collective(streams_[place]);
                 }
                 break;
             case EventKind::collective_ends:
-                if (event.generation == collective_.generation) {
-                    end_collective();
+                if (event.generation == streams_[place].activity.generation) {
+                    end_collective(streams_[place]);
                 }
                 break;
         }
@@ -143,12 +183,16 @@ class Engine {
         const std::vector<Instruction>& instructions = programs_[rank].instructions;
         while (state.next < instructions.size()) {
             const Instruction& instruction = instructions[state.next];
-            issue(state, rank, instruction);
+            issue(rank);
+            if (instruction.is_launched_ahead()) {
+                go_on(rank, instruction, state.ended_at[state.next]);
+                continue;
+            }
             if (instruction.order.is_beside()) {
                 run_beside(state, rank, instruction);
                 continue;
             }
-            Duration start = std::max(state.frontier, state.host);
+            Duration start = std::max(state.frontier, issued_at(state));
             if (instruction.order.after != 0) {
                 start = std::max(start, state.sides.awaited(instruction.order, state.frontier));
             }
@@ -168,10 +212,9 @@ class Engine {
                 continue;
             }
             if (instruction.kind == InstructionKind::launch) {
-                ++arrived_[static_cast<std::size_t>(instruction.subject)];
-                start_next_collective();
+                arrive(instruction);
             } else if (const auto awaited = static_cast<std::size_t>(instruction.subject);
-                       awaited >= ended_collectives_) {
+                       !has_ended_[awaited]) {
                 state.waiting = true;
                 return;
             } else if (in_place_[awaited] > now_ && !skip_to(in_place_[awaited])) {
@@ -198,31 +241,75 @@ class Engine {
         return true;
     }
 
-    void issue(RankState& state, std::size_t rank, const Instruction& instruction) {
-        if (state.issued) {
-            return;
+    // Where nothing is launched ahead, nothing of what the host does matters before the compute
+    // stream comes to it; else it issues all that it can tell the time of.
+    void issue(std::size_t rank) {
+        RankState& state = ranks_[rank];
+        const std::size_t end =
+            launches_ahead_ ? programs_[rank].instructions.size() : state.next + 1;
+        while (state.issued < end && !state.host_waits &&
+               state.queue.knows_room(state.issued - state.next)) {
+            issue_next(state, rank);
         }
-        state.issued = true;
-        const Duration begin = host_is_device_ ? std::max(state.host, state.frontier)
-                                               : state.queue.has_room(state.host);
+    }
+
+    void issue_next(RankState& state, std::size_t rank) {
+        const std::size_t index = state.issued++;
+        const Instruction& instruction = programs_[rank].instructions[index];
+        const Duration begin = host_is_device_
+                                   ? std::max(state.host, state.frontier)
+                                   : state.queue.has_room(state.host, index - state.next);
         state.host = begin + instruction.host;
+        state.host_waits = instruction.host_waits;
         if (instruction.finishing && !host_is_device_) {
             state.times.finishing_host += instruction.host;
         }
         if (instruction.host > Duration{0}) {
-            record(rank, Track::host, state.next, begin, state.host);
+            record(rank, Track::host, index, begin, state.host);
         }
+        if (launches_ahead_) {
+            state.issued_at[index] = state.host;
+            if (instruction.is_launched_ahead()) {
+                state.launches.push_back(index);
+                launch_what_is_ready(state, rank);
+            }
+        }
+    }
+
+    [[nodiscard]] Duration issued_at(const RankState& state) const {
+        return launches_ahead_ ? state.issued_at[state.next] : state.host;
+    }
+
+    // Of what was launched ahead.
+    void launch_what_is_ready(RankState& state, std::size_t rank) {
+        std::erase_if(state.launches, [&](std::size_t index) {
+            const Instruction& launch = programs_[rank].instructions[index];
+            const auto after = static_cast<std::size_t>(launch.launched_after);
+            const bool waits = launch.launched_after != before_all;
+            if (waits && after >= state.next) {
+                return false;
+            }
+            state.ended_at[index] =
+                std::max(state.issued_at[index], waits ? state.ended_at[after] : state.begin) +
+                launch.device;
+            invariant(state.ended_at[index] >= now_, "a launch is known before it arrives");
+            schedule(state.ended_at[index], EventKind::launch_arrives, rank,
+                     static_cast<std::uint32_t>(index));
+            return true;
+        });
     }
 
     // At once, from issue to end, whenever that is: it disturbs nothing, and only what is issued
     // later can wait for it.
     void run_beside(RankState& state, std::size_t rank, const Instruction& instruction) {
         invariant(!host_is_device_, "a host that is the device has no other streams");
-        const Duration begin = state.sides.begin(instruction.order, state.host, state.frontier);
+        invariant(!launches_ahead_, "launches ahead wait for the compute stream alone");
+        const Duration begin =
+            state.sides.begin(instruction.order, issued_at(state), state.frontier);
         const Duration end = begin + instruction.device;
         state.sides.set_end(instruction.order.stream, end);
         record(rank, Track::side, state.next, begin, end);
-        go_on(state, instruction, end);
+        go_on(rank, instruction, end);
     }
 
     void finish_instruction(std::size_t rank, const Instruction& instruction) {
@@ -239,16 +326,21 @@ class Engine {
             }
             state.accounted = now_;
         }
-        go_on(state, instruction, now_);
+        go_on(rank, instruction, now_);
     }
 
-    static void go_on(RankState& state, const Instruction& instruction, Duration end) {
+    void go_on(std::size_t rank, const Instruction& instruction, Duration end) {
+        RankState& state = ranks_[rank];
         state.queue.push(end);
         if (instruction.host_waits) {
             state.host = std::max(state.host, end);
+            state.host_waits = false;
         }
         ++state.next;
-        state.issued = false;
+        if (launches_ahead_) {
+            state.ended_at[state.next - 1] = end;
+            launch_what_is_ready(state, rank);
+        }
     }
 
     void begin_compute(Activity& compute, const Instruction& instruction) {
@@ -267,52 +359,78 @@ class Engine {
         finish_instruction(rank, programs_[rank].instructions[state.next]);
     }
 
-    void start_next_collective() {
-        const bool every_rank_arrived =
-            ended_collectives_ < arrived_.size() && arrived_[ended_collectives_] == ranks_.size();
-        if (collective_.active || !every_rank_arrived || held_ != Held::no) {
+    // A rank launches it.
+    void arrive(const Instruction& launch) {
+        ++arrived_[static_cast<std::size_t>(launch.subject)];
+        start_next_collectives();
+    }
+
+    void start_next_collectives() {
+        for (CollectiveStream& stream : streams_) {
+            start_next_collective(stream);
+        }
+    }
+
+    void start_next_collective(CollectiveStream& stream) {
+        if (stream.activity.active || stream.held != Held::no || !can_start_next(stream)) {
             return;
         }
-        if (in_flight().interference.start_delay > Duration{0}) {
-            held_ = Held::until_settled;
+        if (in_flight(stream).interference.start_delay > Duration{0}) {
+            stream.held = Held::until_settled;
         } else {
-            begin_collective();
+            begin_collective(stream);
         }
+    }
+
+    [[nodiscard]] bool can_start_next(const CollectiveStream& stream) const {
+        if (stream.next == stream.collectives.size() ||
+            arrived_[stream.collectives[stream.next]] != ranks_.size()) {
+            return false;
+        }
+        const std::optional<std::int32_t>& follows = in_flight(stream).follows;
+        return !follows || has_ended_[static_cast<std::size_t>(*follows)];
     }
 
     // Held back while something computes, until its delay is over.
-    void settle_held() {
-        if (held_ != Held::no && computing_ == 0) {
-            held_ = Held::no;
-            ++collective_.generation;
-            begin_collective();
-        } else if (held_ == Held::until_settled) {
-            held_ = Held::for_delay;
-            schedule(now_ + in_flight().interference.start_delay, EventKind::collective_begins, 0,
-                     ++collective_.generation);
+    void settle_held(CollectiveStream& stream) {
+        if (stream.held != Held::no && computing_ == 0) {
+            stream.held = Held::no;
+            ++stream.activity.generation;
+            begin_collective(stream);
+        } else if (stream.held == Held::until_settled) {
+            stream.held = Held::for_delay;
+            schedule(now_ + in_flight(stream).interference.start_delay,
+                     EventKind::collective_begins, place_of(stream), ++stream.activity.generation);
         }
     }
 
-    void begin_collective() {
-        collective_.active = true;
-        collective_.start = collective_.since = now_;
-        collective_.remaining = programs_.front().collectives[ended_collectives_].time;
-        collective_.slowdown_ppm = communication_slowdown_ppm();
-        schedule_end(collective_, EventKind::collective_ends, 0);
+    void begin_collective(CollectiveStream& stream) {
+        Activity& activity = stream.activity;
+        activity.active = true;
+        activity.start = activity.since = now_;
+        activity.remaining = in_flight(stream).time;
+        activity.slowdown_ppm = communication_slowdown_ppm(stream);
+        schedule_end(activity, EventKind::collective_ends, place_of(stream));
     }
 
-    void end_collective() {
-        collective_.active = false;
-        record(0, Track::communication, ended_collectives_, collective_.start, now_);
-        in_place_.push_back(now_ + in_flight().placing);
-        ++ended_collectives_;
-        start_next_collective();
+    void end_collective(CollectiveStream& stream) {
+        stream.activity.active = false;
+        const std::size_t ended = stream.collectives[stream.next];
+        record(0, Track::communication, ended, stream.activity.start, now_);
+        in_place_[ended] = now_ + in_flight(stream).placing;
+        has_ended_[ended] = true;
+        ++stream.next;
+        start_next_collectives();
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
             if (ranks_[rank].waiting) {
                 ranks_[rank].waiting = false;
                 advance(rank);
             }
         }
+    }
+
+    [[nodiscard]] std::size_t place_of(const CollectiveStream& stream) const {
+        return static_cast<std::size_t>(&stream - streams_.data());
     }
 
     void schedule_end(Activity& activity, EventKind kind, std::size_t rank) {
@@ -333,19 +451,26 @@ class Engine {
         schedule_end(activity, kind, rank);
     }
 
-    // By how much the collective in flight slows whatever computes now.
+    // By how much what is in flight slows whatever computes now.
     [[nodiscard]] std::int64_t compute_slowdown_ppm() const {
-        return collective_.active ? in_flight().interference.compute_slowdown_ppm : undisturbed_ppm;
+        std::int64_t slowdown_ppm = undisturbed_ppm;
+        for (const CollectiveStream& stream : streams_) {
+            if (stream.activity.active) {
+                slowdown_ppm =
+                    std::max(slowdown_ppm, in_flight(stream).interference.compute_slowdown_ppm);
+            }
+        }
+        return slowdown_ppm;
     }
 
     // By how much whatever computes slows the collective in flight.
-    [[nodiscard]] std::int64_t communication_slowdown_ppm() const {
-        return computing_ > 0 ? in_flight().interference.communication_slowdown_ppm
+    [[nodiscard]] std::int64_t communication_slowdown_ppm(const CollectiveStream& stream) const {
+        return computing_ > 0 ? in_flight(stream).interference.communication_slowdown_ppm
                               : undisturbed_ppm;
     }
 
-    [[nodiscard]] const Collective& in_flight() const {
-        return programs_.front().collectives[ended_collectives_];
+    [[nodiscard]] const Collective& in_flight(const CollectiveStream& stream) const {
+        return programs_.front().collectives[stream.collectives[stream.next]];
     }
 
     // Once per event, after everything that happens at this moment has happened: an operation that
@@ -354,15 +479,21 @@ class Engine {
         if (!interferes_) {
             return;
         }
-        settle_held();
-        if (collective_.active) {
-            change_rate(collective_, communication_slowdown_ppm(), EventKind::collective_ends, 0);
+        bool settled = true;
+        for (CollectiveStream& stream : streams_) {
+            settle_held(stream);
+            if (stream.activity.active) {
+                change_rate(stream.activity, communication_slowdown_ppm(stream),
+                            EventKind::collective_ends, place_of(stream));
+            }
+            settled = settled && stream.activity.active == stream.settled_in_flight &&
+                      stream.next == stream.settled_next;
+            stream.settled_in_flight = stream.activity.active;
+            stream.settled_next = stream.next;
         }
-        if (collective_.active == settled_in_flight_ && ended_collectives_ == settled_ended_) {
+        if (settled) {
             return;
         }
-        settled_in_flight_ = collective_.active;
-        settled_ended_ = ended_collectives_;
         const std::int64_t slowdown = compute_slowdown_ppm();
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
             change_rate(ranks_[rank].compute, slowdown, EventKind::compute_ends, rank);
@@ -379,21 +510,17 @@ class Engine {
     std::span<const Program> programs_;
     bool interferes_;
     bool host_is_device_;
+    bool launches_ahead_;
     bool recording_;
     Duration now_{0};
     std::uint64_t sequence_ = 0;
     std::priority_queue<Event, std::vector<Event>, LaterEvent> events_;
     std::vector<RankState> ranks_;
-    std::int64_t computing_ = 0;         // ranks that compute now
-    Activity collective_;                // the one in flight, if active
-    std::vector<Duration> in_place_;     // by collective that has ended: when what it brought is
-    std::vector<std::size_t> arrived_;   // by collective: ranks that have reached it
-    std::size_t ended_collectives_ = 0;  // also the index of the next one to start
-    Held held_ = Held::no;               // the next one could start, but for what computes
-    // What compute rates assume: whether a collective is in flight, and how many had ended. One may
-    // end and the next start in the same event, while a rank began to compute in between.
-    bool settled_in_flight_ = false;
-    std::size_t settled_ended_ = 0;
+    std::int64_t computing_ = 0;  // ranks that compute now
+    std::array<CollectiveStream, communication_streams> streams_;
+    std::vector<std::size_t> arrived_;  // by collective: ranks that have launched it
+    std::vector<Duration> in_place_;    // by collective that has ended: when what it brought is
+    std::vector<bool> has_ended_;       // by collective
     Simulation result_;
 };
 
@@ -427,7 +554,7 @@ void run_programs(std::span<const Program> ranks, std::span<RankProgress> progre
     if (!disturbs(ranks.front())) {
         return run_undisturbed(ranks, progress);
     }
-    if (ranks.size() == 1) {
+    if (ranks.size() == 1 && !communicates_beside(ranks.front())) {
         return run_disturbed(ranks.front(), progress.front());
     }
     const std::vector<RankProgress> ends = simulate(ranks, Record::times_only, progress).progress;

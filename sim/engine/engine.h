@@ -13,10 +13,14 @@
 //    issued and than what it is to follow on other streams (StreamOrder). What runs there does not
 //    compute.
 //  - Communication stream: one for the group, first in, first out. A collective starts when every
-//    rank has issued it, every rank's compute stream has reached it, and the stream is free.
-//  - Interference: while a collective is in flight, computing runs slower by its compute_slowdown;
-//    while any rank computes, it runs slower by its communication_slowdown. Each activity carries
-//    its remaining work, and its rate changes when the other side starts or ends.
+//    rank has issued it, every rank's compute stream has reached it, and the stream is free. One
+//    that is launched ahead of its place (Instruction::launched_after) asks nothing of the compute
+//    stream but that this instruction has ended; then there are no side streams. Of two streams
+//    each goes its own way, but for what follows a collective of the other.
+//  - Interference: while a collective is in flight, computing runs slower by its compute_slowdown,
+//    by the larger one of two; while any rank computes, it runs slower by its
+//    communication_slowdown. Each activity carries its remaining work, and its rate changes when
+//    the other side starts or ends.
 #pragma once
 
 #include <algorithm>
@@ -61,8 +65,17 @@ struct LaunchQueue {
     std::size_t next = 0;
     bool operator==(const LaunchQueue&) const = default;
 
-    [[nodiscard]] Duration has_room(Duration host) const {
-        return ends.empty() ? host : std::max(host, ends[next]);
+    // When it issues the instruction that is so many after the first that has not run.
+    [[nodiscard]] Duration has_room(Duration host, std::size_t ahead = 0) const {
+        if (ends.empty()) {
+            return host;
+        }
+        const std::size_t place = next + ahead;
+        return std::max(host, ends[place < ends.size() ? place : place - ends.size()]);
+    }
+    // Whether enough has run to tell that.
+    [[nodiscard]] bool knows_room(std::size_t ahead) const {
+        return ends.empty() || ahead < ends.size();
     }
     void push(Duration end) {
         if (!ends.empty()) {
@@ -168,7 +181,8 @@ bool disturbs(const Program& program);
 // disturbs.
 void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> progress);
 
-// The same of a single rank, or a group of equal ones, whose collectives may disturb.
+// The same of a single rank, or a group of equal ones, whose collectives may disturb, all on one
+// stream and each launched in its place (asserted).
 void run_disturbed(const Program& program, RankProgress& progress);
 
 // Moves each rank on to the end of its program: the progress that simulate() gives. Without its

@@ -22,6 +22,13 @@ class RankClock {
         return std::max(now_.device, now_.host);
     }
 
+    // The same of a launch ahead of its place: when the host has issued it.
+    Duration issue_ahead(const Instruction& instruction) {
+        invariant(!host_is_device_, "a host that is the device has no other streams");
+        issue_on_host(instruction);
+        return now_.host;
+    }
+
     // The same of one that comes after others.
     Duration issue_after(const Instruction& instruction) {
         return std::max(issue(instruction), now_.sides.awaited(instruction.order, now_.device));

@@ -1,6 +1,7 @@
 #include "sim/engine/step_parts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -101,6 +102,19 @@ StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings&
     if (accumulation_ > 2) {
         micro_step_ = build_micro_step(input, sync, 1, plan);
     }
+    instruction_seconds_ = sum_over_parts([](const Program& program) {
+        return bucketwise::longest_possible_seconds(with_free_communication(program));
+    });
+    check_length(longest_possible_seconds());
+}
+
+StepBeforeClosing::StepBeforeClosing(const StepLoop& loop, std::vector<RankClass> classes,
+                                     Program first, Program following, std::int64_t micro_steps)
+    : first_micro_step_(std::move(first)),
+      micro_step_(std::move(following)),
+      accumulation_(micro_steps + 1),
+      classes_(std::move(classes)),
+      loop_(loop) {
     instruction_seconds_ = sum_over_parts([](const Program& program) {
         return bucketwise::longest_possible_seconds(with_free_communication(program));
     });

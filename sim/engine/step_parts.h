@@ -30,6 +30,11 @@ class StepBeforeClosing {
     // Nothing: the closing part is the whole step.
     explicit StepBeforeClosing(const StepLoop& loop) : loop_(loop) {}
 
+    // So many micro-steps before the last, which the closing part is: the first one, then others
+    // that are alike. Throws likewise.
+    StepBeforeClosing(const StepLoop& loop, std::vector<RankClass> classes, Program first,
+                      Program following, std::int64_t micro_steps);
+
     // The same with other collective costs. Throws likewise.
     void set_costs(const RankGroup& group, const LinkParameters& link);
 

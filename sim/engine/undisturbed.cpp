@@ -10,12 +10,15 @@
 //                                                    after side streams: nor earlier than their s
 //   side    s(i) = max(s(i-1), h(i)) + device(i)     of its stream; after others: nor earlier than
 //                                                    their d or s
-//   stream  end(b) = max(last arrival(b), end(b-1)) + time(b); who waits for b waits for
-//                                                    end(b) + placing(b)
+//   stream  end(b) = max(last arrival(b), end of the one before on its stream) + time(b); who waits
+//                                                    for b waits for end(b) + placing(b)
+//                                                    what follows another: nor earlier than its end
+//   launch  arrives with the compute stream; ahead of its place: at max(h(i), d(after)) + device(i)
 // clang-format on
 //
 // The engine gives the same to the picosecond, with or without; a test compares them.
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -34,14 +37,20 @@ class Stream {
         ends_.reserve(collectives.size());
     }
 
-    // A rank's compute stream has reached the launch of this collective.
+    // A rank launches this collective.
     void arrive(std::size_t collective, Duration now) {
         Arrivals& arrivals = arrivals_[collective];
         arrivals.last = std::max(arrivals.last, now);
         if (++arrivals.ranks == ranks_) {
             invariant(collective == ends_.size(), "all ranks issue collectives in one order");
-            free_ = std::max(arrivals.last, free_) + collectives_[collective].time;
-            ends_.push_back(free_);
+            const Collective& begins = collectives_[collective];
+            Duration& free = free_[static_cast<std::size_t>(begins.stream)];
+            free = std::max(arrivals.last, free);
+            if (begins.follows) {
+                free = std::max(free, ends_[static_cast<std::size_t>(*begins.follows)]);
+            }
+            free += begins.time;
+            ends_.push_back(free);
         }
     }
     [[nodiscard]] bool knows_end_of(std::size_t collective) const {
@@ -61,14 +70,20 @@ class Stream {
     std::size_t ranks_;
     std::vector<Arrivals> arrivals_;
     std::vector<Duration> ends_;
-    Duration free_{0};
+    std::array<Duration, communication_streams> free_{};
 };
 
 // One rank on its way through its program.
 class Rank {
   public:
     Rank(const Program& program, RankProgress start)
-        : program_(program), clock_(program.host_is_device, std::move(start)) {}
+        : program_(program),
+          begin_(start.device),
+          clock_(program.host_is_device, std::move(start)) {
+        if (communicates_beside(program)) {
+            ends_.resize(program.instructions.size());
+        }
+    }
 
     // Up to its end, or to a wait for a collective that not every rank has reached. False if it
     // stood there already.
@@ -83,7 +98,11 @@ class Rank {
                 break;
             }
             Duration end{0};
-            if (instruction.order.is_plain()) [[likely]] {
+            if (instruction.is_launched_ahead()) {
+                end =
+                    std::max(clock_.issue_ahead(instruction), end_of(instruction.launched_after)) +
+                    instruction.device;
+            } else if (instruction.order.is_plain()) [[likely]] {
                 end = clock_.issue(instruction) + instruction.device;
             } else if (instruction.order.is_beside()) {
                 clock_.run_beside(instruction);
@@ -97,6 +116,9 @@ class Rank {
                 stream.arrive(subject, end);
             }
             clock_.finish(instruction, end);
+            if (!ends_.empty()) {
+                ends_[next_] = end;
+            }
         }
         return next_ > before;
     }
@@ -104,9 +126,15 @@ class Rank {
     [[nodiscard]] RankProgress take_progress() { return clock_.take_progress(); }
 
   private:
+    [[nodiscard]] Duration end_of(std::int32_t instruction) const {
+        return instruction == before_all ? begin_ : ends_[static_cast<std::size_t>(instruction)];
+    }
+
     const Program& program_;
+    Duration begin_;
     RankClock clock_;
     std::size_t next_ = 0;
+    std::vector<Duration> ends_;  // by instruction, where some launch looks back at one
 };
 
 }  // namespace

@@ -104,12 +104,12 @@ std::int64_t turns_ppm(const LinkParameters& link, std::int64_t ranks) {
 Duration flat_time(CollectiveKind kind, Bytes n, std::int64_t ranks, const LinkParameters& link) {
     const WireCost cost = wire_cost(kind, link.algorithm, ranks);
     if (cost.steps == 0) {
-        return link.launch;
+        return launch_for(kind, link);
     }
-    const Segment& segment = segment_for(link, n);
+    const Segment& segment = segment_for(kind, link, n);
     const Duration moving = cost.steps * segment.latency + cost.messages * link.message +
                             transfer_time(n, segment.bandwidth, cost.wire);
-    return link.launch + link.meeting + stretched(moving, turns_ppm(link, ranks));
+    return launch_for(kind, link) + link.meeting + stretched(moving, turns_ppm(link, ranks));
 }
 
 // Hierarchical (Horovod's hierarchical all-reduce; NCCL's intra-node and rail rings). With g ranks

@@ -57,36 +57,64 @@ Interference interference_at(const std::vector<InterferenceSegment>& segments, s
 
 }  // namespace
 
-const Segment& segment_for(const LinkParameters& link, Bytes message) {
-    invariant(!link.segments.empty(), "a link that is not hierarchical has segments");
-    return serving(link.segments.begin(), link.segments.end(), message);
+const OwnNumbers* own_numbers(CollectiveKind kind, const LinkParameters& link) {
+    switch (kind) {
+        case CollectiveKind::all_gather:
+            return &link.all_gather;
+        case CollectiveKind::reduce_scatter:
+            return &link.reduce_scatter;
+        case CollectiveKind::all_reduce:
+        case CollectiveKind::broadcast:
+            break;
+    }
+    return nullptr;
 }
 
-Interference interference_for(const LinkParameters& link, Bytes message) {
-    if (link.interference.empty()) {
+Duration launch_for(CollectiveKind kind, const LinkParameters& link) {
+    const OwnNumbers* own = own_numbers(kind, link);
+    return own != nullptr && !own->segments.empty() ? own->launch : link.launch;
+}
+
+const Segment& segment_for(CollectiveKind kind, const LinkParameters& link, Bytes message) {
+    const OwnNumbers* own = own_numbers(kind, link);
+    const auto& segments = own != nullptr && !own->segments.empty() ? own->segments : link.segments;
+    invariant(!segments.empty(), "a link that is not hierarchical has segments");
+    return serving(segments.begin(), segments.end(), message);
+}
+
+Interference interference_for(CollectiveKind kind, const LinkParameters& link, Bytes message) {
+    const OwnNumbers* own = own_numbers(kind, link);
+    const auto& interference =
+        own != nullptr && !own->interference.empty() ? own->interference : link.interference;
+    if (interference.empty()) {
         return {};
     }
-    if (has_cta_groups(link)) {
+    if (has_cta_groups(interference)) {
         invariant(link.ctas.has_value(),
                   "a link with interference by thread blocks says how many it uses");
-        return interference_at(link.interference, *link.ctas, message);
+        return interference_at(interference, *link.ctas, message);
     }
-    return serving(link.interference.begin(), link.interference.end(), message).slowdown;
+    return serving(interference.begin(), interference.end(), message).slowdown;
 }
 
-bool interferes(const LinkParameters& link) {
-    return std::any_of(link.interference.begin(), link.interference.end(),
+bool interferes(const std::vector<InterferenceSegment>& interference) {
+    return std::any_of(interference.begin(), interference.end(),
                        [](const InterferenceSegment& s) { return s.slowdown != Interference{}; });
 }
 
-void set_product_share(double share, std::vector<InterferenceSegment>& interference) {
-    for (InterferenceSegment& segment : interference) {
+bool interferes(const LinkParameters& link) {
+    return interferes(link.interference) || interferes(link.all_gather.interference) ||
+           interferes(link.reduce_scatter.interference);
+}
+
+void set_product_share(double share, LinkParameters& link) {
+    for_each_interference(link, [&](InterferenceSegment& segment) {
         if (const auto& computing = segment.computing) {
             segment.slowdown.compute_slowdown_ppm =
                 std::llround(share * static_cast<double>(computing->product_ppm) +
                              (1 - share) * static_cast<double>(computing->rest_ppm));
         }
-    }
+    });
 }
 
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown) {

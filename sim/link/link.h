@@ -2,6 +2,7 @@
 // message size, what a collective costs to launch, and how it disturbs computing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -100,6 +101,16 @@ struct SimulatedTime {
     bool operator==(const SimulatedTime&) const = default;
 };
 
+// Of one kind of collectives, where these were measured: what they cost instead of the link's own
+// segments and launch (meeting, messages and processors stay the link's), and how they disturb
+// computing. Both empty: as the link's own numbers have it.
+struct OwnNumbers {
+    std::vector<Segment> segments = {};  // empty where tiers or a topology say the cost
+    Duration launch{0};                  // with the segments
+    std::vector<InterferenceSegment> interference = {};
+    bool operator==(const OwnNumbers&) const = default;
+};
+
 // What a collective costs is said by segments, by two tiers (hierarchical), or by a topology.
 struct LinkParameters {
     std::string name;
@@ -120,7 +131,9 @@ struct LinkParameters {
     // Empty: not known, and none until something is assumed (sim/link/assumed_interference.h). All
     // segments have ctas, groups by rising number of them, or none has.
     std::vector<InterferenceSegment> interference;
-    bool assumes_interference = false;             // it is no measurement
+    bool assumes_interference = false;  // it is no measurement
+    OwnNumbers all_gather = {};
+    OwnNumbers reduce_scatter = {};
     std::optional<std::int64_t> ctas = {};         // thread blocks of one collective
     std::optional<BytesPerSecond> copy_bandwidth;  // payload copied into or out of a bucket
     Provenance provenance;
@@ -129,24 +142,48 @@ struct LinkParameters {
     bool operator==(const LinkParameters&) const = default;
 };
 
-// Precondition (asserted): the link has segments.
-const Segment& segment_for(const LinkParameters& link, Bytes message);
+// None: the kind never has numbers of its own.
+const OwnNumbers* own_numbers(CollectiveKind kind, const LinkParameters& link);
 
-// How a collective of that message and computing slow each other. With groups by thread blocks, the
+// What such a collective costs: its own numbers, or else the link's.
+Duration launch_for(CollectiveKind kind, const LinkParameters& link);
+// Precondition (asserted): the link has segments.
+const Segment& segment_for(CollectiveKind kind, const LinkParameters& link, Bytes message);
+
+// How a collective of that message and computing slow each other, by its own numbers or else the
+// link's. With groups by thread blocks, the
 // factors are linear in these between the two nearest groups, and the nearest group's beyond them.
 // Precondition (asserted): a link with such groups says how many thread blocks it uses.
-Interference interference_for(const LinkParameters& link, Bytes message);
+Interference interference_for(CollectiveKind kind, const LinkParameters& link, Bytes message);
 
-inline bool has_cta_groups(const LinkParameters& link) {
-    return !link.interference.empty() && link.interference.front().ctas.has_value();
+inline bool has_cta_groups(const std::vector<InterferenceSegment>& interference) {
+    return !interference.empty() && interference.front().ctas.has_value();
 }
 
-// Whether any collective on it and computing slow each other.
+// Calls `use` with every segment of the link itself, its tiers' not, and with every piece of its
+// interference.
+template <typename Link, typename Use>
+void for_each_segment(Link& link, Use use) {
+    for (auto* segments :
+         {&link.segments, &link.all_gather.segments, &link.reduce_scatter.segments}) {
+        std::for_each(segments->begin(), segments->end(), use);
+    }
+}
+template <typename Link, typename Use>
+void for_each_interference(Link& link, Use use) {
+    for (auto* interference :
+         {&link.interference, &link.all_gather.interference, &link.reduce_scatter.interference}) {
+        std::for_each(interference->begin(), interference->end(), use);
+    }
+}
+
+// Whether any collective with that interference, or on that link, and computing slow each other.
+bool interferes(const std::vector<InterferenceSegment>& interference);
 bool interferes(const LinkParameters& link);
 
 // Where matrix products and the rest are told apart, computing is slowed as one of whose time that
 // share is products.
-void set_product_share(double share, std::vector<InterferenceSegment>& interference);
+void set_product_share(double share, LinkParameters& link);
 
 // Interference that does not depend on the message.
 std::vector<InterferenceSegment> constant_interference(const Interference& slowdown);

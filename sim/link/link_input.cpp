@@ -69,7 +69,8 @@ class LinkReader {
         const JsonObject object(
             place, {"name", "algorithm", "segments", "intra", "inter", "topology", "launch_us",
                     "meeting_us", "message_us", "processors", "host_issue_us", "host_wait_us",
-                    "interference", "ctas", "copy_gb_per_s", "provenance", "caveats"});
+                    "interference", "all_gather", "reduce_scatter", "ctas", "copy_gb_per_s",
+                    "provenance", "caveats"});
         LinkParameters link;
         link.name = read_string(object.at("name"));
         link.algorithm = read_choice(object.at("algorithm"), every<Algorithm>);
@@ -82,9 +83,12 @@ class LinkReader {
                 static_cast<void>(object.at("topology"));  // required: NCCL chooses by it
             }
             refuse_tiers(object);
-            read_segments(object.at("segments"), link);
+            link.segments = read_segments(object.at("segments"));
         }
         read_costs(object, link);
+        read_own_numbers(object, "all_gather", link, link.all_gather);
+        read_own_numbers(object, "reduce_scatter", link, link.reduce_scatter);
+        require_ctas(object, link);
         object.read_optional("provenance", link.provenance, read_provenance);
         object.read_optional("caveats", link.caveats, read_caveats);
         return link;
@@ -153,11 +157,26 @@ class LinkReader {
     static void inherit(LinkParameters& link, const LinkParameters& tier) {
         link.host_issue = std::max(link.host_issue, tier.host_issue);
         link.host_wait = std::max(link.host_wait, tier.host_wait);
+        for (OwnNumbers LinkParameters::*kind :
+             {&LinkParameters::all_gather, &LinkParameters::reduce_scatter}) {
+            if (!(link.*kind).interference.empty() || !(tier.*kind).interference.empty()) {
+                (link.*kind).interference =
+                    costlier_interference(as_of_kind(kind, link), as_of_kind(kind, tier));
+            }
+        }
         link.interference = costlier_interference(link, tier);
         if (tier.copy_bandwidth) {
             link.copy_bandwidth =
                 std::min(link.copy_bandwidth.value_or(*tier.copy_bandwidth), *tier.copy_bandwidth);
         }
+    }
+
+    // With the kind's interference in the place of the link's.
+    static LinkParameters as_of_kind(OwnNumbers LinkParameters::*kind, LinkParameters link) {
+        if (!(link.*kind).interference.empty()) {
+            link.interference = (link.*kind).interference;
+        }
+        return link;
     }
 
     // The two pieces' boundaries together, and of all factors the larger one in each, both with
@@ -166,10 +185,10 @@ class LinkReader {
                                                                   const LinkParameters& b) {
         for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
             // Of a tier that says nothing of GPUs the other's "none" tells nothing either.
-            if (lacks_interference(*one) && !interferes(*other)) {
+            if (lacks_interference(*one) && !interferes(other->interference)) {
                 return {};
             }
-            if (one->interference.empty() && !has_cta_groups(*other)) {
+            if (one->interference.empty() && !has_cta_groups(other->interference)) {
                 return other->interference;
             }
         }
@@ -183,8 +202,9 @@ class LinkReader {
         }
         const auto costlier_of = [](const LinkParameters& one, const LinkParameters& other,
                                     Bytes message) -> Interference {
-            const Interference first = interference_for(one, message);
-            const Interference second = interference_for(other, message);
+            const Interference first = interference_for(CollectiveKind::all_reduce, one, message);
+            const Interference second =
+                interference_for(CollectiveKind::all_reduce, other, message);
             return {std::max(first.compute_slowdown_ppm, second.compute_slowdown_ppm),
                     std::max(first.communication_slowdown_ppm, second.communication_slowdown_ppm),
                     std::max(first.start_delay, second.start_delay)};
@@ -217,7 +237,7 @@ class LinkReader {
     }
 
     static LinkParameters with_product_share(double share, LinkParameters link) {
-        set_product_share(share, link.interference);
+        set_product_share(share, link);
         return link;
     }
 
@@ -239,7 +259,8 @@ class LinkReader {
         return std::nullopt;
     }
 
-    static void read_segments(const JsonPlace& place, LinkParameters& link) {
+    static std::vector<Segment> read_segments(const JsonPlace& place) {
+        std::vector<Segment> segments;
         const std::vector<JsonPlace> elements = read_array(place, most_segments);
         Bytes reached{0};
         for (std::size_t i = 0; i < elements.size(); ++i) {
@@ -250,8 +271,9 @@ class LinkReader {
             segment.latency = read_duration_us(object.at("latency_us"));
             segment.bandwidth = read_bandwidth_gb_per_s(object.at("bandwidth_gb_per_s"));
             object.read_optional("standard_errors", segment.errors, read_segment_errors);
-            link.segments.push_back(segment);
+            segments.push_back(segment);
         }
+        return segments;
     }
 
     static SegmentErrors read_segment_errors(const JsonPlace& place) {
@@ -271,27 +293,60 @@ class LinkReader {
         object.read_optional("copy_gb_per_s", link.copy_bandwidth, read_bandwidth_gb_per_s);
         object.read_optional("ctas", link.ctas, read_integer, 1, most_thread_blocks);
         if (const auto interference = object.find("interference")) {
-            read_interference(*interference, link);
-            if (has_cta_groups(link)) {
-                static_cast<void>(object.at("ctas"));  // required: the groups ask for it
+            // In the place of all that tiers have.
+            link.all_gather.interference.clear();
+            link.reduce_scatter.interference.clear();
+            link.interference = read_interference(*interference);
+        }
+    }
+
+    // What one kind of collectives costs and disturbs. What costs on tiers or a topology are these
+    // say, but not what they disturb.
+    static void read_own_numbers(const JsonObject& link_object, std::string_view key,
+                                 const LinkParameters& link, OwnNumbers& own) {
+        const auto place = link_object.find(key);
+        if (!place) {
+            return;
+        }
+        const JsonObject object(*place, {"launch_us", "segments", "interference"});
+        if (link.segments.empty()) {
+            for (const std::string_view cost : {"segments", "launch_us"}) {
+                if (const auto found = object.find(cost)) {
+                    found->fail(
+                        fmt::format("{} only in a link of segments, or in a tier of them", cost),
+                        link.topology ? "some beside a topology" : "some beside tiers");
+                }
             }
+            own.interference = read_interference(object.at("interference"));
+            return;
+        }
+        own.segments = read_segments(object.at("segments"));
+        object.read_optional("launch_us", own.launch, read_duration_us);
+        object.read_optional("interference", own.interference, read_interference);
+    }
+
+    // Groups by thread blocks ask for how many a collective takes.
+    static void require_ctas(const JsonObject& object, const LinkParameters& link) {
+        const bool by_ctas = has_cta_groups(link.interference) ||
+                             has_cta_groups(link.all_gather.interference) ||
+                             has_cta_groups(link.reduce_scatter.interference);
+        if (by_ctas) {
+            static_cast<void>(object.at("ctas"));
         }
     }
 
     // One object for messages of every size, or a list by size, or such a list for each of several
     // numbers of thread blocks, or that there is none.
-    static void read_interference(const JsonPlace& place, LinkParameters& link) {
+    static std::vector<InterferenceSegment> read_interference(const JsonPlace& place) {
         if (place.value->is_string()) {
             if (read_string(place) != "none") {
                 place.fail("none, an object or a list of objects");
             }
-            link.interference = constant_interference({});
-            return;
+            return constant_interference({});
         }
         const std::vector<JsonPlace> elements = place.value->is_array()
                                                     ? read_array(place, most_interference_segments)
                                                     : std::vector<JsonPlace>{place};
-        link.interference.clear();  // what tiers had
         std::map<std::int64_t, std::vector<JsonObject>> by_ctas;
         for (const JsonPlace& element : elements) {
             const JsonObject object(
@@ -299,9 +354,11 @@ class LinkReader {
                           "communication_slowdown", "start_delay_us", "standard_errors", "ctas"});
             by_ctas[read_ctas(object, elements.front())].push_back(object);
         }
+        std::vector<InterferenceSegment> interference;
         for (const auto& [ctas, group] : by_ctas) {
-            read_interference_group(ctas, group, link);
+            read_interference_group(ctas, group, interference);
         }
+        return interference;
     }
 
     static constexpr std::int64_t any_ctas = 0;
@@ -316,7 +373,7 @@ class LinkReader {
     }
 
     static void read_interference_group(std::int64_t ctas, const std::vector<JsonObject>& group,
-                                        LinkParameters& link) {
+                                        std::vector<InterferenceSegment>& interference) {
         Bytes reached{0};
         for (std::size_t i = 0; i < group.size(); ++i) {
             const JsonObject& object = group[i];
@@ -333,7 +390,7 @@ class LinkReader {
             }
             object.read_optional("start_delay_us", segment.slowdown.start_delay, read_duration_us);
             object.read_optional("standard_errors", segment.errors, read_interference_errors);
-            link.interference.push_back(segment);
+            interference.push_back(segment);
         }
     }
 

@@ -48,6 +48,23 @@ Json interference_json(const InterferenceSegment& segment) {
     return json;
 }
 
+Json all_interference_json(const std::vector<InterferenceSegment>& interference) {
+    if (interference == constant_interference({})) {
+        return "none";
+    }
+    return interference.size() == 1 ? interference_json(interference.front())
+                                    : json_list(interference, interference_json);
+}
+
+void add_own_numbers(Json& json, std::string_view key, const OwnNumbers& own) {
+    Json numbers = Json::object();
+    add_us(numbers, "launch_us", own.launch);
+    add_unless_empty(numbers, "segments", json_list(own.segments, segment_json));
+    add_if(!own.interference.empty(), numbers, "interference",
+           all_interference_json(own.interference));
+    add_unless_empty(json, key, numbers);
+}
+
 // As read_string() reads it.
 std::string cut(const std::string& text) {
     constexpr std::size_t longest = 200;
@@ -121,13 +138,10 @@ Json link_json(const LinkParameters& link) {
     add_optional(json, "processors", link.processors);
     add_us(json, "host_issue_us", link.host_issue);
     add_us(json, "host_wait_us", link.host_wait);
-    if (link.interference == constant_interference({})) {
-        json["interference"] = "none";
-    } else if (link.interference.size() == 1) {
-        json["interference"] = interference_json(link.interference.front());
-    } else {
-        add_unless_empty(json, "interference", json_list(link.interference, interference_json));
-    }
+    add_if(!link.interference.empty(), json, "interference",
+           all_interference_json(link.interference));
+    add_own_numbers(json, "all_gather", link.all_gather);
+    add_own_numbers(json, "reduce_scatter", link.reduce_scatter);
     add_optional(json, "ctas", link.ctas);
     add_optional(json, "copy_gb_per_s", link.copy_bandwidth, to_gb_per_s);
     add_if(link.provenance != Provenance{}, json, "provenance", provenance_json(link.provenance));

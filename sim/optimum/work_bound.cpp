@@ -16,12 +16,12 @@ Interference least_interference(const LinkParameters& link) {
         return {};
     }
     Interference least = link.interference.front().slowdown;
-    for (const InterferenceSegment& segment : link.interference) {
+    for_each_interference(link, [&](const InterferenceSegment& segment) {
         least.compute_slowdown_ppm =
             std::min(least.compute_slowdown_ppm, segment.slowdown.compute_slowdown_ppm);
         least.communication_slowdown_ppm =
             std::min(least.communication_slowdown_ppm, segment.slowdown.communication_slowdown_ppm);
-    }
+    });
     return least;
 }
 

@@ -44,8 +44,8 @@ std::vector<std::vector<Duration>> draw_steps(const StepInput& input,
 }
 
 bool is_fitted(const LinkParameters& link) {
-    return has_errors(link.segments) ||
-           (has_errors(link.interference) && !link.assumes_interference) ||
+    return has_segment_errors(link) ||
+           (has_interference_errors(link) && !link.assumes_interference) ||
            std::any_of(link.tiers.begin(), link.tiers.end(), is_fitted);
 }
 

@@ -1,5 +1,6 @@
 #include "sim/predict/drawn_link.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace bucketwise {
@@ -30,7 +31,8 @@ std::int64_t drawn_slowdown(std::int64_t ppm, double error, double deviate) {
 }
 
 std::size_t segments_of(const LinkParameters& link) {
-    std::size_t count = link.segments.size();
+    std::size_t count = 0;
+    for_each_segment(link, [&](const Segment&) { ++count; });
     for (const LinkParameters& tier : link.tiers) {
         count += segments_of(tier);
     }
@@ -40,12 +42,12 @@ std::size_t segments_of(const LinkParameters& link) {
 using Next = std::vector<double>::const_iterator;
 
 void draw(LinkParameters& link, const LinkDeviates& deviates, Next& next) {
-    for (Segment& segment : link.segments) {
+    for_each_segment(link, [&](Segment& segment) {
         const double first = *next++;
         draw_segment(segment, first, *next++);
-    }
+    });
     constexpr double longest_us = 1e6;
-    for (InterferenceSegment& segment : link.interference) {
+    for_each_interference(link, [&](InterferenceSegment& segment) {
         const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
         Interference& slowdown = segment.slowdown;
         slowdown.compute_slowdown_ppm = drawn_slowdown(slowdown.compute_slowdown_ppm,
@@ -56,7 +58,7 @@ void draw(LinkParameters& link, const LinkDeviates& deviates, Next& next) {
         slowdown.start_delay = duration_from_us(
             std::clamp(to_us(slowdown.start_delay) + errors.start_delay_us * deviates.start_delay,
                        0.0, longest_us));
-    }
+    });
     for (LinkParameters& tier : link.tiers) {
         draw(tier, deviates, next);
     }
@@ -89,17 +91,30 @@ LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates) {
     return link;
 }
 
+bool has_segment_errors(const LinkParameters& link) {
+    bool any = false;
+    for_each_segment(link, [&](const Segment& segment) { any = any || segment.errors; });
+    return any || std::any_of(link.tiers.begin(), link.tiers.end(), has_segment_errors);
+}
+
+bool has_interference_errors(const LinkParameters& link) {
+    bool any = false;
+    for_each_interference(link,
+                          [&](const InterferenceSegment& segment) { any = any || segment.errors; });
+    return any;
+}
+
 LinkParameters with_declared_errors(LinkParameters link, double share) {
-    for (InterferenceSegment& segment : link.interference) {
+    for_each_interference(link, [&](InterferenceSegment& segment) {
         if (segment.errors) {
-            continue;
+            return;
         }
         const auto beyond_1 = [](std::int64_t ppm) { return static_cast<double>(ppm) * 1e-6 - 1; };
         segment.errors = {
             .compute_slowdown = share * beyond_1(segment.slowdown.compute_slowdown_ppm),
             .communication_slowdown = share * beyond_1(segment.slowdown.communication_slowdown_ppm),
             .start_delay_us = share * to_us(segment.slowdown.start_delay)};
-    }
+    });
     return link;
 }
 

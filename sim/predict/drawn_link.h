@@ -1,7 +1,6 @@
 // A link's parameters, drawn from what its fit leaves open.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "sim/engine/varied_steps.h"
@@ -25,11 +24,9 @@ LinkDeviates opposite(LinkDeviates deviates);
 // bandwidth's logarithm is, so that it stays above zero. Without errors nothing changes.
 LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates);
 
-template <typename Segments>
-bool has_errors(const Segments& segments) {
-    return std::any_of(segments.begin(), segments.end(),
-                       [](const auto& segment) { return segment.errors.has_value(); });
-}
+// Whether any was fitted: segments, of tiers too, and the link's own interference.
+bool has_segment_errors(const LinkParameters& link);
+bool has_interference_errors(const LinkParameters& link);
 
 // The same with an error of interference where it has none: this share of what it is beyond 1.
 LinkParameters with_declared_errors(LinkParameters link, double share);

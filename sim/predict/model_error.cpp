@@ -1,6 +1,7 @@
 #include "sim/predict/model_error.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -107,12 +108,13 @@ Deviates opposite(Deviates deviates) {
 class WrongModel {
   public:
     WrongModel(const StepInput& input, const ModelError& error)
-        : input_(input),
-          error_(error),
-          refits_(has_errors(input.link.segments) ||
-                  std::any_of(input.link.tiers.begin(), input.link.tiers.end(),
-                              [](const LinkParameters& t) { return has_errors(t.segments); })),
-          fixed_(collective_time(CollectiveKind::all_reduce, few_bytes, input.group, input.link)) {
+        : input_(input), error_(error), refits_(has_segment_errors(input.link)) {
+        for (const CollectiveKind kind : every<CollectiveKind>) {
+            const OwnNumbers* own = own_numbers(kind, input.link);
+            const bool measured = own != nullptr && !own->segments.empty();
+            fixed_[static_cast<std::size_t>(kind)] = collective_time(
+                measured ? kind : CollectiveKind::all_reduce, few_bytes, input.group, input.link);
+        }
         for (const TimedOperation& operation : input.workload.backward) {
             backward_ += operation.order.is_beside() ? Duration{0} : operation.device;
         }
@@ -145,9 +147,10 @@ class WrongModel {
                 collective.time =
                     collective_time(collective.kind, collective.bytes, input_.group, link);
             }
-            const Duration few = std::min(fixed_, collective.time);
+            const Duration few =
+                std::min(fixed_[static_cast<std::size_t>(collective.kind)], collective.time);
             collective.time = scaled(few, fixed) + scaled(collective.time - few, bytes);
-            collective.interference = interference_for(link, collective.bytes);
+            collective.interference = interference_for(collective.kind, link, collective.bytes);
         }
     }
 
@@ -155,7 +158,7 @@ class WrongModel {
     const StepInput& input_;
     const ModelError& error_;
     bool refits_;
-    Duration fixed_;
+    std::array<Duration, every<CollectiveKind>.size()> fixed_{};  // of few bytes, by kind
     Duration backward_{0};
 };
 

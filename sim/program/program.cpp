@@ -53,6 +53,13 @@ Program without_side_streams(Program program) {
     return program;
 }
 
+bool communicates_beside(const Program& program) {
+    return std::ranges::any_of(program.instructions, &Instruction::is_launched_ahead) ||
+           std::ranges::any_of(program.collectives, [](const Collective& collective) {
+               return collective.stream != CommunicationStream::first;
+           });
+}
+
 Program with_free_communication(Program program) {
     for (Collective& collective : program.collectives) {
         collective.time = Duration{0};
@@ -96,7 +103,7 @@ std::vector<Program> programs_of_classes(const Program& program,
 void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link) {
     for (Collective& collective : program.collectives) {
         collective.time = collective_time(collective.kind, collective.bytes, group, link);
-        collective.interference = interference_for(link, collective.bytes);
+        collective.interference = interference_for(collective.kind, link, collective.bytes);
     }
 }
 

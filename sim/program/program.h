@@ -42,6 +42,11 @@ constexpr bool is_compute(InstructionKind kind) {
     return kind != InstructionKind::launch && kind != InstructionKind::wait;
 }
 
+// Of a launch: that it waits for all that was issued before it on the compute stream; and that it
+// waits for what was there before the program alone.
+constexpr std::int32_t in_its_place = -1;
+constexpr std::int32_t before_all = -2;
+
 // The part of the step an instruction's time counts to.
 enum class Phase : std::uint8_t { forward, backward, optimizer };
 
@@ -49,8 +54,9 @@ struct Instruction {
     InstructionKind kind = InstructionKind::forward;
     Phase phase = Phase::forward;
     std::int32_t subject = 0;
-    Duration host{0};    // host time to issue it
-    Duration device{0};  // undisturbed time on its stream; zero for launch and wait
+    Duration host{0};  // host time to issue it
+    Duration device{
+        0};  // undisturbed time on its stream; zero for a wait, and a launch in its place
     // Part of the call that finishes synchronisation, after backward and its hooks: DDP's finalize,
     // CS336's finish_gradient_synchronization.
     bool finishing = false;
@@ -58,7 +64,15 @@ struct Instruction {
     // Of operations. What runs beside the compute stream does not compute: it neither slows what is
     // communicated nor is slowed by it, and is no part of a phase but for what waits for it.
     StreamOrder order = {};
+    // Of a launch: what it brings is sent from a stream that waits for that instruction, an earlier
+    // one in its place, or for none, whatever the compute stream does, and then takes `device` to
+    // get it ready.
+    std::int32_t launched_after = in_its_place;
     bool operator==(const Instruction&) const = default;
+
+    [[nodiscard]] constexpr bool is_launched_ahead() const {
+        return launched_after != in_its_place;
+    }
 };
 
 // BatchNorm's, of an operation of Workload::forward or Workload::backward.
@@ -68,6 +82,11 @@ struct StatisticsOf {
     DType dtype = DType::float32;  // of what travels
     bool operator==(const StatisticsOf&) const = default;
 };
+
+// Collectives on one stream follow one another. A second one carries what another communicator
+// does, over links of its own: neither slows the other.
+enum class CommunicationStream : std::uint8_t { first, second };
+constexpr std::size_t communication_streams = 2;
 
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
@@ -80,6 +99,12 @@ struct Collective {
     // From its end until what it brought is in place, on a stream of its own: who waits for it,
     // waits for that; the next collective does not.
     Duration placing{0};
+    // Which communication stream carries it, and the one before it, on the other, that it waits
+    // for.
+    CommunicationStream stream = CommunicationStream::first;
+    std::optional<std::int32_t> follows = {};
+    // Of a sharded step: whose parameters or gradients it moves, as an index of ShardPlan::groups.
+    std::optional<std::int32_t> group = {};
     bool operator==(const Collective&) const = default;
 };
 
@@ -143,6 +168,9 @@ struct StepLoop {
 // the gradients, as Horovod's synchronize() does: what is left, the optimizer, is little. It then
 // waits for side streams, too.
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync);
+
+// Whether some collective is launched ahead of its place, or there is a second stream of them.
+bool communicates_beside(const Program& program);
 
 // The same step if communication were free: collectives take no time and disturb nothing. What
 // issuing and copying cost stays.

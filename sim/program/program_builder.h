@@ -16,6 +16,7 @@
 #include "sim/link/collective.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
+#include "sim/program/instruction_writer.h"
 #include "sim/program/program.h"
 #include "sim/workload/workload.h"
 
@@ -51,16 +52,12 @@ inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
                : bucket.size;
 }
 
-class ProgramBuilder {
+class ProgramBuilder : public InstructionWriter {
   public:
     ProgramBuilder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                    Program& program)
-        : input_(input), workload_(input.workload), sync_(sync), plan_(plan), program_(program) {
-        program_.host_is_device = workload_.host_is_device;
-    }
+        : InstructionWriter(input, program), sync_(sync), plan_(plan) {}
 
-    // What is added next begins the step.
-    void begin_step() { launches_graph_ = input_.step.graph_launch.has_value(); }
     // What is added next begins this part, and perhaps the step.
     void begin(StepPart part) {
         if (first_part(input_, sync_) == part) {
@@ -196,14 +193,7 @@ class ProgramBuilder {
     }
 
     void optimizer() {
-        const std::vector<TimedOperation>& operations = input_.step.optimizer_operations;
-        for (std::size_t i = 0; i < operations.size(); ++i) {
-            add(InstructionKind::optimizer, Phase::optimizer, static_cast<std::int32_t>(i),
-                operations[i]);
-        }
-        if (operations.empty()) {
-            updates();
-        }
+        update_parameters();
         for (const Bytes size : sync_.framework.gathers) {
             wait_in(Phase::optimizer, launch_gather(Phase::optimizer, size));
         }
@@ -218,10 +208,6 @@ class ProgramBuilder {
     }
 
   private:
-    void wait_in(Phase phase, std::int32_t collective) {
-        add(InstructionKind::wait, phase, collective, input_.link.host_wait, Duration{0});
-    }
-
     std::int32_t launch_gather(Phase phase, Bytes size) {
         return launch(CollectiveKind::all_gather, phase, size, std::nullopt);
     }
@@ -296,58 +282,6 @@ class ProgramBuilder {
         }
         if (framework.wait == ComputingWaits::at_once) {
             wait_for(collective);
-        }
-    }
-
-    // n updates of equal host and device time, each no earlier than it is launched, end as these
-    // two do: when the device has run all n since it was free, or the last one since it was
-    // launched.
-    void updates() {
-        const Duration device = input_.step.optimizer;
-        const Duration host = input_.step.optimizer_launch;
-        if (device <= Duration{0} && host <= Duration{0}) {
-            return;
-        }
-        if (host <= Duration{0}) {
-            return add(InstructionKind::optimizer, Phase::optimizer, 0, Duration{0}, device);
-        }
-        const auto updates = std::max<std::int64_t>(std::ssize(workload_.gradients), 1);
-        add(InstructionKind::optimizer, Phase::optimizer, 0, host / updates,
-            device - device / updates);
-        add(InstructionKind::optimizer, Phase::optimizer, 1, host - host / updates,
-            device / updates);
-    }
-
-    // A step that starts idle ends when nothing is left of it anywhere.
-    void join_side_streams() {
-        const auto operations = std::ssize(input_.step.optimizer_operations);
-        Instruction join{InstructionKind::optimizer, Phase::optimizer,
-                         static_cast<std::int32_t>(std::max<std::int64_t>(operations, 1) - 1)};
-        join.order.after = static_cast<std::uint8_t>((2U << workload_.side_streams.size()) - 2);
-        program_.instructions.push_back(join);
-    }
-
-    void add(InstructionKind kind, Phase phase, std::int32_t subject,
-             const TimedOperation& operation) {
-        add(kind, phase, subject, operation.host, operation.device);
-        Instruction& added = program_.instructions.back();
-        added.host_waits = operation.host_waits;
-        added.order = operation.order;
-    }
-
-    // Field by field, in place: whole ones put together elsewhere take a sweep a sixth longer.
-    void add(InstructionKind kind, Phase phase, std::int32_t subject, Duration host,
-             Duration device) {
-        Instruction& added = program_.instructions.emplace_back();
-        added.kind = kind;
-        added.phase = phase;
-        added.subject = subject;
-        added.host = host;
-        added.device = device;
-        added.finishing = finishing_;
-        if (input_.step.graph_launch) {
-            added.host =
-                std::exchange(launches_graph_, false) ? *input_.step.graph_launch : Duration{0};
         }
     }
 
@@ -474,10 +408,7 @@ class ProgramBuilder {
     }
 
     void add_copy(InstructionKind kind, std::int32_t subject, Bytes payload) {
-        if (input_.copy_bandwidth) {
-            add(kind, Phase::backward, subject, workload_.copy_launch,
-                input_.copy_fixed + transfer_time(payload, *input_.copy_bandwidth));
-        }
+        InstructionWriter::add_copy(kind, Phase::backward, subject, payload);
     }
 
     void copy_in(std::int32_t gradient) {
@@ -525,7 +456,7 @@ class ProgramBuilder {
         const auto index = static_cast<std::int32_t>(program_.collectives.size());
         program_.collectives.push_back({kind, bucket, bytes,
                                         collective_time(kind, bytes, input_.group, input_.link),
-                                        interference_for(input_.link, bytes)});
+                                        interference_for(kind, input_.link, bytes)});
         add(InstructionKind::launch, phase, index, input_.link.host_issue, Duration{0});
         return index;
     }
@@ -574,11 +505,8 @@ class ProgramBuilder {
         }
     }
 
-    const StepInput& input_;
-    const Workload& workload_;
     const SyncSettings& sync_;
     const BucketPlan& plan_;
-    Program& program_;
     // By gradient; one more than the last for those beyond a plan's first buckets.
     std::vector<std::size_t> bucket_of_;
     std::vector<std::size_t> missing_;  // by bucket: gradients not yet ready
@@ -591,8 +519,6 @@ class ProgramBuilder {
     std::size_t first_collective_ = 0;                   // of the micro-step whose backward this is
     // By dtype, with LaunchRule::next_gradient: the bucket that gradients last joined.
     std::array<std::optional<std::size_t>, every<DType>.size()> open_;
-    bool launches_graph_ = false;  // with the next instruction
-    bool finishing_ = false;
 };
 
 }  // namespace bucketwise

@@ -14,10 +14,12 @@ namespace {
 
 class TraceWriter {
   public:
-    TraceWriter(const StepInput& input, const Program& program)
+    TraceWriter(const StepInput& input, const Program& program,
+                const std::vector<std::string>& groups)
         : workload_(input.workload),
           is_graph_(input.step.graph_launch.has_value()),
-          program_(program) {}
+          program_(program),
+          groups_(groups) {}
 
     std::string write(const std::string& name, const Simulation& simulation,
                       const std::vector<TraceProcess>& beside) {
@@ -53,10 +55,13 @@ class TraceWriter {
         return track_id(Track::side) + static_cast<std::int64_t>(stream) - 1;
     }
     [[nodiscard]] std::int64_t track_of(const Span& span) const {
-        return span.track == Track::side
-                   ? side_track_id(
-                         program_.instructions[static_cast<std::size_t>(span.subject)].order.stream)
-                   : track_id(span.track);
+        const auto subject = static_cast<std::size_t>(span.subject);
+        if (span.track == Track::side) {
+            return side_track_id(program_.instructions[subject].order.stream);
+        }
+        const bool is_second = span.track == Track::communication &&
+                               program_.collectives[subject].stream == CommunicationStream::second;
+        return is_second ? second_stream : track_id(span.track);
     }
     // Threads are numbered through all processes.
     static std::int64_t thread_id(std::int64_t process, std::int64_t track) {
@@ -99,6 +104,11 @@ class TraceWriter {
              {std::pair(Track::host, "host"), std::pair(Track::compute, "compute stream"),
               std::pair(Track::communication, "communication stream")}) {
             name_track(label, process, track_id(track));
+        }
+        if (std::ranges::any_of(program_.collectives, [](const Collective& collective) {
+                return collective.stream == CommunicationStream::second;
+            })) {
+            name_track("communication between replicas", process, second_stream);
         }
         for (std::size_t i = 0; i < workload_.side_streams.size(); ++i) {
             name_track("stream " + workload_.side_streams[i], process, side_track_id(i + 1));
@@ -168,11 +178,13 @@ class TraceWriter {
 
     [[nodiscard]] std::string collective_name(std::size_t index) const {
         const Collective& collective = program_.collectives[index];
-        const std::string subject = collective.bucket ? fmt::format("bucket {}", *collective.bucket)
-                                    : collective.statistics ? after(*collective.statistics)
-                                    : collective.kind == CollectiveKind::broadcast
-                                        ? "buffers"
-                                        : "unused parameters";
+        const std::string subject =
+            collective.group && !groups_.empty()
+                ? groups_[static_cast<std::size_t>(*collective.group)]
+            : collective.bucket     ? fmt::format("bucket {}", *collective.bucket)
+            : collective.statistics ? after(*collective.statistics)
+            : collective.kind == CollectiveKind::broadcast ? "buffers"
+                                                           : "unused parameters";
         return fmt::format("{} {} ({:.2f} MiB)", name_of(collective.kind), subject,
                            to_mib(collective.bytes));
     }
@@ -183,9 +195,23 @@ class TraceWriter {
         return "after " + operations[static_cast<std::size_t>(place.operation)].name;
     }
 
+    // What is done to a group's parameters or gradients; empty: nothing.
+    [[nodiscard]] std::string group_copy_name(const Instruction& instruction) const {
+        if (groups_.empty() || !is_copy(instruction.kind)) {
+            return {};
+        }
+        const std::string& group = groups_[static_cast<std::size_t>(instruction.subject)];
+        return instruction.kind == InstructionKind::pack     ? "copy in: " + group
+               : instruction.kind == InstructionKind::unpack ? "copy out: " + group
+                                                             : "gradients in place: " + group;
+    }
+
     [[nodiscard]] std::string instruction_name(std::size_t index) const {
         const Instruction& instruction = program_.instructions[index];
         const auto subject = static_cast<std::size_t>(instruction.subject);
+        if (std::string name = group_copy_name(instruction); !name.empty()) {
+            return name;
+        }
         switch (instruction.kind) {
             case InstructionKind::copy_buffers:
                 return "copy buffers";
@@ -268,9 +294,11 @@ class TraceWriter {
     const Workload& workload_;
     bool is_graph_;  // the host issues the step at once
     const Program& program_;
+    const std::vector<std::string>& groups_;
     Duration step_{0};  // until the last device has run it
     Json events_ = Json::array();
     static constexpr std::int64_t most_tracks = 16;
+    static constexpr std::int64_t second_stream = most_tracks - 1;
     std::set<std::int32_t> ranks_;
     std::int64_t others_ = 0;                        // processes
     std::map<std::int32_t, Span> compute_spans_;     // of rank 0, by instruction
@@ -280,8 +308,9 @@ class TraceWriter {
 }  // namespace
 
 std::string perfetto_trace(const std::string& name, const StepInput& input, const Program& program,
-                           const Simulation& simulation, const std::vector<TraceProcess>& beside) {
-    return TraceWriter(input, program).write(name, simulation, beside);
+                           const Simulation& simulation, const std::vector<TraceProcess>& beside,
+                           const std::vector<std::string>& groups) {
+    return TraceWriter(input, program, groups).write(name, simulation, beside);
 }
 
 }  // namespace bucketwise

@@ -38,9 +38,11 @@ struct TraceProcess {
 // from the start of the step, which all processes share; a host that is then some steps ahead is
 // shown with what it issues meanwhile, which says of how many steps later it is. No process and no
 // thread has number 0, which Perfetto takes for the idle one, and no two threads have the same.
-// `simulation` is the recorded run of `program`.
+// `simulation` is the recorded run of `program`. Of a sharded step `groups` are the names of those
+// whose parameters move, in the place of buckets, and a second communication stream has a track.
 std::string perfetto_trace(const std::string& name, const StepInput& input, const Program& program,
                            const Simulation& simulation,
-                           const std::vector<TraceProcess>& beside = {});
+                           const std::vector<TraceProcess>& beside = {},
+                           const std::vector<std::string>& groups = {});
 
 }  // namespace bucketwise

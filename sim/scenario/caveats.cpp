@@ -35,20 +35,29 @@ void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
     if (!link.ctas || lacks_interference(link)) {
         return;  // what is then assumed is of so many
     }
-    if (!has_cta_groups(link)) {
+    bool has_effect = false;
+    const auto note = [&](std::string_view whose, const auto& interference) {
+        if (!has_cta_groups(interference)) {
+            return;
+        }
+        has_effect = true;
+        const std::int64_t fewest = interference.front().ctas.value();
+        const std::int64_t most = interference.back().ctas.value();
+        if (*link.ctas < fewest || *link.ctas > most) {
+            notes.push_back(fmt::format(
+                "link {}: interference{} was measured with {} CTAs; with {} it is taken as with {}",
+                link.name, whose,
+                fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most),
+                *link.ctas, std::clamp(*link.ctas, fewest, most)));
+        }
+    };
+    note("", link.interference);
+    note(" of all-gathers", link.all_gather.interference);
+    note(" of reduce-scatters", link.reduce_scatter.interference);
+    if (!has_effect) {
         notes.push_back(fmt::format(
             "link {}: ctas has no effect, as its interference does not say for how many it is",
             link.name));
-        return;
-    }
-    const std::int64_t fewest = link.interference.front().ctas.value();
-    const std::int64_t most = link.interference.back().ctas.value();
-    if (*link.ctas < fewest || *link.ctas > most) {
-        notes.push_back(fmt::format(
-            "link {}: interference was measured with {} CTAs; with {} it is taken as with {}",
-            link.name,
-            fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most),
-            *link.ctas, std::clamp(*link.ctas, fewest, most)));
     }
 }
 

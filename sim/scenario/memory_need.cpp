@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/sharding/shard_plan.h"
+
 namespace bucketwise {
 namespace {
 
@@ -133,6 +135,7 @@ std::string parts_text(const MemoryNeed& need, bool at_begin) {
     const std::vector<std::pair<const char*, Bytes>> parts{
         {"parameters", need.parameters},
         {"gradients", gradients ? need.gradients : Bytes{0}},
+        {"gathered parameters and buffers", need.gathered},
         {"buckets", need.buckets},
         {"cast buckets", at_begin ? Bytes{0} : need.hook_copies},
         {"the optimizer's state", need.optimizer_state.value_or(Bytes{0})},
@@ -149,15 +152,40 @@ std::string parts_text(const MemoryNeed& need, bool at_begin) {
 }  // namespace
 
 Bytes MemoryNeed::at_begin() const {
-    return parameters + buckets + optimizer_state.value_or(Bytes{0}) +
+    return parameters + gathered + buckets + optimizer_state.value_or(Bytes{0}) +
            (gradients_stay ? gradients : Bytes{0}) + activations.value_or(Bytes{0});
 }
 
 Bytes MemoryNeed::at_end() const {
-    return parameters + buckets + optimizer_state.value_or(Bytes{0}) + gradients + hook_copies;
+    return parameters + gathered + buckets + optimizer_state.value_or(Bytes{0}) + gradients +
+           hook_copies;
+}
+
+MemoryNeed memory_need(const Scenario& scenario, const ShardedMemory& sharded) {
+    MemoryNeed need;
+    if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
+        take_model(*workload, need);
+    }
+    need.parameters = sharded.of(ShardedTensor::parameters);
+    need.gradients =
+        sharded.of(ShardedTensor::gradients) + sharded.of(ShardedTensor::sharded_gradients);
+    need.gathered = sharded.of(ShardedTensor::gathered) + sharded.of(ShardedTensor::unsharded) +
+                    sharded.of(ShardedTensor::reduced);
+    need.gradients_stay = true;
+    if (const auto copies = copies_of_state(scenario.step)) {
+        need.optimizer_state = *copies * need.parameters;
+    }
+    if (const Device* device = device_of(scenario)) {
+        need.device = device->memory;
+    }
+    return need;
 }
 
 MemoryNeed memory_need(const Scenario& scenario) {
+    if (scenario.sharding) {
+        const ShardedInput input = sharded_input(scenario);
+        return memory_need(scenario, sharded_memory(input, make_shard_plan(input)));
+    }
     MemoryNeed need;
     if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
         take_model(*workload, need);

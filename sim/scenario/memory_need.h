@@ -24,6 +24,8 @@ struct MemoryNeed {
     Bytes gradients;                            // with views: in their buckets
     Bytes buckets;                              // beside the gradients
     Bytes hook_copies;                          // of buckets, cast, while all of them travel
+    Bytes gathered = {};                        // of a sharded step: parameters of other ranks, and
+                                                // buffers of collectives
     std::optional<Bytes> optimizer_state = {};  // none: of which optimizer is not said
     std::optional<Bytes> activations = {};      // of one micro-step; none: of no model
     bool gradients_stay = false;       // from step to step, as views or accumulated ones do
@@ -38,7 +40,11 @@ struct MemoryNeed {
     [[nodiscard]] bool fits() const { return !device || most() <= *device; }
 };
 
+// Of a scenario that shards: as it is configured.
 MemoryNeed memory_need(const Scenario& scenario);
+
+// The same of a scenario that shards with another plan, whose memory that is.
+MemoryNeed memory_need(const Scenario& scenario, const ShardedMemory& sharded);
 
 // "needs about 96 GiB of the H100's 80: ...", the parts that make it; none: it fits, for all that
 // is known.

@@ -17,6 +17,8 @@
 #include "sim/link/link.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/program.h"
+#include "sim/sharding/sharded_step.h"
+#include "sim/sharding/sharding.h"
 #include "sim/workload/device.h"
 #include "sim/workload/models/models.h"
 #include "sim/workload/variation.h"
@@ -102,16 +104,22 @@ struct Scenario {
     RankGroup group;
     std::vector<Straggler> stragglers;
     LinkParameters link;
-    SyncRequest sync;
+    SyncRequest sync;  // where nothing is sharded
+    std::optional<ShardingRequest> sharding = {};
     StepRequest step;
     std::optional<Variation> variation;
     std::vector<Caveat> caveats = {};  // what whoever wrote the file knew to be weak in it
     bool operator==(const Scenario&) const = default;
 };
 
+// Which strategies a reader of scenarios takes: those that keep all parameters on every rank, or
+// those that shard them, too.
+enum class StrategyKinds : std::uint8_t { replicated, all };
+
 // `document` is the scenario file `file`. Link files it names are taken relative to its folder and
 // read through `read_file`. Throws InputError.
-Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file);
+Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file,
+                        StrategyKinds kinds = StrategyKinds::replicated);
 
 // The sections of a scenario file.
 enum class ScenarioSection : std::uint8_t {
@@ -133,7 +141,8 @@ using ScenarioSections = std::set<ScenarioSection>;
 // Reads those sections anew into a scenario that parse_scenario() made of an earlier state of the
 // document; the others have not changed since. Throws InputError.
 void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
-                     const ScenarioSections& sections, Scenario& scenario);
+                     const ScenarioSections& sections, Scenario& scenario,
+                     StrategyKinds kinds = StrategyKinds::replicated);
 
 // The model behind a model workload, built.
 Model model_of(const ModelWorkload& workload);
@@ -153,6 +162,12 @@ StepInput step_input(const Scenario& scenario);
 // The same with the workload that step_input() has built before, of the same section workload and
 // the same batch_norm: for large models most of the work.
 StepInput step_input(const Scenario& scenario, Workload workload);
+
+// The ranks that share parameters, of a scenario that shards: all, or hsdp's.
+RankGroup shard_group_of(const Scenario& scenario);
+
+// What the simulator runs of a scenario that shards. Precondition (asserted): it does.
+ShardedInput sharded_input(const Scenario& scenario);
 
 // Sets what the section cluster says of that.
 void set_cluster(const Scenario& scenario, StepInput& input);

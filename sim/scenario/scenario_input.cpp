@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <set>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "sim/link/link_presets.h"
 #include "sim/link/link_topology.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/sharding_input.h"
 #include "sim/scenario/workload_input.h"
 
 namespace bucketwise {
@@ -164,6 +166,18 @@ void check_compiled(const JsonObject& object, const SyncRequest& sync) {
     }
 }
 
+// Those that shard have been looked for.
+Strategy read_strategy(const JsonPlace& place) {
+    std::vector<std::string_view> known(names_of<Strategy>.begin(), names_of<Strategy>.end());
+    std::ranges::copy(names_of<ShardedStrategy>, std::back_inserter(known));
+    for (const Strategy strategy : every<Strategy>) {
+        if (place.value->is_string() && is_called(strategy, place.value->get<std::string>())) {
+            return strategy;
+        }
+    }
+    place.fail_name(fmt::format("one of {}", fmt::join(known, ", ")), known);
+}
+
 SyncRequest read_sync(const JsonPlace& place) {
     const JsonObject object(
         place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
@@ -171,7 +185,7 @@ SyncRequest read_sync(const JsonPlace& place) {
                 "pytorch_version", "find_unused_parameters", "broadcast_buffers", "batch_norm",
                 "closing", "order", "launch", "framework", "framework_version"});
     SyncRequest sync;
-    sync.strategy = read_choice(object.at("strategy"), every<Strategy>);
+    sync.strategy = read_strategy(object.at("strategy"));
     read_caps(object, sync);
     object.read_optional_choice("closing", sync.closing, every<Closing>);
     object.read_optional_choice("order", sync.order, every<Order>);
@@ -292,10 +306,18 @@ Variation read_variation(const JsonPlace& place) {
     return variation;
 }
 
+void refuse_sharding(const JsonPlace& sync, const Scenario& scenario, StrategyKinds kinds) {
+    if (scenario.sharding && kinds == StrategyKinds::replicated) {
+        const JsonPlace strategy{&sync.value->at("strategy"), sync.file,
+                                 sync.pointer + "/strategy"};
+        strategy.fail("a strategy that keeps all parameters on every rank, here");
+    }
+}
+
 }  // namespace
 
 void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
-                     const ScenarioSections& sections, Scenario& scenario) {
+                     const ScenarioSections& sections, Scenario& scenario, StrategyKinds kinds) {
     const JsonObject object({&document, file, ""}, {"name", "workload", "cluster", "sync", "step",
                                                     "variation", "caveats"});
     const auto rereads = [&](ScenarioSection section) { return sections.contains(section); };
@@ -309,7 +331,9 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
         read_cluster(object.at("cluster"), read_file, scenario);
     }
     if (rereads(ScenarioSection::sync)) {
-        scenario.sync = read_sync(object.at("sync"));
+        scenario.sharding = read_sharding(object.at("sync"));
+        refuse_sharding(object.at("sync"), scenario, kinds);
+        scenario.sync = scenario.sharding ? SyncRequest{} : read_sync(object.at("sync"));
     }
     const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
     if (model != nullptr &&
@@ -328,13 +352,16 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
         scenario.caveats.clear();
         object.read_optional("caveats", scenario.caveats, read_caveats);
     }
+    if (scenario.sharding) {
+        check_sharding(object.at("sync"), scenario);
+    }
 }
 
-Scenario parse_scenario(const Json& document, const std::string& file,
-                        const FileReader& read_file) {
+Scenario parse_scenario(const Json& document, const std::string& file, const FileReader& read_file,
+                        StrategyKinds kinds) {
     Scenario scenario;
     const auto& all = every<ScenarioSection>;
-    reread_scenario(document, file, read_file, {all.begin(), all.end()}, scenario);
+    reread_scenario(document, file, read_file, {all.begin(), all.end()}, scenario, kinds);
     return scenario;
 }
 

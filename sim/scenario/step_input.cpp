@@ -11,8 +11,10 @@
 
 #include "sim/base/invariant.h"
 #include "sim/link/assumed_interference.h"
+#include "sim/link/link_topology.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
+#include "sim/sharding/shard_plan.h"
 #include "sim/workload/operation_names.h"
 
 namespace bucketwise {
@@ -37,29 +39,30 @@ struct OptimizerTimes {
     Duration host{0};
 };
 
-// Memory-bound: every element passes once between memory and the device.
-Duration fused_optimizer_time(const StepRequest& step, Optimizer optimizer,
-                              const Workload& workload, const Device& device) {
+// Memory-bound: every element of what is updated, of one rank, passes once between memory and the
+// device.
+Duration fused_optimizer_time(const StepRequest& step, Optimizer optimizer, Bytes updated,
+                              const Device& device) {
     constexpr std::int64_t directions_of_a_copy = 2;
     return (step.cuda_graph ? Duration{0} : device.launch) +
-           transfer_time(workload.gradient_bytes(), copy_bandwidth(device),
+           transfer_time(updated, copy_bandwidth(device),
                          {work_of(optimizer).fused_elements, directions_of_a_copy});
 }
 
 // As a device does it that nobody has measured. PyTorch hands a kernel some 50 tensors at once, and
 // takes a microsecond on the host to put each into a list.
 OptimizerTimes prior_optimizer_times(Optimizer optimizer, OptimizerKernels kind,
-                                     const Workload& workload, const Device& device) {
+                                     std::size_t parameters, Bytes updated, const Device& device) {
     constexpr double tensors_of_a_kernel = 50;
     constexpr double listing_us = 1;
     const OptimizerWork work = work_of(optimizer);
     const GpuPrior& prior = *device.prior;
-    const auto tensors = static_cast<double>(workload.gradients.size());
+    const auto tensors = static_cast<double>(parameters);
     const bool fused = kind == OptimizerKernels::fused;
     const bool loop = kind == OptimizerKernels::for_loop;
     const auto operations = static_cast<double>(fused ? 1 : work.operations);
     const double kernels = operations * (loop ? tensors : std::ceil(tensors / tensors_of_a_kernel));
-    const double bytes = static_cast<double>(workload.gradient_bytes().count) *
+    const double bytes = static_cast<double>(updated.count) *
                          static_cast<double>(fused ? work.fused_elements : work.elements);
     const double bytes_per_us = static_cast<double>(device.memory_bandwidth.count) * 1e-6 *
                                 prior[GpuFactor::pass_efficiency];
@@ -76,11 +79,14 @@ OptimizerTimes optimizer_times(const Scenario& scenario, const Workload& workloa
     }
     const Optimizer optimizer = std::get<Optimizer>(step.optimizer);
     const Device& device = *device_of(scenario);
+    const std::int64_t parts = scenario.sharding ? shard_group_of(scenario).ranks : 1;
+    const Bytes updated = divided(workload.gradient_bytes(), parts);
     if (!device.prior || !(has_prior_computing(scenario) || step.optimizer_kernels)) {
-        return {fused_optimizer_time(step, optimizer, workload, device), step.optimizer_launch};
+        return {fused_optimizer_time(step, optimizer, updated, device), step.optimizer_launch};
     }
-    OptimizerTimes times = prior_optimizer_times(
-        optimizer, step.optimizer_kernels.value_or(OptimizerKernels::foreach), workload, device);
+    OptimizerTimes times =
+        prior_optimizer_times(optimizer, step.optimizer_kernels.value_or(OptimizerKernels::foreach),
+                              workload.gradients.size(), updated, device);
     if (step.optimizer_launch > Duration{0}) {
         times.host = step.optimizer_launch;
     }
@@ -164,6 +170,71 @@ void assume_interference(const Device* device, StepInput& input) {
     input.link.assumes_interference = true;
 }
 
+// One rank of each node, or of each so many nodes, with its part of the node's adapters. Where
+// shards are smaller than a node, as many ranks of it as it has shards.
+RegularTopology between_replicas(RegularTopology topology, std::int64_t shard_ranks) {
+    const std::int64_t gpus = topology.node.gpus;
+    const std::int64_t sharing = std::min(shard_ranks, gpus);
+    topology.node.gpus = std::max<std::int64_t>(gpus / sharing, 1);
+    if (topology.nics) {
+        NicTopology& nics = *topology.nics;
+        const BytesPerSecond all{nics.per_node * nics.bandwidth.count};
+        nics.per_node = std::min(nics.per_node, topology.node.gpus);
+        nics.bandwidth = {all.count / sharing / nics.per_node};
+    }
+    const std::int64_t nodes_together = std::max<std::int64_t>(shard_ranks / gpus, 1);
+    for (TierTopology& tier : topology.tiers) {
+        tier.nodes = std::max<std::int64_t>(tier.nodes / nodes_together, 1);
+    }
+    return topology;
+}
+
+// As the topology has them, or the scenario.
+std::int64_t ranks_of_a_node(const Scenario& scenario) {
+    const LinkParameters& link = scenario.link;
+    const std::int64_t per_node = link.topology && link.topology->regular
+                                      ? link.topology->regular->node.gpus
+                                      : scenario.group.ranks_per_node;
+    return std::min(per_node, scenario.group.ranks);
+}
+
+// What connects ranks of equal place in each group: their part of what their nodes' adapters carry,
+// as all groups' replicas reduce at the same time. Throws InputError where that cannot be had.
+void set_replicas(const Scenario& scenario, const RankGroup& shards, ShardedInput& input) {
+    Replicas& replicas = input.replicas;
+    StepInput& step = input.step;
+    replicas.group.ranks_per_node = 1;
+    step.group = shards;
+    replicas.link = step.link;
+    if (step.link.algorithm == Algorithm::hierarchical && !step.link.topology &&
+        shards.ranks == scenario.group.ranks_per_node) {
+        const Duration launch = step.link.launch;
+        const std::vector<LinkParameters> tiers = step.link.tiers;
+        const auto tier = [&](std::size_t index) {
+            LinkParameters link = tiers[index];
+            link.launch += launch;
+            link.host_issue = step.link.host_issue;
+            link.host_wait = step.link.host_wait;
+            link.interference = step.link.interference;
+            link.ctas = step.link.ctas;
+            return link;
+        };
+        replicas.link = tier(1);
+        step.link = tier(0);
+        return;
+    }
+    if (step.link.topology && step.link.topology->regular) {
+        if (const auto fault = prepare_topology(step.link, shards.ranks)) {
+            throw InputError("scenario", "/sync/sharding/shard_ranks", fault->expected, fault->got);
+        }
+        replicas.link.topology->regular =
+            between_replicas(*replicas.link.topology->regular, shards.ranks);
+        if (const auto fault = prepare_topology(replicas.link, replicas.group.ranks)) {
+            throw InputError("scenario", "/sync/sharding/shard_ranks", fault->expected, fault->got);
+        }
+    }
+}
+
 }  // namespace
 
 Model model_of(const ModelWorkload& workload) {
@@ -217,7 +288,7 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
         input.copy_fixed = device->copy_fixed;
     }
     if (const std::optional<double> share = input.workload.mix.product_share) {
-        set_product_share(*share, input.link.interference);
+        set_product_share(*share, input.link);
     }
     assume_interference(device, input);
 }
@@ -230,9 +301,31 @@ StepInput step_input(const Scenario& scenario) {
                                     scenario.workload));
 }
 
+RankGroup shard_group_of(const Scenario& scenario) {
+    invariant(scenario.sharding.has_value(), "the scenario shards");
+    const RankGroup& all = scenario.group;
+    const bool replicates = scenario.sharding->strategy == ShardedStrategy::hsdp;
+    const std::int64_t ranks =
+        replicates ? scenario.sharding->shard_ranks.value_or(ranks_of_a_node(scenario)) : all.ranks;
+    return {ranks, std::min(ranks, all.ranks_per_node)};
+}
+
+ShardedInput sharded_input(const Scenario& scenario) {
+    ShardedInput input{step_input(scenario), *scenario.sharding, {}};
+    const RankGroup shards = shard_group_of(scenario);
+    input.replicas.group.ranks = scenario.group.ranks / shards.ranks;
+    if (input.replicas.group.ranks > 1) {
+        set_replicas(scenario, shards, input);
+    }
+    return input;
+}
+
 StepInput step_input(const Scenario& scenario, Workload workload) {
     StepInput input;
     input.workload = std::move(workload);
+    if (scenario.sharding) {
+        input.workload = with_forward_by_gradient(std::move(input.workload));
+    }
     set_cluster(scenario, input);
     const Device* device = device_of(scenario);
     input.variation = scenario.variation;

@@ -399,17 +399,34 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
     return workload;
 }
 
+// The first extent of the shape, all of which make numel.
+std::int64_t read_rows(const JsonPlace& place, std::int64_t numel) {
+    constexpr std::size_t most_dimensions = 16;
+    std::int64_t rows = 0;
+    std::int64_t product = 1;
+    for (const JsonPlace& extent : read_array(place, most_dimensions)) {
+        const std::int64_t size = read_integer(extent, 1, most_elements);
+        rows = rows == 0 ? size : rows;
+        product = size > most_elements / product ? most_elements + 1 : product * size;
+    }
+    if (product != numel) {
+        place.fail(fmt::format("extents whose product is numel ({})", numel));
+    }
+    return rows;
+}
+
 Gradient read_gradient(const JsonObject& object) {
     Gradient gradient;
     gradient.name = read_string(object.at("name"));
     gradient.numel = read_integer(object.at("numel"), 1, most_elements);
+    object.read_optional("shape", gradient.rows, read_rows, gradient.numel);
     gradient.dtype = read_choice(object.at("dtype"), every<DType>);
     object.read_optional("sparse", gradient.sparse, read_boolean);
     return gradient;
 }
 
 GradientReadiness read_gradient_readiness(const JsonPlace& place, Duration backward) {
-    const JsonObject object(place, {"name", "numel", "dtype", "ready_ms", "sparse"});
+    const JsonObject object(place, {"name", "numel", "dtype", "ready_ms", "sparse", "shape"});
     GradientReadiness entry{read_gradient(object)};
     const JsonPlace ready = object.at("ready_ms");
     entry.ready = read_duration_ms(ready);
@@ -613,7 +630,7 @@ GradientWorkload read_operation_workload(const JsonPlace& place) {
     const JsonPlace gradients = object.at("gradients");
     for (const JsonPlace& element : read_array(gradients, most_gradients)) {
         workload.gradients.push_back(
-            {read_gradient({element, {"name", "numel", "dtype", "sparse"}})});
+            {read_gradient({element, {"name", "numel", "dtype", "sparse", "shape"}})});
     }
     workload.operations = read_operations(object, index_by_name(gradients, workload.gradients));
     read_rest(object, workload);

@@ -268,7 +268,8 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
     workload.host_is_device = timing.device.host_is_device;
     workload.copy_launch = timing.device.time_to_launch_copy();
     for (const Parameter& parameter : model.parameters) {
-        workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false});
+        workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false,
+                                      parameter.shape.empty() ? 1 : parameter.shape.front()});
     }
     const Costs costs = costs_of(model, gradient_dtype, timing);
     workload.forward = timed(forward_pass(model, timing), costs, timing.measured_forward,

@@ -16,7 +16,7 @@ import re
 import sys
 
 # The values that describe a run, and their readers: what real ranks and the simulator share. None of them simulates.
-VALUES = "sim/text sim/base sim/link sim/workload sim/plan sim/program sim/scenario"
+VALUES = "sim/text sim/base sim/link sim/workload sim/plan sim/program sim/sharding sim/scenario"
 # What measurements look like as records; not how they are taken.
 RECORDS = "hw/record"
 # What starts real ranks and shows what they did.
@@ -32,6 +32,7 @@ ROOMS = {
     "sim/workload/models": "sim",
     "sim/plan": "sim",
     "sim/program": "sim",
+    "sim/sharding": "sim",
     "sim/scenario": "sim",
     "sim/engine": "sim",
     "sim/predict": "sim",

@@ -24,7 +24,7 @@ LONGEST_S = 600
 
 
 def cases(blocks, child, ends):
-    """(name, ranks, `sharding` of a scenario, micro-steps, what no scenario says yet)."""
+    """(name, ranks, `sharding` of a scenario, micro-steps)."""
 
     def of_size(size):
         return {"layers_per_group": size} if child is None else with_children(chunks(blocks, size))
@@ -93,9 +93,8 @@ def cases(blocks, child, ends):
         (
             "hybrid, accumulated, all-reduced at last",
             4,
-            {**each, "shard_ranks": 2, "gradient_sync": "every_micro_step"},
+            {**each, "shard_ranks": 2, "gradient_sync": "every_micro_step", "all_reduce": "last_micro_step"},
             MICRO_STEPS,
-            {"all_reduce": "last_micro_step"},
         ),
     ]
     if ends is not None:
@@ -108,7 +107,7 @@ def cases(blocks, child, ends):
             ("nothing in the root", 2, {"groups": [first, *apart[1:]]}),
         ]
     for case in found:
-        yield (*case, *(1, {})[len(case) - 3 :])
+        yield case if len(case) == 4 else (*case, 1)
 
 
 def chunks(names, size):
@@ -174,11 +173,11 @@ def set_prefetch(training, order):
 
 
 class Training:
-    def __init__(self, make, blocks, ranks, sharding, micro_steps, beyond):
+    def __init__(self, make, blocks, ranks, sharding, micro_steps):
         import torch
 
         torch.manual_seed(1)
-        self.model, self.sharding, self.micro_steps, self.beyond = make(), sharding, micro_steps, beyond
+        self.model, self.sharding, self.micro_steps = make(), sharding, micro_steps
         self.groups = grouped(blocks, sharding)
         shard(self.model, self.groups, ranks, sharding)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
@@ -192,7 +191,7 @@ class Training:
             if not self.sharding.get("reshard_after_backward", True):
                 # Not at last: the next step would compute with parameters from before the optimizer.
                 self.model.set_reshard_after_backward(is_last)
-            if self.beyond.get("all_reduce") == "last_micro_step":
+            if self.sharding.get("all_reduce") == "last_micro_step":
                 self.model.set_requires_all_reduce(is_last)
             if recorder is not None:
                 recorder.phase, recorder.micro_step = "forward", micro_step
@@ -225,8 +224,8 @@ class Training:
 def record(make, blocks, ranks, case):
     from sharded_recorder import Recorder
 
-    name, _, sharding, micro_steps, beyond = case
-    training = Training(make, blocks, ranks, sharding, micro_steps, beyond)
+    name, _, sharding, micro_steps = case
+    training = Training(make, blocks, ranks, sharding, micro_steps)
     training.step()
     first = Recorder(training.model, training.groups)
     with first.watching():
@@ -246,7 +245,6 @@ def record(make, blocks, ranks, case):
         "strategy": "hsdp" if "shard_ranks" in sharding else "fsdp",
         "sharding": sharding,
         "accumulation": micro_steps,
-        **({"beyond": beyond} if beyond else {}),
         "groups": training.groups,
         "prefetch": lists,
         "collectives": recorder.collectives,
@@ -322,8 +320,9 @@ def backward_operations(model, forward):
     for module in forward:
         of_module = [p for _, p in model.get_submodule(module).named_parameters(recurse=False) if p in left]
         left -= set(of_module)
-        found.insert(0, {**operation(module, "backward"), "ready": [names[p] for p in of_module]})
-    order = [set(each["ready"]) for each in found if each["ready"]]
+        ready = {"ready": [names[p] for p in of_module]} if of_module else {}
+        found.insert(0, {**operation(module, "backward"), **ready})
+    order = [set(each["ready"]) for each in found if "ready" in each]
     assert not left and order == arrivals(model, [len(each) for each in order]), "autograd takes another order"
     return found
 

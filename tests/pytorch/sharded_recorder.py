@@ -55,6 +55,8 @@ class Recorder:
             (_fsdp_param_group, "foreach_reduce", self._reduce),
             (_fsdp_collectives, "foreach_reduce_scatter_copy_in", self._copy_in),
             (_fsdp_collectives, "_get_param_all_gather_inputs", self._cast),
+            (_fsdp_param_group, "foreach_all_gather_copy_out", self._copy_out),
+            (_fsdp_collectives, "_cast_and_view_sharded_grads", self._view_gradients),
             (dist, "all_gather_single", self._all_gather),
             (dist, "reduce_scatter_single", self._reduce_scatter),
             (dist, "all_reduce", self._all_reduce),
@@ -186,6 +188,27 @@ class Recorder:
                 if tensor.untyped_storage()._cdata not in own:
                     self.memory.hold("all_gather_casts", tensor)
             return inputs
+
+        return replaced
+
+    def _copy_out(self, original):
+        """When it has run, what was gathered is there twice."""
+
+        def replaced(*args, **kwargs):
+            original(*args, **kwargs)
+            self.memory.sample(len(self.order) - 1)
+
+        return replaced
+
+    def _view_gradients(self, original):
+        """Cast, they are beside what was reduced."""
+
+        def replaced(*args, **kwargs):
+            gradients = original(*args, **kwargs)
+            for gradient in gradients:
+                self.memory.hold("sharded_gradients", gradient)
+            self.memory.sample(len(self.order) - 1)
+            return gradients
 
         return replaced
 

@@ -37,6 +37,9 @@ DEVICE = {"preset": "H100", "name": "mine", "peak_tflop_per_s": PEAKS, "memory_b
 FULL_LINK = {**SLOW, "launch_us": 5, "meeting_us": 2, "message_us": 1, "processors": 4, "host_issue_us": 3,
              "host_wait_us": 1, "copy_gb_per_s": 100,
              "interference": {"compute_slowdown": 1.1, "communication_slowdown": 1.2, "start_delay_us": 5},
+             "all_gather": {"launch_us": 4, "segments": SLOW["segments"],
+                            "interference": {"compute_slowdown": 1.3, "communication_slowdown": 1.1}},
+             "reduce_scatter": {"launch_us": 1, "segments": [{"latency_us": 3, "bandwidth_gb_per_s": 2}]},
              "provenance": {"backend": "nccl", "ranks": 2, "smallest_message_bytes": 1,
                             "largest_message_bytes": 1 << 30, "hardware": "two", "versions": "1", "date": "2026-01-01",
                             "samples": 3, "source": "made up"},
@@ -61,6 +64,7 @@ NCCL_LINK = {"name": "cluster", "algorithm": "nccl", "launch_us": 1,
                                    "compute_capability": 90, "cpu": "amd", "collnet": True,
                                    "clock": {"ring_ll": 0.5, "nvls": 1.4, "network": 2}}}}
 SITES_LINK = {"name": "sites", "algorithm": "ring",
+              "all_gather": {"interference": {"compute_slowdown": 1.3, "communication_slowdown": 1.1}},
               "topology": {"node": NODE, "nics": NICS, "tiers": TIERS,
                            "sites": {"count": 2, "latency_us": 100, "bandwidth_gb_per_s": 1},
                            "slow_ranks": [{"rank": 1, "bandwidth_factor": 0.5, "extra_latency_us": 1}],
@@ -505,6 +509,17 @@ def invalid_values():
     group = {"ctas": 4, "compute_slowdown": 1, "communication_slowdown": 1}
     yield "/cluster/link/interference", group, True  # without ctas of the link
     yield "/cluster/link/interference", [group], True
+    segments = [{"latency_us": 3, "bandwidth_gb_per_s": 2}]
+    yield "/cluster/link/all_gather", {}, True
+    yield "/cluster/link/all_gather", {"interference": "none"}, True  # beside segments
+    yield "/cluster/link/all_gather", {"segments": []}, True
+    yield "/cluster/link/all_gather", {"segments": segments * 2}, False
+    yield "/cluster/link/reduce_scatter", {"segments": segments, "interference": group}, True
+    yield "/cluster/link/reduce_scatter", {"segments": segments, "meeting_us": 1}, True
+    yield "/cluster/link", {**tier, "all_gather": {"segments": segments}}, True
+    yield "/cluster/link", {**tier, "reduce_scatter": {"launch_us": 1, "interference": "none"}}, True
+    yield "/cluster/link", {**GRAPH_LINK, "all_gather": {"segments": segments}}, True
+    yield "/cluster/link", {**NCCL_LINK, "reduce_scatter": {}}, True
     yield "/cluster/link/ctas", 0, True
     yield "/cluster/link/ctas", 1025, True
     yield "/cluster/link/segments/1/standard_errors", {**ERRORS, "correlation": 1.5}, True

@@ -281,9 +281,10 @@ TEST_CASE("matrix products and the rest measured apart mix to what both together
     record.compute_disturbed_us = {1200, 1200};
     CHECK(fitted().computing == SlowdownsOfComputing{1'100'000, 1'350'000});
     CHECK(fitted().slowdown.compute_slowdown_ppm == 1'200'000);
-    std::vector<InterferenceSegment> mixed{fitted()};
+    LinkParameters mixed;
+    mixed.interference = {fitted()};
     set_product_share(0.6, mixed);
-    CHECK(mixed.front().slowdown.compute_slowdown_ppm == 1'200'000);
+    CHECK(mixed.interference.front().slowdown.compute_slowdown_ppm == 1'200'000);
     // Of two more rounds one was interrupted for 1200 us in products, which median and mixture
     // leave out: over the three rounds 1.1 + 1/3 to 1.35, together 1.4, by 1.2 / 1.4.
     ContentionRecord interrupted = record;

@@ -233,7 +233,7 @@ class SyntheticMachine {
     ContentionRecord contention(Bytes size, std::optional<std::int64_t> ctas, int round) {
         LinkParameters link = input_.link;
         link.ctas = ctas;
-        const Interference slowdown = interference_for(link, size);
+        const Interference slowdown = interference_for(CollectiveKind::all_reduce, link, size);
         ContentionRecord record;
         record.transport = transport();
         record.transport.ctas = ctas;

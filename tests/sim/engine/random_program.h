@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "sim/program/program.h"
 
@@ -50,6 +51,34 @@ inline Program with_random_times(Program program, std::mt19937& random, int most
         instruction.host = Duration{std::max(small(random), 0)};
         if (is_compute(instruction.kind)) {
             instruction.device = Duration{std::max(2 * small(random), 0)};
+        }
+    }
+    return program;
+}
+
+// Some launches ahead of their places, and some collectives on a second stream, of which some
+// follow another one's. Precondition: the host is not the device, and there are no side streams.
+inline Program with_communication_beside(Program program, std::mt19937& random) {
+    const auto between = [&](int low, int high) {
+        return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    std::vector<std::int32_t> in_their_places;
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        Instruction& instruction = program.instructions[i];
+        if (instruction.kind == InstructionKind::launch && between(0, 2) > 0) {
+            const int after = between(-1, static_cast<int>(in_their_places.size()) - 1);
+            instruction.launched_after =
+                after < 0 ? before_all : in_their_places[static_cast<std::size_t>(after)];
+            instruction.device = Duration{std::max(between(-200, 200), 0)};
+        } else {
+            in_their_places.push_back(static_cast<std::int32_t>(i));
+        }
+    }
+    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+        Collective& collective = program.collectives[i];
+        collective.stream = static_cast<CommunicationStream>(between(0, 1));
+        if (i > 0 && between(0, 2) == 0) {
+            collective.follows = between(0, static_cast<int>(i) - 1);
         }
     }
     return program;

@@ -43,10 +43,15 @@ TEST_CASE("computing has the multiprocessors that thread blocks leave") {
     LinkParameters link = ring_of_gpus(20);
     link.ctas = 8;
     link.interference = assumed_interference(link, eight, {.multiprocessors = 108});
-    CHECK(interference_for(link, {1000}).compute_slowdown_ppm == 1'009'346);     // 108 / 107
-    CHECK(interference_for(link, {65'536}).compute_slowdown_ppm == 1'009'346);   // below 2 blocks'
-    CHECK(interference_for(link, {1 << 30}).compute_slowdown_ppm == 1'080'000);  // 108 / 100
-    CHECK(interference_for(link, {1 << 30}).communication_slowdown_ppm == 1'300'000);
+    CHECK(interference_for(CollectiveKind::all_reduce, link, {1000}).compute_slowdown_ppm ==
+          1'009'346);  // 108 / 107
+    CHECK(interference_for(CollectiveKind::all_reduce, link, {65'536}).compute_slowdown_ppm ==
+          1'009'346);  // below 2 blocks'
+    CHECK(interference_for(CollectiveKind::all_reduce, link, {1 << 30}).compute_slowdown_ppm ==
+          1'080'000);  // 108 / 100
+    CHECK(
+        interference_for(CollectiveKind::all_reduce, link, {1 << 30}).communication_slowdown_ppm ==
+        1'300'000);
 }
 
 TEST_CASE("a link by NCCL takes the thread blocks of the way that NCCL chooses") {

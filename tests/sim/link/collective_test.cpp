@@ -118,6 +118,65 @@ TEST_CASE("ranks that share the processors of one machine take turns on them") {
     CHECK(time(1) == Approx(3));
 }
 
+OwnNumbers own_of(double launch_us, double latency_us, std::int64_t bytes_per_second) {
+    return {
+        .segments = {{.latency = duration_from_us(latency_us), .bandwidth = {bytes_per_second}}},
+        .launch = duration_from_us(launch_us)};
+}
+
+TEST_CASE("all-gathers and reduce-scatters cost by their own numbers where there are some") {
+    LinkParameters link = link_of(Algorithm::ring);
+    link.meeting = duration_from_us(100);
+    link.all_gather = own_of(7, 2, 4'000'000'000);
+    const auto time = [&](CollectiveKind kind, std::int64_t ranks = 4) {
+        return to_us(collective_time(kind, {8000}, {ranks, ranks}, link));
+    };
+    // p = 4, 3 steps and 6,000 bytes: 7 + 100 + 3 x 2 + 6000 / 4 GB/s (= 1.5) = 114.5 us.
+    CHECK(time(CollectiveKind::all_gather) == Approx(114.5));
+    // By the link's own: 3 + 100 + 3 x 20 + 6000 / 2 GB/s (= 3) = 166; twice the steps and bytes;
+    // of a broadcast 8,000 bytes.
+    CHECK(time(CollectiveKind::reduce_scatter) == Approx(166));
+    CHECK(time(CollectiveKind::all_reduce) == Approx(103 + 120 + 6));
+    CHECK(time(CollectiveKind::broadcast) == Approx(103 + 60 + 4));
+    link.reduce_scatter = own_of(0, 1, 1'000'000'000);
+    CHECK(time(CollectiveKind::reduce_scatter) == Approx(100 + 3 + 6));
+    // Messages and processors stay the link's: 3 messages of 5 us, and all of it twice as long.
+    link.message = duration_from_us(5);
+    link.processors = 2;
+    CHECK(time(CollectiveKind::all_gather) == Approx(107 + 2 * (6 + 15 + 1.5)));
+    CHECK(time(CollectiveKind::all_gather, 1) == 7);
+}
+
+TEST_CASE("what tiers measured of reduce-scatters and all-gathers serves the stages of all") {
+    LinkParameters link;
+    link.algorithm = Algorithm::hierarchical;
+    link.tiers = {link_of(Algorithm::ring), link_of(Algorithm::ring)};
+    link.tiers[0].all_gather = own_of(1, 2, 4'000'000'000);
+    const auto time = [&](CollectiveKind kind) {
+        return to_us(collective_time(kind, {8000}, {8, 2}, link));
+    };
+    // 4 nodes of 2. Within a node 1 step and 4,000 bytes: by the link's numbers 3 + 20 + 2 = 25 us,
+    // of an all-gather 1 + 2 + 1 = 4. Between nodes, 4,000 bytes: 6 steps and 6,000 bytes of an
+    // all-reduce, 3 + 120 + 3 = 126; half of it but for the launch of an all-gather, 64.5.
+    CHECK(time(CollectiveKind::all_reduce) == Approx(25 + 126 + 4));
+    CHECK(time(CollectiveKind::all_gather) == Approx(4 + 64.5));
+    CHECK(time(CollectiveKind::reduce_scatter) == Approx(25 + 64.5));
+}
+
+TEST_CASE("own interference is of its kind only") {
+    LinkParameters link = link_of(Algorithm::ring);
+    link.interference = constant_interference({1'100'000, 1'200'000});
+    link.reduce_scatter.interference = constant_interference({1'300'000, 1'400'000});
+    const auto of = [&](CollectiveKind kind) { return interference_for(kind, link, {8}); };
+    CHECK(of(CollectiveKind::all_reduce) == Interference{1'100'000, 1'200'000});
+    CHECK(of(CollectiveKind::all_gather) == Interference{1'100'000, 1'200'000});
+    CHECK(of(CollectiveKind::broadcast) == Interference{1'100'000, 1'200'000});
+    CHECK(of(CollectiveKind::reduce_scatter) == Interference{1'300'000, 1'400'000});
+    link.interference.clear();
+    CHECK(of(CollectiveKind::all_gather) == Interference{});
+    CHECK(interferes(link));
+}
+
 TEST_CASE("a direct exchange grows with the ranks only by its messages, a ring by its steps too") {
     LinkParameters link = link_of(Algorithm::direct);
     link.message = duration_from_us(1);

@@ -144,6 +144,7 @@ TEST_CASE("a drawn link is the link where nothing is drawn, and the opposite lie
     for (Segment& segment : scenario.link.segments) {
         segment.errors = SegmentErrors{.latency_us = 1, .bandwidth_gb_per_s = 0.01};
     }
+    scenario.link.all_gather = {.segments = scenario.link.segments};
     Normal normal(7);
     const LinkParameters& link = scenario.link;
     const LinkDeviates deviates = drawn_deviates(link, normal);
@@ -153,6 +154,10 @@ TEST_CASE("a drawn link is the link where nothing is drawn, and the opposite lie
     const double product =
         to_gb_per_s(one.segments.front().bandwidth) * to_gb_per_s(other.segments.front().bandwidth);
     CHECK(std::sqrt(product) == Approx(to_gb_per_s(link.segments.front().bandwidth)).epsilon(1e-6));
+    // What a kind's own segments leave open is drawn on its own.
+    CHECK(deviates.segments.size() == 4 * link.segments.size());
+    CHECK(one.all_gather.segments.front().latency != link.segments.front().latency);
+    CHECK(one.all_gather.segments.front().latency != one.segments.front().latency);
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 #include "sim/scenario/scenario.h"
 #include "sim/link/assumed_interference.h"
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <numeric>
 
 #include "sim/base/json_input.h"
 #include "sim/engine/engine.h"
+#include "sim/link/link_input.h"
+#include "sim/link/link_topology.h"
 #include "sim/program/step_programs.h"
 #include "tests/catch.h"
 
@@ -236,8 +241,10 @@ TEST_CASE("a hierarchical link's own interference holds, else the costlier of it
     Json document = changed("/cluster/link", link);
     document["cluster"]["ranks_per_node"] = 1;
     const LinkParameters inherited = parse(document).link;
-    CHECK(interference_for(inherited, {1000}) == Interference{2'000'000, 2'000'000});
-    CHECK(interference_for(inherited, {1001}) == Interference{1'500'000, 3'000'000});
+    CHECK(interference_for(CollectiveKind::all_reduce, inherited, {1000}) ==
+          Interference{2'000'000, 2'000'000});
+    CHECK(interference_for(CollectiveKind::all_reduce, inherited, {1001}) ==
+          Interference{1'500'000, 3'000'000});
     document["cluster"]["link"]["interference"] = {{"compute_slowdown", 1},
                                                    {"communication_slowdown", 1.2}};
     CHECK(parse(document).link.interference == constant_interference({1'000'000, 1'200'000}));
@@ -280,7 +287,7 @@ Json with_ctas(std::int64_t ctas) {
 
 TEST_CASE("interference is linear in thread blocks between those measured, constant beyond") {
     const auto at = [](std::int64_t ctas, std::int64_t bytes) {
-        return interference_for(parse(with_ctas(ctas)).link, {bytes});
+        return interference_for(CollectiveKind::all_reduce, parse(with_ctas(ctas)).link, {bytes});
     };
     CHECK(at(4, 1000) == Interference{1'000'000, 1'200'000});
     CHECK(at(4, 1001) == Interference{1'100'000, 1'200'000});
@@ -347,9 +354,11 @@ TEST_CASE("a hierarchical link takes its tiers' interference with their own thre
     Json document = changed("/cluster/link", link);
     document["cluster"]["ranks_per_node"] = 1;
     const LinkParameters inherited = parse(document).link;
-    CHECK_FALSE(has_cta_groups(inherited));
-    CHECK(interference_for(inherited, {1000}) == Interference{1'100'000, 1'300'000});
-    CHECK(interference_for(inherited, {1001}) == Interference{1'150'000, 1'300'000});
+    CHECK_FALSE(has_cta_groups(inherited.interference));
+    CHECK(interference_for(CollectiveKind::all_reduce, inherited, {1000}) ==
+          Interference{1'100'000, 1'300'000});
+    CHECK(interference_for(CollectiveKind::all_reduce, inherited, {1001}) ==
+          Interference{1'150'000, 1'300'000});
 }
 
 Json apart() {
@@ -360,7 +369,8 @@ Json apart() {
 }
 
 std::int64_t compute_slowdown_ppm(const Json& document) {
-    return interference_for(step_input(parse(document)).link, {1}).compute_slowdown_ppm;
+    return interference_for(CollectiveKind::all_reduce, step_input(parse(document)).link, {1})
+        .compute_slowdown_ppm;
 }
 
 TEST_CASE("slowdowns of matrix products and the rest mix as the workload does") {
@@ -773,6 +783,138 @@ TEST_CASE("what a scenario and its link state to be weak comes first, a link's b
     // A link is written as it was read.
     document["cluster"]["link"] = link_json(scenario.link);
     CHECK(parse(document).link == scenario.link);
+}
+
+constexpr const char* own_numbers_text = R"(
+    {"launch_us": 4, "segments": [{"up_to_bytes": 1000, "latency_us": 1, "bandwidth_gb_per_s": 2,
+                                   "standard_errors": {"latency_us": 0.1, "bandwidth_gb_per_s": 0.2,
+                                                       "correlation": -0.5}},
+                                  {"latency_us": 3, "bandwidth_gb_per_s": 4}],
+     "interference": {"compute_slowdown": 1.3, "communication_slowdown": 1.1}})";
+
+TEST_CASE("what all-gathers and reduce-scatters cost of their own is read, and written again") {
+    Json document = Json::parse(contract);
+    Json& link = document["cluster"]["link"];
+    link["all_gather"] = Json::parse(own_numbers_text);
+    link["reduce_scatter"]["segments"] = link["all_gather"]["segments"];
+    const LinkParameters read = parse(document).link;
+    CHECK(read.all_gather.launch == duration_from_us(4));
+    REQUIRE(read.all_gather.segments.size() == 2);
+    CHECK(read.all_gather.segments[0].errors == SegmentErrors{0.1, 0.2, -0.5});
+    CHECK(read.all_gather.segments[1].bandwidth == BytesPerSecond{4'000'000'000});
+    CHECK(read.all_gather.interference == constant_interference({1'300'000, 1'100'000}));
+    CHECK(read.reduce_scatter == OwnNumbers{.segments = read.all_gather.segments,
+                                            .launch = Duration{0},
+                                            .interference = {}});
+    link = link_json(read);
+    CHECK(parse(document).link == read);
+}
+
+TEST_CASE("own numbers that would do nothing, or say nothing, are refused where they stand") {
+    const auto refused = [](const char* pointer, const Json& value, Json document) {
+        document[Json::json_pointer(pointer)] = value;
+        return refusal(document);
+    };
+    const Json own = Json::parse(own_numbers_text);
+    const Json flat = Json::parse(contract);
+    CHECK(refused("/cluster/link/all_gather", own, flat) == "accepted");
+    CHECK(refused("/cluster/link/all_gather", Json::object(), flat)
+              .find("/cluster/link/all_gather: expected the key segments") != std::string::npos);
+    CHECK(refused("/cluster/link/reduce_scatter/segments", Json::array(), flat)
+              .find("/cluster/link/reduce_scatter/segments: expected") != std::string::npos);
+    CHECK(refused("/cluster/link/all_gather/meeting_us", 1, flat)
+              .find("/cluster/link/all_gather/meeting_us: expected one of the keys launch_us, "
+                    "segments, interference") != std::string::npos);
+    Json tiers = changed("/cluster/link", "tiers.json");
+    tiers["cluster"]["ranks_per_node"] = 1;
+    tiers["cluster"]["link"] = {{"name", "h"},
+                                {"algorithm", "hierarchical"},
+                                {"intra", flat["cluster"]["link"]},
+                                {"inter", "link.json"}};
+    CHECK(refused("/cluster/link/all_gather", own, tiers)
+              .find("/cluster/link/all_gather/segments: expected segments only in a link of "
+                    "segments, or in a tier of them, got some beside tiers") != std::string::npos);
+    CHECK(refused("/cluster/link/intra/all_gather", own, tiers) == "accepted");
+    CHECK(refused("/cluster/link/all_gather/interference", own["interference"], tiers) ==
+          "accepted");
+    const Json topology = changed(
+        "/cluster/link", {{"name", "t"},
+                          {"algorithm", "ring"},
+                          {"topology", {{"node", {{"gpus", 2}, {"bandwidth_gb_per_s", 20}}}}}});
+    CHECK(refused("/cluster/link/reduce_scatter", own, topology)
+              .find("/cluster/link/reduce_scatter/segments: expected segments only in a link of "
+                    "segments, or in a tier of them, got some beside a topology") !=
+          std::string::npos);
+    CHECK(refused("/cluster/link/reduce_scatter/launch_us", 3, topology)
+              .find("/cluster/link/reduce_scatter/launch_us: expected launch_us only in") !=
+          std::string::npos);
+    CHECK(refused("/cluster/link/reduce_scatter", Json::object(), topology)
+              .find("/cluster/link/reduce_scatter: expected the key interference") !=
+          std::string::npos);
+    Json by_blocks = flat;
+    by_blocks["cluster"]["link"]["all_gather"] = {{"segments", own["segments"]},
+                                                  {"interference", by_ctas()}};
+    CHECK(refusal(by_blocks).find("/cluster/link: expected the key ctas") != std::string::npos);
+}
+
+TEST_CASE("a hierarchical link has of its tiers the costlier interference of each kind") {
+    const Json slow = Json::parse(
+        R"({"name": "s", "algorithm": "ring", "segments": [{"latency_us": 1, "bandwidth_gb_per_s": 1}],
+            "interference": {"compute_slowdown": 2, "communication_slowdown": 1}})");
+    Json link{{"name", "h"}, {"algorithm", "hierarchical"}, {"intra", slow}, {"inter", slow}};
+    link["inter"]["all_gather"] = {
+        {"segments", slow["segments"]},
+        {"interference", {{"compute_slowdown", 1.5}, {"communication_slowdown", 3}}}};
+    Json document = changed("/cluster/link", link);
+    document["cluster"]["ranks_per_node"] = 1;
+    // The nodes' own of all-gathers beside what the tier within them has of all collectives.
+    const LinkParameters inherited = parse(document).link;
+    CHECK(interference_for(CollectiveKind::all_gather, inherited, {1}) ==
+          Interference{2'000'000, 3'000'000});
+    CHECK(interference_for(CollectiveKind::reduce_scatter, inherited, {1}) ==
+          Interference{2'000'000, 1'000'000});
+    // What the link says itself counts in place of all that tiers have.
+    document["cluster"]["link"]["interference"] = "none";
+    CHECK_FALSE(interferes(parse(document).link));
+}
+
+// Of every kind what the link has of all collectives.
+void measure_alike(LinkParameters& link) {
+    for (OwnNumbers* own : {&link.all_gather, &link.reduce_scatter}) {
+        *own = {.segments = link.segments,
+                .launch = link.segments.empty() ? Duration{0} : link.launch,
+                .interference = link.interference};
+    }
+    for (LinkParameters& tier : link.tiers) {
+        measure_alike(tier);
+    }
+}
+
+TEST_CASE("own numbers that are the link's own change nothing on any link that ships") {
+    std::size_t links = 0;
+    for (const auto& file : std::filesystem::directory_iterator(BUCKETWISE_SCENARIO_DIR "/links")) {
+        const Json name = file.path().string();
+        LinkParameters link = read_link({&name, "", ""}, [](const std::string& path) {
+            std::ifstream stream(path);
+            return std::string(std::istreambuf_iterator<char>(stream), {});
+        });
+        const RankGroup group{8, link.tiers.empty() ? 1 : 4};
+        if (link.topology && prepare_topology(link, group.ranks)) {
+            continue;
+        }
+        ++links;
+        LinkParameters measured = link;
+        measure_alike(measured);
+        for (const CollectiveKind kind : every<CollectiveKind>) {
+            for (std::int64_t bytes = 1; bytes < std::int64_t{1} << 34; bytes = 3 * bytes + 1) {
+                CHECK(collective_time(kind, {bytes}, group, measured) ==
+                      collective_time(kind, {bytes}, group, link));
+                CHECK(interference_for(kind, measured, {bytes}) ==
+                      interference_for(kind, link, {bytes}));
+            }
+        }
+    }
+    CHECK(links >= 10);
 }
 
 TEST_CASE("caveats of both tiers of a link are told") {

@@ -131,8 +131,12 @@ TEST_CASE("a few of NCCL's estimates, by hand") {
     // 16 x 2.8 = 73.371; 1 MiB / 35.25 = 29.747.
     OnMachine apart = nodes_of_eight(16, 365, 47, h100);
     apart.topology.node.gpus = apart.topology.nics->per_node = 1;
-    CHECK(us_of(apart, CollectiveKind::all_gather, mib, NcclAlgorithm::pat, NcclProtocol::simple) ==
-          Approx(103.118));
+    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+        CHECK(us_of(apart, kind, mib, NcclAlgorithm::pat, NcclProtocol::simple) == Approx(103.118));
+        // NVLS of these on one node: 40.556 x 0.85 x 7/8 a head, of which 7/8 are others' data,
+        // 26.393, below 60; 8 x 26.393 = 211.142; 25 us + 1 MiB / 211.142 = 4.966.
+        CHECK(us_of(node, kind, mib, NcclAlgorithm::nvls, NcclProtocol::simple) == Approx(29.966));
+    }
 }
 
 TEST_CASE("newer versions of NCCL bring what older ones lack") {
@@ -149,6 +153,18 @@ TEST_CASE("newer versions of NCCL bring what older ones lack") {
     CHECK(has(v2_20, hopper, 8, CollectiveKind::all_gather, NcclAlgorithm::nvls));
     CHECK_FALSE(has(v2_27, hopper, 2, CollectiveKind::all_reduce, NcclAlgorithm::nvls));
     CHECK(has(v2_28, hopper, 2, CollectiveKind::all_reduce, NcclAlgorithm::nvls));
+    // PAT: since 2.23, of one GPU a node, and not of all-reduces.
+    const auto has_pat = [](NcclVersion version, std::int64_t gpus, CollectiveKind kind) {
+        OnMachine machine =
+            nodes_of_eight(16, 365, 47, {.generation = GpuGeneration::hopper, .version = version});
+        machine.topology.node.gpus = machine.topology.nics->per_node = gpus;
+        return us_of(machine, kind, 1 << 20, NcclAlgorithm::pat, NcclProtocol::simple) >= 0;
+    };
+    CHECK_FALSE(has_pat(v2_20, 1, CollectiveKind::reduce_scatter));
+    CHECK(has_pat(v2_23, 1, CollectiveKind::reduce_scatter));
+    CHECK(has_pat(v2_28, 1, CollectiveKind::all_gather));
+    CHECK_FALSE(has_pat(v2_28, 2, CollectiveKind::all_gather));
+    CHECK_FALSE(has_pat(v2_28, 1, CollectiveKind::all_reduce));
     // On several nodes only with switches that sum; NVLSTree without.
     CHECK_FALSE(has(v2_30, hopper, 16, CollectiveKind::all_reduce, NcclAlgorithm::nvls));
     CHECK(has(v2_30, hopper, 16, CollectiveKind::all_reduce, NcclAlgorithm::nvls_tree));

@@ -1,0 +1,83 @@
+#include "cli/sharded_predict.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/prediction.h"
+#include "cli/shell/command_help.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
+#include "cli/shell/progress.h"
+#include "sim/base/json_input.h"
+#include "sim/base/transformed.h"
+#include "sim/frameworks/sharded_setting.h"
+#include "sim/predict/sharded_prediction.h"
+#include "sim/report/perfetto.h"
+#include "sim/report/sharded_report.h"
+
+namespace bucketwise {
+namespace {
+
+namespace po = boost::program_options;
+
+void refuse_options_about_caps(const po::variables_map& values, const Scenario& scenario) {
+    const auto refuse = [&](const char* option) {
+        throw UsageError{fmt::format("--{}: expected a strategy with buckets, got {}", option,
+                                     name_of(scenario.sharding->strategy))};
+    };
+    if (!values["bucket-cap"].defaulted()) {
+        refuse("bucket-cap");
+    }
+    for (const char* option : {"plan", "for", "framework", "percentiles", "draws"}) {
+        if (values.count(option) != 0) {
+            refuse(option);
+        }
+    }
+}
+
+ShardedPrediction predict_with_progress(const Scenario& scenario, const ShardedInput& input) {
+    PercentLine line("simulating groupings");
+    return predict_sharded(scenario, input, [&](double done) { line(done); });
+}
+
+// "layers.0, layers.1"; "root".
+std::string name_of_group(const ShardGroup& group) {
+    return group.is_root() ? "root" : fmt::format("{}", fmt::join(group.modules, ", "));
+}
+
+std::string trace_of(const Scenario& scenario, const ShardedInput& input) {
+    if (!can_be_traced(input.step)) {
+        throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
+    }
+    const Program program = sharded_program(input);
+    return perfetto_trace(scenario.name, input.step, program, sharded_simulation(input, program),
+                          {}, transformed(make_shard_plan(input).groups, name_of_group));
+}
+
+}  // namespace
+
+int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) {
+    const po::variables_map& values = line.values;
+    refuse_options_about_caps(values, scenario);
+    const ShardedInput input = sharded_input(scenario);
+    const ShardedPrediction prediction = predict_with_progress(scenario, input);
+    ShardedInput best = input;
+    best.request = prediction.advised().request;
+    const std::vector<ShardedSetting> settings = sharded_settings(best);
+    std::vector<OutputText> outputs;
+    if (values.count("json") != 0) {
+        outputs.push_back(
+            {text_value(values, "json"), json_text(to_json(scenario, prediction, settings))});
+    }
+    if (values.count("trace") != 0) {
+        outputs.push_back({text_value(values, "trace"), trace_of(scenario, best)});
+    }
+    write_outputs(outputs, text_report(scenario, prediction, settings));
+    return exit_done;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,258 @@
+#include "sim/frameworks/sharded_setting.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "sim/base/transformed.h"
+#include "sim/sharding/modules.h"
+#include "sim/sharding/shard_plan.h"
+
+namespace bucketwise {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// "model.transformer.h" of "transformer.h.3", "model.layers[2]" of a whole name.
+std::string list_name(const std::string& block) {
+    return "model." + block.substr(0, block.rfind('.'));
+}
+
+// Python's way to a module: numbers are indices.
+std::string module_path(const std::string& module) {
+    std::string path = "model";
+    for (std::size_t begin = 0; begin <= module.size();) {
+        const std::size_t dot = std::min(module.find('.', begin), module.size());
+        const std::string part = module.substr(begin, dot - begin);
+        const bool is_index = part.find_first_not_of("0123456789") == std::string::npos;
+        path += is_index ? "[" + part + "]" : "." + part;
+        begin = dot + 1;
+    }
+    return path;
+}
+
+std::string torch_dtype(DType dtype) {
+    return fmt::format("torch.{}", name_of(dtype));
+}
+
+// What every fully_shard call is given besides its modules.
+std::string arguments(const ShardedInput& input) {
+    const ShardingRequest& request = input.request;
+    std::string text;
+    if (input.replicas.group.ranks > 1) {
+        text += ", mesh=mesh";
+    }
+    if (request.parameter_dtype || request.reduce_dtype) {
+        text += ", mp_policy=policy";
+    }
+    return text;
+}
+
+std::string reshard_argument(const ShardingRequest& request) {
+    if (request.reshard_ranks) {
+        return fmt::format(", reshard_after_forward={}", *request.reshard_ranks);
+    }
+    return request.reshard_after_forward == Reshard::no ? ", reshard_after_forward=False" : "";
+}
+
+void add_preparations(const ShardedInput& input, Lines& lines) {
+    const ShardingRequest& request = input.request;
+    if (input.replicas.group.ranks > 1) {
+        lines.push_back(
+            fmt::format("mesh = init_device_mesh(\"cuda\", ({}, {}), "
+                        "mesh_dim_names=(\"replicate\", \"shard\"))",
+                        input.replicas.group.ranks, input.step.group.ranks));
+    }
+    Lines dtypes;
+    if (request.parameter_dtype) {
+        dtypes.push_back("param_dtype=" + torch_dtype(*request.parameter_dtype));
+    }
+    if (request.reduce_dtype) {
+        dtypes.push_back("reduce_dtype=" + torch_dtype(*request.reduce_dtype));
+    }
+    if (!dtypes.empty()) {
+        lines.push_back(fmt::format("policy = MixedPrecisionPolicy({})", fmt::join(dtypes, ", ")));
+    }
+}
+
+// By list of blocks, in their order: all blocks of one list follow one another.
+Lines lists_of_blocks(const ShardedInput& input) {
+    Lines lists;
+    for (const std::string& block :
+         blocks_of(transformed(input.step.workload.gradients, &Gradient::name))) {
+        if (lists.empty() || lists.back() != list_name(block)) {
+            lists.push_back(list_name(block));
+        }
+    }
+    return lists;
+}
+
+bool wants_groups(const ShardedInput& input) {
+    return input.request.forward_prefetch > 0 || input.request.backward_prefetch > 1 ||
+           input.request.asynchronous_unshard;
+}
+
+void add_calls(const ShardedInput& input, Lines& lines) {
+    const ShardingRequest& request = input.request;
+    const std::string options = reshard_argument(request) + arguments(input);
+    if (!request.groups.empty()) {
+        for (const std::vector<std::string>& modules : request.groups) {
+            lines.push_back(fmt::format("fully_shard([{}]{})",
+                                        fmt::join(transformed(modules, module_path), ", "),
+                                        options));
+        }
+    } else if (request.layers_per_group > 0) {
+        for (const std::string& list : lists_of_blocks(input)) {
+            if (request.layers_per_group == 1) {
+                lines.push_back(fmt::format("for block in {}:", list));
+                lines.push_back(fmt::format("    fully_shard(block{})", options));
+                continue;
+            }
+            lines.push_back(
+                fmt::format("for i in range(0, len({0}), {1}):", list, request.layers_per_group));
+            lines.push_back(fmt::format("    fully_shard(list({0}[i:i + {1}]){2})", list,
+                                        request.layers_per_group, options));
+        }
+    }
+    const bool root_too = request.reshard_after_forward == Reshard::root_too;
+    lines.push_back(fmt::format("fully_shard(model{}{})",
+                                root_too ? ", reshard_after_forward=True" : "", arguments(input)));
+}
+
+// The first module of each call, which stands for its group.
+std::string groups_expression(const ShardedInput& input) {
+    const ShardingRequest& request = input.request;
+    if (!request.groups.empty()) {
+        Lines first;
+        for (const std::vector<std::string>& modules : request.groups) {
+            first.push_back(module_path(modules.front()));
+        }
+        return fmt::format("[{}]", fmt::join(first, ", "));
+    }
+    Lines lists = lists_of_blocks(input);
+    for (std::string& list : lists) {
+        list = request.layers_per_group == 1
+                   ? fmt::format("*{}", list)
+                   : fmt::format("*{}[::{}]", list, request.layers_per_group);
+    }
+    return fmt::format("[{}]", fmt::join(lists, ", "));
+}
+
+void add_prefetching(const ShardedInput& input, Lines& lines) {
+    const ShardingRequest& request = input.request;
+    if (!wants_groups(input) || (request.groups.empty() && request.layers_per_group == 0)) {
+        if (request.asynchronous_unshard) {
+            lines.emplace_back("model.set_unshard_async_op(True)");
+        }
+        return;
+    }
+    lines.push_back("groups = " + groups_expression(input));
+    if (request.asynchronous_unshard) {
+        lines.emplace_back("model.set_unshard_async_op(True)");
+    }
+    if (request.forward_prefetch > 0) {
+        lines.emplace_back("for i, group in enumerate(groups):");
+        lines.push_back(
+            fmt::format("    group.set_modules_to_forward_prefetch(groups[i + 1:i + {}])",
+                        request.forward_prefetch + 1));
+    }
+    if (request.backward_prefetch > 1) {
+        lines.emplace_back("for i, group in enumerate(groups):");
+        lines.push_back(fmt::format(
+            "    group.set_modules_to_backward_prefetch(groups[max(i - {}, 0):i][::-1])",
+            request.backward_prefetch));
+    }
+}
+
+void add_rest(const ShardingRequest& request, Lines& lines) {
+    if (request.reduce_scatter_buffers > 1) {
+        lines.push_back(fmt::format("model.set_reduce_scatter_max_input_buffers({})",
+                                    request.reduce_scatter_buffers));
+    }
+    if (!request.reshard_after_backward) {
+        lines.emplace_back(
+            "model.set_reshard_after_backward(False)  # in all micro-steps but the last");
+    }
+    if (request.gradient_sync == MicroSteps::last) {
+        lines.emplace_back(
+            "model.set_requires_gradient_sync(False)  # in all micro-steps but the last");
+    }
+    if (request.all_reduce == MicroSteps::last) {
+        lines.emplace_back(
+            "model.set_requires_all_reduce(False)  # in all micro-steps but the last");
+    }
+}
+
+ShardedSetting pytorch(const ShardedInput& input) {
+    ShardedSetting setting{"PyTorch", {}};
+    add_preparations(input, setting.lines);
+    add_calls(input, setting.lines);
+    add_prefetching(input, setting.lines);
+    add_rest(input.request, setting.lines);
+    return setting;
+}
+
+// Whether the groups are those that wrappers make of a class of blocks: each block its own.
+bool is_by_block(const ShardingRequest& request) {
+    return request.groups.empty() && request.layers_per_group == 1;
+}
+
+ShardedSetting torchtitan(const ShardedInput& input) {
+    const ShardingRequest& request = input.request;
+    ShardedSetting setting{"torchtitan", {}};
+    setting.lines = {
+        "[parallelism]",
+        fmt::format("data_parallel_replicate_degree = {}", input.replicas.group.ranks),
+        fmt::format("data_parallel_shard_degree = {}", input.step.group.ranks),
+        fmt::format("fsdp_reshard_after_forward = \"{}\"",
+                    request.reshard_after_forward == Reshard::no ? "never" : "always")};
+    if (request.forward_prefetch > 0 || request.backward_prefetch > 1) {
+        setting.note =
+            "its explicit prefetching is of mixtures of experts alone: call "
+            "set_modules_to_forward_prefetch as above";
+    }
+    return setting;
+}
+
+ShardedSetting accelerate(const ShardedInput& input) {
+    const ShardingRequest& request = input.request;
+    ShardedSetting setting{"Accelerate", {}};
+    setting.lines = {"fsdp_config:", "  fsdp_version: 2",
+                     "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+                     "  fsdp_transformer_layer_cls_to_wrap: the class of a block",
+                     fmt::format("  fsdp_reshard_after_forward: {}",
+                                 request.reshard_after_forward == Reshard::no ? "false" : "true")};
+    return setting;
+}
+
+ShardedSetting deepspeed(const Zero3Settings& zero3) {
+    ShardedSetting setting{"DeepSpeed", {}};
+    setting.lines = {
+        "\"zero_optimization\": {",
+        "  \"stage\": 3,",
+        fmt::format("  \"stage3_prefetch_bucket_size\": {},", zero3.prefetch_elements),
+        fmt::format("  \"stage3_param_persistence_threshold\": {},", zero3.persistence_threshold),
+        fmt::format("  \"stage3_max_live_parameters\": {},", zero3.max_live_parameters),
+        fmt::format("  \"stage3_max_reuse_distance\": {},", zero3.max_reuse_distance),
+        fmt::format("  \"reduce_bucket_size\": {}", zero3.reduce_bucket_elements),
+        "}"};
+    return setting;
+}
+
+}  // namespace
+
+std::vector<ShardedSetting> sharded_settings(const ShardedInput& input) {
+    if (input.request.strategy == ShardedStrategy::zero3) {
+        return {deepspeed(input.request.zero3)};
+    }
+    std::vector<ShardedSetting> settings{pytorch(input)};
+    if (is_by_block(input.request)) {
+        settings.push_back(torchtitan(input));
+        if (input.replicas.group.ranks == 1) {
+            settings.push_back(accelerate(input));
+        }
+    }
+    return settings;
+}
+
+}  // namespace bucketwise

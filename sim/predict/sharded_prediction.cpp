@@ -1,0 +1,240 @@
+#include "sim/predict/sharded_prediction.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "sim/base/transformed.h"
+#include "sim/engine/step_loop.h"
+#include "sim/sharding/modules.h"
+
+namespace bucketwise {
+namespace {
+
+StepLoop loop_of_sharded(const ShardedInput& input) {
+    return loop_of(input.step, SyncSettings{});
+}
+
+// The step's parts, and what it is if others are free.
+class ShardedParts {
+  public:
+    ShardedParts(const ShardedInput& input, const ShardPlan& plan)
+        : before_(parts_before(input, plan, memory_)) {
+        const bool is_only = input.step.step.accumulation == 1;
+        ShardedProgram closing = build_sharded_micro_step(
+            input, plan, is_only ? MicroStepPlace::only : MicroStepPlace::last, memory_);
+        memory_.go_on_with(closing.memory);
+        closing_ = std::move(closing.program);
+    }
+
+    [[nodiscard]] StepTimes times() const { return StepToClose(before_).closed_by(closing_); }
+    [[nodiscard]] Duration step_with(const ProgramChange& change) const {
+        const StepBeforeClosing before = before_.changed(change);
+        return StepToClose(before).step_closed_by(change(closing_));
+    }
+    [[nodiscard]] Duration communication() const {
+        return before_.communication() + time_on_wire(closing_);
+    }
+    [[nodiscard]] const ShardedMemory& memory() const { return memory_; }
+
+  private:
+    static StepBeforeClosing parts_before(const ShardedInput& input, const ShardPlan& plan,
+                                          ShardedMemory& memory) {
+        const std::int64_t before = input.step.step.accumulation - 1;
+        Program first;
+        Program following;
+        if (before > 0) {
+            ShardedProgram built =
+                build_sharded_micro_step(input, plan, MicroStepPlace::first, memory);
+            memory.go_on_with(built.memory);
+            first = std::move(built.program);
+        }
+        if (before > 1) {
+            ShardedProgram built =
+                build_sharded_micro_step(input, plan, MicroStepPlace::middle, memory);
+            memory.go_on_with(built.memory);
+            following = std::move(built.program);
+        }
+        return {loop_of_sharded(input), input.step.classes, std::move(first), std::move(following),
+                before};
+    }
+
+    ShardedMemory memory_;
+    StepBeforeClosing before_;
+    Program closing_;
+};
+
+Program with_free_communication_and_launches(Program program) {
+    return with_free_launches(with_free_communication(std::move(program)));
+}
+
+Bytes largest_gather_of(const ShardPlan& plan) {
+    Bytes largest;
+    for (const ShardGroup& group : plan.groups) {
+        largest = std::max(largest, group.gathered());
+    }
+    return largest;
+}
+
+// So many layers together: each number up to eight, then those that a quarter more or less would
+// not tell from, and all.
+std::vector<std::int64_t> layers_to_try(std::int64_t blocks) {
+    constexpr std::int64_t all_up_to = 8;
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t n = 1; n < blocks;
+         n += n < all_up_to ? 1 : std::max<std::int64_t>(n / 4, 1)) {
+        numbers.push_back(n);
+    }
+    if (blocks > 0) {
+        numbers.push_back(blocks);
+    }
+    numbers.push_back(0);
+    return numbers;
+}
+
+void add_groupings(const ShardingRequest& base, std::int64_t blocks,
+                   std::vector<ShardingRequest>& requests) {
+    ShardingRequest request = base;
+    if (!base.groups.empty()) {
+        requests.push_back(request);
+        request.groups.clear();
+    }
+    for (const std::int64_t layers : layers_to_try(blocks)) {
+        request.layers_per_group = layers;
+        requests.push_back(request);
+    }
+}
+
+// What a user may choose without changing what is computed. Of prefetching only what can make a
+// difference: where each collective blocks the host, it is whether all-gathers do.
+std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int64_t blocks) {
+    std::vector<ShardingRequest> requests;
+    const bool blocks_host = input.step.workload.host_is_device;
+    for (const Reshard reshard : {Reshard::yes, Reshard::no}) {
+        for (const std::int64_t forward : {0, 1, 2}) {
+            for (const std::int64_t backward : {1, 2}) {
+                for (const bool asynchronous : {false, true}) {
+                    const bool prefetches = forward > 0 || backward > 1;
+                    if (blocks_host ? prefetches && !asynchronous : asynchronous) {
+                        continue;
+                    }
+                    ShardingRequest base = input.request;
+                    base.reshard_after_forward = reshard;
+                    base.reshard_ranks.reset();
+                    base.forward_prefetch = forward;
+                    base.backward_prefetch = backward;
+                    base.asynchronous_unshard = asynchronous;
+                    add_groupings(base, blocks, requests);
+                }
+            }
+        }
+    }
+    return requests;
+}
+
+bool gives_the_same(const ShardedEvaluation& a, const ShardedEvaluation& b) {
+    return a.times == b.times && a.memory == b.memory && a.groups == b.groups;
+}
+
+// What cannot be told from an earlier one, which asks for less, is left out.
+void add_unless_known(ShardedEvaluation row, std::vector<ShardedEvaluation>& sweep) {
+    const bool known = std::ranges::any_of(
+        sweep, [&](const ShardedEvaluation& other) { return gives_the_same(other, row); });
+    if (!known) {
+        sweep.push_back(std::move(row));
+    }
+}
+
+std::vector<std::size_t> rows_by_memory(const std::vector<ShardedEvaluation>& sweep) {
+    std::vector<std::size_t> rows(sweep.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    std::ranges::stable_sort(rows, [&](std::size_t a, std::size_t b) {
+        return std::pair(sweep[a].peak(), sweep[a].step()) <
+               std::pair(sweep[b].peak(), sweep[b].step());
+    });
+    return rows;
+}
+
+void choose_best(ShardedPrediction& prediction) {
+    const std::vector<ShardedEvaluation>& sweep = prediction.sweep;
+    const std::vector<std::size_t> rows = rows_by_memory(sweep);
+    std::optional<Duration> fastest;
+    for (const std::size_t row : rows) {
+        if (!fastest || sweep[row].step() < *fastest) {
+            prediction.frontier.push_back(row);
+            fastest = sweep[row].step();
+        }
+    }
+    std::optional<Duration> fastest_fitting;
+    for (const std::size_t row : rows) {
+        if (sweep[row].memory.fits()) {
+            fastest_fitting =
+                std::min(fastest_fitting.value_or(sweep[row].step()), sweep[row].step());
+        }
+    }
+    prediction.best_fits = fastest_fitting.has_value();
+    prediction.best = *std::ranges::find_if(rows, [&](std::size_t row) {
+        return !fastest_fitting ||
+               (sweep[row].memory.fits() &&
+                static_cast<double>(sweep[row].step().count()) <=
+                    (1 + plateau_tolerance) * static_cast<double>(fastest_fitting->count()));
+    });
+}
+
+Binding binding_of(const ShardedInput& input, const ShardPlan& plan) {
+    const ShardedParts parts(input, plan);
+    const Duration step = parts.times().step();
+    const Duration no_communication = parts.step_with(with_free_communication);
+    const Duration computing = parts.step_with(with_free_communication_and_launches);
+    return {step - no_communication, no_communication - computing, computing};
+}
+
+}  // namespace
+
+ShardedEvaluation evaluate_sharded(const Scenario& scenario, const ShardedInput& input) {
+    const ShardPlan plan = make_shard_plan(input);
+    const ShardedParts parts(input, plan);
+    ShardedEvaluation evaluation;
+    evaluation.request = input.request;
+    evaluation.groups = plan.groups.size();
+    evaluation.largest_gather = largest_gather_of(plan);
+    evaluation.times = parts.times();
+    evaluation.communication = parts.communication();
+    evaluation.exposed = evaluation.step() - parts.step_with(with_free_communication);
+    evaluation.sharded = parts.memory();
+    evaluation.memory = memory_need(scenario, parts.memory());
+    return evaluation;
+}
+
+ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& input,
+                                  const Progress& progress) {
+    ShardedPrediction prediction;
+    prediction.configured = evaluate_sharded(scenario, input);
+    const std::vector<std::string> names =
+        transformed(input.step.workload.gradients, &Gradient::name);
+    const std::vector<ShardingRequest> requests =
+        settings_to_try(input, std::ssize(blocks_of(names)));
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        ShardedInput other = input;
+        other.request = requests[i];
+        add_unless_known(evaluate_sharded(scenario, other), prediction.sweep);
+        progress(static_cast<double>(i + 1) / static_cast<double>(requests.size()));
+    }
+    add_unless_known(prediction.configured, prediction.sweep);
+    choose_best(prediction);
+    ShardedInput best = input;
+    best.request = prediction.advised().request;
+    prediction.binding = binding_of(best, make_shard_plan(best));
+    return prediction;
+}
+
+Program sharded_program(const ShardedInput& input) {
+    return on_slowest_rank(build_sharded_program(input, make_shard_plan(input)).program,
+                           input.step.classes);
+}
+
+Simulation sharded_simulation(const ShardedInput& input, const Program& program) {
+    return settled_simulation(program, loop_of_sharded(input));
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,326 @@
+#include "sim/report/sharded_report.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "sim/base/json_output.h"
+#include "sim/report/memory_json.h"
+#include "sim/report/number_text.h"
+#include "sim/report/sweep_table.h"
+#include "sim/report/verdict.h"
+
+namespace bucketwise {
+namespace {
+
+double share_of_step(Duration part, Duration whole) {
+    return whole.count() == 0
+               ? 0.0
+               : static_cast<double>(part.count()) / static_cast<double>(whole.count());
+}
+
+std::string milliseconds(Duration time) {
+    return three_digits(to_ms(time)) + " ms";
+}
+
+std::string gibibytes(Bytes bytes) {
+    return three_digits(to_mib(bytes) / 1024);
+}
+
+std::string groups_text(const ShardingRequest& request) {
+    if (!request.groups.empty()) {
+        return fmt::format("{} listed groups", request.groups.size());
+    }
+    return request.layers_per_group == 0   ? "all in one"
+           : request.layers_per_group == 1 ? "each layer"
+                                           : fmt::format("{} layers", request.layers_per_group);
+}
+
+std::string reshard_text(const ShardingRequest& request) {
+    if (request.reshard_ranks) {
+        return fmt::format("to {} ranks", *request.reshard_ranks);
+    }
+    switch (request.reshard_after_forward) {
+        case Reshard::no:
+            return "no";
+        case Reshard::yes:
+            return "yes";
+        case Reshard::root_too:
+            return "root too";
+    }
+    return {};
+}
+
+std::string prefetch_text(const ShardingRequest& request) {
+    const std::string ahead =
+        fmt::format("{} / {}", request.forward_prefetch, request.backward_prefetch);
+    return request.asynchronous_unshard ? ahead + " async" : ahead;
+}
+
+bool is_zero3(const ShardedPrediction& prediction) {
+    return prediction.configured.request.strategy == ShardedStrategy::zero3;
+}
+
+std::string zero3_text(const Zero3Settings& zero3) {
+    return fmt::format("stage3_prefetch_bucket_size {}, reduce_bucket_size {}",
+                       zero3.prefetch_elements, zero3.reduce_bucket_elements);
+}
+
+std::string header_text(bool zero3) {
+    return fmt::format(
+        "\n  {}  step (ms)  exposed (ms)  memory (GiB)  over fastest\n",
+        zero3 ? "  prefetch bucket    reduce bucket" : "      group  reshard  ahead, fwd/bwd");
+}
+
+std::string row_text(const ShardedEvaluation& row, bool zero3, Duration fastest,
+                     const std::string& mark) {
+    const ShardingRequest& request = row.request;
+    const std::string knobs = zero3 ? fmt::format("{:>17} {:>16}", request.zero3.prefetch_elements,
+                                                  request.zero3.reduce_bucket_elements)
+                                    : fmt::format("{:>11} {:>8} {:>15}", groups_text(request),
+                                                  reshard_text(request), prefetch_text(request));
+    return fmt::format("  {} {:>10} {:>13} {:>13} {:>11.2f} %{}{}\n", knobs,
+                       three_digits(to_ms(row.step())), three_digits(to_ms(row.exposed)),
+                       gibibytes(row.peak()), 100 * share_of_step(row.step() - fastest, fastest),
+                       mark.empty() ? "" : "  ", mark);
+}
+
+bool is_configured(const ShardedPrediction& prediction, const ShardedEvaluation& row) {
+    return row.times == prediction.configured.times && row.memory == prediction.configured.memory &&
+           row.groups == prediction.configured.groups;
+}
+
+Duration fastest_of(const ShardedPrediction& prediction) {
+    return std::ranges::min_element(prediction.sweep, {}, &ShardedEvaluation::step)->step();
+}
+
+// Those that nothing beats, of many some with an eye on both ends, the best and the scenario's own.
+std::vector<std::size_t> rows_to_show(const ShardedPrediction& prediction) {
+    constexpr std::size_t most = 12;
+    std::vector<std::size_t> rows;
+    const std::vector<std::size_t>& frontier = prediction.frontier;
+    const std::size_t every = (frontier.size() + most - 1) / most;
+    for (std::size_t i = 0; i < frontier.size(); i += every) {
+        rows.push_back(frontier[i]);
+    }
+    rows.push_back(frontier.back());
+    rows.push_back(prediction.best);
+    for (std::size_t i = 0; i < prediction.sweep.size(); ++i) {
+        if (is_configured(prediction, prediction.sweep[i])) {
+            rows.push_back(i);
+        }
+    }
+    std::ranges::sort(rows);
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    std::ranges::stable_sort(rows, {},
+                             [&](std::size_t row) { return prediction.sweep[row].peak(); });
+    return rows;
+}
+
+std::string table_text(const Scenario& scenario, const ShardedPrediction& prediction) {
+    const bool zero3 = is_zero3(prediction);
+    const Duration fastest = fastest_of(prediction);
+    std::string text = header_text(zero3);
+    for (const std::size_t i : rows_to_show(prediction)) {
+        const ShardedEvaluation& row = prediction.sweep[i];
+        text += row_text(row, zero3, fastest,
+                         marks_text({{i == prediction.best, "best"},
+                                     {is_configured(prediction, row), "yours"},
+                                     {!row.memory.fits(), "does not fit"}}));
+    }
+    const bool counts_all = prediction.configured.memory.activations.has_value() &&
+                            prediction.configured.memory.optimizer_state.has_value();
+    if (!counts_all) {
+        text += fmt::format("  Memory is of parameters and gradients{}.\n",
+                            prediction.configured.memory.optimizer_state
+                                ? " and the optimizer's state; activations are not known"
+                            : prediction.configured.memory.activations
+                                ? " and activations; what the optimizer keeps is not known"
+                                : "; activations and what the optimizer keeps are not known");
+    }
+    static_cast<void>(scenario);
+    return text;
+}
+
+std::string binding_text(const ShardedPrediction& prediction) {
+    const ShardedEvaluation& best = prediction.advised();
+    const Duration step = best.step();
+    const Binding& binding = prediction.binding;
+    std::string text = fmt::format(
+        "\n  What binds the step of {}: computing {:.0f} %, communication {:.0f} %, launching "
+        "{:.0f} "
+        "%.\n",
+        milliseconds(step), 100 * share_of_step(binding.compute, step),
+        100 * share_of_step(binding.communication, step),
+        100 * share_of_step(binding.launch, step));
+    if (best.communication > Duration{0}) {
+        const Duration hidden = std::max(best.communication - best.exposed, Duration{0});
+        text += fmt::format(
+            "  Communication takes {}, {:.0f} % of it hidden; free, it would save {}.\n",
+            milliseconds(best.communication), 100 * share_of_step(hidden, best.communication),
+            milliseconds(best.exposed));
+    }
+    return text;
+}
+
+std::string settings_text(const std::vector<ShardedSetting>& settings) {
+    std::string text = "\n  What to type:\n";
+    for (const ShardedSetting& setting : settings) {
+        text += fmt::format("    {}\n", setting.place);
+        for (const std::string& line : setting.lines) {
+            text += fmt::format("      {}\n", line);
+        }
+        text += setting.note.empty() ? "" : fmt::format("      ({})\n", setting.note);
+    }
+    return text;
+}
+
+std::string advice_text(const ShardedPrediction& prediction) {
+    const ShardedEvaluation& best = prediction.advised();
+    if (!prediction.best_fits) {
+        return fmt::format("No setting fits: even {} needs {} GiB of the {} there are.",
+                           setting_text(best.request), gibibytes(best.peak()),
+                           gibibytes(*best.memory.device));
+    }
+    const Duration yours = prediction.configured.step();
+    const double saved = share_of_step(yours - best.step(), yours);
+    std::string text =
+        fmt::format("{}: {} per step", setting_text(best.request), milliseconds(best.step()));
+    text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+    if (is_configured(prediction, best)) {
+        text += ", as the scenario has it";
+    } else if (saved >= 0) {
+        text += fmt::format(", {} less than as the scenario has it", percent_text(saved));
+    } else if (prediction.configured.memory.fits()) {
+        text += fmt::format(", {} more than as the scenario has it", percent_text(-saved));
+    }
+    return text +
+           fmt::format(", with {} GiB of memory at most{}.", gibibytes(best.peak()),
+                       prediction.configured.memory.fits() ? "" : "; the scenario's does not fit");
+}
+
+std::vector<std::string> notes_of(const Scenario& scenario, const ShardedPrediction& prediction) {
+    std::vector<std::string> notes = prediction.notes;
+    std::ranges::copy(caveats(scenario), std::back_inserter(notes));
+    return notes;
+}
+
+std::string verdict_text(const Scenario& scenario, const ShardedPrediction& prediction) {
+    const std::vector<std::string> reasons = reasons_to_withhold(scenario);
+    return reasons.empty() ? advice_text(prediction) : withheld_text(reasons);
+}
+
+Json request_json(const ShardingRequest& request) {
+    if (request.strategy == ShardedStrategy::zero3) {
+        return {{"prefetch_bucket_size", request.zero3.prefetch_elements},
+                {"param_persistence_threshold", request.zero3.persistence_threshold},
+                {"max_live_parameters", request.zero3.max_live_parameters},
+                {"max_reuse_distance", request.zero3.max_reuse_distance},
+                {"reduce_bucket_size", request.zero3.reduce_bucket_elements}};
+    }
+    Json json;
+    if (request.groups.empty()) {
+        json["layers_per_group"] = request.layers_per_group;
+    } else {
+        json["groups"] = request.groups;
+    }
+    if (request.reshard_ranks) {
+        json["reshard_after_forward"] = *request.reshard_ranks;
+    } else if (request.reshard_after_forward == Reshard::root_too) {
+        json["reshard_after_forward"] = name_of(Reshard::root_too);
+    } else {
+        json["reshard_after_forward"] = request.reshard_after_forward == Reshard::yes;
+    }
+    json["forward_prefetch"] = request.forward_prefetch;
+    json["backward_prefetch"] = request.backward_prefetch;
+    json["asynchronous_unshard"] = request.asynchronous_unshard;
+    return json;
+}
+
+Json sharded_row(const ShardedEvaluation& row) {
+    Json held = Json::object();
+    for (const ShardedTensor tensor : every<ShardedTensor>) {
+        held[std::string(name_of(tensor)) + "_bytes"] = row.sharded.of(tensor).count;
+    }
+    return {{"sharding", request_json(row.request)},
+            {"groups", row.groups},
+            {"largest_gather_bytes", row.largest_gather.count},
+            {"step_ms", to_ms(row.step())},
+            {"forward_ms", to_ms(row.times.forward)},
+            {"backward_ms", to_ms(row.times.backward)},
+            {"optimizer_ms", to_ms(row.times.optimizer)},
+            {"communication_ms", to_ms(row.communication)},
+            {"exposed_communication_ms", to_ms(row.exposed)},
+            {"memory", to_json(row.memory)},
+            {"sharded_peak_bytes", row.sharded.peak.count},
+            {"at_sharded_peak", held}};
+}
+
+}  // namespace
+
+std::string setting_text(const ShardingRequest& request) {
+    if (request.strategy == ShardedStrategy::zero3) {
+        return zero3_text(request.zero3);
+    }
+    std::string text = !request.groups.empty()         ? groups_text(request)
+                       : request.layers_per_group == 0 ? "everything in one group"
+                       : request.layers_per_group == 1
+                           ? "a group for each layer"
+                           : fmt::format("a group for every {} layers", request.layers_per_group);
+    text += request.reshard_ranks ? fmt::format(", resharded to {} ranks", *request.reshard_ranks)
+            : request.reshard_after_forward == Reshard::no ? ", kept after forward"
+                                                           : ", resharded after forward";
+    if (request.forward_prefetch > 0) {
+        text += fmt::format(", {} ahead in forward", request.forward_prefetch);
+    }
+    if (request.backward_prefetch > 1) {
+        text += fmt::format(", {} ahead in backward", request.backward_prefetch);
+    }
+    return request.asynchronous_unshard ? text + ", gathered asynchronously" : text;
+}
+
+std::string text_report(const Scenario& scenario, const ShardedPrediction& prediction,
+                        const std::vector<ShardedSetting>& settings) {
+    std::string text = fmt::format(
+        "{}\n\n{}: {}, {}, {} over {}\n", wrapped(verdict_text(scenario, prediction)),
+        scenario.name, name_of(scenario.sharding->strategy), counted(scenario.group.ranks, "rank"),
+        name_of(scenario.link.algorithm), scenario.link.name);
+    text += table_text(scenario, prediction) + binding_text(prediction);
+    if (reasons_to_withhold(scenario).empty()) {
+        text += settings_text(settings);
+    }
+    for (const std::string& note : notes_of(scenario, prediction)) {
+        text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,
+             const std::vector<ShardedSetting>& settings) {
+    Json typed = Json::object();
+    for (const ShardedSetting& setting : settings) {
+        typed[setting.place] = {{"typed", fmt::format("{}", fmt::join(setting.lines, "\n"))},
+                                {"note", setting.note}};
+    }
+    return {{"format", sharded_prediction_format},
+            {"verdict", verdict_text(scenario, prediction)},
+            {"scenario", scenario.name},
+            {"strategy", name_of(scenario.sharding->strategy)},
+            {"ranks", scenario.group.ranks},
+            {"link", scenario.link.name},
+            {"best", sharded_row(prediction.advised())},
+            {"configured", sharded_row(prediction.configured)},
+            {"binding",
+             {{"compute_ms", to_ms(prediction.binding.compute)},
+              {"communication_ms", to_ms(prediction.binding.communication)},
+              {"launch_ms", to_ms(prediction.binding.launch)}}},
+            {"frontier",
+             json_list(prediction.frontier,
+                       [&](std::size_t row) { return sharded_row(prediction.sweep[row]); })},
+            {"sweep", json_list(prediction.sweep, sharded_row)},
+            {"settings", typed},
+            {"notes", notes_of(scenario, prediction)}};
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,28 @@
+// A sharded prediction as a person reads it, and as JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/json.h"
+#include "sim/frameworks/sharded_setting.h"
+#include "sim/predict/sharded_prediction.h"
+#include "sim/scenario/scenario.h"
+
+namespace bucketwise {
+
+constexpr std::string_view sharded_prediction_format = "bucketwise sharded prediction 1";
+
+// The verdict first, then the settings that nothing beats in both step and memory, what binds the
+// step, and what to type.
+std::string text_report(const Scenario& scenario, const ShardedPrediction& prediction,
+                        const std::vector<ShardedSetting>& settings);
+
+Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,
+             const std::vector<ShardedSetting>& settings);
+
+// "every 2 layers, kept after forward, 1 group ahead": the knobs that a user turns.
+std::string setting_text(const ShardingRequest& request);
+
+}  // namespace bucketwise

@@ -1,0 +1,501 @@
+// PyTorch's fully_shard, hook by hook; sim/sharding/sharded_step.h says what that comes to.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/link/collective.h"
+#include "sim/program/instruction_writer.h"
+#include "sim/program/program.h"
+#include "sim/sharding/shard_plan.h"
+#include "sim/sharding/sharded_memory.h"
+#include "sim/sharding/sharded_step.h"
+
+namespace bucketwise {
+
+class FsdpBuilder : public InstructionWriter {
+  public:
+    FsdpBuilder(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place,
+                ShardedProgram& built)
+        : InstructionWriter(input.step, built.program),
+          request_(input.request),
+          replicas_(input.replicas),
+          plan_(plan),
+          place_(place),
+          memory_(built.memory),
+          groups_(plan.groups.size()) {}
+
+    void micro_step() {
+        const bool is_first = place_ == MicroStepPlace::only || place_ == MicroStepPlace::first;
+        if (is_first) {
+            for (const ShardGroup& group : plan_.groups) {
+                memory_.hold(ShardedTensor::parameters, shard(group, group.dtype));
+            }
+        } else if (!request_.reshard_after_backward) {
+            for (GroupState& group : groups_) {
+                group.is_unsharded = true;
+            }
+        }
+        forward();
+        backward();
+    }
+
+    void optimizer() {
+        update_parameters();
+        for (const ShardGroup& group : plan_.groups) {
+            memory_.release(ShardedTensor::sharded_gradients, shard(group, group.dtype));
+        }
+    }
+
+  private:
+    struct GroupState {
+        bool is_unsharded = false;
+        std::optional<std::int32_t> gather = {};  // its collective, until it is waited for
+        bool is_gathering = false;                // also where one rank needs no collective
+        Bytes larger_shard;                       // held from forward to backward
+        Bytes gradients;                          // that autograd has left and nobody has taken
+        std::vector<std::size_t> forward_order;   // places in order_ that are its own
+    };
+    // A reduce-scatter whose input is still held.
+    struct Reduction {
+        std::size_t group = 0;
+        std::optional<std::int32_t> collective = {};
+    };
+
+    // --- hooks ---
+
+    void forward() {
+        walk(plan_.forward, workload_.forward, InstructionKind::forward, Phase::forward);
+        release_copied_out();  // the root's post-forward
+    }
+
+    void backward() {
+        walk(plan_.backward, workload_.backward, InstructionKind::backward, Phase::backward);
+        finishing_ = true;
+        for (std::size_t group = 0; group < groups_.size(); ++group) {
+            if (plan_.ends_with_backward[group]) {
+                post_backward(group);
+            }
+        }
+        wait_for_reductions();
+        finishing_ = false;
+    }
+
+    // Runs the operations of a pass, entering and leaving groups on the way.
+    void walk(const std::vector<GroupCall>& calls, const std::vector<TimedOperation>& operations,
+              InstructionKind kind, Phase phase) {
+        phase_ = phase;
+        auto next = calls.begin();
+        std::vector<GroupCall> open;
+        std::size_t ready = 0;
+        for (std::size_t i = 0; i <= operations.size(); ++i) {
+            while (!open.empty() && open.back().end <= i) {
+                leave(open.back().group);
+                open.pop_back();
+            }
+            if (i == operations.size()) {
+                return;
+            }
+            for (; next != calls.end() && next->first == i; ++next) {
+                enter(next->group);
+                open.push_back(*next);
+                std::ranges::stable_sort(open, std::ranges::greater{}, &GroupCall::end);
+            }
+            add(kind, phase, static_cast<std::int32_t>(i), operations[i]);
+            for (std::int32_t k = 0; phase == Phase::backward && k < operations[i].ready_count;
+                 ++k) {
+                hold_gradient(static_cast<std::size_t>(workload_.readiness[ready++]));
+            }
+        }
+    }
+
+    void enter(std::size_t group) {
+        if (phase_ == Phase::forward) {
+            pre_forward(group);
+        } else {
+            pre_backward(group);
+        }
+    }
+
+    void leave(std::size_t group) {
+        if (phase_ == Phase::forward) {
+            post_forward(group);
+        } else if (!plan_.ends_with_backward[group]) {
+            post_backward(group);
+        }
+    }
+
+    void pre_forward(std::size_t group) {
+        unshard(group);
+        wait_for_unshard(group);
+        if (request_.forward_prefetch > 0 && !plan_.groups[group].is_root()) {
+            prefetch_forward(group);
+        }
+    }
+
+    void post_forward(std::size_t group) {
+        const bool is_kept =
+            request_.reshard_after_forward == Reshard::no ||
+            (request_.reshard_after_forward == Reshard::yes && plan_.groups[group].is_root());
+        if (!is_kept) {
+            reshard(group);
+            keep_larger_shard(group);
+        }
+        groups_[group].forward_order.push_back(order_.size());
+        order_.push_back(group);
+    }
+
+    void pre_backward(std::size_t group) {
+        unshard(group);
+        wait_for_unshard(group);
+        std::vector<std::size_t>& places = groups_[group].forward_order;
+        if (places.empty()) {
+            return;
+        }
+        const std::size_t place = places.back();
+        places.pop_back();
+        const std::int64_t ahead = plan_.groups[group].is_root()
+                                       ? 1
+                                       : std::max<std::int64_t>(request_.backward_prefetch, 1);
+        for (std::int64_t back = 1; back <= ahead && back <= static_cast<std::int64_t>(place);
+             ++back) {
+            unshard(order_[place - static_cast<std::size_t>(back)]);
+        }
+    }
+
+    // set_modules_to_forward_prefetch of the groups that come next, the root aside.
+    void prefetch_forward(std::size_t group) {
+        std::int64_t left = request_.forward_prefetch;
+        bool is_after = false;
+        for (const GroupCall& call : plan_.forward) {
+            if (is_after && left > 0 && !plan_.groups[call.group].is_root()) {
+                unshard(call.group);
+                --left;
+            }
+            is_after = is_after || call.group == group;
+        }
+    }
+
+    // --- all-gathers ---
+
+    [[nodiscard]] bool is_alone() const { return input_.group.ranks == 1; }
+
+    [[nodiscard]] Bytes shard(const ShardGroup& group, DType dtype) const {
+        return group.padded_numel / plan_.ranks * element_size(dtype);
+    }
+
+    // In backward, what forward left with fewer ranks than all is gathered among these.
+    [[nodiscard]] RankGroup gathering_ranks() const {
+        RankGroup ranks = input_.group;
+        if (phase_ == Phase::backward && request_.reshard_ranks) {
+            ranks.ranks = *request_.reshard_ranks;
+            ranks.ranks_per_node = std::min(ranks.ranks, ranks.ranks_per_node);
+        }
+        return ranks;
+    }
+
+    void unshard(std::size_t index) {
+        GroupState& state = groups_[index];
+        if (state.is_gathering || state.is_unsharded) {
+            return;
+        }
+        state.is_gathering = true;
+        const ShardGroup& group = plan_.groups[index];
+        if (is_alone()) {
+            return;
+        }
+        const Bytes own = shard(group, group.dtype);
+        const Bytes sent = shard(group, group.gathered_dtype);
+        const Bytes cast{group.dtype == group.gathered_dtype ? 0 : (own + sent).count / 2};
+        const Bytes cast_buffer = group.dtype == group.gathered_dtype ? Bytes{} : sent;
+        memory_.hold(ShardedTensor::gathered, cast_buffer + group.gathered());
+        memory_.release(ShardedTensor::gathered, cast_buffer);
+        const bool on_compute_stream = workload_.host_is_device || request_.asynchronous_unshard;
+        if (on_compute_stream) {
+            add_copy(InstructionKind::pack, phase_, static_cast<std::int32_t>(index), cast + sent);
+            state.gather = launch_gather(index);
+        } else {
+            state.gather = launch_gather_ahead(index, cast + sent);
+        }
+        if (workload_.host_is_device && !request_.asynchronous_unshard) {
+            wait_in(phase_, *state.gather);
+        }
+    }
+
+    std::int32_t launch_gather(std::size_t index) {
+        return launch(CollectiveKind::all_gather, plan_.groups[index].gathered(), index,
+                      gathering_ranks());
+    }
+
+    // From a stream that waits for no computing, only for the copy out that was last released, and
+    // first for all before the micro-step.
+    std::int32_t launch_gather_ahead(std::size_t index, Bytes copied) {
+        const std::int32_t collective = launch_gather(index);
+        Instruction& launched = program_.instructions.back();
+        if (input_.copy_bandwidth) {
+            launched.host += workload_.copy_launch;
+        }
+        launched.launched_after = gathers_follow_;
+        if (input_.copy_bandwidth) {
+            launched.device = copy_time(copied);
+        }
+        return collective;
+    }
+
+    void wait_for_unshard(std::size_t index) {
+        GroupState& state = groups_[index];
+        if (!state.is_gathering) {
+            return;
+        }
+        if (phase_ == Phase::forward) {
+            release_copied_out();
+        }
+        const ShardGroup& group = plan_.groups[index];
+        const bool is_waited_for = workload_.host_is_device && !request_.asynchronous_unshard;
+        if (state.gather && !is_waited_for) {
+            wait_in(phase_, *state.gather);
+        }
+        memory_.hold(ShardedTensor::unsharded, group.gathered());
+        add_copy(InstructionKind::unpack, phase_, static_cast<std::int32_t>(index),
+                 group.gathered());
+        memory_.release(ShardedTensor::parameters, std::exchange(state.larger_shard, {}));
+        state.is_unsharded = true;
+        state.is_gathering = false;
+        state.gather.reset();
+        if (is_alone()) {
+            return;
+        }
+        copied_out_ = CopyOut{last_instruction(), group.gathered()};
+        if (phase_ == Phase::backward || request_.asynchronous_unshard) {
+            release_copied_out();
+        }
+    }
+
+    // The buffer that was copied out of last is free once that has run, which the streams of
+    // all-gathers wait for from here on.
+    void release_copied_out() {
+        if (copied_out_) {
+            gathers_follow_ = std::max(gathers_follow_, copied_out_->instruction);
+            memory_.release(ShardedTensor::gathered, copied_out_->size);
+            copied_out_.reset();
+        }
+    }
+
+    void reshard(std::size_t index) {
+        if (groups_[index].is_unsharded) {
+            memory_.release(ShardedTensor::unsharded, plan_.groups[index].gathered());
+            groups_[index].is_unsharded = false;
+        }
+    }
+
+    // Of a group that was resharded to fewer ranks, from which backward gathers it.
+    void keep_larger_shard(std::size_t index) {
+        if (request_.reshard_ranks && !plan_.groups[index].is_root()) {
+            groups_[index].larger_shard =
+                divided(plan_.groups[index].gathered(), *request_.reshard_ranks);
+            memory_.hold(ShardedTensor::parameters, groups_[index].larger_shard);
+        }
+    }
+
+    // --- gradients ---
+
+    [[nodiscard]] bool is_last() const {
+        return place_ == MicroStepPlace::only || place_ == MicroStepPlace::last;
+    }
+    [[nodiscard]] bool reduces(MicroSteps in) const { return in == MicroSteps::every || is_last(); }
+    // Whether gradients of an earlier micro-step are there to add to.
+    [[nodiscard]] bool adds_to_earlier() const {
+        return place_ == MicroStepPlace::middle || place_ == MicroStepPlace::last;
+    }
+
+    // Added to what is there, it takes no more.
+    void hold_gradient(std::size_t parameter) {
+        const std::size_t index = group_of(static_cast<std::int32_t>(parameter));
+        const Bytes size =
+            workload_.gradients[parameter].numel * element_size(plan_.groups[index].gradient_dtype);
+        groups_[index].gradients += size;
+        if (!(adds_to_earlier() && request_.gradient_sync == MicroSteps::last)) {
+            memory_.hold(ShardedTensor::gradients, size);
+        }
+    }
+
+    [[nodiscard]] std::size_t group_of(std::int32_t parameter) const {
+        const auto found = std::ranges::find_if(plan_.groups, [&](const ShardGroup& group) {
+            return std::ranges::binary_search(group.parameters, parameter);
+        });
+        return static_cast<std::size_t>(found - plan_.groups.begin());
+    }
+
+    void post_backward(std::size_t index) {
+        if (!reduces(request_.gradient_sync)) {
+            keep_unreduced(index);
+            return;
+        }
+        if (request_.reshard_after_backward || is_last()) {
+            reshard(index);
+        }
+        while (std::ssize(reductions_) >= request_.reduce_scatter_buffers) {
+            release_oldest_reduction();
+        }
+        // A module that is used more than once has gradients when autograd has been through all.
+        if (std::exchange(groups_[index].gradients, {}) > Bytes{0}) {
+            reduce(index);
+        }
+    }
+
+    // Kept in the dtype in which they will be reduced.
+    void keep_unreduced(std::size_t index) {
+        const ShardGroup& group = plan_.groups[index];
+        if (!adds_to_earlier()) {
+            memory_.release(ShardedTensor::gradients, group.gradients());
+            memory_.hold(ShardedTensor::gradients, kept_gradients(group));
+        }
+        if (request_.reshard_after_backward) {
+            reshard(index);
+        }
+    }
+    [[nodiscard]] static Bytes kept_gradients(const ShardGroup& group) {
+        return group.numel * element_size(group.reduced_dtype);
+    }
+
+    void release_oldest_reduction() {
+        const Reduction oldest = reductions_.front();
+        reductions_.pop_front();
+        if (oldest.collective && !workload_.host_is_device) {
+            wait_in(Phase::backward, *oldest.collective);
+        }
+        memory_.release(ShardedTensor::reduced, plan_.groups[oldest.group].reduced());
+    }
+
+    void reduce(std::size_t index) {
+        const ShardGroup& group = plan_.groups[index];
+        const auto subject = static_cast<std::int32_t>(index);
+        const bool kept =
+            place_ == MicroStepPlace::last && request_.gradient_sync == MicroSteps::last;
+        memory_.hold(ShardedTensor::reduced, group.reduced());
+        const Bytes read = kept ? kept_gradients(group) : group.gradients();
+        add_copy(InstructionKind::pack, Phase::backward, subject,
+                 {(read + group.reduced()).count / 2});
+        memory_.release(ShardedTensor::gradients, read);
+        std::optional<std::int32_t> collective;
+        if (is_alone()) {
+            add_copy(InstructionKind::copy_back, Phase::backward, subject, group.reduced());
+        } else {
+            collective =
+                launch(CollectiveKind::reduce_scatter, group.reduced(), index, input_.group);
+        }
+        reductions_.push_back({index, collective});
+        if (workload_.host_is_device && collective) {
+            wait_in(Phase::backward, *collective);
+        }
+        last_reduction_ = collective;
+        if (replicas_.group.ranks > 1 && reduces(request_.all_reduce)) {
+            all_reduce(index, collective);
+        }
+        place_gradients(group, subject);
+    }
+
+    // Of the shard, between those who have the same one, on a communicator of its own.
+    void all_reduce(std::size_t index, std::optional<std::int32_t> follows) {
+        const ShardGroup& group = plan_.groups[index];
+        const auto collective = static_cast<std::int32_t>(program_.collectives.size());
+        const Bytes size = shard(group, group.reduced_dtype);
+        Collective& added = program_.collectives.emplace_back();
+        added.kind = CollectiveKind::all_reduce;
+        added.bytes = size;
+        added.time = collective_time(added.kind, size, replicas_.group, replicas_.link);
+        added.interference = interference_for(replicas_.link, size);
+        added.group = static_cast<std::int32_t>(index);
+        if (!workload_.host_is_device) {
+            added.stream = CommunicationStream::second;
+            added.follows = follows;
+        }
+        add(InstructionKind::launch, Phase::backward, collective, replicas_.link.host_issue,
+            Duration{0});
+        if (workload_.host_is_device) {
+            wait_in(Phase::backward, collective);
+        }
+        last_all_reduce_ = collective;
+    }
+
+    // Cast to the shard's dtype, and added to what earlier micro-steps left: after the collective,
+    // on its stream.
+    void place_gradients(const ShardGroup& group, std::int32_t subject) {
+        const Bytes reduced = shard(group, group.reduced_dtype);
+        const Bytes own = shard(group, group.dtype);
+        const bool adds = adds_to_earlier() && request_.gradient_sync == MicroSteps::every;
+        std::int64_t payload = group.reduced_dtype == group.dtype ? 0 : (reduced + own).count / 2;
+        payload += adds ? own.count * 3 / 2 : 0;
+        if (!adds) {
+            memory_.hold(ShardedTensor::sharded_gradients, own);
+        }
+        if (payload == 0 || !input_.copy_bandwidth) {
+            return;
+        }
+        if (workload_.host_is_device || program_.collectives.empty()) {
+            add_copy(InstructionKind::copy_back, Phase::backward, subject, {payload});
+        } else {
+            program_.collectives.back().placing += copy_time({payload});
+        }
+    }
+
+    void wait_for_reductions() {
+        if (!workload_.host_is_device) {
+            for (const auto& last : {last_reduction_, last_all_reduce_}) {
+                if (last) {
+                    wait_in(Phase::backward, *last);
+                }
+            }
+        }
+        for (const Reduction& reduction : reductions_) {
+            memory_.release(ShardedTensor::reduced, plan_.groups[reduction.group].reduced());
+        }
+        reductions_.clear();
+    }
+
+    // --- collectives ---
+
+    std::int32_t launch(CollectiveKind kind, Bytes bytes, std::size_t index,
+                        const RankGroup& ranks) {
+        const auto collective = static_cast<std::int32_t>(program_.collectives.size());
+        Collective& added = program_.collectives.emplace_back();
+        added.kind = kind;
+        added.bytes = bytes;
+        added.time = collective_time(kind, bytes, ranks, input_.link);
+        added.interference = interference_for(input_.link, bytes);
+        added.group = static_cast<std::int32_t>(index);
+        add(InstructionKind::launch, phase_, collective, input_.link.host_issue, Duration{0});
+        return collective;
+    }
+
+    [[nodiscard]] std::int32_t last_instruction() const {
+        return static_cast<std::int32_t>(program_.instructions.size()) - 1;
+    }
+
+    struct CopyOut {
+        std::int32_t instruction = 0;
+        Bytes size;
+    };
+
+    const ShardingRequest& request_;
+    const Replicas& replicas_;
+    const ShardPlan& plan_;
+    MicroStepPlace place_;
+    ShardedMemory& memory_;
+    Phase phase_ = Phase::forward;
+    std::vector<GroupState> groups_;
+    std::vector<std::size_t> order_;            // groups as forward left them
+    std::optional<CopyOut> copied_out_;         // in forward, until the next group has been entered
+    std::int32_t gathers_follow_ = before_all;  // what the streams of all-gathers wait for
+    std::deque<Reduction> reductions_;
+    std::optional<std::int32_t> last_reduction_;
+    std::optional<std::int32_t> last_all_reduce_;
+};
+
+}  // namespace bucketwise

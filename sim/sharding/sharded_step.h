@@ -1,0 +1,72 @@
+// A sharded step as a program: what the framework's hooks issue, in order.
+//
+// fsdp and hsdp follow torch/distributed/fsdp/_fully_shard (PyTorch 2.6 to 2.12): FSDPState decides
+// when, FSDPParamGroup what. Where host and device are apart:
+//
+//   forward    on entering a group: its all-gather, unless it has been gathered; wait; copy out;
+//   with
+//              explicit prefetching the next groups' all-gathers. What is gathered ahead waits for
+//              the copy out of the group before the one that was last entered, so that two groups
+//              at most are under way. On leaving it its parameters are freed, the root's are not.
+//   backward   on entering: its all-gather, unless gathered; wait; copy out; the all-gather of the
+//              group whose forward was before its own. On leaving, or at the end of backward where
+//              none of its inputs has a gradient: wait for the reduce-scatter before; copy in;
+//              reduce-scatter. At the end what is left is waited for.
+//
+// All-gathers and reduce-scatters share a communicator and so follow one another in the order in
+// which the host issues them; the all-reduces of hsdp have one of their own. Where the host is the
+// device (Gloo on a CPU), each collective blocks it, but for all-gathers with
+// asynchronous_unshard.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/link/collective.h"
+#include "sim/link/link.h"
+#include "sim/program/program.h"
+#include "sim/sharding/shard_plan.h"
+#include "sim/sharding/sharded_memory.h"
+#include "sim/sharding/sharding.h"
+
+namespace bucketwise {
+
+// Between ranks that hold the same shards: hsdp's all-reduces.
+struct Replicas {
+    RankGroup group;
+    LinkParameters link;
+    bool operator==(const Replicas&) const = default;
+};
+
+// StepInput::group are the ranks that share parameters, StepInput::link what connects them.
+struct ShardedInput {
+    StepInput step;
+    ShardingRequest request;
+    Replicas replicas;  // one rank where there are none
+    bool operator==(const ShardedInput&) const = default;
+};
+
+// The groups of its request.
+inline ShardPlan make_shard_plan(const ShardedInput& input) {
+    return make_shard_plan(input.step.workload, input.request, input.step.group.ranks);
+}
+
+// A micro-step, by its place; the last one's ends with the optimizer. Between two of them nothing
+// is in flight.
+enum class MicroStepPlace : std::uint8_t { only, first, middle, last };
+
+struct ShardedProgram {
+    Program program;
+    ShardedMemory memory;
+};
+
+// `memory` is what the micro-step before ended with; the first one's holds nothing.
+ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPlan& plan,
+                                        MicroStepPlace place, const ShardedMemory& memory = {});
+
+// What one rank holds at most during the whole step.
+ShardedMemory sharded_memory(const ShardedInput& input, const ShardPlan& plan);
+
+// All micro-steps in one.
+ShardedProgram build_sharded_program(const ShardedInput& input, const ShardPlan& plan);
+
+}  // namespace bucketwise
