@@ -145,7 +145,7 @@ def check_captured(name, document, model, micro_steps, sharding):
     assert document["step"]["accumulation"] == micro_steps and document["step"]["optimizer_ms"] > 0, document["step"]
     shapes = {g["name"]: g["shape"] for g in workload["gradients"]}
     assert shapes == {n: list(p.shape) for n, p in model.named_parameters()}, shapes
-    ready = [n for o in workload["backward_operations"] for n in o["ready"]]
+    ready = [n for o in workload["backward_operations"] for n in o.get("ready", [])]
     assert sorted(ready) == sorted(shapes), f"{name}: every gradient is ready once: {ready}"
     modules = {m for names in sharding["groups"] for m in names}
     for way in ("forward", "backward"):
@@ -156,7 +156,7 @@ def check_captured(name, document, model, micro_steps, sharding):
         assert outer == sorted(outer, reverse=way == "backward"), f"{name}: {turn}"
         assert names[-1 if way == "forward" else 0] == "(loss)", names
         assert all(o["device_us"] >= 0 and o["host_us"] == 0 for o in workload[f"{way}_operations"])
-    owners = {n: o["name"].split()[0] for o in workload["backward_operations"] for n in o["ready"]}
+    owners = {n: o["name"].split()[0] for o in workload["backward_operations"] for n in o.get("ready", [])}
     for gradient, owner in owners.items():
         inside = [m for m in modules if gradient.startswith(f"{m}.")]
         expected = max(inside, key=len) if inside else "backward"

@@ -117,7 +117,7 @@ def chunks(names, size):
 # --- one rank ---
 
 
-def grouped(blocks, sharding):
+def groups_of(blocks, sharding):
     """The modules of each fully_shard call but the root's."""
     if "groups" in sharding:
         return sharding["groups"]
@@ -158,12 +158,12 @@ def groups_in_turn(recorder, way):
     return [place for place in dict.fromkeys(places) if place > 0]
 
 
-def set_prefetch(training, order):
-    """Each group asks for those that come next. Returns the lists."""
+def set_prefetch(model, groups, sharding, order):
+    """Each group asks for those that come next in `order`, places in `groups` from 1 on. Returns the lists."""
     lists = {}
     for way, places in order.items():
-        modules = {p: training.model.get_submodule(training.groups[p - 1][0]) for p in places}
-        depth = training.sharding.get(f"{way}_prefetch", 0)
+        modules = {place: model.get_submodule(groups[place - 1][0]) for place in places}
+        depth = sharding.get(f"{way}_prefetch", 0)
         for i, place in enumerate(places):
             ahead = places[i + 1 : i + 1 + depth]
             if ahead:
@@ -178,7 +178,7 @@ class Training:
 
         torch.manual_seed(1)
         self.model, self.sharding, self.micro_steps = make(), sharding, micro_steps
-        self.groups = grouped(blocks, sharding)
+        self.groups = groups_of(blocks, sharding)
         shard(self.model, self.groups, ranks, sharding)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.example = self.model.example()
@@ -230,7 +230,8 @@ def record(make, blocks, ranks, case):
     first = Recorder(training.model, training.groups)
     with first.watching():
         training.step(first)
-    lists = set_prefetch(training, {way: groups_in_turn(first, way) for way in ("forward", "backward")})
+    order = {way: groups_in_turn(first, way) for way in ("forward", "backward")}
+    lists = set_prefetch(training.model, training.groups, sharding, order)
     training.step()
     recorder = Recorder(training.model, training.groups)
     hooks = training.watch_gradients(recorder)

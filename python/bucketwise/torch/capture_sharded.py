@@ -294,8 +294,9 @@ class _ShardedCapture(common._Capture):
                 "device_us": _us(o.device_us() for o in same),
             }
             if way == "backward":
-                operation["ready"] = [n for n in same[0].ready if n not in ready]
-                ready.update(operation["ready"])
+                arrived = [gradient for gradient in same[0].ready if gradient not in ready]
+                ready.update(arrived)
+                operation.update({"ready": arrived} if arrived else {})
             found.append(operation)
         return found
 

@@ -80,11 +80,13 @@ class _Timing:
 
     def _seconds(self, kind, size):
         """Of one, on the slowest rank, all starting at once."""
+        # As in FSDP2: what is gathered lies in place, what is scattered goes elsewhere.
         whole, part = self.whole[: size // 4], self.part[: size // 4 // self.ranks]
+        mine = whole.chunk(self.ranks)[dist.get_rank(self.group)]
         dist.all_reduce(self.whole[:1], group=self.group)
         begin = self.clock.now()
         if kind == "allgather":
-            dist.all_gather_into_tensor(whole, part, group=self.group)
+            dist.all_gather_into_tensor(whole, mine, group=self.group)
         elif kind == "reducescatter":
             dist.reduce_scatter_tensor(part, whole, op=dist.ReduceOp.AVG, group=self.group)
         else:
