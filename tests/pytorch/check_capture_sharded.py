@@ -212,6 +212,44 @@ def check_what_is_timed(torch, folder, rank):
         assert sum(us.values()) < 1e6 * SLEEP_S, f"{way}: nothing else sleeps on rank 0: {us}"
 
 
+def check_events(torch, folder, rank):
+    """What a GPU would do, on events that are not there: none is read before all that happened before it was waited for."""
+    import bucketwise.torch.capture_pytorch as captures
+
+    waited = [0.0]
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.moment = time.perf_counter()
+
+        def elapsed_time(self, later):
+            assert later.moment < waited[0], "read before the device was waited for"
+            return 1e3 * (later.moment - self.moment)
+
+    emulated = {
+        (captures, "HostClock"): captures.CudaClock,
+        (torch.cuda, "Event"): Event,
+        (torch.cuda, "synchronize"): lambda: waited.__setitem__(0, time.perf_counter()),
+        (torch.cuda, "is_current_stream_capturing"): lambda: False,
+    }
+    real = {(place, name): getattr(place, name) for place, name in emulated}
+    _, make, micro_steps, _ = next(cases(torch))
+    for values in (emulated, real):
+        for (place, name), value in values.items():
+            setattr(place, name, value)
+        if values is emulated:
+            train(torch, make, micro_steps, 5, folder / "events.json")
+    if rank == 0:
+        document = json.loads((folder / "events.json").read_text())
+        operations = document["workload"]["forward_operations"]
+        assert all(0 < o["device_us"] and 0 < o["host_us"] for o in operations), operations
+        assert "host_is_device" not in document["workload"]
+        assert any("collectives ran beside computing" in str(c) for c in document["caveats"]), document["caveats"]
+
+
 def check_refused(torch, folder):
     from bucketwise.torch import capture
     from sharded_models import Decoder
@@ -290,6 +328,7 @@ def run_rank(rank, port, root, folder):
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     check_harmless(torch, folder, rank)
     check_what_is_timed(torch, folder, rank)
+    check_events(torch, folder, rank)
     check_refused(torch, folder)
     check_collectives(folder)
     dist.barrier()

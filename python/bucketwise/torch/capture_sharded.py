@@ -3,8 +3,8 @@
     from bucketwise.torch import capture
     capture(model, "workload.json")     # the module for which fully_shard was called last, before the training loop
 
-Otherwise as capture_pytorch.py, which has to be beside this file: from capture_pytorch import capture. PyTorch 2.6 or
-newer, CPU or CUDA; FSDP1 (FullyShardedDataParallel) is not simulated.
+Otherwise as capture_pytorch.py, which has to be beside this file: from capture_pytorch import capture. Written for PyTorch
+2.6 and newer, of which 2.15 was tried, on a CPU; FSDP1 (FullyShardedDataParallel) is not simulated.
 
 What the times mean. A step is cut wherever a module for which fully_shard was called begins or ends, in forward and in
 backward, so that each operation belongs to one such module: what it computes itself, without those within. What FSDP2
@@ -337,10 +337,10 @@ class _ShardedCapture(common._Capture):
 
     def _dtypes(self):
         param = next(p for g in self.groups for p in g.fsdp_params if p.sharded_param.requires_grad)
-        own, policy = param.orig_dtype, param.mp_policy
+        own = param.orig_dtype
         computed = param.param_dtype or own
         # Since 2.15 gradients are reduced in the parameters' own type, before in that of computing.
-        reduced = policy.reduce_dtype or (own if _version() >= (2, 15) else computed)
+        reduced = param.reduce_dtype or (own if _version() >= (2, 15) else computed)
         found = {}
         if computed != own:
             found["parameter_dtype"] = common.DTYPES[computed]
