@@ -7,6 +7,8 @@
 namespace bucketwise {
 
 int run_bench_allreduce(const CommandLine& line);
+int run_bench_allgather(const CommandLine& line);
+int run_bench_reducescatter(const CommandLine& line);
 int run_bench_compute(const CommandLine& line);
 int run_bench_bucketed(const CommandLine& line);
 int run_bench_compare_ddp(const CommandLine& line);
@@ -16,6 +18,8 @@ int run_bench_training(const CommandLine& line);
 int run_bench_syncbn(const CommandLine& line);
 
 CommandHelp bench_allreduce_help();
+CommandHelp bench_allgather_help();
+CommandHelp bench_reducescatter_help();
 CommandHelp bench_bucketed_help();
 CommandHelp bench_compare_ddp_help();
 CommandHelp bench_compute_help();

@@ -116,9 +116,12 @@ constexpr CommandGroup import_group{.name = "import",
                                     .text = import_text,
                                     .commands = import_entries};
 
-constexpr std::array<CommandEntry, 8> bench_entries{{
+constexpr std::array<CommandEntry, 10> bench_entries{{
     {"allreduce", "time, memory and exactness of all-reduces, by algorithm, size and ranks",
      run_bench_allreduce, bench_allreduce_help},
+    {"allgather", "the same of all-gathers", run_bench_allgather, bench_allgather_help},
+    {"reducescatter", "the same of reduce-scatters", run_bench_reducescatter,
+     bench_reducescatter_help},
     {"bucketed", "bucket sizes by sequence lengths and batch sizes (CS336)", run_bench_bucketed,
      bench_bucketed_help},
     {"compare-ddp", "DistributedDataParallel beside Python reductions (PyTorch's ddp/compare)",

@@ -1,6 +1,6 @@
-// bucketwise bench allreduce: the time, memory and exactness of all-reduces on real ranks, for
-// several algorithms, sizes and numbers of ranks; what a link says they are; and what others
-// published.
+// bucketwise bench allreduce, allgather and reducescatter: the time, memory and exactness of
+// collectives on real ranks, for several algorithms, sizes and numbers of ranks; what a link says
+// they are; and of all-reduces what others published.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -22,7 +22,7 @@
 #include "cli/shell/option_values.h"
 #include "cli/shell/size.h"
 #include "hw/measure/measurer.h"
-#include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/isolated_messages.h"
 #include "sim/text/passed_on.h"
 
 namespace bucketwise {
@@ -80,7 +80,7 @@ class AllReduceWorld {
     // one element; what is added later is the messages and their summing.
     void meet_in_memory() {
         session_.control().barrier();
-        static_cast<void>(messages_->all_reduce({element_size(options_.dtype), options_.dtype}, 1));
+        static_cast<void>(messages_->measure({element_size(options_.dtype), options_.dtype}, 1));
         memory_before_bytes_ = messages_->peak_memory_bytes();
     }
 
@@ -90,7 +90,7 @@ class AllReduceWorld {
     FirstSum sum_once(Bytes size) {
         session_.show("warming up: " + label_of(size));
         session_.control().barrier();
-        const AllReduceTrace trace = messages_->all_reduce({size, options_.dtype}, 1);
+        const MessageTrace trace = messages_->measure(message_of(size), 1);
         if (!trace.wrong.empty()) {
             throw WrongSum(trace.wrong);
         }
@@ -114,18 +114,28 @@ class AllReduceWorld {
         const Bytes size = options_.sizes[item];
         session_.control().barrier();
         const std::int64_t iterations = options_.iterations.value_or(iterations_for(size));
-        std::vector<Duration> times = messages_->repeat({size, options_.dtype}, iterations + 1,
-                                                        [&] { session_.show_again(); });
+        std::vector<Duration> times =
+            messages_->repeat(message_of(size), iterations + 1, [&] { session_.show_again(); });
         times.erase(times.begin());
-        session_.keep(
-            {AllReduceRecord{.transport = transport_of(job_),
-                             .size = size,
-                             .dtype = options_.dtype,
-                             .round = round,
-                             .samples_us = session_.slowest_us(times),
-                             .largest_difference = first_sums_[item].largest_difference,
-                             .peak_memory_bytes = first_sums_[item].peak_memory_bytes,
-                             .memory_before_bytes = first_sums_[item].memory_before_bytes}});
+        const AllReduceRecord record{.transport = transport_of(job_),
+                                     .size = message_of(size).size,
+                                     .dtype = options_.dtype,
+                                     .round = round,
+                                     .samples_us = session_.slowest_us(times),
+                                     .largest_difference = first_sums_[item].largest_difference,
+                                     .peak_memory_bytes = first_sums_[item].peak_memory_bytes,
+                                     .memory_before_bytes = first_sums_[item].memory_before_bytes};
+        if (options_.kind == CollectiveKind::all_reduce) {
+            session_.keep({record});
+        } else {
+            session_.keep({CollectiveRecord{options_.kind, record}});
+        }
+    }
+
+    [[nodiscard]] Message message_of(Bytes size) const {
+        return {.size = whole_parts(options_, size, job_.ranks),
+                .dtype = options_.dtype,
+                .kind = options_.kind};
     }
 
     [[nodiscard]] std::string label_of(Bytes size) const {
@@ -246,11 +256,9 @@ int run_launcher(const BenchAllReduceOptions& options) {
     return exit_done;
 }
 
-}  // namespace
-
-int run_bench_allreduce(const CommandLine& line) {
+int run_bench(CollectiveKind kind, const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const BenchAllReduceOptions options = bench_allreduce_options(line, identity);
+    const BenchAllReduceOptions options = bench_allreduce_options(kind, line, identity);
     if (!options.measure) {
         if (!identity || identity->rank == 0) {
             write_output("-", bench_allreduce_result(options, {}));
@@ -258,6 +266,20 @@ int run_bench_allreduce(const CommandLine& line) {
         return exit_done;
     }
     return identity ? run_as_rank(options, *identity) : run_launcher(options);
+}
+
+}  // namespace
+
+int run_bench_allreduce(const CommandLine& line) {
+    return run_bench(CollectiveKind::all_reduce, line);
+}
+
+int run_bench_allgather(const CommandLine& line) {
+    return run_bench(CollectiveKind::all_gather, line);
+}
+
+int run_bench_reducescatter(const CommandLine& line) {
+    return run_bench(CollectiveKind::reduce_scatter, line);
 }
 
 }  // namespace bucketwise

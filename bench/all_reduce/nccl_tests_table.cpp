@@ -1,4 +1,5 @@
-// The table of nccl-tests' all_reduce_perf, for those who have readers of it.
+// The tables of nccl-tests' all_reduce_perf, all_gather_perf and reduce_scatter_perf, for those who
+// have readers of them.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,13 @@ std::string nccl_time(double us) {
                         : fmt::format("{:7.2f}", us);
 }
 
-// We sum in place only. nccl-tests always measures both ways, so it has no sign for a time that
+// Of a kind with parts nccl-tests counts the elements of one (src/all_gather.cu, getCollByteCount).
+std::int64_t nccl_count(const AllReduceRow& row) {
+    const std::int64_t elements = row.place.size.count / element_size(row.dtype).count;
+    return row.kind == CollectiveKind::all_reduce ? elements : elements / row.place.ranks;
+}
+
+// We work in place only. nccl-tests always measures both ways, so it has no sign for a time that
 // is missing (its N/A is one of #wrong alone), and most of who reads its tables read the left half
 // as numbers. So both halves show the one measurement, and the block says so above the table.
 std::string nccl_row(const AllReduceRow& row) {
@@ -30,8 +37,8 @@ std::string nccl_row(const AllReduceRow& row) {
         fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", nccl_time(row.measured->median_us),
                     algorithm_gb_per_s(row), bus_gb_per_s(row), 0);
     return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.place.size.count,
-                       row.place.size.count / element_size(row.dtype).count,
-                       nccl_types.at(static_cast<std::size_t>(row.dtype)), "sum", -1, half, half);
+                       nccl_count(row), nccl_types.at(static_cast<std::size_t>(row.dtype)),
+                       row.kind == CollectiveKind::all_gather ? "none" : "sum", -1, half, half);
 }
 
 // "step: 2(factor)" if each size is so many times the one before; nccl-tests has no lists.
@@ -78,16 +85,20 @@ std::string nccl_heading() {
 std::string nccl_block(const EnvironmentRecord& environment,
                        const std::vector<AllReduceRow>& block) {
     const AllReduceRow& first = block.front();
+    const std::string_view program = first.kind == CollectiveKind::all_reduce ? "all_reduce_perf"
+                                     : first.kind == CollectiveKind::all_gather
+                                         ? "all_gather_perf"
+                                         : "reduce_scatter_perf";
     std::string text = fmt::format(
-        "# bucketwise {}: {} {} all-reduce over {}, {} ranks; medians of the slowest rank, summed "
-        "in place; both halves of a row show that one measurement\n"
-        "# Collective test starting: all_reduce_perf\n"
+        "# bucketwise {}: {} {} {} over {}, {} ranks; medians of the slowest rank, in place; both "
+        "halves of a row show that one measurement\n"
+        "# Collective test starting: {}\n"
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: 1 iters: {} agg iters: "
         "1 validation: 1 graph: 0\n#\n",
         environment.version, first.measured->transport.implementation,
-        first.measured->transport.algorithm, environment.libraries, first.measured->transport.ranks,
-        first.place.size.count, block.back().place.size.count, nccl_step(block),
-        first.measured->samples_us.size());
+        first.measured->transport.algorithm, name_of(first.kind), environment.libraries,
+        first.measured->transport.ranks, program, first.place.size.count,
+        block.back().place.size.count, nccl_step(block), first.measured->samples_us.size());
     text += nccl_devices(environment, first.measured->transport.ranks) + nccl_heading();
     double sum = 0;
     for (const AllReduceRow& row : block) {
@@ -97,8 +108,8 @@ std::string nccl_block(const EnvironmentRecord& environment,
     // A wrong sum would have failed the run.
     return text + fmt::format(
                       "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {:.6g} \n#\n"
-                      "# Collective test concluded: all_reduce_perf\n#\n",
-                      sum / static_cast<double>(block.size()));
+                      "# Collective test concluded: {}\n#\n",
+                      sum / static_cast<double>(block.size()), program);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "hw/record/environment.h"
+#include "hw/record/measurement.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
 
@@ -23,7 +24,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view explanation = R"(
+constexpr std::string_view all_reduce_examples = R"(
 examples:
   bucketwise bench allreduce
   bucketwise bench allreduce --ranks 1,2,4,8,16 --algorithms ring,direct,library --bytes 4kB,64kB --format csv
@@ -34,15 +35,58 @@ examples:
   bucketwise bench allreduce --simulate --backend gloo --link link.json --ranks 2,4,8 --simulated-ranks 64,4096
   bucketwise bench allreduce --simulate --link scenarios/links/gloo_cs336.json --algorithms library \
     --published scenarios/published/cs336_allreduce.csv
+)";
 
-A time is that of the slowest rank. Every sum is checked, element by element. Each algorithm runs in processes of its
-own, so that their peak memory is its own too; where torchrun, mpirun or srun started them, they run one algorithm after
-another, and the peak includes the algorithms before. Ranks meet as those of bucketwise measure do.
+constexpr std::string_view all_gather_examples = R"(
+examples:
+  bucketwise bench allgather --ranks 2,3 --algorithms ring --bytes 64KiB,1MiB,16MiB -o allgather.jsonl
+  bucketwise bench reducescatter --ranks 2,3 --algorithms ring --bytes 64KiB,1MiB,16MiB -o reducescatter.jsonl
+  bucketwise bench allreduce --ranks 2,3 --algorithms ring --bytes 64KiB,1MiB,16MiB -o allreduce.jsonl
+  bucketwise calibrate allreduce.jsonl allgather.jsonl reducescatter.jsonl -o link.json
+  bucketwise bench allgather --simulate --link link.json --algorithms library --ranks 2,64 --bytes 1MiB,64MiB
 
+A size is that of the gathered buffer, as nccl-tests counts it; what is no whole element of each rank is left out.
+)";
+
+constexpr std::string_view reduce_scatter_examples = R"(
+examples:
+  bucketwise bench reducescatter --ranks 2,3 --algorithms ring --bytes 64KiB,1MiB,16MiB -o reducescatter.jsonl
+  bucketwise bench reducescatter --ranks 4 --dtype bfloat16 --format nccl-tests
+  bucketwise calibrate allreduce.jsonl allgather.jsonl reducescatter.jsonl -o link.json
+  bucketwise bench reducescatter --simulate --link link.json --algorithms ring --ranks 2,64 --bytes 1MiB,64MiB
+
+A size is that of all that is scattered, as nccl-tests counts it; what is no whole element of each rank is left out.
+Gloo's own reduce-scatter is not measured: PyTorch does not use it.
+)";
+
+constexpr std::string_view explanation = R"(
+A time is that of the slowest rank. Every result is checked, element by element. Each algorithm runs in processes of
+its own, so that their peak memory is its own too; where torchrun, mpirun or srun started them, they run one algorithm
+after another, and the peak includes the algorithms before. Ranks meet as those of bucketwise measure do.
+)";
+
+constexpr std::string_view all_reduce_simulation = R"(
 Simulated are the time, from the link; the memory that messages and their summing add, from how each algorithm works
 over Gloo; and the difference from the exact mean, from the order in which it adds. With --published and neither
 --ranks nor --bytes, what is in the file is simulated, or measured.
 )";
+
+std::string_view explanation_of(CollectiveKind kind) {
+    const auto of_parts = [](std::string_view examples) {
+        return fmt::format("{}{}\nSimulated is the time, from the link.\n", examples, explanation);
+    };
+    static const std::string of_all_reduces =
+        fmt::format("{}{}{}", all_reduce_examples, explanation, all_reduce_simulation);
+    static const std::string of_all_gathers = of_parts(all_gather_examples);
+    static const std::string of_reduce_scatters = of_parts(reduce_scatter_examples);
+    return kind == CollectiveKind::all_reduce   ? of_all_reduces
+           : kind == CollectiveKind::all_gather ? of_all_gathers
+                                                : of_reduce_scatters;
+}
+
+std::string bench_name(CollectiveKind kind) {
+    return fmt::format("bench {}", record_name(kind));
+}
 
 constexpr std::array simulated_names{
     std::string_view("library"), std::string_view("ring"), std::string_view("direct"),
@@ -50,20 +94,22 @@ constexpr std::array simulated_names{
 
 constexpr std::int64_t most_simulated_ranks = 1'000'000;
 
-po::options_description described_options() {
+constexpr const char* algorithms_text =
+    "who carries them out: the library, or, with gloo, our ring or direct exchange; default: all "
+    "that the backend has. Where nothing is measured also recursive_halving_doubling and "
+    "double_binary_tree";
+
+po::options_description described_options(CollectiveKind kind) {
     po::options_description options("options", 100);
     add_options(
         options,
-        {{"algorithms",
-          "who sums: the library's own all-reduce, or, with gloo, our ring or direct one; default: "
-          "all that the backend has. Where nothing is measured also recursive_halving_doubling and "
-          "double_binary_tree"},
+        {{"algorithms", algorithms_text},
          {"ranks", "how many ranks, each in turn; default: 2,4"},
          {"bytes", "sizes of the message", "1kB,10kB,100kB,1MB,10MB,100MB"},
          {"dtype", "float32, float16, bfloat16 or float64", "float32"},
          {"rounds", "how often to measure every size; what comes before them warms up", "5"},
          {"iterations",
-          "all-reduces back to back in each round; default: 1 of a large message to 20 of a small"},
+          "how many back to back in each round; default: 1 of a large message to 20 of a small"},
          {"seed", "of the order of sizes within each round", "1"},
          {"format", "text, csv, json or nccl-tests", "text"},
          {"simulate", "simulate too, or, without --backend, only: then no rank is started",
@@ -79,10 +125,13 @@ po::options_description described_options() {
          {"process-memory",
           "with --simulate: what a rank's process has in memory before any message, where nothing "
           "is measured"},
-         {"published",
-          "CSV file with published times and memory to print beside ours; its rows of the backend "
-          "or the link"},
          {"output,o", "new file for every sample, one JSON object per line"}});
+    if (kind == CollectiveKind::all_reduce) {
+        add_options(options,
+                    {{"published",
+                      "CSV file with published times and memory to print beside ours; its rows of "
+                      "the backend or the link"}});
+    }
     add_backend_options(options);
     add_network_options(options,
                         deadline_text + ", and more for many ranks, large messages or slow links");
@@ -100,15 +149,23 @@ std::vector<Value> rising(std::vector<Value> values) {
 // --- what to measure -----------------------------------------------------------------------------
 
 std::vector<AllReduceImplementation> requested_algorithms(const po::variables_map& values,
-                                                          const BenchOptions& options) {
+                                                          const BenchAllReduceOptions& options) {
     BackendRequest request = options.request;
     options.backend->check(request);
-    const std::string all = options.backend->name() == "gloo" ? "library,ring,direct" : "library";
+    const bool gloo = options.backend->name() == "gloo";
+    // Where Gloo's stands for ours.
+    const bool only_ours = gloo && options.kind == CollectiveKind::reduce_scatter;
+    const std::string all = only_ours ? "ring,direct" : gloo ? "library,ring,direct" : "library";
     std::vector<AllReduceImplementation> algorithms;
     for (const std::string& name : split_at_commas(
              values.count("algorithms") == 0 ? all : text_value(values, "algorithms"))) {
         request.implementation = choice_named(name, every<AllReduceImplementation>, "--algorithms");
         options.backend->check(request);
+        if (only_ours && request.implementation == AllReduceImplementation::library) {
+            throw InputError("--algorithms", "",
+                             "ring or direct, as Gloo's own reduce-scatter is not measured",
+                             "\"library\"");
+        }
         algorithms.push_back(request.implementation);
     }
     return each_once(algorithms);
@@ -144,20 +201,21 @@ std::vector<Bytes> requested_sizes(const std::string& text, DType dtype) {
 
 // --- what to simulate, and beside what ---
 
-void check_simulation_options(const po::variables_map& values) {
+void check_simulation_options(CollectiveKind kind, const po::variables_map& values) {
     const bool simulates = values.count("simulate") != 0;
     const auto alien =
         first_typed(values, {"link", "simulated-ranks", "processors", "process-memory"});
     if (!simulates && alien) {
-        throw UsageError{fmt::format("bench allreduce: --{} is for --simulate", *alien)};
+        throw UsageError{fmt::format("{}: --{} is for --simulate", bench_name(kind), *alien)};
     }
     if (simulates && values.count("link") == 0) {
-        throw UsageError{"bench allreduce: --simulate needs a --link FILE"};
+        throw UsageError{fmt::format("{}: --simulate needs a --link FILE", bench_name(kind))};
     }
     if ((simulates || values.count("published") != 0) &&
         text_value(values, "format") == name_of(BenchFormat::nccl_tests)) {
         throw UsageError{
-            "bench allreduce: nccl-tests' columns hold what was measured, and nothing beside it"};
+            fmt::format("{}: nccl-tests' columns hold what was measured, and nothing beside it",
+                        bench_name(kind))};
     }
 }
 
@@ -183,6 +241,7 @@ std::vector<std::string> simulated_algorithms(const po::variables_map& values,
 SimulationRequest requested_simulation(const po::variables_map& values,
                                        const BenchAllReduceOptions& options) {
     SimulationRequest request;
+    request.kind = options.kind;
     request.algorithms = read_simulated_algorithms(text_value(values, "link"),
                                                    simulated_algorithms(values, options));
     if (values.count("processors") != 0) {
@@ -276,7 +335,7 @@ std::chrono::milliseconds deadline_for(const BenchAllReduceOptions& options,
 
 JobNetwork requested_network(const po::variables_map& values, const BenchAllReduceOptions& options,
                              const std::optional<RankIdentity>& identity) {
-    JobNetwork network = job_network(values, identity, "bench allreduce", standard_deadline);
+    JobNetwork network = job_network(values, identity, bench_name(options.kind), standard_deadline);
     if (values.count("deadline") == 0) {
         const std::int64_t local_ranks = identity ? identity->local_ranks : options.ranks.back();
         network.deadline = deadline_for(options, network.link_rate, local_ranks);
@@ -286,10 +345,20 @@ JobNetwork requested_network(const po::variables_map& values, const BenchAllRedu
 
 }  // namespace
 
-CommandHelp bench_allreduce_help() {
-    return {.usage = {"bucketwise bench allreduce [OPTIONS]"},
-            .options = described_options(),
-            .text = explanation,
+Bytes whole_parts(const BenchAllReduceOptions& options, Bytes size, std::int64_t ranks) {
+    if (options.kind == CollectiveKind::all_reduce) {
+        return size;
+    }
+    const std::int64_t one_of_each = ranks * element_size(options.dtype).count;
+    return {size.count / one_of_each * one_of_each};
+}
+
+namespace {
+
+CommandHelp help_of(CollectiveKind kind) {
+    return {.usage = {fmt::format("bucketwise {} [OPTIONS]", bench_name(kind))},
+            .options = described_options(kind),
+            .text = explanation_of(kind),
             .arguments = {.files = false},
             .values = {{"algorithms",
                         {.names = {simulated_names.begin(), simulated_names.end()},
@@ -299,13 +368,39 @@ CommandHelp bench_allreduce_help() {
                        {"link", {}}}};
 }
 
-BenchAllReduceOptions bench_allreduce_options(const CommandLine& line,
+// Of every number of ranks.
+void check_parts(const BenchAllReduceOptions& options) {
+    const std::int64_t most = std::max(options.ranks.back(), options.simulated_ranks.back());
+    if (whole_parts(options, options.sizes.front(), most).count == 0) {
+        throw InputError("--bytes", "",
+                         fmt::format("at least an element of each of {} ranks, {} bytes", most,
+                                     most * element_size(options.dtype).count),
+                         fmt::format("{}", options.sizes.front().count));
+    }
+}
+
+}  // namespace
+
+CommandHelp bench_allreduce_help() {
+    return help_of(CollectiveKind::all_reduce);
+}
+
+CommandHelp bench_allgather_help() {
+    return help_of(CollectiveKind::all_gather);
+}
+
+CommandHelp bench_reducescatter_help() {
+    return help_of(CollectiveKind::reduce_scatter);
+}
+
+BenchAllReduceOptions bench_allreduce_options(CollectiveKind kind, const CommandLine& line,
                                               const std::optional<RankIdentity>& identity) {
     const po::variables_map& values = line.values;
-    refuse_scenario(values, "bench allreduce");
-    check_simulation_options(values);
+    refuse_scenario(values, bench_name(kind));
+    check_simulation_options(kind, values);
     BenchAllReduceOptions options;
-    options.command = bench_command("allreduce", line.arguments);
+    options.kind = kind;
+    options.command = bench_command(record_name(kind), line.arguments);
     options.backend = &requested_backend(values);
     options.request = backend_request(values);
     options.measure = is_measured(values);
@@ -323,6 +418,7 @@ BenchAllReduceOptions bench_allreduce_options(const CommandLine& line,
     options.format = choice_value(values, "format", every<BenchFormat>);
     options.output = text_or_empty(values, "output");
     request_comparison(values, identity, options);
+    check_parts(options);
     options.network = requested_network(values, options, identity);
     return options;
 }

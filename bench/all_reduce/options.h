@@ -1,4 +1,4 @@
-// What `bucketwise bench allreduce` was asked for.
+// What `bucketwise bench allreduce` was asked for, or its like of all-gathers and reduce-scatters.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class BenchFormat : std::uint8_t {
     text,
     csv,  // one row per ranks, size and algorithm
     json,
-    nccl_tests  // as all_reduce_perf prints it, a block per ranks and algorithm
+    nccl_tests  // as all_reduce_perf or its like prints it, a block per ranks and algorithm
 };
 
 template <>
@@ -28,6 +28,7 @@ inline constexpr auto names_of<BenchFormat> = names("text", "csv", "json", "nccl
 
 // The request says all but who sums.
 struct BenchAllReduceOptions : BenchOptions {
+    CollectiveKind kind = CollectiveKind::all_reduce;
     bool measure = true;  // else nothing is started
     std::vector<AllReduceImplementation> algorithms;
     std::vector<std::int64_t> ranks;  // to measure; rising
@@ -45,7 +46,10 @@ struct BenchAllReduceOptions : BenchOptions {
 
 // `identity`: who this process is, if a launcher started it; its number of ranks then holds. Throws
 // InputError and UsageError.
-BenchAllReduceOptions bench_allreduce_options(const CommandLine& line,
+BenchAllReduceOptions bench_allreduce_options(CollectiveKind kind, const CommandLine& line,
                                               const std::optional<RankIdentity>& identity);
+
+// As many bytes of `size` as are a part of whole elements for each rank, where the kind has parts.
+Bytes whole_parts(const BenchAllReduceOptions& options, Bytes size, std::int64_t ranks);
 
 }  // namespace bucketwise

@@ -179,13 +179,15 @@ std::string title_of(const AllReduceReport& report, const std::vector<AllReduceR
     const std::string dtype = rows.empty() ? "" : std::string(name_of(rows.front().dtype)) + " ";
     const EnvironmentRecord* e = report.environment;
     if (e == nullptr) {
-        return dtype + (report.links.empty() ? "all-reduce, published" : "all-reduce, simulated");
+        return fmt::format("{}{}, {}", dtype, name_of(report.kind),
+                           report.links.empty() ? "published" : "simulated");
     }
     return fmt::format(
-        "{}all-reduce over {}{}; {}\n"
+        "{}{} over {}{}; {}\n"
         "times of the slowest rank; the rank with most memory, and what messages and summing added "
         "to it;\nthe element furthest from the exact mean",
-        dtype, e->libraries, e->link_rate.empty() ? "" : " at " + e->link_rate, hardware_of(*e));
+        dtype, name_of(report.kind), e->libraries,
+        e->link_rate.empty() ? "" : " at " + e->link_rate, hardware_of(*e));
 }
 
 std::string text_report(const AllReduceReport& report, const std::vector<AllReduceRow>& rows) {
@@ -320,7 +322,7 @@ double algorithm_gb_per_s(const AllReduceRow& row) {
 }
 
 double bus_gb_per_s(const AllReduceRow& row) {
-    return bus_factor(CollectiveKind::all_reduce, row.place.ranks) * algorithm_gb_per_s(row);
+    return bus_factor(row.kind, row.place.ranks) * algorithm_gb_per_s(row);
 }
 
 std::string bench_allreduce_report(AllReduceReport report, std::vector<AllReduceRow> rows,

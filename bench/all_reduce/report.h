@@ -1,4 +1,4 @@
-// The tables that `bucketwise bench allreduce` prints.
+// The tables that `bucketwise bench allreduce` and its like print.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@ namespace bucketwise {
 
 // What is not in the rows.
 struct AllReduceReport {
+    CollectiveKind kind = CollectiveKind::all_reduce;
     std::vector<std::string> command;
     const EnvironmentRecord* environment = nullptr;  // nothing: none was measured
     std::vector<std::string> links = {};             // simulated with, one sentence each
@@ -27,8 +28,9 @@ std::string bench_allreduce_report(AllReduceReport report, std::vector<AllReduce
 std::string bench_allreduce_result(const BenchAllReduceOptions& options,
                                    const std::vector<Measurement>& records);
 
-// Bytes of the message per second, and 2(p-1)/p of it, which crosses each rank's link in a ring and
-// in a direct all-reduce, as nccl-tests counts its bus bandwidth. Precondition: it was measured.
+// Bytes of the message per second, and 2(p-1)/p of it, or half of that, which crosses each rank's
+// link in a ring and in a direct exchange, as nccl-tests counts its bus bandwidth. Precondition: it
+// was measured.
 double algorithm_gb_per_s(const AllReduceRow& row);
 double bus_gb_per_s(const AllReduceRow& row);
 

@@ -43,12 +43,22 @@ void add_record(AllReduceRow& row, const AllReduceRecord& record) {
     }
 }
 
+// Nothing: it is of another kind.
+const AllReduceRecord* record_of(CollectiveKind kind, const Measurement& measurement) {
+    if (kind == CollectiveKind::all_reduce) {
+        return std::get_if<AllReduceRecord>(&measurement);
+    }
+    const auto* other = std::get_if<CollectiveRecord>(&measurement);
+    return other != nullptr && other->kind == kind ? &other->measured : nullptr;
+}
+
 // Worlds in the order they ran; within each, by size.
-std::vector<AllReduceRow> measured_rows(const std::vector<Measurement>& records) {
+std::vector<AllReduceRow> measured_rows(CollectiveKind kind,
+                                        const std::vector<Measurement>& records) {
     std::vector<Transport> worlds;
     std::map<std::pair<std::size_t, Bytes>, AllReduceRow> rows;
     for (const Measurement& measurement : records) {
-        const auto* record = std::get_if<AllReduceRecord>(&measurement);
+        const AllReduceRecord* record = record_of(kind, measurement);
         if (record == nullptr) {
             continue;
         }
@@ -76,7 +86,8 @@ void add_simulated_rows(std::vector<AllReduceRow>& rows, const BenchAllReduceOpt
     for (const std::int64_t ranks : options.simulated_ranks) {
         for (const Bytes size : options.sizes) {
             for (const SimulatedAlgorithm& algorithm : options.simulation->algorithms) {
-                const AllReducePlace place{ranks, size, algorithm.name};
+                const AllReducePlace place{ranks, whole_parts(options, size, ranks),
+                                           algorithm.name};
                 if (std::ranges::find(rows, place, &AllReduceRow::place) == rows.end()) {
                     rows.push_back({.place = place, .dtype = options.dtype});
                 }
@@ -163,8 +174,10 @@ std::vector<std::string> extrapolations(const std::vector<SimulatedAlgorithm>& a
 
 std::string bench_allreduce_result(const BenchAllReduceOptions& options,
                                    const std::vector<Measurement>& records) {
-    std::vector<AllReduceRow> rows = measured_rows(records);
-    AllReduceReport report{.command = options.command, .environment = first_environment(records)};
+    std::vector<AllReduceRow> rows = measured_rows(options.kind, records);
+    AllReduceReport report{.kind = options.kind,
+                           .command = options.command,
+                           .environment = first_environment(records)};
     if (options.simulation && !follows_published(options)) {
         add_simulated_rows(rows, options);
     }
@@ -178,6 +191,9 @@ std::string bench_allreduce_result(const BenchAllReduceOptions& options,
         const std::vector<std::string> notes =
             extrapolations(options.simulation->algorithms, options.simulated_ranks.back());
         report.notes.insert(report.notes.end(), notes.begin(), notes.end());
+    }
+    for (AllReduceRow& row : rows) {
+        row.kind = options.kind;
     }
     return bench_allreduce_report(std::move(report), std::move(rows), options.format);
 }

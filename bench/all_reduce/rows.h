@@ -1,5 +1,5 @@
-// The rows of `bucketwise bench allreduce`: what was measured, simulated and published of one
-// algorithm, size and number of ranks.
+// The rows of `bucketwise bench allreduce` and its like: what was measured, simulated and published
+// of one algorithm, size and number of ranks.
 #pragma once
 
 #include <compare>
@@ -49,6 +49,7 @@ struct PublishedAllReduce {
 
 struct AllReduceRow {
     AllReducePlace place;
+    CollectiveKind kind = CollectiveKind::all_reduce;
     DType dtype = DType::float32;
     std::optional<MeasuredAllReduce> measured = {};
     std::optional<SimulatedAllReduce> simulated = {};

@@ -58,23 +58,24 @@ LinkParameters read_link_file(const std::string& path) {
 }
 
 // One collective that is issued in no time, and waited for.
-Program lone_collective(const LinkParameters& link, std::int64_t ranks, Bytes size) {
-    const auto instruction = [](InstructionKind kind) {
-        return Instruction{.kind = kind, .phase = Phase::backward};
+Program lone_collective(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
+                        Bytes size) {
+    const auto instruction = [](InstructionKind what) {
+        return Instruction{.kind = what, .phase = Phase::backward};
     };
     Program program;
     program.instructions = {instruction(InstructionKind::launch),
                             instruction(InstructionKind::wait)};
-    program.collectives = {
-        {.kind = CollectiveKind::all_reduce,
-         .bucket = {},
-         .bytes = size,
-         .time = collective_time(CollectiveKind::all_reduce, size, {ranks, ranks}, link)}};
+    program.collectives = {{.kind = kind,
+                            .bucket = {},
+                            .bytes = size,
+                            .time = collective_time(kind, size, {ranks, ranks}, link)}};
     return program;
 }
 
-Duration simulated_time(const LinkParameters& link, std::int64_t ranks, Bytes size) {
-    const Program program = lone_collective(link, ranks, size);
+Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
+                        Bytes size) {
+    const Program program = lone_collective(kind, link, ranks, size);
     const Duration time = simulate_times(program).step();
     invariant(time == program.collectives.front().time,
               "a collective with nothing beside it takes the time it takes alone");
@@ -108,13 +109,12 @@ struct Crossover {
     bool operator==(const Crossover&) const = default;
 };
 
-std::optional<Crossover> crossover(const SimulatedAlgorithm& ring, const SimulatedAlgorithm& direct,
-                                   Bytes size) {
+std::optional<Crossover> crossover(CollectiveKind kind, const SimulatedAlgorithm& ring,
+                                   const SimulatedAlgorithm& direct, Bytes size) {
     constexpr std::int64_t most_ranks = 4096;
     const auto direct_is_faster = [&](std::int64_t ranks) {
         const auto time = [&](const SimulatedAlgorithm& algorithm) {
-            return collective_time(CollectiveKind::all_reduce, size, {ranks, ranks},
-                                   algorithm.link);
+            return collective_time(kind, size, {ranks, ranks}, algorithm.link);
         };
         return time(direct) < time(ring);
     };
@@ -167,8 +167,9 @@ std::optional<SimulatedAllReduce> simulate_all_reduce(const SimulationRequest& r
         return std::nullopt;
     }
     SimulatedAllReduce simulated;
-    simulated.time_us = to_us(simulated_time(algorithm->link, place.ranks, place.size));
-    if (algorithm->over_gloo) {
+    simulated.time_us =
+        to_us(simulated_time(request.kind, algorithm->link, place.ranks, place.size));
+    if (algorithm->over_gloo && request.kind == CollectiveKind::all_reduce) {
         add_memory_and_rounding(simulated, request, place, dtype);
     }
     return simulated;
@@ -183,9 +184,12 @@ std::vector<std::string> crossovers(const SimulationRequest& request,
         return sentences;
     }
     for (std::size_t first = 0; first < sizes.size();) {
-        const std::optional<Crossover> found = crossover(*ring, *direct, sizes[first]);
+        const auto at = [&](std::size_t i) {
+            return crossover(request.kind, *ring, *direct, sizes[i]);
+        };
+        const std::optional<Crossover> found = at(first);
         std::size_t last = first;
-        while (last + 1 < sizes.size() && crossover(*ring, *direct, sizes[last + 1]) == found) {
+        while (last + 1 < sizes.size() && at(last + 1) == found) {
             ++last;
         }
         if (found) {

@@ -1,4 +1,5 @@
-// What `bucketwise bench allreduce --simulate` says without any rank: time from a link, memory and
+// What `bucketwise bench allreduce --simulate`, or its like of another kind, says without any rank:
+// time from a link; of all-reduces memory and
 // rounding from how the algorithm works.
 #pragma once
 
@@ -20,6 +21,7 @@ struct SimulatedAlgorithm {
 };
 
 struct SimulationRequest {
+    CollectiveKind kind = CollectiveKind::all_reduce;
     std::vector<SimulatedAlgorithm> algorithms;
     std::optional<Bytes> process_memory = {};  // of a rank, but for messages and their summing
 };

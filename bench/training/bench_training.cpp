@@ -22,7 +22,7 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "hw/measure/measurer.h"
-#include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/isolated_messages.h"
 #include "hw/rank/replay_rules.h"
 #include "hw/record/environment.h"
 #include "hw/training/image_data.h"
@@ -300,7 +300,7 @@ class TrainingJob {
             const Message message{.size = Bytes{size}, .dtype = wire_dtype(hook, DType::float32)};
             const std::int64_t iterations = std::max<std::int64_t>(iterations_for(Bytes{size}), 9);
             session_.control().barrier();
-            const AllReduceTrace trace = messages->all_reduce(message, iterations);
+            const MessageTrace trace = messages->measure(message, iterations);
             if (!trace.wrong.empty()) {
                 throw WrongSum(trace.wrong);
             }

@@ -28,18 +28,35 @@ Algorithm algorithm_of(const MeasuredRun& run) {
             return algorithm;
         }
     }
-    throw InputError(run.file, "", "all-reduces by an algorithm whose cost is known (ring, ...)",
+    throw InputError(run.file, "", "collectives by an algorithm whose cost is known (ring, ...)",
                      "\"" + run.transport.algorithm + "\"");
 }
 
-// All but the number of ranks.
+void append_all(auto& to, const auto& more) {
+    to.insert(to.end(), more.begin(), more.end());
+}
+
+constexpr std::array own_kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter};
+
+bool has_kind(CollectiveKind kind, const MeasuredRun& run) {
+    return kind == CollectiveKind::all_reduce
+               ? !run.all_reduces.empty()
+               : std::ranges::find(run.collectives, kind, &CollectiveRecord::kind) !=
+                     run.collectives.end();
+}
+
+// All but the number of ranks, and, of different kinds, who carries them out.
 void check_same_link(const MeasuredRun& first, const MeasuredRun& other) {
-    const auto text = [](const MeasuredRun& run) {
+    const bool same_kind = std::ranges::any_of(every<CollectiveKind>, [&](CollectiveKind kind) {
+        return has_kind(kind, first) && has_kind(kind, other);
+    });
+    const bool both_sum = first.dtype && other.dtype;
+    const auto text = [&](const MeasuredRun& run) {
         const EnvironmentRecord environment = run.environment.value_or(EnvironmentRecord{});
         return fmt::format(
-            "{} {} ({}) of {}{}{}, link rate {}, {}{}", run.transport.backend,
-            run.transport.algorithm, run.transport.implementation,
-            run.dtype ? name_of(*run.dtype) : "nothing",
+            "{} {}{}{}{}{}, link rate {}, {}{}", run.transport.backend, run.transport.algorithm,
+            same_kind ? fmt::format(" ({})", run.transport.implementation) : "",
+            both_sum ? fmt::format(" of {}", name_of(*run.dtype)) : "",
             run.transport.shared_gpu ? " on a shared GPU" : "",
             run.transport.ctas ? fmt::format(", {} CTAs at most", *run.transport.ctas) : "",
             environment.link_rate.empty() ? "as it is" : environment.link_rate,
@@ -53,7 +70,7 @@ void check_same_link(const MeasuredRun& first, const MeasuredRun& other) {
     }
 }
 
-LinkPoint point_of(const AllReduceSamples& samples) {
+LinkPoint point_of(CollectiveKind kind, const AllReduceSamples& samples) {
     // Samples of a round are alike, so rounds count where there are several.
     const std::vector<double>& independent =
         samples.round_medians_us.size() > 1 ? samples.round_medians_us : samples.samples_us;
@@ -61,11 +78,24 @@ LinkPoint point_of(const AllReduceSamples& samples) {
             .size = samples.size,
             .median_us = median(samples.samples_us),
             .standard_error_us = standard_error_of_median(independent),
-            .samples = static_cast<std::int64_t>(samples.samples_us.size())};
+            .samples = static_cast<std::int64_t>(samples.samples_us.size()),
+            .kind = kind};
+}
+
+std::vector<LinkPoint> points_of(CollectiveKind kind,
+                                 const std::vector<AllReduceSamples>& samples) {
+    std::vector<LinkPoint> points;
+    for (const AllReduceSamples& one : samples) {
+        if (one.ranks > 1) {
+            points.push_back(point_of(kind, one));
+        }
+    }
+    return points;
 }
 
 // Samples that lie far above their median, which is what others waited for.
-std::vector<std::string> outlier_note(const std::vector<AllReduceSamples>& all_reduces) {
+std::vector<std::string> outlier_note(CollectiveKind kind,
+                                      const std::vector<AllReduceSamples>& all_reduces) {
     constexpr double far = 1.5;
     constexpr double deviations = 5;
     std::size_t outliers = 0;
@@ -85,22 +115,23 @@ std::vector<std::string> outlier_note(const std::vector<AllReduceSamples>& all_r
         return {};
     }
     return {fmt::format(
-        "{} of {} all-reduce samples took more than {:g} times their median, up to {:.0f} times; "
+        "{} of {} {} samples took more than {:g} times their median, up to {:.0f} times; "
         "medians leave them out",
-        outliers, samples, far, longest)};
+        outliers, samples, name_of(kind), far, longest)};
 }
 
+// `samples`: what the link was fitted to.
 Provenance provenance_of(const std::vector<MeasuredRun>& runs,
-                         const std::vector<AllReduceSamples>& all_reduces) {
+                         const std::vector<AllReduceSamples>& samples) {
     Provenance from;
     from.backend = runs.front().transport.backend;
     const auto [smallest, largest] =
-        std::ranges::minmax_element(all_reduces, {}, &AllReduceSamples::size);
+        std::ranges::minmax_element(samples, {}, &AllReduceSamples::size);
     from.smallest_message = smallest->size;
     from.largest_message = largest->size;
-    from.ranks = all_reduces.back().ranks;  // sorted by them
+    from.ranks = std::ranges::max(samples, {}, &AllReduceSamples::ranks).ranks;
     from.samples = 0;
-    for (const AllReduceSamples& s : all_reduces) {
+    for (const AllReduceSamples& s : samples) {
         *from.samples += std::ssize(s.samples_us);
     }
     from.source = fmt::format(
@@ -149,8 +180,9 @@ std::string no_contention_warning(const MeasuredRun& run) {
         return no_contention_text(run);
     }
     return fmt::format(
-        "only all-reduces were measured: the link is known, but not what computing and copying "
+        "only {} were measured: the link is known, but not what computing and copying "
         "take, nor how computing and communicating slow each other, which is {}",
+        run.collectives.empty() ? "all-reduces" : "collectives",
         run.transport.backend == "nccl" ? "assumed in predictions" : "taken as not at all");
 }
 
@@ -165,29 +197,54 @@ double typical_residual(const LinkFit& fit) {
     return median(std::move(off));
 }
 
+// What is weak in a fit to collectives of one kind; `of` begins sentences that do not name it.
+void add_caveats(CollectiveKind kind, std::string_view of, const LinkFit& fit,
+                 const std::vector<AllReduceSamples>& samples, std::vector<Caveat>& caveats) {
+    if (const auto off =
+            residual_caveat(typical_residual(fit), fmt::format("{}s", name_of(kind)))) {
+        caveats.push_back(*off);
+    }
+    const auto fewest =
+        std::ranges::min_element(samples, {}, [](const auto& s) { return s.samples_us.size(); });
+    if (fewest->samples_us.size() == 1) {
+        caveats.push_back({.text = fmt::format("{}of {} bytes and perhaps others there is a single "
+                                               "sample, which tells nothing of how they vary",
+                                               of, fewest->size.count)});
+    }
+    for (const std::string& weakness : fit.weaknesses) {
+        caveats.push_back({.text = fmt::format("{}{}", of, weakness)});
+    }
+}
+
+constexpr std::string_view no_all_reduces =
+    "no all-reduces were measured: they are taken to move their bytes as all-gathers and "
+    "reduce-scatters do, in twice the steps";
+
 // What of it whoever predicts with the link has to know.
 std::vector<Caveat> link_caveats(const Calibration& calibration, const MeasuredRun& first) {
     std::vector<Caveat> caveats;
     if (calibration.shared_gpu) {
         caveats.push_back({.text = std::string(shared_gpu_warning), .withholds = true});
     }
-    if (const auto off = residual_caveat(typical_residual(calibration.link_fit), "all-reduces")) {
-        caveats.push_back(*off);
+    if (calibration.all_reduces.empty()) {
+        caveats.push_back({.text = std::string(no_all_reduces)});
+    } else {
+        add_caveats(CollectiveKind::all_reduce, "", calibration.link_fit, calibration.all_reduces,
+                    caveats);
     }
-    const auto fewest = std::ranges::min_element(calibration.all_reduces, {},
-                                                 [](const auto& s) { return s.samples_us.size(); });
-    if (fewest->samples_us.size() == 1) {
-        caveats.push_back({.text = fmt::format("of {} bytes and perhaps others there is a single "
-                                               "sample, which tells nothing of how they vary",
-                                               fewest->size.count)});
+    for (const std::string& warning : calibration.interference.warnings) {
+        caveats.push_back({.text = warning});
     }
-    for (const auto* warnings :
-         {&calibration.link_fit.weaknesses, &calibration.interference.warnings}) {
-        for (const std::string& warning : *warnings) {
-            caveats.push_back({.text = warning});
+    for (const OwnFit& own : calibration.own) {
+        const std::string of = fmt::format("{}s: ", name_of(own.kind));
+        if (own.link_fit) {
+            add_caveats(own.kind, of, *own.link_fit, own.samples, caveats);
+        }
+        for (const std::string& warning : own.interference.warnings) {
+            caveats.push_back({.text = of + warning});
         }
     }
-    if (first.contentions.empty()) {
+    if (calibration.interference.points.empty()) {
         caveats.push_back({.text = no_contention_text(first)});
     }
     return caveats;
@@ -197,10 +254,108 @@ std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
     std::vector<double> samples;
     for (const MeasuredRun& run : runs) {
         for (const AllReduceRecord& record : run.all_reduces) {
-            samples.insert(samples.end(), record.issue_us.begin(), record.issue_us.end());
+            append_all(samples, record.issue_us);
+        }
+        for (const CollectiveRecord& record : run.collectives) {
+            append_all(samples, record.measured.issue_us);
         }
     }
     return host_cost(samples);
+}
+
+InterferenceFit interference_of(CollectiveKind kind, const MeasuredRun& run) {
+    std::vector<ContentionRecord> records;
+    for (const ContentionRecord& record : run.contentions) {
+        if (record.collective == kind) {
+            records.push_back(record);
+        }
+    }
+    return fit_interference(records, run.transport.ctas);
+}
+
+// One for all, if no all-reduce was measured.
+LinkFit fit_whole_link(const std::vector<MeasuredRun>& runs, Algorithm algorithm,
+                       std::optional<std::int64_t> processors) {
+    std::vector<LinkPoint> points = points_of(CollectiveKind::all_reduce, all_reduce_samples(runs));
+    const std::string& file = runs.front().file;
+    const auto has_isolated = [](const MeasuredRun& run) {
+        return !run.all_reduces.empty() || !run.collectives.empty();
+    };
+    const bool reduces = std::ranges::any_of(
+        runs, [](const MeasuredRun& run) { return has_kind(CollectiveKind::all_reduce, run); });
+    if (!reduces) {
+        for (const CollectiveKind kind : own_kinds) {
+            append_all(points, points_of(kind, samples_of(kind, runs)));
+        }
+    }
+    if (points.empty() && std::ranges::any_of(runs, has_isolated)) {
+        throw InputError(
+            file, "",
+            fmt::format("{} on more than one rank", reduces ? "all-reduces" : "collectives"),
+            "one rank's");
+    }
+    return fit_link(algorithm, std::move(points), file, processors);
+}
+
+// Where launching a collective and its latency cannot be told apart, as with one number of ranks,
+// all is latency, as it is of the link.
+std::vector<OwnFit> fit_own(const std::vector<MeasuredRun>& runs, Algorithm algorithm,
+                            std::optional<std::int64_t> processors, Duration message) {
+    std::vector<OwnFit> fits;
+    for (const CollectiveKind kind : own_kinds) {
+        OwnFit fit{.kind = kind,
+                   .link_fit = {},
+                   .interference = interference_of(kind, runs.front()),
+                   .samples = samples_of(kind, runs)};
+        const std::vector<LinkPoint> points = points_of(kind, fit.samples);
+        if (!points.empty()) {
+            fit.link_fit = fit_link(algorithm, points, runs.front().file, processors, message);
+        }
+        if (fit.link_fit || !fit.interference.points.empty()) {
+            fits.push_back(std::move(fit));
+        }
+    }
+    return fits;
+}
+
+void set_own_numbers(const std::vector<OwnFit>& fits, LinkParameters& link) {
+    for (const OwnFit& fit : fits) {
+        OwnNumbers& own =
+            fit.kind == CollectiveKind::all_gather ? link.all_gather : link.reduce_scatter;
+        // What they disturb needs what they cost beside it.
+        own.segments = fit.link_fit ? fit.link_fit->segments : link.segments;
+        own.launch = fit.link_fit ? fit.link_fit->launch : link.launch;
+        own.interference = fit.interference.segments;
+        link.ctas = fit.interference.ctas ? fit.interference.ctas : link.ctas;
+    }
+}
+
+std::vector<std::string> own_warnings(const std::vector<OwnFit>& fits) {
+    std::vector<std::string> warnings;
+    const auto add = [&](CollectiveKind kind, const std::vector<std::string>& more) {
+        for (const std::string& warning : more) {
+            warnings.push_back(fmt::format("{}s: {}", name_of(kind), warning));
+        }
+    };
+    for (const OwnFit& fit : fits) {
+        if (fit.link_fit) {
+            add(fit.kind, fit.link_fit->warnings);
+        }
+        add(fit.kind, fit.interference.warnings);
+        append_all(warnings, outlier_note(fit.kind, fit.samples));
+    }
+    return warnings;
+}
+
+// What the link was fitted to.
+std::vector<AllReduceSamples> samples_behind(const Calibration& calibration) {
+    std::vector<AllReduceSamples> samples = calibration.all_reduces;
+    if (samples.empty()) {
+        for (const OwnFit& own : calibration.own) {
+            append_all(samples, own.samples);
+        }
+    }
+    return samples;
 }
 
 }  // namespace
@@ -212,22 +367,14 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
     const auto warn = [&](const std::vector<std::string>& warnings) {
         result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
     };
-    for (const MeasuredRun& run : runs) {
-        check_same_link(first, run);
-        warn(run.warnings);
+    for (auto run = runs.begin(); run != runs.end(); ++run) {
+        std::for_each(runs.begin(), run, [&](const auto& other) { check_same_link(other, *run); });
+        warn(run->warnings);
     }
     result.all_reduces = all_reduce_samples(runs);
-    std::vector<LinkPoint> points;
-    for (const AllReduceSamples& samples : result.all_reduces) {
-        if (samples.ranks > 1) {
-            points.push_back(point_of(samples));
-        }
-    }
-    if (points.empty() && !result.all_reduces.empty()) {
-        throw InputError(first.file, "", "all-reduces on more than one rank", "one rank's");
-    }
-    result.link_fit = fit_link(algorithm_of(first), points, first.file, processors);
-    result.interference = fit_interference(first.contentions, first.transport.ctas);
+    result.link_fit = fit_whole_link(runs, algorithm_of(first), processors);
+    result.own = fit_own(runs, algorithm_of(first), processors, result.link_fit.message);
+    result.interference = interference_of(CollectiveKind::all_reduce, first);
     result.host_issue = host_issue(runs);
     result.shared_gpu = first.transport.shared_gpu;
     if (scenario) {
@@ -263,19 +410,24 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
     link.host_issue = result.host_issue ? result.host_issue->time : Duration{0};
     link.interference = result.interference.segments;
     link.ctas = result.interference.ctas;
+    set_own_numbers(result.own, link);
     link.copy_bandwidth = result.compute ? result.compute->copy_bandwidth : std::nullopt;
-    link.provenance = provenance_of(runs, result.all_reduces);
+    link.provenance = provenance_of(runs, samples_behind(result));
 
     if (result.shared_gpu) {
         result.warnings.insert(result.warnings.begin(), std::string(shared_gpu_warning));
     }
     warn(result.link_fit.warnings);
     warn(result.interference.warnings);
+    if (result.all_reduces.empty()) {
+        result.warnings.emplace_back(no_all_reduces);
+    }
+    warn(own_warnings(result.own));
     if (result.compute) {
         warn(result.compute->warnings);
     }
-    warn(outlier_note(result.all_reduces));
-    if (first.contentions.empty()) {
+    warn(outlier_note(CollectiveKind::all_reduce, result.all_reduces));
+    if (result.interference.points.empty()) {
         result.warnings.push_back(no_contention_warning(first));
     }
     link.caveats = link_caveats(result, first);
@@ -426,6 +578,20 @@ Json fit_json(const Calibration& calibration) {
               {"all_reduce", json_list(calibration.link_fit.residuals, point_json)},
               {"interference", json_list(calibration.interference.points, slowdown_json)},
               {"warnings", calibration.warnings}};
+    if (calibration.all_reduces.empty()) {
+        json["all_reduce"] = Json::array();
+    }
+    for (const OwnFit& own : calibration.own) {
+        const std::string key =
+            own.kind == CollectiveKind::all_gather ? "all_gather" : "reduce_scatter";
+        if (own.link_fit) {
+            json[key] = json_list(own.link_fit->residuals, point_json);
+        }
+        for (const InterferencePoint& point : own.interference.points) {
+            json["interference"].push_back(slowdown_json(point));
+            json["interference"].back()["collective"] = name_of(own.kind);
+        }
+    }
     const auto cost_json = [](const HostCost& cost) {
         return Json{{"median_us", to_us(cost.time)}, {"interquartile_share", cost.spread}};
     };

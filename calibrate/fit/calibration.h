@@ -16,12 +16,22 @@
 
 namespace bucketwise {
 
+// What all-gathers, or reduce-scatters, cost and disturb of their own.
+struct OwnFit {
+    CollectiveKind kind = CollectiveKind::all_gather;
+    std::optional<LinkFit> link_fit;  // none: only what they disturb was measured
+    InterferenceFit interference;
+    std::vector<AllReduceSamples> samples;  // what it was fitted to
+    bool operator==(const OwnFit&) const = default;
+};
+
 struct Calibration {
     LinkParameters link;
-    LinkFit link_fit;
+    LinkFit link_fit;  // without all-reduces, of all others together
     InterferenceFit interference;
+    std::vector<OwnFit> own;                    // of kinds that were measured
     std::vector<AllReduceSamples> all_reduces;  // what the link was fitted to
-    std::optional<HostCost> host_issue;         // of an all-reduce; none: the host runs it itself
+    std::optional<HostCost> host_issue;         // of a collective; none: the host runs it itself
     std::optional<ComputeFit> compute;
     std::optional<DeviceFit> device;
     bool shared_gpu = false;            // several ranks ran on one GPU: the link is no interconnect
@@ -29,10 +39,12 @@ struct Calibration {
     bool operator==(const Calibration&) const = default;
 };
 
-// Fits the link to the isolated all-reduces of all runs, which may differ in their number of ranks
-// only, and all else to the first run. `scenario` is the one that the first run replayed, if any.
-// Steps are not looked at. Throws InputError for runs that do not belong together or hold no
-// all-reduces. `processors`: as fit_link().
+// Fits the link to the isolated all-reduces of all runs, its own numbers of all-gathers and
+// reduce-scatters to those, and all else to the first run. Runs may differ in their number of
+// ranks, and in whose collectives they were where the kinds differ. Without all-reduces the link is
+// fitted to all others together, by their steps and bytes. `scenario` is the one that the first run
+// replayed, if any. Steps are not looked at. Throws InputError for runs that do not belong together
+// or hold no collectives. `processors`: as fit_link().
 Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<Scenario>& scenario,
                       std::optional<std::int64_t> processors = {});
 

@@ -9,10 +9,11 @@
 namespace bucketwise {
 namespace {
 
-std::string segment_text(const LinkParameters& link) {
-    std::string text;
-    for (std::size_t i = 0; i < link.segments.size(); ++i) {
-        const Segment& segment = link.segments[i];
+std::string segment_text(const std::vector<Segment>& segments) {
+    std::string text = fmt::format("  {:<24} {:>21} {:>21}\n", "messages", "latency per step, us",
+                                   "bandwidth, GB/s");
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const Segment& segment = segments[i];
         const SegmentErrors errors = segment.errors.value_or(SegmentErrors{});
         text +=
             fmt::format("  {:<24} {:>10.2f} ± {:<8.2f} {:>10.4f} ± {:.4f}\n",
@@ -46,18 +47,31 @@ std::string residual_text(const LinkFit& fit) {
                                     100 * sum / count, 100 * largest);
 }
 
+std::string launch_text(const LinkFit& fit) {
+    return fit.launch > Duration{0}
+               ? fmt::format("  launch {:.2f} ± {:.2f} us, whatever the number of ranks\n",
+                             to_us(fit.launch), fit.launch_standard_error_us)
+               : "";
+}
+
+std::string points_text(const LinkFit& fit) {
+    std::string text = fmt::format("\n  {:>12} {:>6} {:>8} {:>14} {:>14} {:>9}\n", "bytes", "ranks",
+                                   "samples", "measured, us", "fitted, us", "residual");
+    for (const LinkResidual& residual : fit.residuals) {
+        text += fmt::format("  {:>12} {:>6} {:>8} {:>14.1f} {:>14.1f} {:>7.1f} %{}\n",
+                            residual.point.size.count, residual.point.ranks, residual.point.samples,
+                            residual.point.median_us, residual.fitted_us, 100 * residual.relative(),
+                            residual.dropped ? "  left out" : "");
+    }
+    return text;
+}
+
 std::string link_text(const Calibration& calibration) {
     const LinkParameters& link = calibration.link;
     std::string text = fmt::format("{}: {}, fitted to {} sizes, {} samples\n\n", link.name,
                                    name_of(link.algorithm), calibration.link_fit.residuals.size(),
                                    link.provenance.samples.value_or(0));
-    text += fmt::format("  {:<24} {:>21} {:>21}\n", "messages", "latency per step, us",
-                        "bandwidth, GB/s");
-    text += segment_text(link);
-    if (link.launch > Duration{0}) {
-        text += fmt::format("  launch {:.2f} ± {:.2f} us, whatever the number of ranks\n",
-                            to_us(link.launch), calibration.link_fit.launch_standard_error_us);
-    }
+    text += segment_text(link.segments) + launch_text(calibration.link_fit);
     if (link.message > Duration{0}) {
         text += fmt::format("  each message takes its sender {:.2f} ± {:.2f} us\n",
                             to_us(link.message), calibration.link_fit.message_standard_error_us);
@@ -66,15 +80,13 @@ std::string link_text(const Calibration& calibration) {
         text +=
             fmt::format("  issuing one takes the host {}\n", host_text(*calibration.host_issue));
     }
-    text += fmt::format("\n  {:>12} {:>6} {:>8} {:>14} {:>14} {:>9}\n", "bytes", "ranks", "samples",
-                        "measured, us", "fitted, us", "residual");
-    for (const LinkResidual& residual : calibration.link_fit.residuals) {
-        text += fmt::format("  {:>12} {:>6} {:>8} {:>14.1f} {:>14.1f} {:>7.1f} %{}\n",
-                            residual.point.size.count, residual.point.ranks, residual.point.samples,
-                            residual.point.median_us, residual.fitted_us, 100 * residual.relative(),
-                            residual.dropped ? "  left out" : "");
-    }
-    return text + residual_text(calibration.link_fit);
+    return text + points_text(calibration.link_fit) + residual_text(calibration.link_fit);
+}
+
+std::string own_text(const OwnFit& own) {
+    const LinkFit& fit = *own.link_fit;
+    return fmt::format("\n{}s, by their own steps and bytes\n\n", name_of(own.kind)) +
+           segment_text(fit.segments) + launch_text(fit) + points_text(fit) + residual_text(fit);
 }
 
 std::string interference_kind(const InterferenceFit& fit) {
@@ -98,16 +110,17 @@ std::string slowdown_text(const MeasuredSlowdown& slowdown) {
     return fmt::format("{:.3f} ± {:.3f}", slowdown.factor, slowdown.error);
 }
 
-std::string interference_text(const InterferenceFit& fit) {
+std::string interference_text(CollectiveKind kind, const InterferenceFit& fit) {
     if (fit.points.empty()) {
         return "";
     }
+    const std::string_view name = name_of(kind);
     std::string text =
         fmt::format("\n  both at once, times longer than alone ({})\n", interference_kind(fit));
     for (const InterferencePoint& point : fit.points) {
-        text += fmt::format("  {:>12} bytes{}  compute {}  all-reduce {}{}\n", point.size.count,
+        text += fmt::format("  {:>12} bytes{}  compute {}  {} {}{}\n", point.size.count,
                             point.ctas ? fmt::format("  {:>3} CTAs", *point.ctas) : "",
-                            point.compute ? slowdown_text(*point.compute) : "?",
+                            point.compute ? slowdown_text(*point.compute) : "?", name,
                             slowdown_text(point.communication), apart_text(point.apart));
     }
     if (fit.ctas) {
@@ -116,10 +129,10 @@ std::string interference_text(const InterferenceFit& fit) {
     if (fit.segments.size() == 1) {
         const InterferenceSegment& one = fit.segments.front();
         text += fmt::format(
-            "  taken              compute {:.3f} ± {:.3f}  all-reduce {:.3f} ± "
+            "  taken              compute {:.3f} ± {:.3f}  {} {:.3f} ± "
             "{:.3f}\n",
             static_cast<double>(one.slowdown.compute_slowdown_ppm) * 1e-6,
-            one.errors->compute_slowdown,
+            one.errors->compute_slowdown, name,
             static_cast<double>(one.slowdown.communication_slowdown_ppm) * 1e-6,
             one.errors->communication_slowdown);
     }
@@ -164,7 +177,11 @@ std::string device_text(const DeviceFit& fit) {
 }  // namespace
 
 std::string calibration_report(const Calibration& calibration) {
-    std::string text = link_text(calibration) + interference_text(calibration.interference);
+    std::string text = link_text(calibration) +
+                       interference_text(CollectiveKind::all_reduce, calibration.interference);
+    for (const OwnFit& own : calibration.own) {
+        text += (own.link_fit ? own_text(own) : "") + interference_text(own.kind, own.interference);
+    }
     text += calibration.compute ? compute_text(*calibration.compute) : "";
     text += calibration.device ? device_text(*calibration.device) : "";
     for (const std::string& warning : calibration.warnings) {

@@ -294,7 +294,13 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     // As the copying step of a compute record is run.
     set_copy_bandwidth(rounds, input, settings_of_replay(with_cap(scenario.sync, Cap())), fit);
     set_variation(rounds, fit);
-    fit.variation.collective_spread = collective_spread(all_reduce_samples({run}));
+    const auto spread_of = [&](CollectiveKind kind) {
+        return collective_spread(samples_of(kind, {run}));
+    };
+    fit.variation.collective_spread = run.all_reduces.empty()
+                                          ? std::max(spread_of(CollectiveKind::all_gather),
+                                                     spread_of(CollectiveKind::reduce_scatter))
+                                          : spread_of(CollectiveKind::all_reduce);
     return fit;
 }
 

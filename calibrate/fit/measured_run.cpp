@@ -75,7 +75,11 @@ class Collector {
     }
 
     void add_record(const EnvironmentRecord& record, const Line& line) {
-        check_transport(record.transport, line);
+        if (run_.environment && record.scenario.empty()) {
+            check_isolated(record.transport, line);
+        } else {
+            check_transport(record.transport, line);
+        }
         if (run_.environment) {
             check_same(*run_.environment, record, line);
         } else if (count_ > 0) {
@@ -107,43 +111,55 @@ class Collector {
         }
     }
 
-    // All must be of one run, but `bucketwise bench allreduce`, which replays no scenario, has
-    // several numbers of ranks in one file.
-    void check_all_reduce(const Transport& transport, const Line& line) {
+    // All must be of one run, but `bucketwise bench allreduce` and its like, which replay no
+    // scenario, have several numbers of ranks in one file.
+    void check_isolated(const Transport& transport, const Line& line) {
         const bool is_bench = run_.environment && run_.environment->scenario.empty();
         if (!is_bench) {
             check_transport(transport, line);
             return;
         }
-        if (run_.all_reduces.empty()) {
+        if (run_.all_reduces.empty() && run_.collectives.empty()) {
             run_.transport = transport;
         }
         Transport same_ranks = transport;
         same_ranks.ranks = run_.transport.ranks;
         if (same_ranks != run_.transport) {
-            line.fail("", "all-reduces of one algorithm: " + text_of(run_.transport),
+            line.fail("", "collectives of one algorithm: " + text_of(run_.transport),
                       text_of(transport));
         }
     }
 
-    void check_message(Bytes size, DType dtype, const Line& line) {
+    void check_message(CollectiveKind kind, Bytes size, DType dtype, const Line& line) {
         if (size.count <= 0) {
             line.fail("/bytes", "a message of at least one byte", std::to_string(size.count));
         }
-        // Summing costs differ.
+        // Summing costs differ; an all-gather sums nothing.
+        if (kind == CollectiveKind::all_gather) {
+            return;
+        }
         const DType first = run_.dtype.value_or(dtype);
         if (dtype != first) {
-            line.fail("/dtype", fmt::format("all-reduces of one dtype, {}", name_of(first)),
+            line.fail("/dtype", fmt::format("sums of one dtype, {}", name_of(first)),
                       std::string(name_of(dtype)));
         }
         run_.dtype = dtype;
     }
 
-    void add_record(const AllReduceRecord& record, const Line& line) {
-        check_all_reduce(record.transport, line);
+    void check_isolated(CollectiveKind kind, const AllReduceRecord& record, const Line& line) {
+        check_isolated(record.transport, line);
         line.check_times("/samples_us", record.samples_us);
-        check_message(record.size, record.dtype, line);
+        check_message(kind, record.size, record.dtype, line);
+    }
+
+    void add_record(const AllReduceRecord& record, const Line& line) {
+        check_isolated(CollectiveKind::all_reduce, record, line);
         run_.all_reduces.push_back(record);
+    }
+
+    void add_record(const CollectiveRecord& record, const Line& line) {
+        check_isolated(record.kind, record.measured, line);
+        run_.collectives.push_back(record);
     }
 
     void add_record(const ComputeRecord& record, const Line& line) {
@@ -178,7 +194,7 @@ class Collector {
         Transport with_same_ctas = record.transport;
         with_same_ctas.ctas = run_.transport.ctas;
         check_transport(count_ == 0 ? record.transport : with_same_ctas, line);
-        check_message(record.size, record.dtype, line);
+        check_message(record.collective, record.size, record.dtype, line);
         line.check_times("/allreduce_alone_us", record.allreduce_alone_us);
         line.check_times("/allreduce_disturbed_us", record.allreduce_disturbed_us);
         line.check_count("/compute_disturbed_us", record.compute_disturbed_us.size(),
@@ -216,15 +232,28 @@ MeasuredRun collect_run(const std::vector<Measurement>& records, bool torn,
 }
 
 std::vector<AllReduceSamples> all_reduce_samples(const std::vector<MeasuredRun>& runs) {
+    return samples_of(CollectiveKind::all_reduce, runs);
+}
+
+std::vector<AllReduceSamples> samples_of(CollectiveKind kind,
+                                         const std::vector<MeasuredRun>& runs) {
     std::map<std::pair<std::int64_t, Bytes>, AllReduceSamples> by_point;
+    const auto add = [&](const AllReduceRecord& record) {
+        AllReduceSamples& samples = by_point[{record.transport.ranks, record.size}];
+        samples.ranks = record.transport.ranks;
+        samples.size = record.size;
+        samples.samples_us.insert(samples.samples_us.end(), record.samples_us.begin(),
+                                  record.samples_us.end());
+        samples.round_medians_us.push_back(median(record.samples_us));
+    };
     for (const MeasuredRun& run : runs) {
-        for (const AllReduceRecord& record : run.all_reduces) {
-            AllReduceSamples& samples = by_point[{record.transport.ranks, record.size}];
-            samples.ranks = record.transport.ranks;
-            samples.size = record.size;
-            samples.samples_us.insert(samples.samples_us.end(), record.samples_us.begin(),
-                                      record.samples_us.end());
-            samples.round_medians_us.push_back(median(record.samples_us));
+        if (kind == CollectiveKind::all_reduce) {
+            std::ranges::for_each(run.all_reduces, add);
+        }
+        for (const CollectiveRecord& record : run.collectives) {
+            if (record.kind == kind) {
+                add(record.measured);
+            }
         }
     }
     std::vector<AllReduceSamples> sorted;

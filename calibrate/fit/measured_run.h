@@ -15,8 +15,9 @@ struct MeasuredRun {
     std::string file;  // for messages
     std::optional<EnvironmentRecord> environment;
     Transport transport;
-    std::optional<DType> dtype;  // of all isolated all-reduces
+    std::optional<DType> dtype;  // of all sums; none: nothing was summed
     std::vector<AllReduceRecord> all_reduces;
+    std::vector<CollectiveRecord> collectives;  // all-gathers and reduce-scatters
     std::vector<ComputeRecord> computes;
     std::vector<ContentionRecord> contentions;
     std::vector<StepRecord> steps;
@@ -26,8 +27,8 @@ struct MeasuredRun {
 
 // `records` are the lines of `file`; `torn`: its last line had no end and was left out. Throws
 // InputError, naming the line, for records of different runs (another transport, number of ranks
-// but in a file of `bucketwise bench allreduce`, dtype, machine, link rate or scenario) and for
-// values that cannot be: no samples, a time of zero, lists of the wrong length.
+// but in a file of `bucketwise bench allreduce` and its like, dtype, machine, link rate or
+// scenario) and for values that cannot be: no samples, a time of zero, lists of the wrong length.
 MeasuredRun collect_run(const std::vector<Measurement>& records, bool torn,
                         const std::string& file);
 
@@ -45,7 +46,8 @@ struct AllReduceSamples {
     bool operator==(const AllReduceSamples&) const = default;
 };
 
-// The all-reduces of all runs together, sorted by ranks and size.
+// The all-reduces of all runs together, or another kind, sorted by ranks and size.
 std::vector<AllReduceSamples> all_reduce_samples(const std::vector<MeasuredRun>& runs);
+std::vector<AllReduceSamples> samples_of(CollectiveKind kind, const std::vector<MeasuredRun>& runs);
 
 }  // namespace bucketwise

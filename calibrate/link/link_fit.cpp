@@ -30,6 +30,7 @@ constexpr double largest_gb_per_s = 1e6;
 struct LinkModel {
     Algorithm algorithm = Algorithm::ring;
     std::optional<std::int64_t> processors = {};
+    std::optional<Duration> message = {};  // none: fitted
 
     // How much longer everything but a launch takes where ranks take turns on processors.
     [[nodiscard]] double turns(std::int64_t ranks) const {
@@ -50,6 +51,7 @@ enum class Common : std::uint8_t {
 //     time = (1 or messages) common + steps latency + megabytes / rate
 struct Observation {
     LinkPoint point;
+    double us = 0;  // without what is known of its messages
     double steps = 0;
     double messages = 0;
     double wire_megabytes = 0;
@@ -70,14 +72,17 @@ std::vector<Observation> observations_of(const LinkModel& model,
     const std::vector<Bytes> sizes = distinct_sizes(points);
     std::vector<Observation> observations;
     for (const LinkPoint& point : points) {
-        const WireCost cost = wire_cost(CollectiveKind::all_reduce, model.algorithm, point.ranks);
+        const WireCost cost = wire_cost(point.kind, model.algorithm, point.ranks);
         const double turns = model.turns(point.ranks);
         const double share =
             static_cast<double>(cost.wire.numerator) / static_cast<double>(cost.wire.denominator);
+        const double messages = turns * static_cast<double>(cost.messages);
         observations.push_back(
             {.point = point,
+             .us = std::max(point.median_us - messages * to_us(model.message.value_or(Duration{0})),
+                            model_error * point.median_us),
              .steps = turns * static_cast<double>(cost.steps),
-             .messages = turns * static_cast<double>(cost.messages),
+             .messages = messages,
              .wire_megabytes = turns * share * static_cast<double>(point.size.count) / 1e6,
              .sigma_us = std::max(point.standard_error_us, model_error * point.median_us),
              .size_index =
@@ -86,17 +91,18 @@ std::vector<Observation> observations_of(const LinkModel& model,
     return observations;
 }
 
-Common common_of(Algorithm algorithm, const std::vector<LinkPoint>& points) {
+// Of kinds apart: that one takes twice the steps of another tells nothing of what launching takes.
+Common common_of(const LinkModel& model, const std::vector<LinkPoint>& points) {
     const auto varies = [&](std::int64_t WireCost::*count) {
         const auto of = [&](const LinkPoint& point) {
-            return wire_cost(CollectiveKind::all_reduce, algorithm, point.ranks).*count;
+            return wire_cost(points.front().kind, model.algorithm, point.ranks).*count;
         };
         return std::any_of(points.begin(), points.end(),
                            [&](const LinkPoint& point) { return of(point) != of(points.front()); });
     };
-    return varies(&WireCost::steps)      ? Common::launch
-           : varies(&WireCost::messages) ? Common::message
-                                         : Common::nothing;
+    return varies(&WireCost::steps)                        ? Common::launch
+           : varies(&WireCost::messages) && !model.message ? Common::message
+                                                           : Common::nothing;
 }
 
 double count_of(Common common, const Observation& observation) {
@@ -143,7 +149,7 @@ Regression regress(const std::vector<Observation>& observations, const Segmentat
         }
         a(row, column) = o.steps / o.sigma_us;
         a(row, column + 1) = o.wire_megabytes / o.sigma_us;
-        b[row] = o.point.median_us / o.sigma_us;
+        b[row] = o.us / o.sigma_us;
     }
     regression.solution = solve_non_negative(a, b);
     return regression;
@@ -195,8 +201,7 @@ std::vector<std::vector<double>> segment_costs(const std::vector<Observation>& o
     const std::size_t sizes = count_sizes(observations);
     std::vector<Moments> of_size(sizes);
     for (const Observation& o : observations) {
-        const double us =
-            std::max(o.point.median_us - count_of(common, o) * common_us, 0.0) / o.sigma_us;
+        const double us = std::max(o.us - count_of(common, o) * common_us, 0.0) / o.sigma_us;
         const double steps = o.steps / o.sigma_us;
         const double wire = o.wire_megabytes / o.sigma_us;
         of_size[o.size_index] +=
@@ -326,7 +331,8 @@ std::optional<std::size_t> find_outlier(const std::vector<Observation>& observat
     constexpr std::size_t most_tried = 64;
     constexpr std::size_t worst = 4;
     const auto off = [&](std::size_t i) {
-        return std::abs(fitted_us(observations[i], all) / observations[i].point.median_us - 1);
+        return std::abs(fitted_us(observations[i], all) - observations[i].us) /
+               observations[i].point.median_us;
     };
     std::vector<std::size_t> tried(observations.size());
     std::iota(tried.begin(), tried.end(), std::size_t{0});
@@ -419,8 +425,8 @@ std::vector<Segment> segments_from(const Regression& fit,
                                    Algorithm algorithm) {
     const double scale = error_scale(fit, observations.size());
     const std::vector<Bytes> sizes = distinct_sizes(transformed(observations, &Observation::point));
-    const WireCost cost =
-        wire_cost(CollectiveKind::all_reduce, algorithm, observations.front().point.ranks);
+    const LinkPoint& first = observations.front().point;
+    const WireCost cost = wire_cost(first.kind, algorithm, first.ranks);
     std::vector<Segment> segments;
     for (std::size_t i = 0; i < fit.ends.size(); ++i) {
         segments.push_back(segment_from(fit, i, scale));
@@ -440,10 +446,10 @@ LinkResidual residual_of(const LinkFit& fit, const LinkModel& model, const LinkP
     link.processors = model.processors;
     link.segments = fit.segments;
     link.launch = fit.launch;
-    link.message = fit.message;
+    link.message = model.message.value_or(fit.message);
     LinkResidual residual{.point = point, .dropped = dropped};
-    residual.fitted_us = to_us(
-        collective_time(CollectiveKind::all_reduce, point.size, {point.ranks, point.ranks}, link));
+    residual.fitted_us =
+        to_us(collective_time(point.kind, point.size, {point.ranks, point.ranks}, link));
     const Segment& serving = segment_for(CollectiveKind::all_reduce, link, point.size);
     residual.segment = static_cast<std::size_t>(&serving - link.segments.data());
     return residual;
@@ -488,15 +494,17 @@ void check_points(const std::vector<LinkPoint>& points, const std::string& file)
                   "a point of a link has a size, a time and more than one rank");
     }
     const std::vector<Bytes> sizes = distinct_sizes(points);
+    const std::string_view what =
+        name_of(points.empty() ? CollectiveKind::all_reduce : points.front().kind);
     constexpr std::size_t most_sizes = 4096;  // a fit then takes some seconds
     if (sizes.size() > most_sizes) {
-        throw InputError(file, "", fmt::format("all-reduces of at most {} sizes", most_sizes),
+        throw InputError(file, "", fmt::format("{}s of at most {} sizes", what, most_sizes),
                          fmt::format("{}", sizes.size()));
     }
     if (sizes.size() < 2) {
-        throw InputError(file, "",
-                         "all-reduces of at least two sizes to tell latency from bandwidth",
-                         fmt::format("{}", sizes.empty() ? "none" : "one size"));
+        throw InputError(
+            file, "", fmt::format("{}s of at least two sizes to tell latency from bandwidth", what),
+            fmt::format("{}", sizes.empty() ? "none" : "one size"));
     }
 }
 
@@ -529,12 +537,12 @@ std::optional<Caveat> residual_caveat(double typical, std::string_view what) {
 }
 
 LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file,
-                 std::optional<std::int64_t> processors) {
-    const LinkModel model{algorithm, processors};
+                 std::optional<std::int64_t> processors, std::optional<Duration> message) {
+    const LinkModel model{algorithm, processors, message};
     check_points(points, file);
     std::ranges::sort(points, {}, [](const LinkPoint& p) { return std::tuple(p.ranks, p.size); });
     std::vector<Observation> observations = observations_of(model, points);
-    const Common common = common_of(algorithm, points);
+    const Common common = common_of(model, points);
     std::vector<LinkPoint> dropped;
     const std::size_t most_dropped = points.size() / 10 + (points.size() >= 8 ? 1 : 0);
     while (dropped.size() < most_dropped) {

@@ -1,4 +1,5 @@
-// Latency and bandwidth of a link, fitted to isolated all-reduces.
+// Latency and bandwidth of a link, fitted to isolated all-reduces, or to another kind of
+// collectives.
 //
 // In terms of the algorithm's steps and bytes on the wire (sim/link/collective.h), so that what is
 // fitted on 2 ranks predicts 4:
@@ -30,6 +31,7 @@ struct LinkPoint {
     double median_us = 0;          // above 0
     double standard_error_us = 0;  // of the median
     std::int64_t samples = 0;
+    CollectiveKind kind = CollectiveKind::all_reduce;
     bool operator==(const LinkPoint&) const = default;
 };
 
@@ -64,8 +66,9 @@ std::optional<Caveat> residual_caveat(double typical, std::string_view what);
 // for every ten. Two different sizes at least, 64 at most. Throws InputError, which names `file`.
 //
 // `processors`: of the one machine on which all ranks ran and sent by copying, where more ranks
-// took turns (LinkParameters::processors); none: each had its own.
+// took turns (LinkParameters::processors); none: each had its own. `message`: known already, as of
+// a link whose all-reduces told it; none: it is fitted.
 LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file,
-                 std::optional<std::int64_t> processors = {});
+                 std::optional<std::int64_t> processors = {}, std::optional<Duration> message = {});
 
 }  // namespace bucketwise

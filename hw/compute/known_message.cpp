@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -46,7 +47,8 @@ void write_known_message(void* data, std::int64_t elements, DType dtype, int ran
     }
 }
 
-MessageCheck check_known_sum(const void* data, std::int64_t elements, DType dtype, int ranks) {
+MessageCheck check_known_sum(const void* data, std::int64_t elements, DType dtype, int ranks,
+                             std::int64_t first) {
     const double tolerance = rounding_tolerance(ranks, 0, dtype);
     ElementCheck found;
     std::array<double, block_elements> block{};
@@ -56,17 +58,35 @@ MessageCheck check_known_sum(const void* data, std::int64_t elements, DType dtyp
                     static_cast<const std::byte*>(data) + begin * element_size(dtype).count, dtype,
                     count, 1.0);
         for (std::int64_t i = 0; i < count; ++i) {
-            found.compare(begin + i, exact_sum(begin + i, dtype, ranks),
+            found.compare(first + begin + i, exact_sum(first + begin + i, dtype, ranks),
                           block[static_cast<std::size_t>(i)], tolerance);
         }
     }
     MessageCheck check{.largest_difference = found.largest_difference / ranks};
     if (found.wrong_element >= 0) {
         check.wrong = fmt::format("sum of {} over {} ranks, element {} of {}: expected {}, got {}",
-                                  name_of(dtype), ranks, found.wrong_element, elements,
+                                  name_of(dtype), ranks, found.wrong_element, first + elements,
                                   found.expected, found.got);
     }
     return check;
+}
+
+MessageCheck check_known_gather(const void* data, std::int64_t elements, DType dtype, int ranks) {
+    const auto* const bytes = static_cast<const std::byte*>(data);
+    const std::int64_t element = element_size(dtype).count;
+    std::vector<std::byte> expected(static_cast<std::size_t>(elements * element));
+    for (int rank = 0; rank < ranks; ++rank) {
+        write_known_message(expected.data(), elements, dtype, rank);
+        const auto* const part = bytes + rank * elements * element;
+        const auto wrong = std::mismatch(expected.begin(), expected.end(), part).first;
+        if (wrong != expected.end()) {
+            return {.wrong = fmt::format("part of rank {} of {} gathered over {} ranks, element {} "
+                                         "of {}: not what that rank sent",
+                                         rank, name_of(dtype), ranks,
+                                         (wrong - expected.begin()) / element, elements)};
+        }
+    }
+    return {};
 }
 
 }  // namespace bucketwise

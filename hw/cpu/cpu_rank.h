@@ -8,7 +8,7 @@
 #include "hw/compute/gradient_buffers.h"
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/rank/communicator.h"
-#include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/isolated_messages.h"
 #include "hw/rank/replay_rank.h"
 #include "sim/scenario/scenario.h"
 
@@ -25,8 +25,8 @@ class CpuRank : public ReplayRank {
     StepTrace run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                   std::int64_t step, Communicate communicate) override;
     StepCheck check() override;
-    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
-        return messages_.all_reduce(message, iterations);
+    MessageTrace measure(const Message& message, std::int64_t iterations) override {
+        return messages_.measure(message, iterations);
     }
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override {
@@ -68,7 +68,7 @@ class CpuRank : public ReplayRank {
     Arena unused_map_;                                  // one float32 per parameter, all ones
     Arena statistics_;                                  // what ranks exchange of BatchNorm's
     std::vector<CommunicationThread::Ticket> tickets_;  // of the step in progress, by collective
-    IsolatedAllReduce messages_;                        // last, so that its thread ends first
+    IsolatedMessages messages_;                         // last, so that its thread ends first
     CommunicationThread& thread_ = messages_.thread();
 };
 

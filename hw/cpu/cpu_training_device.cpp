@@ -8,7 +8,7 @@
 #include "hw/compute/arena.h"
 #include "hw/compute/elements.h"
 #include "hw/cpu/blas.h"
-#include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/isolated_messages.h"
 
 namespace bucketwise {
 namespace {
@@ -171,7 +171,7 @@ class CpuTrainingDevice : public TrainingDevice {
   private:
     Communicator& communicator_;
     std::vector<Ticket> tickets_;
-    IsolatedAllReduce messages_;  // last, so that its thread ends first
+    IsolatedMessages messages_;  // last, so that its thread ends first
     CommunicationThread& thread_ = messages_.thread();
 };
 

@@ -110,7 +110,9 @@ struct GlooConnection::State {
     GlooGroup own;  // of the control group
     // By AllReduceImplementation.
     std::array<GlooCommunicator, 3> communicators{
-        {{data, library_all_reduce}, {data, ring_all_reduce}, {data, direct_all_reduce}}};
+        {{data, {library_all_reduce, ring_reduce_scatter, library_all_gather}},
+         {data, {ring_all_reduce, ring_reduce_scatter, ring_all_gather}},
+         {data, {direct_all_reduce, direct_reduce_scatter, direct_all_gather}}}};
     GlooControlGroup control{own};
 };
 

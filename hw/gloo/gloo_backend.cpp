@@ -4,7 +4,7 @@
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/cpu/cpu_rank.h"
 #include "hw/gloo/connection.h"
-#include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/isolated_messages.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -26,7 +26,7 @@ class GlooRank : public RankConnection {
     }
 
     std::unique_ptr<MessageDevice> messages() override {
-        return std::make_unique<IsolatedAllReduce>(connection_.communicator(implementation_));
+        return std::make_unique<IsolatedMessages>(connection_.communicator(implementation_));
     }
 
     std::unique_ptr<TrainingDevice> training() override {

@@ -1,30 +1,32 @@
 #include "hw/gloo/gloo_communicator.h"
 
-#include <gloo/allgather.h>
-
 #include <cstring>
 
 namespace bucketwise {
 
 void GlooCommunicator::all_reduce_sum(void* data, std::int64_t elements, DType dtype) {
     if (ranks() > 1 && elements > 0) {
-        all_reduce_(group_, scratch_, data, elements, dtype);
+        collectives_.all_reduce(group_, scratch_, data, elements, dtype);
     }
 }
 
-// In place: Gloo would copy what it is given as its input, too.
+void GlooCommunicator::reduce_scatter_sum(void* data, std::int64_t elements, DType dtype) {
+    if (ranks() > 1 && elements > 0) {
+        collectives_.reduce_scatter(group_, scratch_, data, ranks() * elements, dtype);
+    }
+}
+
 void GlooCommunicator::all_gather(const void* own, void* all, Bytes size) {
     if (size.count == 0) {
         return;
     }
-    auto* const blocks = static_cast<char*>(all);
-    std::memcpy(blocks + rank() * size.count, own, static_cast<std::size_t>(size.count));
-    if (ranks() == 1) {
-        return;
+    char* const place = static_cast<char*>(all) + rank() * size.count;
+    if (own != place) {
+        std::memcpy(place, own, static_cast<std::size_t>(size.count));
     }
-    gloo::AllgatherOptions options(group_.context());
-    options.setOutput(blocks, static_cast<std::size_t>(ranks() * size.count));
-    group_.collective("all-gather", options, gloo::allgather);
+    if (ranks() > 1) {
+        collectives_.all_gather(group_, all, ranks() * size.count);
+    }
 }
 
 }  // namespace bucketwise

@@ -7,7 +7,7 @@
 
 #include "hw/compute/elements.h"
 #include "hw/compute/known_message.h"
-#include "hw/gloo/all_reduces.h"
+#include "hw/gloo/gloo_collectives.h"
 
 namespace bucketwise {
 namespace {

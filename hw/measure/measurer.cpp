@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "hw/rank/isolated_all_reduce.h"
+#include "hw/rank/isolated_messages.h"
 #include "hw/rank/replay_rules.h"
 #include "sim/base/transformed.h"
 #include "sim/program/step_programs.h"
@@ -186,8 +186,8 @@ std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
 }
 
 std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int64_t round) {
-    const AllReduceTrace trace =
-        device_.all_reduce({item.message, wire_dtype_}, iterations_for(item.message));
+    const MessageTrace trace =
+        device_.measure({item.message, wire_dtype_}, iterations_for(item.message));
     if (!trace.wrong.empty()) {
         throw WrongSum(trace.wrong);
     }
@@ -283,7 +283,7 @@ std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_re
 
 std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int64_t round) {
     const Message message{item.message, wire_dtype_, item.ctas};
-    const AllReduceTrace alone = device_.all_reduce(message, iterations_for(item.message));
+    const MessageTrace alone = device_.measure(message, iterations_for(item.message));
     if (!alone.wrong.empty()) {
         throw WrongSum(alone.wrong);
     }

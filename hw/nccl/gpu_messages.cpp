@@ -82,11 +82,11 @@ void GpuMessages::launch(const Message& message) {
         .all_reduce(message_.at(0), elements_of(message), message.dtype, Reduction::sum, stream_);
 }
 
-AllReduceTrace GpuMessages::all_reduce(const Message& message, std::int64_t iterations) {
-    AllReduceTrace checked;
+MessageTrace GpuMessages::measure(const Message& message, std::int64_t iterations) {
+    MessageTrace checked;
     prepare(message);
     check_sum(message, checked);
-    AllReduceTrace trace = timed(message, iterations, {});
+    MessageTrace trace = timed(message, iterations, {});
     trace.largest_difference = checked.largest_difference;
     trace.wrong = checked.wrong;
     return trace;
@@ -99,7 +99,7 @@ std::vector<Duration> GpuMessages::repeat(const Message& message, std::int64_t i
 
 // Making and checking the values takes the host far longer than the GPU takes for the sum, so each
 // message is checked once.
-void GpuMessages::check_sum(const Message& message, AllReduceTrace& trace) {
+void GpuMessages::check_sum(const Message& message, MessageTrace& trace) {
     const auto key = std::make_tuple(message.size.count, message.dtype, message.ctas.value_or(0));
     const auto earlier = checked_.find(key);
     NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
@@ -122,9 +122,9 @@ void GpuMessages::check_sum(const Message& message, AllReduceTrace& trace) {
     checked_[key] = check.largest_difference;
 }
 
-AllReduceTrace GpuMessages::timed(const Message& message, std::int64_t iterations,
-                                  const std::function<void()>& waiting) {
-    AllReduceTrace trace;
+MessageTrace GpuMessages::timed(const Message& message, std::int64_t iterations,
+                                const std::function<void()>& waiting) {
+    MessageTrace trace;
     prepare(message);
     constexpr std::int64_t most = HeadStart::most_launches / 4;  // each is a collective, two events
     for (std::int64_t left = iterations; left > 0; left -= most) {
@@ -135,7 +135,7 @@ AllReduceTrace GpuMessages::timed(const Message& message, std::int64_t iteration
 
 // The GPU waits until all are launched, then the ranks meet once more: each all-reduce then starts
 // on all of them where the one before ended.
-void GpuMessages::time_batch(const Message& message, std::int64_t iterations, AllReduceTrace& trace,
+void GpuMessages::time_batch(const Message& message, std::int64_t iterations, MessageTrace& trace,
                              const std::function<void()>& waiting) {
     NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
     const auto count = static_cast<std::size_t>(iterations);

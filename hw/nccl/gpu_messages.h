@@ -45,7 +45,7 @@ class GpuMessages : public MessageDevice {
     explicit GpuMessages(Communicators& communicators);
     ~GpuMessages() override;
 
-    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    MessageTrace measure(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
 
@@ -62,10 +62,10 @@ class GpuMessages : public MessageDevice {
     }
 
   private:
-    void check_sum(const Message& message, AllReduceTrace& trace);
-    AllReduceTrace timed(const Message& message, std::int64_t iterations,
-                         const std::function<void()>& waiting);
-    void time_batch(const Message& message, std::int64_t iterations, AllReduceTrace& trace,
+    void check_sum(const Message& message, MessageTrace& trace);
+    MessageTrace timed(const Message& message, std::int64_t iterations,
+                       const std::function<void()>& waiting);
+    void time_batch(const Message& message, std::int64_t iterations, MessageTrace& trace,
                     const std::function<void()>& waiting);
 
     Communicators& communicators_;

@@ -39,8 +39,8 @@ class GpuRank : public ReplayRank {
     std::optional<StepTrace> run_each(const Program& program, const SyncSettings& sync,
                                       const BucketPlan& plan, std::int64_t step) override;
     StepCheck check() override;
-    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override {
-        return messages_.all_reduce(message, iterations);
+    MessageTrace measure(const Message& message, std::int64_t iterations) override {
+        return messages_.measure(message, iterations);
     }
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override {

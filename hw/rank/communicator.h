@@ -18,7 +18,7 @@ class PeerFailure : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Who carries out an all-reduce.
+// Who carries out a collective.
 enum class AllReduceImplementation : std::uint8_t {
     library,  // the backend library's own
     ring,     // ours over its point-to-point
@@ -40,8 +40,13 @@ class Communicator : public Interface {
     // rounded to the type after each addition. elements >= 0.
     virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
 
+    // `data` holds a part of so many elements for each rank, one after the other. This rank's part
+    // becomes the sum of that part over all ranks, in place, rounded likewise; what the others then
+    // hold is not said. elements >= 0.
+    virtual void reduce_scatter_sum(void* data, std::int64_t elements, DType dtype) = 0;
+
     // Byte i of rank r's `own` becomes all[r * size + i], on every rank. `all` holds ranks() x size
-    // bytes and does not overlap `own`.
+    // bytes; `own` lies outside of it, or is its place within it.
     virtual void all_gather(const void* own, void* all, Bytes size) = 0;
 
     // data of rank 0 is copied to all others.

@@ -12,6 +12,7 @@
 #include "sim/base/dtype.h"
 #include "sim/base/interface.h"
 #include "sim/base/units.h"
+#include "sim/link/network/algorithm.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/program.h"
@@ -23,27 +24,30 @@ struct StepCheck {
     std::string wrong;              // what is wrong with a sum; empty: nothing
 };
 
-// What is all-reduced in isolation.
+// What is sent in isolation.
 struct Message {
     Bytes size;
     DType dtype = DType::float32;
     std::optional<std::int64_t> ctas = {};  // most thread blocks that carry it; none: as in steps
+    // Not a broadcast. Of an all-gather or a reduce-scatter the size is that of all ranks' parts
+    // together, each of as many elements.
+    CollectiveKind kind = CollectiveKind::all_reduce;
     bool operator==(const Message&) const = default;
 };
 
-struct AllReduceTrace {
+struct MessageTrace {
     std::vector<Duration> times;  // one per iteration, back to back
     std::vector<Duration> issue;  // host time to launch each; empty: the host runs it itself
     double largest_difference = 0;
     std::string wrong;
 };
 
-// All-reduces of one message back to back, as a step runs them. They sum zeros, so that nothing
+// Collectives of one message back to back, as a step runs them. They are of zeros, so that no sum
 // overflows.
 class MessageDevice : public Interface {
   public:
-    // After one that warms up and whose sum is checked, element by element.
-    virtual AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) = 0;
+    // After one that warms up and whose result is checked, element by element.
+    virtual MessageTrace measure(const Message& message, std::int64_t iterations) = 0;
 
     // Without it. `waiting` is called now and then while this thread waits; may be empty.
     virtual std::vector<Duration> repeat(const Message& message, std::int64_t iterations,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/invariant.h"
 #include "sim/base/json_input.h"
 #include "sim/base/json_output.h"
 #include "sim/link/link.h"
@@ -41,6 +42,16 @@ Bytes read_size(const JsonPlace& place) {
 
 DType read_dtype(const JsonPlace& place) {
     return read_choice(place, every<DType>);
+}
+
+CollectiveKind read_collective(const JsonPlace& place) {
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+        if (*place.value == record_name(kind)) {
+            return kind;
+        }
+    }
+    place.fail("one of allreduce, allgather, reducescatter");
 }
 
 // Names of tensors, CPUs and command lines may be longer than those of a scenario.
@@ -153,6 +164,11 @@ void list_fields(Fields& fields, Is<AllReduceRecord> auto& record) {
 }
 
 template <typename Fields>
+void list_fields(Fields& fields, Is<CollectiveRecord> auto& record) {
+    list_fields(fields, record.measured);
+}
+
+template <typename Fields>
 void list_fields(Fields& fields, Is<ComputeRecord> auto& record) {
     const bool has_launches =
         !record.forward_launches_us.empty() || !record.backward_launches_us.empty();
@@ -182,6 +198,7 @@ template <typename Fields>
 void list_fields(Fields& fields, Is<ContentionRecord> auto& record) {
     const bool has_products = !record.products_alone_us.empty();
     list_fields(fields, record.transport);
+    fields.optional("collective", record.collective, read_collective);
     fields.required("bytes", record.size, read_size, byte_count);
     fields.required("dtype", record.dtype, read_dtype, name_of<DType>);
     fields.required("round", record.round, integer_from(0, most));
@@ -258,6 +275,9 @@ struct FieldWriter {
     void optional(const char* key, const Value& value, const auto& /*read*/) {
         add_if(value != Value{}, json, key, value);
     }
+    void optional(const char* key, CollectiveKind kind, const auto& /*read*/) {
+        add_if(kind != CollectiveKind::all_reduce, json, key, record_name(kind));
+    }
     template <typename Value>
     void optional(const char* key, const std::optional<Value>& value, const auto& /*read*/) {
         add_optional(json, key, value);
@@ -316,23 +336,55 @@ Measurement read_record(const JsonPlace& place) {
     return read_fields<Record>(place, {"kind"});
 }
 
+template <CollectiveKind kind>
+Measurement read_collective_record(const JsonPlace& place) {
+    return CollectiveRecord{kind, read_fields<AllReduceRecord>(place, {"kind"})};
+}
+
 struct Kind {
-    const char* name;
+    std::string_view name;
     Measurement (*read)(const JsonPlace&);
 };
-// In the order of Measurement.
-constexpr std::array<Kind, std::variant_size_v<Measurement>> kinds{
+constexpr std::array<Kind, 7> kinds{
     {{"environment", read_record<EnvironmentRecord>},
      {"allreduce", read_record<AllReduceRecord>},
+     {"allgather", read_collective_record<CollectiveKind::all_gather>},
+     {"reducescatter", read_collective_record<CollectiveKind::reduce_scatter>},
      {"compute", read_record<ComputeRecord>},
      {"contention", read_record<ContentionRecord>},
      {"step", read_record<StepRecord>}}};
 
+struct NameOfKind {
+    std::string_view operator()(const EnvironmentRecord& /*record*/) const { return "environment"; }
+    std::string_view operator()(const AllReduceRecord& /*record*/) const { return "allreduce"; }
+    std::string_view operator()(const CollectiveRecord& record) const {
+        return record_name(record.kind);
+    }
+    std::string_view operator()(const ComputeRecord& /*record*/) const { return "compute"; }
+    std::string_view operator()(const ContentionRecord& /*record*/) const { return "contention"; }
+    std::string_view operator()(const StepRecord& /*record*/) const { return "step"; }
+};
+
 }  // namespace
+
+std::string_view record_name(CollectiveKind kind) {
+    switch (kind) {
+        case CollectiveKind::all_reduce:
+            return "allreduce";
+        case CollectiveKind::all_gather:
+            return "allgather";
+        case CollectiveKind::reduce_scatter:
+            return "reducescatter";
+        case CollectiveKind::broadcast:
+            break;
+    }
+    invariant(false, "broadcasts are not recorded");
+    return "";
+}
 
 Json to_json(const Measurement& record) {
     Json json = std::visit([](const auto& fields) { return json_of(fields); }, record);
-    json["kind"] = kinds.at(record.index()).name;
+    json["kind"] = std::visit(NameOfKind{}, record);
     return json;
 }
 
@@ -355,7 +407,7 @@ Measurement read_measurement(const Json& document, const std::string& file, std:
         }
     }
     JsonPlace{&kind, place.file, "/kind"}.fail(
-        "one of environment, allreduce, compute, contention, step");
+        "one of environment, allreduce, allgather, reducescatter, compute, contention, step");
 }
 
 }  // namespace bucketwise

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "sim/base/dtype.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/link/network/algorithm.h"
 
 namespace bucketwise {
 
@@ -65,6 +67,18 @@ struct AllReduceRecord {
     bool operator==(const AllReduceRecord&) const = default;
 };
 
+// The same of all-gathers, kind "allgather", or reduce-scatters, kind "reducescatter". `size` is
+// that of all ranks' parts together; what an all-gather brings is equal to what was sent, or
+// nothing is recorded.
+struct CollectiveRecord {
+    CollectiveKind kind = CollectiveKind::all_gather;
+    AllReduceRecord measured;
+    bool operator==(const CollectiveRecord&) const = default;
+};
+
+// As records name a kind: "allreduce". Precondition (asserted): none of broadcasts.
+std::string_view record_name(CollectiveKind kind);
+
 // A step of one rank without communication.
 struct ComputeRecord {
     std::string backend;
@@ -94,6 +108,7 @@ struct ComputeRecord {
 
 struct ContentionRecord {
     Transport transport;
+    CollectiveKind collective = CollectiveKind::all_reduce;  // which `allreduce_...` times are of
     Bytes size;
     DType dtype = DType::float32;
     std::int64_t round = 0;
@@ -139,8 +154,8 @@ struct StepRecord {
     bool operator==(const StepRecord&) const = default;
 };
 
-using Measurement =
-    std::variant<EnvironmentRecord, AllReduceRecord, ComputeRecord, ContentionRecord, StepRecord>;
+using Measurement = std::variant<EnvironmentRecord, AllReduceRecord, CollectiveRecord,
+                                 ComputeRecord, ContentionRecord, StepRecord>;
 
 Json to_json(const Measurement& record);
 

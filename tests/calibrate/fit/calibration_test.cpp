@@ -96,6 +96,8 @@ MeasuredRun synthetic_gpu_run(bool shared_gpu = false) {
             [&](auto& r) {
                 if constexpr (std::is_same_v<std::decay_t<decltype(r)>, ComputeRecord>) {
                     r.shared_gpu = shared_gpu;
+                } else if constexpr (std::is_same_v<std::decay_t<decltype(r)>, CollectiveRecord>) {
+                    r.measured.transport.shared_gpu = shared_gpu;
                 } else {
                     r.transport.shared_gpu = shared_gpu;
                 }
@@ -449,12 +451,103 @@ TEST_CASE("runs on 2 and 4 ranks make one link") {
 
 TEST_CASE("a benchmark's file may hold several numbers of ranks, but one algorithm only") {
     SyntheticMachine machine(synthetic_scenario(), {});
-    std::vector<Measurement> records =
-        concatenated({machine.environment(""), machine.all_reduces(2), machine.all_reduces(2, 4)});
+    // Each number of ranks after an environment of its own.
+    std::vector<Measurement> four = machine.environment("");
+    std::get<EnvironmentRecord>(four.front()).transport.ranks = 4;
+    std::vector<Measurement> records = concatenated(
+        {machine.environment(""), machine.all_reduces(2), four, machine.all_reduces(2, 4)});
     const Calibration both = calibrate({collect_run(records, false, "bench.jsonl")}, std::nullopt);
     CHECK(both.link_fit.residuals.size() == 30);
     std::get<AllReduceRecord>(records.back()).transport.algorithm = "direct";
     CHECK_THROWS_AS(collect_run(records, false, "bench.jsonl"), InputError);
+}
+
+// All-gathers take half as long for each step, reduce-scatters have their own bandwidth, too.
+Scenario with_own_numbers() {
+    Json document = Json::parse(synthetic_document());
+    Json& link = document["cluster"]["link"];
+    link["all_gather"] = {
+        {"launch_us", 12},
+        {"segments", {{{"latency_us", 30}, {"bandwidth_gb_per_s", 0.3}}}},
+        {"interference", {{"compute_slowdown", 1.5}, {"communication_slowdown", 1.25}}}};
+    link["reduce_scatter"] = {{"segments", {{{"latency_us", 80}, {"bandwidth_gb_per_s", 0.1}}}}};
+    return synthetic_scenario(document.dump());
+}
+
+void check_segment(const std::vector<Segment>& segments, double latency_us, double gb_per_s) {
+    REQUIRE(segments.size() == 1);
+    CHECK(to_us(segments[0].latency) == Approx(latency_us).epsilon(1e-3));
+    CHECK(to_gb_per_s(segments[0].bandwidth) == Approx(gb_per_s).epsilon(1e-3));
+    CHECK(segments[0].errors.has_value());
+}
+
+TEST_CASE("what all-gathers and reduce-scatters cost and disturb of their own is found again") {
+    SyntheticMachine machine(with_own_numbers(), {});
+    const auto gathers = CollectiveKind::all_gather;
+    const auto scatters = CollectiveKind::reduce_scatter;
+    std::vector<Measurement> records = concatenated({machine.environment("")});
+    for (const std::int64_t ranks : {2, 4}) {
+        records = concatenated(
+            {records, machine.all_reduces(3, ranks), machine.collectives(gathers, 3, ranks)});
+    }
+    // Of one number of ranks, which does not tell launching from latency.
+    records = concatenated({records, machine.collectives(scatters, 3)});
+    // Contention is of the first number of ranks.
+    records = concatenated({records, machine.contentions(3), machine.contentions(3, gathers)});
+    const Calibration calibration =
+        calibrate({collect_run(records, false, "own.jsonl")}, std::nullopt);
+    const LinkParameters& link = calibration.link;
+    CHECK(link.segments.size() == 2);
+    check_segment(link.all_gather.segments, 30, 0.3);
+    CHECK(to_us(link.all_gather.launch) == Approx(12).epsilon(1e-3));
+    check_segment(link.reduce_scatter.segments, 80, 0.1);
+    CHECK(link.reduce_scatter.launch == Duration{0});
+    CHECK(interference_for(CollectiveKind::all_reduce, link, {1 << 20}) ==
+          Interference{1'250'000, 1'100'000});
+    CHECK(interference_for(gathers, link, {1 << 20}) == Interference{1'500'000, 1'250'000});
+    CHECK(link.reduce_scatter.interference.empty());
+    const std::string report = calibration_report(calibration);
+    CHECK(report.find("all-gathers, by their own steps and bytes") != std::string::npos);
+    CHECK(report.find("all-gather 1.250") != std::string::npos);
+    const Json fit = fit_json(calibration);
+    CHECK(fit["all_gather"].size() == 30);
+    CHECK(fit["reduce_scatter"].size() == 15);
+    CHECK(fit["interference"].back()["collective"] == "all-gather");
+    const Json json = Json::parse(link_json(link).dump());
+    CHECK(read_link({&json, "link.json", ""}, no_files) == link);
+}
+
+TEST_CASE("without all-reduces the link is what all others say together, and states that") {
+    Json document = Json::parse(synthetic_document());
+    document["cluster"]["link"]["segments"] = {{{"latency_us", 40}, {"bandwidth_gb_per_s", 0.3}}};
+    SyntheticMachine machine(synthetic_scenario(document.dump()), {});
+    const std::vector<Measurement> records =
+        concatenated({machine.environment(""), machine.collectives(CollectiveKind::all_gather, 2),
+                      machine.collectives(CollectiveKind::reduce_scatter, 2)});
+    const Calibration calibration =
+        calibrate({collect_run(records, false, "halves.jsonl")}, std::nullopt);
+    // A step of either takes what a step of an all-reduce takes.
+    check_segment(calibration.link.segments, 40, 0.3);
+    check_segment(calibration.link.all_gather.segments, 40, 0.3);
+    CHECK(calibration.link.provenance.samples == 2 * 2 * 15 * 5);
+    REQUIRE_FALSE(calibration.link.caveats.empty());
+    CHECK(calibration.link.caveats.front().text.find("no all-reduces were measured") == 0);
+    CHECK(fit_json(calibration)["all_reduce"].empty());
+}
+
+TEST_CASE("kinds may be carried out by others, one kind by one only") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const MeasuredRun all_reduces = collect_run(machine.all_reduces(1), false, "reduce.jsonl");
+    std::vector<Measurement> gathers = machine.collectives(CollectiveKind::all_gather, 1);
+    const MeasuredRun library = collect_run(gathers, false, "library.jsonl");
+    for (Measurement& record : gathers) {
+        std::get<CollectiveRecord>(record).measured.transport.implementation = "bucketwise";
+        // Nothing is summed, so any type will do.
+        std::get<CollectiveRecord>(record).measured.dtype = DType::bfloat16;
+    }
+    const MeasuredRun ours = collect_run(gathers, false, "ours.jsonl");
+    CHECK(calibrate({all_reduces, ours}, std::nullopt).link.all_gather.segments.size() == 2);
+    CHECK_THROWS_AS(calibrate({all_reduces, library, ours}, std::nullopt), InputError);
 }
 
 TEST_CASE("links of different machines are not fitted together") {

@@ -11,6 +11,7 @@
 #include "calibrate/fit/measured_run.h"
 #include "hw/record/measurement.h"
 #include "sim/base/json_input.h"
+#include "sim/base/transformed.h"
 #include "sim/engine/engine.h"
 #include "sim/link/collective.h"
 #include "sim/predict/prediction.h"
@@ -108,7 +109,19 @@ class SyntheticMachine {
     }
 
     std::vector<Measurement> all_reduces(int rounds, std::int64_t ranks = 2) {
-        std::vector<Measurement> records;
+        const auto records = isolated(CollectiveKind::all_reduce, rounds, ranks);
+        return {records.begin(), records.end()};
+    }
+
+    // All-gathers or reduce-scatters.
+    std::vector<Measurement> collectives(CollectiveKind kind, int rounds, std::int64_t ranks = 2) {
+        return transformed(isolated(kind, rounds, ranks), [&](const AllReduceRecord& record) {
+            return Measurement(CollectiveRecord{kind, record});
+        });
+    }
+
+    std::vector<AllReduceRecord> isolated(CollectiveKind kind, int rounds, std::int64_t ranks) {
+        std::vector<AllReduceRecord> records;
         for (int round = 0; round < rounds; ++round) {
             for (int i = 0; i < 15; ++i) {
                 AllReduceRecord record;
@@ -116,15 +129,15 @@ class SyntheticMachine {
                 record.transport.ranks = ranks;
                 record.size = {std::int64_t{1024} << i};
                 record.round = round;
-                const double us = to_us(collective_time(CollectiveKind::all_reduce, record.size,
-                                                        {ranks, ranks}, input_.link));
+                const double us =
+                    to_us(collective_time(kind, record.size, {ranks, ranks}, input_.link));
                 for (int sample = 0; sample < 5; ++sample) {
                     record.samples_us.push_back(noisy(us, noise_.all_reduce));
                     if (is_gpu()) {
                         record.issue_us.push_back(to_us(input_.link.host_issue));
                     }
                 }
-                records.emplace_back(record);
+                records.push_back(record);
             }
         }
         return records;
@@ -159,7 +172,8 @@ class SyntheticMachine {
         return records;
     }
 
-    std::vector<Measurement> contentions(int rounds) {
+    std::vector<Measurement> contentions(int rounds,
+                                         CollectiveKind kind = CollectiveKind::all_reduce) {
         std::set<std::optional<std::int64_t>> numbers;
         for (const InterferenceSegment& segment : input_.link.interference) {
             numbers.insert(segment.ctas);
@@ -168,7 +182,7 @@ class SyntheticMachine {
         for (int round = 0; round < rounds; ++round) {
             for (const std::optional<std::int64_t> ctas : numbers) {
                 for (const std::int64_t bytes : {1 << 16, 1 << 20, 1 << 23}) {
-                    records.emplace_back(contention({bytes}, ctas, round));
+                    records.emplace_back(contention(kind, {bytes}, ctas, round));
                 }
             }
         }
@@ -230,17 +244,18 @@ class SyntheticMachine {
     }
 
     // Of 1000 us matrix products take their share, and are slowed half as much as all together.
-    ContentionRecord contention(Bytes size, std::optional<std::int64_t> ctas, int round) {
+    ContentionRecord contention(CollectiveKind kind, Bytes size, std::optional<std::int64_t> ctas,
+                                int round) {
         LinkParameters link = input_.link;
         link.ctas = ctas;
-        const Interference slowdown = interference_for(CollectiveKind::all_reduce, link, size);
+        const Interference slowdown = interference_for(kind, link, size);
         ContentionRecord record;
+        record.collective = kind;
         record.transport = transport();
         record.transport.ctas = ctas;
         record.size = size;
         record.round = round;
-        const double us =
-            to_us(collective_time(CollectiveKind::all_reduce, size, {2, 2}, input_.link));
+        const double us = to_us(collective_time(kind, size, {2, 2}, input_.link));
         record.allreduce_alone_us = {us, us};
         record.allreduce_disturbed_us = {
             us * static_cast<double>(slowdown.communication_slowdown_ppm) * 1e-6};

@@ -89,6 +89,38 @@ TEST_CASE("several numbers of ranks tell a direct exchange's messages from its l
     CHECK(to_us(one.segments[0].latency) == Approx(200 + 12 * 3));
 }
 
+TEST_CASE("a kind of collectives is fitted by its own steps and bytes, and a known message") {
+    LinkParameters link;
+    link.algorithm = Algorithm::direct;
+    link.segments = {{.latency = duration_from_us(20), .bandwidth = {1'000'000'000}}};
+    link.message = duration_from_us(3);
+    std::vector<LinkPoint> points;
+    for (const std::int64_t ranks : {2, 4, 8}) {
+        for (std::int64_t bytes = 1000; bytes < 1'000'000'000; bytes *= 10) {
+            const Duration time =
+                collective_time(CollectiveKind::reduce_scatter, {bytes}, {ranks, ranks}, link);
+            points.push_back({.ranks = ranks,
+                              .size = {bytes},
+                              .median_us = to_us(time),
+                              .samples = 5,
+                              .kind = CollectiveKind::reduce_scatter});
+        }
+    }
+    const LinkFit fit = fit_link(Algorithm::direct, points, "points", {}, duration_from_us(3));
+    REQUIRE(fit.segments.size() == 1);
+    CHECK(to_us(fit.segments[0].latency) == Approx(20).epsilon(1e-4));
+    CHECK(to_gb_per_s(fit.segments[0].bandwidth) == Approx(1).epsilon(1e-4));
+    CHECK(fit.message == Duration{0});
+    // As all-reduces, of twice the steps and bytes, they would be of a link twice as fast.
+    for (LinkPoint& point : points) {
+        point.kind = CollectiveKind::all_reduce;
+    }
+    const LinkFit other = fit_link(Algorithm::direct, points, "points");
+    CHECK(to_us(other.segments[0].latency) == Approx(10).epsilon(1e-3));
+    CHECK(to_gb_per_s(other.segments[0].bandwidth) == Approx(2).epsilon(1e-3));
+    CHECK(to_us(other.message) == Approx(1.5).epsilon(1e-3));
+}
+
 TEST_CASE("ranks that took turns on processors are fitted as if each had its own") {
     std::mt19937 random(4);
     LinkParameters link = ring({segment(std::nullopt, 100, 0.8)});

@@ -99,6 +99,27 @@ TEST_CASE("a message's terms are exact in their dtype and its sum is checked in 
         CHECK(check_known_sum(first.data(), elements, dtype, 1).largest_difference == 0.0);
         CHECK_FALSE(check_known_sum(mine.data(), elements, dtype, 1).wrong.empty());
         CHECK_FALSE(check_known_sum(first.data(), elements, dtype, 2).wrong.empty());
+        // From an element on.
+        const std::int64_t element = element_size(dtype).count;
+        CHECK(check_known_sum(first.data() + 7 * element, elements - 7, dtype, 1, 7).wrong.empty());
+        CHECK_FALSE(check_known_sum(first.data(), elements - 7, dtype, 1, 7).wrong.empty());
+    }
+}
+
+TEST_CASE("a gathered message is checked to the bit, in every rank's part") {
+    constexpr std::int64_t elements = 5;
+    for (const DType dtype : every<DType>) {
+        const std::int64_t part = elements * element_size(dtype).count;
+        std::vector<std::byte> all(static_cast<std::size_t>(3 * part));
+        for (int rank = 0; rank < 3; ++rank) {
+            write_known_message(all.data() + rank * part, elements, dtype, rank);
+        }
+        CHECK(check_known_gather(all.data(), elements, dtype, 3).wrong.empty());
+        all[static_cast<std::size_t>(3 * part - 1)] ^= std::byte{1};
+        CHECK(check_known_gather(all.data(), elements, dtype, 3)
+                  .wrong.find("part of rank 2 of " + std::string(name_of(dtype)) +
+                              " gathered over 3 ranks, element 4 of 5") != std::string::npos);
+        CHECK(check_known_gather(all.data(), elements, dtype, 2).wrong.empty());
     }
 }
 

@@ -204,7 +204,7 @@ TEST_CASE("isolated all-reduces of every dtype have the exact sum, timed one by 
                 GpuMessages messages(communicators);
                 for (const DType dtype : every<DType>) {
                     for (const std::int64_t bytes : {8, 4096, 200'000}) {
-                        const AllReduceTrace trace = messages.all_reduce({{bytes}, dtype}, 5);
+                        const MessageTrace trace = messages.measure({{bytes}, dtype}, 5);
                         if (!trace.wrong.empty() || trace.times.size() != 5 ||
                             trace.issue.size() != 5) {
                             throw std::runtime_error("all-reduce: " + trace.wrong);

@@ -61,7 +61,13 @@ std::vector<Measurement> one_of_each() {
     step.collective_begin_us = {1.0, 2.0};
     step.collective_end_us = {2.0, 3.0};
     step.collective_last_begin_us = {1.5, 2.0};
-    return {environment, all_reduce, compute, contention, step};
+    return {environment,
+            all_reduce,
+            compute,
+            contention,
+            step,
+            CollectiveRecord{CollectiveKind::all_gather, all_reduce},
+            CollectiveRecord{CollectiveKind::reduce_scatter, all_reduce}};
 }
 
 // The same as a GPU's ranks write them, with every key that may be left out.
@@ -90,6 +96,7 @@ std::vector<Measurement> one_of_each_with_all_keys() {
     compute.graph_launch_us = 11.5;
     auto& contention = std::get<ContentionRecord>(records[3]);
     contention.transport = shared;
+    contention.collective = CollectiveKind::reduce_scatter;
     contention.products_alone_us = {3.0, 4.0};
     contention.products_disturbed_us = {3.5, 4.5};
     std::get<StepRecord>(records[4]).transport = shared;
@@ -101,10 +108,21 @@ TEST_CASE("what was not measured leaves no key in its record, so older files sta
         const Json json = to_json(record);
         for (const char* key : {"shared_gpu", "ctas", "gpu", "issue_us", "forward_launches_us",
                                 "backward_launches_us", "copies_us", "graph_launch_us",
-                                "products_alone_us", "products_disturbed_us"}) {
+                                "products_alone_us", "products_disturbed_us", "collective"}) {
             CHECK_FALSE(json.contains(key));
         }
     }
+}
+
+TEST_CASE("all-gathers and reduce-scatters are written as all-reduces are, but for the kind") {
+    const std::vector<Measurement> records = one_of_each();
+    Json all_reduce = to_json(records[1]);
+    CHECK(all_reduce["kind"] == "allreduce");
+    all_reduce["kind"] = "allgather";
+    CHECK(to_json(records[5]) == all_reduce);
+    all_reduce["kind"] = "reducescatter";
+    CHECK(to_json(records[6]) == all_reduce);
+    CHECK(to_json(one_of_each_with_all_keys()[3])["collective"] == "reducescatter");
 }
 
 TEST_CASE("every record reads back as it was written") {
@@ -120,7 +138,7 @@ TEST_CASE("every record reads back as it was written") {
 }
 
 TEST_CASE("a strategy without a cap has none in its record") {
-    StepRecord step = std::get<StepRecord>(one_of_each().back());
+    StepRecord step = std::get<StepRecord>(one_of_each()[4]);
     step.cap.reset();
     step.bucket_bytes.clear();
     const Json json = to_json(step);
@@ -146,7 +164,8 @@ TEST_CASE("a damaged record is refused by line and place") {
     json.erase("bytes");
     CHECK(error_of(json).find("m.jsonl:12: /byts: ") == 0);
     CHECK(error_of(Json{{"kind", "guess"}}) ==
-          "m.jsonl:12: /kind: expected one of environment, allreduce, compute, contention, step, "
+          "m.jsonl:12: /kind: expected one of environment, allreduce, allgather, reducescatter, "
+          "compute, contention, step, "
           "got \"guess\"");
     CHECK(error_of(Json::array()).find("m.jsonl:12: expected an object") == 0);
 }

@@ -140,6 +140,9 @@ class BitFlipper : public Communicator {
             static_cast<unsigned char*>(data)[0] ^= 1U;
         }
     }
+    void reduce_scatter_sum(void* data, std::int64_t elements, DType dtype) override {
+        inner_.reduce_scatter_sum(data, elements, dtype);
+    }
     void broadcast_from_first(void* data, Bytes size) override {
         inner_.broadcast_from_first(data, size);
     }

@@ -253,17 +253,28 @@ TEST_CASE("a broadcast gives every rank what the first has") {
 }
 
 TEST_CASE("an all-gather puts the block of every rank in its place, on every rank") {
-    for (const int ranks : {1, 2, 3, 8}) {
+    for (const auto& [ranks, implementation] :
+         {std::pair(1, AllReduceImplementation::ring), std::pair(2, AllReduceImplementation::ring),
+          std::pair(3, AllReduceImplementation::ring), std::pair(8, AllReduceImplementation::ring),
+          std::pair(1, AllReduceImplementation::library),
+          std::pair(2, AllReduceImplementation::library),
+          std::pair(8, AllReduceImplementation::library),
+          std::pair(2, AllReduceImplementation::direct),
+          std::pair(3, AllReduceImplementation::direct),
+          std::pair(8, AllReduceImplementation::direct)}) {
         for (const std::int64_t size : {0, 1, 1001, 300'000}) {
             std::vector<Memory> results(static_cast<std::size_t>(ranks));
             const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
                 const Memory own(static_cast<std::size_t>(size), static_cast<char>(rank + 1));
                 Memory all(static_cast<std::size_t>(ranks * size));
-                connection.communicator(AllReduceImplementation::library)
+                connection.communicator(implementation)
                     .all_gather(own.data(), all.data(), Bytes{size});
+                // Once more in place, of blocks that are there already.
+                connection.communicator(implementation)
+                    .all_gather(all.data() + rank * size, all.data(), Bytes{size});
                 results[static_cast<std::size_t>(rank)] = std::move(all);
             });
-            CAPTURE(ranks, size);
+            CAPTURE(ranks, size, name_of(implementation));
             REQUIRE(testing::first_reason(outcomes).empty());
             CHECK(all_equal(results));
             Memory expected;
@@ -274,6 +285,56 @@ TEST_CASE("an all-gather puts the block of every rank in its place, on every ran
             CHECK((results.front() == expected));
         }
     }
+}
+
+// All ranks' numbers are those of an all-reduce; a rank is to have its part of their sum.
+void check_reduce_scatter(const Case& c, AllReduceImplementation implementation) {
+    const std::int64_t part = c.elements / c.ranks;
+    const std::int64_t part_bytes = part * element_size(c.dtype).count;
+    Memory together(static_cast<std::size_t>(c.ranks * part_bytes));
+    const auto outcomes = on_ranks(c.ranks, [&](GlooConnection& connection, int rank) {
+        Memory memory = memory_of(c, rank);
+        connection.communicator(implementation).reduce_scatter_sum(memory.data(), part, c.dtype);
+        std::copy_n(memory.begin() + rank * part_bytes, part_bytes,
+                    together.begin() + rank * part_bytes);
+    });
+    CAPTURE(c.ranks, c.elements, name_of(c.dtype), name_of(implementation));
+    REQUIRE(testing::first_reason(outcomes).empty());
+    CHECK(elements_beyond_bound(c, expected_of(c), together) == 0);
+}
+
+TEST_CASE("a reduce-scatter gives every rank its own part of the sum") {
+    for (const AllReduceImplementation implementation : every<AllReduceImplementation>) {
+        for (const int ranks : {1, 2, 3, 8}) {
+            for (const std::int64_t part : {0, 1, 333}) {
+                check_reduce_scatter({ranks, ranks * part, DType::float32, false}, implementation);
+            }
+            check_reduce_scatter({ranks, ranks * 1001, DType::bfloat16, true}, implementation);
+            check_reduce_scatter({ranks, ranks * 1001, DType::float64, false}, implementation);
+        }
+        check_reduce_scatter({2, 2 * 300'001, DType::float32, false}, implementation);
+    }
+}
+
+// Where both add in one order, as the direct ones do; a ring begins elsewhere.
+TEST_CASE("a direct all-gather after a reduce-scatter is the all-reduce, to the bit") {
+    constexpr std::int64_t part = 101;
+    const Case c{5, 5 * part, DType::float16, false};
+    Results whole(5);
+    Results halves(5);
+    const auto outcomes = on_ranks(c.ranks, [&](GlooConnection& connection, int rank) {
+        Communicator& communicator = connection.communicator(AllReduceImplementation::direct);
+        Memory memory = memory_of(c, rank);
+        communicator.all_reduce_sum(memory.data(), c.elements, c.dtype);
+        whole[static_cast<std::size_t>(rank)] = std::move(memory);
+        memory = memory_of(c, rank);
+        const Bytes size = part * element_size(c.dtype);
+        communicator.reduce_scatter_sum(memory.data(), part, c.dtype);
+        communicator.all_gather(memory.data() + rank * size.count, memory.data(), size);
+        halves[static_cast<std::size_t>(rank)] = std::move(memory);
+    });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    CHECK(halves == whole);
 }
 
 TEST_CASE("implementations of an all-reduce have names") {

@@ -1,9 +1,10 @@
+#include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 
 #include <cstring>
 
 #include "hw/compute/elements.h"
-#include "hw/gloo/all_reduces.h"
+#include "hw/gloo/gloo_collectives.h"
 
 namespace bucketwise {
 namespace {
@@ -46,6 +47,13 @@ void library_all_reduce(GlooGroup& group, Scratch& /*scratch*/, void* data, std:
     set_output(options, data, elements, dtype);
     options.setReduceFunction(three_operand_sum(dtype));
     group.collective("all-reduce", options, gloo::allreduce);
+}
+
+// In place: Gloo would copy what it is given as its input, too.
+void library_all_gather(GlooGroup& group, void* data, std::int64_t bytes) {
+    gloo::AllgatherOptions options(group.context());
+    options.setOutput(static_cast<char*>(data), static_cast<std::size_t>(bytes));
+    group.collective("all-gather", options, gloo::allgather);
 }
 
 }  // namespace bucketwise

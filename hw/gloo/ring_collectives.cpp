@@ -1,27 +1,34 @@
 #include "hw/compute/elements.h"
-#include "hw/gloo/all_reduces.h"
+#include "hw/gloo/gloo_collectives.h"
 
 namespace bucketwise {
 namespace {
 
 using gloo::transport::UnboundBuffer;
 
-// One all-reduce. Chunk c starts at rank c, goes round once while every rank adds its part,
-// ends complete at rank c-1, and goes round again to replace everybody's own.
+// One all-reduce, or half of it. Chunk c starts at rank c, goes round once while every rank adds
+// its part, ends complete at rank c-1, and goes round again to replace everybody's own. With an
+// `offset` of 1 chunk c starts at rank c+1, so that it ends at rank c.
 class Ring {
   public:
-    Ring(const GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements, DType dtype)
+    Ring(const GlooGroup& group, void* data, std::int64_t elements, std::int64_t element,
+         int offset = 0)
         : rank_(group.rank()),
           ranks_(group.ranks()),
+          offset_(offset),
           elements_(elements),
-          element_(element_size(dtype).count),
-          add_(element_sum(dtype)),
+          element_(element),
           deadline_(group.deadline()),
           data_(static_cast<char*>(data)),
-          received_size_(chunk(0).elements * element_),
-          received_(scratch.at_least(2 * received_size_)),
-          data_buffer_(group.buffer(data_, elements * element_)),
-          received_buffer_(group.buffer(received_, 2 * received_size_)) {}
+          data_buffer_(group.buffer(data_, elements * element_)) {}
+
+    // Before reduce_scatter().
+    void prepare_to_add(const GlooGroup& group, Scratch& scratch, ElementSum add) {
+        add_ = add;
+        received_size_ = chunk_of(elements_, ranks_, 0).elements * element_;
+        received_ = scratch.at_least(2 * received_size_);
+        received_buffer_ = group.buffer(received_, 2 * received_size_);
+    }
 
     // In step s a rank sends chunk rank-s and receives chunk rank-s-1. The next chunk is asked for
     // before the current one is added, so that it can arrive meanwhile.
@@ -55,9 +62,9 @@ class Ring {
     [[nodiscard]] int next() const { return (rank_ + 1) % ranks_; }
     [[nodiscard]] int previous() const { return (rank_ + ranks_ - 1) % ranks_; }
 
-    // The chunk of number `index` modulo ranks, for index >= -ranks.
+    // The chunk of number `index` modulo ranks, for index >= -ranks, but for the offset.
     [[nodiscard]] MessageChunk chunk(int index) const {
-        return chunk_of(elements_, ranks_, (index + ranks_) % ranks_);
+        return chunk_of(elements_, ranks_, (index - offset_ + 2 * ranks_) % ranks_);
     }
 
     [[nodiscard]] std::size_t size_of(std::int64_t elements) const {
@@ -107,13 +114,14 @@ class Ring {
 
     int rank_;
     int ranks_;
+    int offset_;
     std::int64_t elements_;
     std::int64_t element_;  // bytes
-    ElementSum add_;
+    ElementSum add_ = nullptr;
     CollectiveDeadline deadline_;
     char* data_;
-    std::int64_t received_size_;  // of one half: the largest chunk
-    char* received_;
+    std::int64_t received_size_ = 0;  // of one half: the largest chunk
+    char* received_ = nullptr;
     std::unique_ptr<UnboundBuffer> data_buffer_;
     std::unique_ptr<UnboundBuffer> received_buffer_;
 };
@@ -122,11 +130,24 @@ class Ring {
 
 void ring_all_reduce(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
                      DType dtype) {
-    Ring ring(group, scratch, data, elements, dtype);
+    Ring ring(group, data, elements, element_size(dtype).count);
+    ring.prepare_to_add(group, scratch, element_sum(dtype));
     group.collective("all-reduce", [&] {
         ring.reduce_scatter();
         ring.all_gather();
     });
+}
+
+void ring_reduce_scatter(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
+                         DType dtype) {
+    Ring ring(group, data, elements, element_size(dtype).count, 1);
+    ring.prepare_to_add(group, scratch, element_sum(dtype));
+    group.collective("reduce-scatter", [&] { ring.reduce_scatter(); });
+}
+
+void ring_all_gather(GlooGroup& group, void* data, std::int64_t bytes) {
+    Ring ring(group, data, bytes, 1, 1);
+    group.collective("all-gather", [&] { ring.all_gather(); });
 }
 
 }  // namespace bucketwise

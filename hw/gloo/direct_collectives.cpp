@@ -1,29 +1,32 @@
 #include <vector>
 
 #include "hw/compute/elements.h"
-#include "hw/gloo/all_reduces.h"
+#include "hw/gloo/gloo_collectives.h"
 
 namespace bucketwise {
 namespace {
 
 using gloo::transport::UnboundBuffer;
 
-// One all-reduce. Peers are taken in the order rank+1, rank+2, ..., so that not all ranks send to
-// the same one first.
+// One all-reduce, or half of it. Peers are taken in the order rank+1, rank+2, ..., so that not all
+// ranks send to the same one first.
 class Direct {
   public:
-    Direct(const GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements, DType dtype)
+    Direct(const GlooGroup& group, void* data, std::int64_t elements, std::int64_t element)
         : rank_(group.rank()),
           ranks_(group.ranks()),
           elements_(elements),
-          element_(element_size(dtype).count),
-          add_(element_sum(dtype)),
+          element_(element),
           deadline_(group.deadline()),
           data_(static_cast<char*>(data)),
           own_(chunk_of(elements, ranks_, rank_)),
           own_size_(own_.elements * element_),
-          received_(scratch.at_least((ranks_ - 1) * own_size_)),
-          data_buffer_(group.buffer(data_, elements * element_)) {
+          data_buffer_(group.buffer(data_, elements * element_)) {}
+
+    // Before reduce_scatter().
+    void prepare_to_add(const GlooGroup& group, Scratch& scratch, ElementSum add) {
+        add_ = add;
+        received_ = scratch.at_least((ranks_ - 1) * own_size_);
         // One each, because a buffer does not say which of several messages has arrived, and what
         // is added in the order of arrival would differ from run to run.
         for (int i = 0; own_size_ > 0 && i < ranks_ - 1; ++i) {
@@ -92,12 +95,12 @@ class Direct {
     int ranks_;
     std::int64_t elements_;
     std::int64_t element_;  // bytes
-    ElementSum add_;
+    ElementSum add_ = nullptr;
     CollectiveDeadline deadline_;
     char* data_;
     MessageChunk own_;
-    std::int64_t own_size_;  // bytes
-    char* received_;         // the own chunk of each peer
+    std::int64_t own_size_;     // bytes
+    char* received_ = nullptr;  // the own chunk of each peer
     std::unique_ptr<UnboundBuffer> data_buffer_;
     std::vector<std::unique_ptr<UnboundBuffer>> from_peers_;
 };
@@ -106,11 +109,24 @@ class Direct {
 
 void direct_all_reduce(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
                        DType dtype) {
-    Direct direct(group, scratch, data, elements, dtype);
+    Direct direct(group, data, elements, element_size(dtype).count);
+    direct.prepare_to_add(group, scratch, element_sum(dtype));
     group.collective("all-reduce", [&] {
         direct.reduce_scatter();
         direct.all_gather();
     });
+}
+
+void direct_reduce_scatter(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
+                           DType dtype) {
+    Direct direct(group, data, elements, element_size(dtype).count);
+    direct.prepare_to_add(group, scratch, element_sum(dtype));
+    group.collective("reduce-scatter", [&] { direct.reduce_scatter(); });
+}
+
+void direct_all_gather(GlooGroup& group, void* data, std::int64_t bytes) {
+    Direct direct(group, data, bytes, 1);
+    group.collective("all-gather", [&] { direct.all_gather(); });
 }
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-// All-reduces of one message back to back, on the communication thread, as a step runs them.
+// Collectives of one message back to back, on the communication thread, as a step runs them.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hw/compute/arena.h"
+#include "hw/compute/known_message.h"
 #include "hw/rank/communication_thread.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/rank_device.h"
@@ -14,13 +15,13 @@
 
 namespace bucketwise {
 
-class IsolatedAllReduce : public MessageDevice {
+class IsolatedMessages : public MessageDevice {
   public:
     // Kept by reference, and used by another thread.
-    explicit IsolatedAllReduce(Communicator& communicator)
+    explicit IsolatedMessages(Communicator& communicator)
         : communicator_(communicator), thread_(communicator.rank()) {}
 
-    AllReduceTrace all_reduce(const Message& message, std::int64_t iterations) override;
+    MessageTrace measure(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
     // The process's, not the communicator's alone.
@@ -42,6 +43,10 @@ class IsolatedAllReduce : public MessageDevice {
 
   private:
     void prepare(Bytes size);
+    void exchange(const Message& message);
+    [[nodiscard]] std::int64_t part_of(const Message& message) const;
+    void write_known(const Message& message);
+    [[nodiscard]] MessageCheck check(const Message& message);
     std::vector<CommunicationThread::Ticket> launch_all(const Message& message,
                                                         std::int64_t iterations);
 
