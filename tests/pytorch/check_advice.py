@@ -208,7 +208,7 @@ def check_device(folder, rank):
             assert event.moment is not None
 
     emulated = {
-        (captures, "_HostClock"): captures._CudaClock,
+        (captures, "HostClock"): captures.CudaClock,
         (torch.cuda, "Event"): Event,
         (torch.cuda, "Stream"): Stream,
         (torch.cuda, "current_stream"): Stream,

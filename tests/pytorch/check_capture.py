@@ -318,7 +318,7 @@ def check_events(torch, folder, rank):
             return 1e3 * (later.moment - self.moment)
 
     emulated = {
-        (captures, "_HostClock"): captures._CudaClock,
+        (captures, "HostClock"): captures.CudaClock,
         (torch.cuda, "Event"): Event,
         (torch.cuda, "synchronize"): lambda: happened.append(True),
         (torch.cuda, "is_current_stream_capturing"): lambda: False,

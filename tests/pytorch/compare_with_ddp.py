@@ -154,6 +154,18 @@ class Rank:
     """Two of these meet, and do the same things in the same order."""
 
     def __init__(self, rank, setup, rounds, folder):
+        self.join(rank, setup, rounds, folder)
+        self.wrapped = self.wrap_all()
+        # The finest pieces tell all others.
+        self.watched = self.wrap(**({"bucket_cap_mb": 1} if setup.compiled else {}))
+        capture(self.watched, folder / "captured.json", steps=(setup.passes + 1) * rounds, warmup=setup.passes + 1)
+        self.disturbed = self.wrap(**({"bucket_cap_mb": 1} if setup.compiled else {}))
+        capture(self.disturbed, folder / "disturbed.json", steps=setup.passes * rounds, warmup=setup.passes)
+        self.unsent = self.wrap()
+        self.unsent.register_comm_hook(None, unsent)
+        capture(self.unsent, folder / "unsent.json", steps=setup.passes * rounds, warmup=setup.passes)
+
+    def join(self, rank, setup, rounds, folder):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank % len(os.sched_getaffinity(0))]})
         sys.path.insert(0, str(HERE.parents[2] / "python"))
         global torch, dist, DistributedDataParallel, capture
@@ -172,15 +184,6 @@ class Rank:
         self.alone = self.model()  # outside of DDP
         self.called[self.alone] = self.compiled(self.alone)
         self.processor_shares = []  # of its core, what computing alone got
-        self.wrapped = self.wrap_all()
-        # The finest pieces tell all others.
-        self.watched = self.wrap(**({"bucket_cap_mb": 1} if setup.compiled else {}))
-        capture(self.watched, folder / "captured.json", steps=(setup.passes + 1) * rounds, warmup=setup.passes + 1)
-        self.disturbed = self.wrap(**({"bucket_cap_mb": 1} if setup.compiled else {}))
-        capture(self.disturbed, folder / "disturbed.json", steps=setup.passes * rounds, warmup=setup.passes)
-        self.unsent = self.wrap()
-        self.unsent.register_comm_hook(None, unsent)
-        capture(self.unsent, folder / "unsent.json", steps=setup.passes * rounds, warmup=setup.passes)
 
     def model(self):
         model = self.setup.trained.model()

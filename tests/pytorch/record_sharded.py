@@ -2,14 +2,18 @@
 """Records what FSDP2 of real PyTorch does in a training step: tests/data/fsdp2, which tests/data/fsdp2/README.md describes.
 
 usage: record_sharded.py -o FOLDER [--models perceptron,decoder,...]
+       record_sharded.py --check FOLDER [--models ...]: nothing is written; whether what is installed does the same
 
 Every model under every setting, on 2 and on 4 ranks that are processes of this machine and meet over Gloo. In a step that
 has settled, the third, the calls of rank 0 are noted in their order, which must be that of all ranks, and the bytes that
-hold parameters and gradients. Nothing here is random but the numbers in tensors, and no time is measured. Needs PyTorch.
+hold parameters and gradients. Nothing here is random but the numbers in tensors, and no time is measured. Checking is skipped (exit code 77) without the
+PyTorch of the recording.
 """
 
 import argparse
 import datetime
+import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -19,8 +23,10 @@ import tempfile
 import time
 from pathlib import Path
 
+MODELS = ["perceptron", "decoder", "decoder_tied", "convolutional", "encoder_decoder", "nested"]
 MICRO_STEPS = 3
 LONGEST_S = 600
+SKIPPED = 77
 
 
 def cases(blocks, child, ends):
@@ -117,7 +123,7 @@ def chunks(names, size):
 # --- one rank ---
 
 
-def grouped(blocks, sharding):
+def groups_of(blocks, sharding):
     """The modules of each fully_shard call but the root's."""
     if "groups" in sharding:
         return sharding["groups"]
@@ -158,12 +164,12 @@ def groups_in_turn(recorder, way):
     return [place for place in dict.fromkeys(places) if place > 0]
 
 
-def set_prefetch(training, order):
-    """Each group asks for those that come next. Returns the lists."""
+def set_prefetch(model, groups, sharding, order):
+    """Each group asks for those that come next in `order`, places in `groups` from 1 on. Returns the lists."""
     lists = {}
     for way, places in order.items():
-        modules = {p: training.model.get_submodule(training.groups[p - 1][0]) for p in places}
-        depth = training.sharding.get(f"{way}_prefetch", 0)
+        modules = {place: model.get_submodule(groups[place - 1][0]) for place in places}
+        depth = sharding.get(f"{way}_prefetch", 0)
         for i, place in enumerate(places):
             ahead = places[i + 1 : i + 1 + depth]
             if ahead:
@@ -178,7 +184,7 @@ class Training:
 
         torch.manual_seed(1)
         self.model, self.sharding, self.micro_steps = make(), sharding, micro_steps
-        self.groups = grouped(blocks, sharding)
+        self.groups = groups_of(blocks, sharding)
         shard(self.model, self.groups, ranks, sharding)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.example = self.model.example()
@@ -230,7 +236,8 @@ def record(make, blocks, ranks, case):
     first = Recorder(training.model, training.groups)
     with first.watching():
         training.step(first)
-    lists = set_prefetch(training, {way: groups_in_turn(first, way) for way in ("forward", "backward")})
+    order = {way: groups_in_turn(first, way) for way in ("forward", "backward")}
+    lists = set_prefetch(training.model, training.groups, sharding, order)
     training.step()
     recorder = Recorder(training.model, training.groups)
     hooks = training.watch_gradients(recorder)
@@ -262,7 +269,7 @@ def run_rank(rank, ranks, store, models, output):
     os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo")
     import torch
     import torch.distributed as dist
-    from sharded_models import MODELS
+    import sharded_models
 
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -270,7 +277,7 @@ def run_rank(rank, ranks, store, models, output):
     )
     found = {}
     for model in models:
-        make, blocks, child, ends = MODELS[model]
+        make, blocks, child, ends = sharded_models.MODELS[model]
         for case in cases(blocks, child, ends):
             # BatchNorm of a CPU takes no parameters that are narrower than its statistics.
             if case[1] != ranks or (model == "convolutional" and "parameter_dtype" in case[2]):
@@ -281,7 +288,7 @@ def run_rank(rank, ranks, store, models, output):
             assert len(set(everybodys)) == 1, f"{model}, {case[0]}: ranks do not do the same"
             found.setdefault(model, []).append(mine)
     if rank == 0:
-        Path(output).write_text(json.dumps(found))
+        output.write_text(json.dumps(found))
     dist.barrier()
     os._exit(0)
 
@@ -336,7 +343,7 @@ def arrivals(model, sizes):
     return [set(come[sum(sizes[:i]) : sum(sizes[: i + 1])]) for i in range(len(sizes))]
 
 
-def write(path, model, workload, found):
+def text_of(model, workload, found):
     """One case a line."""
     import torch
     from sharded_recorder import COLUMNS
@@ -352,9 +359,28 @@ def write(path, model, workload, found):
     compact = lambda value: json.dumps(value, separators=(",", ":"))  # noqa: E731
     lines = [f'"{key}":{compact(value)},' for key, value in head.items()]
     lines += ['"workload":' + compact(workload) + ",", '"cases":[']
-    text = "{" + "\n".join(lines) + "\n" + ",\n".join(compact(case) for case in found) + "\n]}\n"
-    json.loads(text)
-    path.write_text(text)
+    return "{" + "\n".join(lines) + "\n" + ",\n".join(compact(case) for case in found) + "\n]}\n"
+
+
+def check(folder, texts):
+    for model, text in texts.items():
+        stored, found = json.loads((folder / f"{model}.json").read_text()), json.loads(text)
+        assert stored["workload"] == found["workload"], f"{model}: another workload than recorded"
+        for one, other in zip(stored["cases"], found["cases"], strict=True):
+            assert one == other, f"{model}, {one['name']}: other than recorded: {json.dumps(other)}"
+        print(f"{model}: {len(found['cases'])} cases are as recorded")
+
+
+def skip_unless_recorded(folder, models):
+    """Without what a build adds to a version, such as +cpu."""
+    recorded = {json.loads((folder / f"{model}.json").read_text())["torch"].split("+")[0] for model in models}
+    if importlib.util.find_spec("torch") is None:
+        installed = "none"
+    else:
+        installed = importlib.metadata.version("torch").split("+")[0]
+    if {installed} != recorded:
+        print(f"record_sharded: skipped: recorded was PyTorch {', '.join(recorded)}, installed is {installed}")
+        sys.exit(SKIPPED)
 
 
 def run_ranks(ranks, models, folder):
@@ -378,24 +404,31 @@ def run_ranks(ranks, models, folder):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("-o", "--output", required=True)
-    parser.add_argument("--models")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("-o", "--output", type=Path)
+    place.add_argument("--check", type=Path)
+    parser.add_argument("--models", type=lambda text: text.split(","), default=MODELS)
     for name in ("--rank", "--ranks"):
         parser.add_argument(name, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    from sharded_models import MODELS
-
-    models = options.models.split(",") if options.models else list(MODELS)
     if options.rank is not None:
-        run_rank(options.rank, options.ranks, options.store, models, options.output)
-    folder = Path(options.output)
-    folder.mkdir(parents=True, exist_ok=True)
+        run_rank(options.rank, options.ranks, options.store, options.models, options.output)
+    if options.check:
+        skip_unless_recorded(options.check, options.models)
+    import sharded_models
+
     with tempfile.TemporaryDirectory() as name:
-        found = [run_ranks(ranks, models, Path(name)) for ranks in (2, 4)]
-    for model in models:
-        make = MODELS[model][0]
-        write(folder / f"{model}.json", model, described(make), [case for each in found for case in each[model]])
+        found = [run_ranks(ranks, options.models, Path(name)) for ranks in (2, 4)]
+    texts = {}
+    for model in options.models:
+        workload = described(sharded_models.MODELS[model][0])
+        texts[model] = text_of(model, workload, [case for each in found for case in each[model]])
+    if options.check:
+        return check(options.check, texts)
+    options.output.mkdir(parents=True, exist_ok=True)
+    for model, text in texts.items():
+        (options.output / f"{model}.json").write_text(text)
 
 
 if __name__ == "__main__":

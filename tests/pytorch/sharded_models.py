@@ -68,13 +68,13 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """As GPT-2 is: embeddings, blocks, a last norm and a head."""
 
-    VOCABULARY, WIDTH, TOKENS = 101, 33, 7
+    VOCABULARY, WIDTH, TOKENS, HEADS = 101, 33, 7, 3
 
     def __init__(self, tied=False, layers=4):
         super().__init__()
         self.embedding = nn.Embedding(self.VOCABULARY, self.WIDTH)
         self.position = nn.Embedding(self.TOKENS, self.WIDTH)
-        self.layers = nn.ModuleList(Block(self.WIDTH, 3) for _ in range(layers))
+        self.layers = nn.ModuleList(Block(self.WIDTH, self.HEADS) for _ in range(layers))
         self.norm = nn.LayerNorm(self.WIDTH)
         self.head = nn.Linear(self.WIDTH, self.VOCABULARY, bias=False)
         if tied:

@@ -7,7 +7,8 @@
 
 Rank 0 then prints which bucket size is best and where to type it. In a Trainer: bw.TrainerCallback() (Transformers) or
 bw.LightningCallback(); with torch.profiler: on_trace_ready=bw.trace_handler("advice.json"). What the script's step is as
-a scenario, and nothing more: bw.capture(model, "workload.json").
+a scenario, and nothing more: bw.capture(model, "workload.json"); that takes a model under fully_shard too. What the
+collectives of such a training take: bw.time_collectives("collectives.jsonl").
 
 PyTorch 1.13 or newer, CPU or CUDA, one node or several, under torchrun or anything that sets up torch.distributed.
 """
@@ -15,5 +16,14 @@ PyTorch 1.13 or newer, CPU or CUDA, one node or several, under torchrun or anyth
 from bucketwise.torch.advice import Advice, advise
 from bucketwise.torch.callbacks import LightningCallback, TrainerCallback, trace_handler
 from bucketwise.torch.capture_pytorch import capture
+from bucketwise.torch.collectives import time_collectives
 
-__all__ = ["Advice", "LightningCallback", "TrainerCallback", "advise", "capture", "trace_handler"]
+__all__ = [
+    "Advice",
+    "LightningCallback",
+    "TrainerCallback",
+    "advise",
+    "capture",
+    "time_collectives",
+    "trace_handler",
+]

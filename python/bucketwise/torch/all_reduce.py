@@ -289,7 +289,7 @@ class AllReduceTiming:
             "implementation": "library",
             "ranks": dist.get_world_size(),
         }
-        lines = [_environment(transport, self.hosts, self.on_device)]
+        lines = [environment(transport, self.hosts, self.on_device)]
         for size, times in sorted(self.times.items()):
             lines.append({"kind": "allreduce", **transport, "bytes": size, "dtype": "float32", "round": 0,
                           "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
@@ -348,7 +348,7 @@ class _DeviceProbe:
         return 1e-3 * self.events[0].elapsed_time(self.events[1])
 
 
-def _environment(transport, hosts, on_device):
+def environment(transport, hosts, on_device):
     found = {
         "kind": "environment",
         **transport,

@@ -95,10 +95,22 @@ def capture(model, path, steps=20, warmup=5, meanwhile=None, finished=None):
     meanwhile: what else is to be done between steps (see bucketwise.torch.all_reduce); passes that it takes for itself
     do not count, and capturing lasts until it is_done. finished: called with the capture, on every rank, at its end.
     """
+    if hasattr(model, "_get_fsdp_state"):  # of fully_shard
+        if meanwhile is not None or finished is not None:
+            raise ValueError("bucketwise: a model under fully_shard can be captured, nothing is advised for it")
+        return _sharded().capture(model, path, steps, warmup)
     return _Capture(model, path, steps, warmup, meanwhile, finished)
 
 
-class _HostClock:
+def _sharded():
+    """The file beside this one, wherever both are."""
+    try:
+        return importlib.import_module(".capture_sharded" if __package__ else "capture_sharded", __package__ or None)
+    except ModuleNotFoundError as error:
+        raise ValueError("bucketwise: for a model under fully_shard copy capture_sharded.py too") from error
+
+
+class HostClock:
     """Moments in seconds; right wherever the thread that calls operations also runs them."""
 
     on_device = False
@@ -107,7 +119,7 @@ class _HostClock:
     ms_between = staticmethod(lambda a, b: 1e3 * (b - a))
 
 
-class _CudaClock:
+class CudaClock:
     """Moments are events on the current stream, which is the one that computes."""
 
     on_device = True
@@ -148,15 +160,14 @@ class _Capture:
         self.parameters = [
             (name, p) for name, p in self.module.named_parameters() if p.requires_grad and name not in ignored
         ]
+        self._refuse_sharded()
         for name, parameter in self.parameters:
-            if type(parameter).__name__ == "DTensor" or hasattr(parameter, "_is_flat_param"):
-                raise ValueError(f"bucketwise: {name}: sharded parameters (FSDP, tensor parallel) are not simulated")
             if parameter.dtype not in DTYPES or parameter.numel() == 0 or parameter.device.type not in ("cpu", "cuda"):
                 what = f"{parameter.dtype} of {tuple(parameter.shape)} on {parameter.device}"
                 raise ValueError(f"bucketwise: {name}: cannot describe {what}")
         if not self.parameters or steps < 1 or warmup < 0:
             raise ValueError("bucketwise: expected a model with parameters that are trained, steps >= 1, warmup >= 0")
-        self.clock = _CudaClock if self.parameters[0][1].is_cuda else _HostClock
+        self.clock = CudaClock if self.parameters[0][1].is_cuda else HostClock
         self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
         self.number, self.entered, self.watches_ddp = 0, None, False
         self.synchronised = []  # numbers of passes, those that do not count too
@@ -166,6 +177,19 @@ class _Capture:
         self.is_compiled = None  # by torch.compile, once the first pass has told
         self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
+
+    def _refuse_sharded(self):
+        for name, parameter in self.parameters:
+            if hasattr(parameter, "_is_flat_param"):
+                raise ValueError(
+                    f"bucketwise: {name}: sharded parameters of FullyShardedDataParallel are not simulated; those of "
+                    "fully_shard are"
+                )
+            if type(parameter).__name__ == "DTensor":
+                raise ValueError(
+                    f"bucketwise: {name}: sharded parameters of tensor parallelism are not simulated; those of fully_shard "
+                    "are: give the module for which it was called last"
+                )
 
     # -- watching --
 
@@ -214,6 +238,9 @@ class _Capture:
                 accumulate = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
             self.hooks.append(accumulate.register_hook(self._stamp("finished", index)))
             self.hooks.append(_KeepAlive(accumulate))
+        self._watch_step()
+
+    def _watch_step(self):
         optimizers = importlib.import_module("torch.optim.optimizer")
         names = ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")
         self.sees_optimizer = all(hasattr(optimizers, name) for name in names)  # since 2.0
@@ -246,9 +273,7 @@ class _Capture:
             # A compiled graph has few nodes; another is walked only in the first pass.
             self.current.pieces = self._pieces(*args, **kwargs)
             self.is_compiled = bool(self.current.pieces)
-        self.current.backward_begin = self.clock.now()
-        if self.current.taken:
-            self.meanwhile.end_forward(self.current)
+        self._begin_backward()
         try:
             result = self.original(*args, **kwargs)
         except BaseException:
@@ -266,6 +291,11 @@ class _Capture:
                 self.wrapper = _wrapper_around(sys._getframe())
                 self._finish()
         return result
+
+    def _begin_backward(self):
+        self.current.backward_begin = self.clock.now()
+        if self.current.taken:
+            self.meanwhile.end_forward(self.current)
 
     def _pieces(self, tensors=(), *_, **__):
         """The gradients that each compiled piece of the graph ends in; those shared by several belong to the last."""
@@ -379,28 +409,9 @@ class _Capture:
 
     def _caveats(self, document, used, undisturbed):
         """What is known to be weak in the document: texts, or objects where nothing should be advised by it."""
-        caveats = []
-        if len(used) < FEW_PASSES:
-            caveats.append(f"times are medians of only {len(used)} pass{'es' if len(used) > 1 else ''}")
+        caveats = self._caveats_of_times([self.clock.ms_between(p.begin, p.backward_end) for p in used])
         if len(used) != undisturbed:
             caveats.append(DISTURBED)
-        spread = _spread([self.clock.ms_between(p.begin, p.backward_end) for p in used])
-        if spread > WIDE_SPREAD:
-            caveats.append(
-                _caveat(
-                    f"passes differ: half of them lie {100 * spread:.0f} % of their median apart",
-                    spread > HOPELESS_SPREAD,
-                )
-            )
-        unseen = self._unseen_share()
-        if unseen is not None and unseen > UNSEEN:
-            caveats.append(
-                _caveat(
-                    f"{100 * unseen:.0f} % of the time from one step to the next is neither forward nor backward nor "
-                    "optimizer (loading data, logging, a synchronisation): steps are that much longer than predicted",
-                    unseen > MOSTLY_UNSEEN,
-                )
-            )
         unused = self._unused(used)
         if unused:
             caveats.append(f"{len(unused)} of {len(self.parameters)} gradients were never ready; taken for ready at once")
@@ -425,6 +436,29 @@ class _Capture:
             )
         if any(isinstance(m, torch.nn.SyncBatchNorm) for m in self.module.modules()):
             caveats.append("SyncBatchNorm's collectives are not in the scenario")
+        return caveats
+
+    def _caveats_of_times(self, passes_ms):
+        caveats = []
+        if len(passes_ms) < FEW_PASSES:
+            caveats.append(f"times are medians of only {len(passes_ms)} pass{'es' if len(passes_ms) > 1 else ''}")
+        spread = _spread(passes_ms)
+        if spread > WIDE_SPREAD:
+            caveats.append(
+                _caveat(
+                    f"passes differ: half of them lie {100 * spread:.0f} % of their median apart",
+                    spread > HOPELESS_SPREAD,
+                )
+            )
+        unseen = self._unseen_share()
+        if unseen is not None and unseen > UNSEEN:
+            caveats.append(
+                _caveat(
+                    f"{100 * unseen:.0f} % of the time from one step to the next is neither forward nor backward nor "
+                    "optimizer (loading data, logging, a synchronisation): steps are that much longer than predicted",
+                    unseen > MOSTLY_UNSEEN,
+                )
+            )
         return caveats
 
     def _whole_and_seen(self):

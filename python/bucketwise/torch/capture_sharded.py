@@ -1,0 +1,498 @@
+"""Writes a bucketwise scenario of a training step under PyTorch's fully_shard (FSDP2), from within the training script.
+
+    from bucketwise.torch import capture
+    capture(model, "workload.json")     # the module for which fully_shard was called last, before the training loop
+
+Otherwise as capture_pytorch.py, which has to be beside this file: from capture_pytorch import capture. Written for PyTorch
+2.6 and newer, of which 2.15 was tried, on a CPU; FSDP1 (FullyShardedDataParallel) is not simulated.
+
+What the times mean. A step is cut wherever a module for which fully_shard was called begins or ends, in forward and in
+backward, so that each operation belongs to one such module: what it computes itself, without those within. What FSDP2
+does there is left out: all-gathers, reduce-scatters, waiting for them, copying, freeing. What a copied byte costs is
+measured at the end, on a buffer of the largest group's size: the link's copy_gb_per_s. The loss belongs to the root.
+
+While collectives run beside computing they slow it down by an unknown amount. On a CPU nothing runs beside unless
+unsharding is asynchronous; on a GPU something does, and the scenario says so.
+
+Times are rank 0's. Nothing under torch.compile is captured.
+"""
+
+import collections
+import os
+import statistics
+import time
+
+import torch
+from torch.utils import _pytree, weak
+
+if __package__:
+    from . import capture_pytorch as common
+else:  # copied to where the script is
+    import capture_pytorch as common
+
+OVERLAPPED = "collectives ran beside computing, which slowed what was timed by an unknown amount"
+LOSS = "(loss)"  # what is computed between the root's forward and its backward; to the simulator the root's
+COPIED_MOST = 1 << 28  # bytes of the buffer that copying is timed with
+COPIES = 5
+
+
+def capture(model, path, steps=20, warmup=5):
+    """As capture_pytorch.capture."""
+    return _ShardedCapture(model, path, steps, warmup, None, None)
+
+
+class _Pass:
+    """Moments of one forward and backward pass, and what its modules computed in between."""
+
+    def __init__(self, number, entered, begin, groups):
+        self.number, self.entered, self.begin = number, entered, begin
+        self.backward_begin = self.backward_end = None
+        self.operations = {"forward": [], "backward": []}
+        self.finished = set()  # names of gradients
+        self.optimizer = []  # begin, end, begin, ...
+        self.pieces, self.taken, self.trains = [], False, True
+        # What may be different in another micro-step.
+        self.synchronises = any(group.reduce_grads for group in groups)
+        self.all_reduces = all(group.all_reduce_grads or not group.reduce_grads for group in groups)
+        self.reshards = all(group.reshard_after_backward for group in groups)
+
+
+class _Operation:
+    """What the module `name` computed without being interrupted, or the loss."""
+
+    def __init__(self, name, clock):
+        self.name, self.clock, self.ready, self.moments = name, clock, [], []
+        self.stamp()
+
+    def stamp(self):
+        self.moments.append((self.clock.now(), time.perf_counter()))
+
+    def device_us(self):
+        return 1e3 * sum(self.clock.ms_between(a, b) for (a, _), (b, _) in zip(self.moments[::2], self.moments[1::2]))
+
+    def host_us(self):
+        return 1e6 * sum(b - a for (_, a), (_, b) in zip(self.moments[::2], self.moments[1::2]))
+
+
+class _ShardedCapture(common._Capture):
+    def __init__(self, model, path, steps, warmup, meanwhile, finished):
+        super().__init__(model, path, steps, warmup, meanwhile, finished)
+        self.names = {module: name for name, module in self.module.named_modules()}
+        self.open = None  # the operation that runs
+        self.called = []  # modules of groups whose forward has begun
+        self.outputs, self.ending = weak.WeakIdKeyDictionary(), []  # of modules, and whose; of that which ends
+        self.root_entered = None
+        self.ends_in_callback = False  # of this backward, once that is asked for
+
+    def _refuse_sharded(self):
+        for name, module in self.module.named_modules():
+            if hasattr(module, "_get_fsdp_state"):
+                for group in _groups(module._get_fsdp_state()):
+                    _refuse(group, name or "the root")
+
+    # -- the groups --
+
+    def _learn_groups(self):
+        """Once FSDP2 knows them. In the order of the modules, the root's first."""
+        state = self.module._get_fsdp_state()
+        if not state._is_root:
+            raise ValueError("expected the module for which fully_shard was called last")
+        self.states = state._state_ctx.all_states
+        self.groups = [group for state in self.states for group in _groups(state)]
+        self.shard_modules = [module for state in self.states for module in state._modules]
+        self.params = {p._param_fqn: p for group in self.groups for p in group.fsdp_params}
+
+    # -- watching --
+
+    def _begin_forward(self, *_):
+        if not torch.is_grad_enabled() or self.depth:
+            return
+        if len(self.hooks) == 1:
+            try:
+                self._learn_groups()
+                self._watch()
+            except Exception as error:  # never the training's problem
+                common.say(f"nothing is captured: {type(error).__name__}: {error}")
+                self._leave()
+                return
+        is_new = self.current is None or self.current.backward_end is not None
+        if is_new or (self.module.training and not self.current.trains):
+            begin = self.clock.now()
+            entered, self.root_entered = self.root_entered, None
+            self.current = _Pass(self.number, begin if entered is None else entered, begin, self.groups)
+            self.current.trains = self.module.training
+            self.number += 1
+        self.called = [self.module]
+        self._run(self.names[self.module])
+
+    def _watch(self):
+        self.hooks.append(self.module.register_forward_pre_hook(self._enter_root, prepend=True))
+        self.hooks.append(self.module.register_forward_hook(self._end, prepend=True))
+        self.hooks.append(self.module.register_forward_hook(self._leave_module))
+        for module in self.shard_modules:
+            if module is not self.module:
+                # FSDP2's own hooks are between these: before forward the first of all, after it the first that came.
+                self.hooks.append(module.register_forward_pre_hook(self._enter, prepend=True))
+                self.hooks.append(module.register_forward_pre_hook(self._begin, with_kwargs=True))
+                self.hooks.append(module.register_forward_hook(self._end, prepend=True))
+                self.hooks.append(module.register_forward_hook(self._leave_module))
+        self.watched = set()  # parameters whose gradients are
+        self._watch_step()
+
+    def _is_watched(self):
+        """Not an evaluation, nor what is computed once more in backward."""
+        return torch.is_grad_enabled() and not self.depth and self.current is not None and bool(self.called)
+
+    def _enter_root(self, *_):
+        if torch.is_grad_enabled() and not self.depth:
+            self.root_entered = self.clock.now()
+
+    def _enter(self, *_):
+        if self._is_watched():
+            self._pause()
+
+    def _begin(self, module, arguments, keywords):
+        if not self._is_watched():
+            return
+        caller = self.names[self.called[-1]]
+        given = [t for t in _tensors((arguments, keywords)) if t.requires_grad]
+        # Where FSDP2 reduces this module's gradients, autograd comes through a node of FSDP2's own.
+        node = next((t.grad_fn for t in given if "PostBackward" in type(t.grad_fn).__name__), None)
+        if node is not None:
+            node.register_prehook(lambda *_: self._pause())
+            node.register_hook(lambda *_: self._run(caller))
+        else:
+            for tensor in given:
+                if tensor not in self.outputs:  # else another module of the group goes on
+                    tensor.register_hook(lambda _: self._run(caller))
+        self.called.append(module)
+        self._run(self.names[module])
+
+    def _end(self, module, _, output):
+        if not self._is_watched() or self.called[-1] is not module:
+            return
+        self._pause()
+        # FSDP2's hook on these comes between this one and that of _leave_module.
+        self.ending = [t for t in _tensors(output) if t.requires_grad]
+        for tensor in self.ending:
+            self.outputs.setdefault(tensor, self.names[module])  # of modules that give the same the innermost computes
+            tensor.register_hook(lambda _: self._reach())
+
+    def _leave_module(self, module, *_):
+        if not self._is_watched() or self.called[-1] is not module:
+            return
+        self.called.pop()
+        for tensor in self.ending:
+            tensor.register_hook(lambda _, name=self.outputs[tensor]: self._run(name))
+        self.ending = []
+        self._watch_gradients()
+        self._run(self.names[self.called[-1]] if self.called else LOSS)
+
+    def _watch_gradients(self):
+        """Of parameters that are unsharded for the first time: autograd's leaves, which stay the same from then on."""
+        for name, param in self.params.items():
+            leaf = getattr(param, "_unsharded_param", None)
+            if name not in self.watched and leaf is not None and leaf.requires_grad:
+                self.watched.add(name)
+                self.hooks.append(leaf.register_post_accumulate_grad_hook(lambda _, name=name: self._arrive(name)))
+
+    def _arrive(self, name):
+        if self.current is not None and self.depth:
+            self.current.finished.add(name)
+            if self.open is not None:
+                self.open.ready.append(name)
+
+    def _begin_backward(self):
+        super()._begin_backward()
+        self.ends_in_callback = False
+        self._run(LOSS)
+
+    def _reach(self):
+        """The gradient of a module's output is there, and FSDP2 has not seen it."""
+        if self.current is None or not self.depth:
+            return
+        self._pause()
+        if not self.ends_in_callback:
+            self.ends_in_callback = True
+            # Before FSDP2's own, which reduces what is left.
+            torch.autograd.Variable._execution_engine.queue_callback(self._pause)
+
+    # -- what runs --
+
+    def _pause(self):
+        if self.open is not None:
+            self.open.stamp()
+            self.open = None
+
+    def _run(self, name):
+        """The module computes itself from now on, or goes on doing so."""
+        if self.current is None or self.current.backward_end is not None:
+            return
+        self._pause()
+        operations = self.current.operations["backward" if self.depth else "forward"]
+        if operations and operations[-1].name == name:
+            operations[-1].stamp()
+        else:
+            operations.append(_Operation(name, self.clock))
+        self.open = operations[-1]
+
+    # -- what it means --
+
+    def _write(self):
+        passes = self.passes[self.warmup :]
+        group = self.groups[0]
+        document = {
+            "name": f"{type(self.module).__name__.removeprefix('FSDP')}, captured in PyTorch {torch.__version__}"[:200],
+            "workload": {
+                "gradients": self._gradients_with_shapes(),
+                **{f"{way}_operations": self._operations(passes, way) for way in ("forward", "backward")},
+            },
+            "cluster": self._cluster(),
+            "sync": {
+                "strategy": "fsdp" if _replicas(group) == 1 else "hsdp",
+                "pytorch_version": torch.__version__,
+                "sharding": self._sharding(passes),
+            },
+            "step": self._step(passes),
+        }
+        if self.wrapper is not None:
+            document["sync"]["framework"] = self.wrapper
+        if not self.clock.on_device:
+            document["workload"]["host_is_device"] = True
+        copied = self._copied_gb_per_s()
+        if copied is not None:
+            document["cluster"]["link"]["copy_gb_per_s"] = copied
+        caveats = self._sharded_caveats(passes)
+        if caveats:
+            document["caveats"] = caveats
+        common.write_json(self.path, document)
+        self._say_what_was_written(document, len(passes))
+
+    def _gradients_with_shapes(self):
+        return [
+            {
+                "name": name,
+                "numel": parameter.numel(),
+                "dtype": common.DTYPES[parameter.dtype],
+                "shape": list(parameter.shape),
+            }
+            for name, parameter in self.parameters
+            if name in self.params
+        ]
+
+    def _operations(self, passes, way):
+        """Medians over the passes in which the same modules computed in the same order: the most frequent."""
+        turns = collections.Counter(tuple(o.name for o in p.operations[way]) for p in passes)
+        names, _ = turns.most_common(1)[0]
+        alike = [p.operations[way] for p in passes if tuple(o.name for o in p.operations[way]) == names]
+        found, ready = [], set()
+        for place, name in enumerate(names):
+            same = [operations[place] for operations in alike]
+            operation = {
+                "name": f"{name} {way}".strip(),
+                "host_us": _us(o.host_us() for o in same) if self.clock.on_device else 0,
+                "device_us": _us(o.device_us() for o in same),
+            }
+            if way == "backward":
+                arrived = [gradient for gradient in same[0].ready if gradient not in ready]
+                ready.update(arrived)
+                operation.update({"ready": arrived} if arrived else {})
+            found.append(operation)
+        return found
+
+    def _cluster(self):
+        cluster = {"ranks": self._shard_ranks() * _replicas(self.groups[0]), "link": dict(common.PLACEHOLDER)}
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", cluster["ranks"]))
+        if 0 < local < cluster["ranks"] and cluster["ranks"] % local == 0:
+            cluster["ranks_per_node"] = local
+        return cluster
+
+    def _shard_ranks(self):
+        return self.groups[0].mesh_info.shard_mesh_size
+
+    def _sharding(self, passes):
+        wrapped = [state for state in self.states if state is not self.states[0] and _groups(state)]
+        sharding = {"groups": [[self.names[module] for module in state._modules] for state in wrapped]}
+        sharding["reshard_after_forward"] = self._reshard_after_forward()
+        for way in ("forward", "backward"):
+            depth = max((len(_ahead(state, way)) for state in self.states), default=0)
+            sharding[f"{way}_prefetch"] = depth or (0 if way == "forward" else 1)
+        sharding["asynchronous_unshard"] = any(getattr(g, "unshard_async_op", False) for g in self.groups)
+        sharding.update(self._dtypes())
+        context = self.groups[0].comm_ctx
+        sharding["reduce_scatter_buffers"] = getattr(context, "reduce_scatter_max_input_buffers", 1)
+        is_each = all(p.synchronises for p in passes)
+        sharding["gradient_sync"] = "every_micro_step" if is_each else "last_micro_step"
+        sharding["reshard_after_backward"] = all(p.reshards for p in passes)
+        if _replicas(self.groups[0]) > 1:
+            sharding["shard_ranks"] = self._shard_ranks()
+        return sharding
+
+    def _reshard_after_forward(self):
+        """Of the groups but the root's; if they differ, of most."""
+        found = collections.Counter(_kept(g) for state in self.states[1:] for g in _groups(state))
+        kept = found.most_common(1)[0][0] if found else True
+        of_root = [_kept(group) for group in _groups(self.states[0])]
+        return "root_too" if kept is True and of_root and of_root[0] is not False else kept
+
+    def _dtypes(self):
+        param = next(p for g in self.groups for p in g.fsdp_params if p.sharded_param.requires_grad)
+        own = param.orig_dtype
+        computed = param.param_dtype or own
+        # Since 2.15 gradients are reduced in the parameters' own type, before in that of computing.
+        reduced = param.reduce_dtype or (own if _version() >= (2, 15) else computed)
+        found = {}
+        if computed != own:
+            found["parameter_dtype"] = common.DTYPES[computed]
+        if reduced != own or found:
+            found["reduce_dtype"] = common.DTYPES[reduced]
+        return found
+
+    def _step(self, passes):
+        """Accumulation: passes from one with an optimizer, or from the first of all, to the next."""
+        step = {}
+        at = [-1] + [i for i, p in enumerate(self.passes) if len(p.optimizer) >= 2]
+        if len(at) > 1:
+            step["accumulation"] = int(statistics.median_low(b - a for a, b in zip(at, at[1:])))
+        spent = [
+            sum(self.clock.ms_between(a, b) for a, b in zip(p.optimizer[::2], p.optimizer[1::2]))
+            for p in passes
+            if len(p.optimizer) >= 2
+        ]
+        if spent:
+            step["optimizer_ms"] = round(statistics.median(spent), 4)
+        return step
+
+    def _copied_gb_per_s(self):
+        """The fastest of a few copies, in pieces, of as much as the largest group takes."""
+        size = max(sum(p._orig_size.numel() for p in g.fsdp_params) * 4 for g in self.groups)
+        size = min(size, COPIED_MOST) // 4096 * 4096
+        if not size:
+            return None
+        try:
+            device = self.parameters[0][1].device
+            source = torch.zeros(2, size // 8, device=device)
+            times = [self._copy_ms(source) for _ in range(COPIES)]
+        except RuntimeError:  # no memory for it
+            return None
+        return float(f"{size / min(times) / 1e6:.4g}") if min(times) > 0 else None
+
+    def _copy_ms(self, source):
+        """As FSDP2 copies what was gathered: into memory that is allocated for it."""
+        begin = self.clock.now()
+        width = source.shape[1] // 2
+        parts = [torch.empty(source.shape[0], width, device=source.device) for _ in range(2)]
+        torch.split_with_sizes_copy(source, [width] * 2, dim=1, out=parts)
+        end = self.clock.now()
+        self.clock.finish()
+        return self.clock.ms_between(begin, end)
+
+    def _sharded_caveats(self, passes):
+        computing_ms = [1e-3 * sum(o.device_us() for way in p.operations.values() for o in way) for p in passes]
+        caveats = self._caveats_of_times(computing_ms)
+        is_alone = self._shard_ranks() * _replicas(self.groups[0]) == 1
+        if not is_alone and (self.clock.on_device or any(getattr(g, "unshard_async_op", False) for g in self.groups)):
+            caveats.append(OVERLAPPED)
+        missing = [name for name in self.params if not any(name in p.finished for p in passes)]
+        frozen = [name for name in missing if not self.params[name].sharded_param.requires_grad]
+        unused = len(missing) - len(frozen)
+        if frozen:
+            numels = sum(self.params[name]._orig_size.numel() for name in frozen)
+            caveats.append(f"{len(frozen)} frozen parameters, {numels} numbers, are gathered too; they are not simulated")
+        if unused:
+            caveats.append(f"{unused} of {len(self.params) - len(frozen)} gradients were never ready")
+        outside = [name for name, _ in self.parameters if name not in self.params]
+        if outside:
+            caveats.append(f"{len(outside)} parameters are in no group (ignored_params): they are not in the scenario")
+        kept = {_kept(g) for state in self.states[1:] for g in _groups(state)}
+        if len(kept) > 1:
+            caveats.append("groups differ in reshard_after_forward: it is taken for that of most")
+        caveats += [f"{what} is not simulated" for what in self._not_simulated(passes)]
+        return caveats
+
+    def _not_simulated(self, passes):
+        groups = self.groups
+        if not all(p.all_reduces for p in passes):
+            yield "set_requires_all_reduce"
+        if any(getattr(g.mesh_info, "reduce_scatter_process_group", None) for g in groups):
+            yield "set_separate_reduce_scatter_group"
+        if not all(getattr(g, "unshard_in_backward", True) for g in groups):
+            yield "set_unshard_in_backward"
+        if any(getattr(g, "_all_reduce_hook", None) for g in groups):
+            yield "an all-reduce hook"
+        if any(p.offload_to_cpu for g in groups for p in g.fsdp_params):
+            yield "offloading to the CPU"
+        if len({g._reduce_dtype for g in groups}) > 1:
+            yield "a reduce_dtype that differs between groups"
+        if not self._is_next_in_turn("forward") or not self._is_next_in_turn("backward"):
+            yield "prefetching what is not next in turn"
+
+    def _is_next_in_turn(self, way):
+        """Whether each list is of those that come next, by this pass's own operations."""
+        turn = list(dict.fromkeys(self._state_of(o.name) for o in self.passes[-1].operations[way]))
+        turn = [state for state in turn if state is not None and state is not self.states[0]]
+        for place, state in enumerate(turn):
+            ahead = _ahead(state, way)
+            if ahead and ahead != turn[place + 1 : place + 1 + len(ahead)]:
+                return False
+        return True
+
+    def _state_of(self, name):
+        return next((s for s in self.states for m in s._modules if self.names[m] == name), None)
+
+    def _say_what_was_written(self, document, passes):
+        sharding, workload = document["sync"]["sharding"], document["workload"]
+        us = {way: sum(o["device_us"] for o in workload[f"{way}_operations"]) for way in ("forward", "backward")}
+        common.say(
+            f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding['groups'])} groups beside the root, "
+            f"forward {1e-3 * us['forward']:.4g} ms, backward {1e-3 * us['backward']:.4g} ms without collectives and "
+            f"copies, medians of {passes} passes"
+        )
+        missing = ["the link, a placeholder"]
+        missing += ["the optimizer's time"] if "optimizer_ms" not in document["step"] else []
+        common.say("not captured: " + "; ".join(missing))
+
+
+def _groups(state):
+    """Before PyTorch 2.12 or so a state had one at most."""
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:
+        groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
+    return groups
+
+
+def _refuse(group, name):
+    if not hasattr(group.mesh_info, "shard_mesh_size"):
+        raise ValueError(f"bucketwise: {name}: is replicated, not sharded")
+    if any(param.is_dtensor for param in group.fsdp_params):
+        raise ValueError(f"bucketwise: {name}: tensor parallelism is not simulated")
+    if any(param.fsdp_placement.dim != 0 for param in group.fsdp_params):
+        raise ValueError(f"bucketwise: {name}: sharding of another dimension than the first is not simulated")
+
+
+def _replicas(group):
+    return getattr(group.mesh_info, "replicate_mesh_size", 1)
+
+
+def _kept(group):
+    """`reshard_after_forward` of one group."""
+    after = group.post_forward_mesh_info
+    if after is None:
+        return False
+    return True if after is group.mesh_info else after.shard_mesh_size
+
+
+def _ahead(state, way):
+    return getattr(state, f"_states_to_{way}_prefetch")
+
+
+def _tensors(values):
+    return [value for value in _pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+def _us(times):
+    return round(statistics.median(times), 3)
+
+
+def _version():
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])

@@ -1,0 +1,106 @@
+"""Times the collectives of a sharded training alone, for `bucketwise calibrate`: of zeros, on the group that trains."""
+
+import itertools
+import json
+import os
+
+import torch
+import torch.distributed as dist
+
+from bucketwise.torch import capture_pytorch
+from bucketwise.torch.all_reduce import KIB, MIB, SIZES, environment
+
+# Together, of each kind: rounds in which every size is timed once more, and how long they may take. The first two
+# all-gathers or so make connections.
+SECONDS, ROUNDS, WARMUP = 2.0, 12, 2
+KINDS = ("allgather", "reducescatter", "allreduce")
+
+
+def time_collectives(path, group=None, *, largest=256 * MIB, device=None):
+    """All ranks of `group` (None: all ranks) call it between two steps; its first rank writes `path`, JSON Lines with
+    every time, of the slowest rank.
+
+    What is timed is all_gather_into_tensor, reduce_scatter_tensor with an average, as FSDP2 calls them, and all_reduce.
+    A size is that of the whole: gathered, or to be scattered. It takes some 6 s and twice `largest` of memory.
+
+    largest: bytes; what is larger than the largest group need not be timed. device: where tensors are; None: the
+        current CUDA device under NCCL, else the CPU.
+    """
+    timing = _Timing(group, largest, device)
+    records = timing.records()
+    if dist.get_rank(group) == 0:
+        unfinished = f"{path}.{os.getpid()}.part"
+        with open(unfinished, "w") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
+        os.replace(unfinished, path)
+        capture_pytorch.say(f"wrote {path}: {len(timing.sizes)} sizes of each of {', '.join(KINDS)} on {timing.ranks} ranks")
+
+
+class _Timing:
+    def __init__(self, group, largest, device):
+        self.group, self.ranks = group, dist.get_world_size(group)
+        self.backend = dist.get_backend(group)
+        self.on_device = self.backend == "nccl" if device is None else torch.device(device).type != "cpu"
+        self.clock = capture_pytorch.CudaClock if self.on_device else capture_pytorch.HostClock
+        self.device = device if device is not None else "cuda" if self.on_device else "cpu"
+        # A whole number of parts.
+        unit = 4 * self.ranks
+        self.sizes = [size // unit * unit for size in SIZES if unit <= size <= max(largest, 4 * KIB)]
+        self.whole = torch.zeros(self.sizes[-1] // 4, device=self.device)
+        self.part = torch.zeros(self.sizes[-1] // unit, device=self.device)
+
+    def records(self):
+        transport = {
+            "backend": self.backend if self.backend in ("gloo", "nccl") else "nccl" if self.on_device else "gloo",
+            "algorithm": "ring",
+            "implementation": "library",
+            "ranks": self.ranks,
+        }
+        lines = [environment(transport, self._hosts(), self.on_device)]
+        for kind in KINDS:
+            for size, times in self._timed(kind).items():
+                lines.append({"kind": kind, **transport, "bytes": size, "dtype": "float32", "round": 0,
+                              "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
+                              "peak_memory_bytes": 0})  # fmt: skip
+        return lines
+
+    def _timed(self, kind):
+        """Seconds by size. Ranks agree on how many rounds they can afford."""
+        found = {}
+        for size in self.sizes:
+            for _ in range(WARMUP):
+                self._seconds(kind, size)
+            found[size] = [self._seconds(kind, size)]
+            if sum(times[0] for times in found.values()) * WARMUP > SECONDS:
+                break  # the same on all ranks, as the times are those of the slowest
+        rounds = min(ROUNDS, int(SECONDS / sum(times[0] for times in found.values())))
+        for _, size in itertools.product(range(rounds), list(found)):
+            found[size].append(self._seconds(kind, size))
+        return found
+
+    def _seconds(self, kind, size):
+        """Of one, on the slowest rank, all starting at once."""
+        # As in FSDP2: what is gathered lies in place, what is scattered goes elsewhere.
+        whole, part = self.whole[: size // 4], self.part[: size // 4 // self.ranks]
+        mine = whole.chunk(self.ranks)[dist.get_rank(self.group)]
+        dist.all_reduce(self.whole[:1], group=self.group)
+        begin = self.clock.now()
+        if kind == "allgather":
+            dist.all_gather_into_tensor(whole, mine, group=self.group)
+        elif kind == "reducescatter":
+            dist.reduce_scatter_tensor(part, whole, op=dist.ReduceOp.AVG, group=self.group)
+        else:
+            dist.all_reduce(whole, group=self.group)
+        end = self.clock.now()
+        self.clock.finish()
+        return self._largest(1e-3 * self.clock.ms_between(begin, end))
+
+    def _largest(self, value):
+        number = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(number, op=dist.ReduceOp.MAX, group=self.group)
+        return number.item()
+
+    def _hosts(self):
+        names = [None] * self.ranks
+        dist.all_gather_object(names, os.uname().nodename, group=self.group)
+        return len(set(names))

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""bucketwise.torch captures a step under fully_shard by the modules that were sharded, and leaves no trace in it.
+
+usage: check_capture_sharded.py path/to/bucketwise repo_root
+
+Two ranks over Gloo on loopback. Nothing here depends on how fast the machine is: what has to be long sleeps, and is
+compared with what only computes. Skipped (exit code 77) where Python has no PyTorch with fully_shard.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from two_ranks import RANKS, run_both
+
+SLEEP_S = 1.0
+
+
+def fully_sharded(model, groups, **options):
+    from torch.distributed.fsdp import fully_shard
+
+    for names in groups:
+        modules = [model.get_submodule(name) for name in names]
+        fully_shard(modules if len(modules) > 1 else modules[0], **options)
+    return fully_shard(model, **options)
+
+
+def train(torch, make, micro_steps, steps, captured=None):
+    """The model, and the parameters that a short training ends with."""
+    from bucketwise.torch import capture
+
+    torch.manual_seed(7)
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if captured is not None:
+        capture(model, captured, steps=2 * micro_steps, warmup=micro_steps)
+    for _ in range(steps):
+        for micro_step in range(micro_steps):
+            model.set_requires_gradient_sync(micro_step + 1 == micro_steps)
+            model(*model.example()).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, [parameter.full_tensor().clone() for parameter in model.parameters()]
+
+
+def hooks_of(model):
+    from torch.distributed.fsdp import FSDPModule
+
+    modules = list(model.modules())
+    count = sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in modules)
+    leaves = [
+        p._unsharded_param
+        for m in modules
+        if isinstance(m, FSDPModule)
+        for group in m._get_fsdp_state()._fsdp_param_groups
+        for p in group.fsdp_params
+    ]
+    return count, sum(bool(getattr(leaf, "_post_accumulate_grad_hooks", None)) for leaf in leaves)
+
+
+def cases(torch):
+    """How a model is sharded, micro-steps, and what of the settings has to be read off it."""
+    from sharded_models import MODELS
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    make, blocks, _, (first, last) = MODELS["decoder"]
+    each = [[block] for block in blocks]
+    default = {
+        "groups": each,
+        "reshard_after_forward": True,
+        "forward_prefetch": 0,
+        "backward_prefetch": 1,
+        "asynchronous_unshard": False,
+        "reduce_scatter_buffers": 1,
+        "gradient_sync": "every_micro_step",
+        "reshard_after_backward": True,
+    }
+
+    def prefetching():
+        model = fully_sharded(make(), each)
+        model._set_unshard_async_op(True)
+        layers = list(model.layers)
+        for i, layer in enumerate(layers):
+            layer.set_modules_to_forward_prefetch(layers[i + 1 : i + 3])
+            layer.set_modules_to_backward_prefetch(layers[max(i - 2, 0) : i][::-1])
+        return model
+
+    pairs = [blocks[:2], blocks[2:]]
+    ends = [first, *each, last]
+    nested = [["layers.0.mlp"], ["layers.0"], ["layers.1.mlp", "layers.2.mlp"], ["layers.1", "layers.2"]]
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    yield "plain", lambda: fully_sharded(make(), each), 1, default
+    yield "pairs", lambda: fully_sharded(make(), pairs), 1, {**default, "groups": pairs}
+    yield "root", lambda: fully_sharded(make(), []), 1, {**default, "groups": []}
+    yield "kept", lambda: fully_sharded(make(), each, reshard_after_forward=False), 1, {
+        **default,
+        "reshard_after_forward": False,
+    }
+    yield "root_too", lambda: fully_sharded(make(), each, reshard_after_forward=True), 1, {
+        **default,
+        "reshard_after_forward": "root_too",
+    }
+    yield "ends", lambda: fully_sharded(make(), ends), 1, {**default, "groups": ends}
+    # In the order of modules, whatever that of the calls.
+    in_turn = [nested[1], nested[0], nested[3], nested[2]]
+    yield "nested", lambda: fully_sharded(make(), nested), 1, {**default, "groups": in_turn}
+    yield "prefetching", prefetching, 1, {
+        **default,
+        "asynchronous_unshard": True,
+        "forward_prefetch": 2,
+        "backward_prefetch": 2,
+    }
+    yield "half", lambda: fully_sharded(make(), each, mp_policy=half), 1, {
+        **default,
+        "parameter_dtype": "bfloat16",
+        "reduce_dtype": "float32",
+    }
+    yield "accumulated", lambda: fully_sharded(make(), each), 3, {**default, "gradient_sync": "last_micro_step"}
+
+
+def check_harmless(torch, folder, rank):
+    original = torch.autograd.backward
+    for name, make, micro_steps, sharding in cases(torch):
+        file = folder / f"{name}.json"
+        untouched, without = train(torch, make, micro_steps, 5)
+        model, with_capture = train(torch, make, micro_steps, 5, file)
+        for key, (one, other) in enumerate(zip(without, with_capture)):
+            assert torch.equal(one, other), f"{name}: parameter {key} differs after training with capture"
+        assert torch.autograd.backward is original
+        assert hooks_of(model) == hooks_of(untouched), f"{name}: hooks are left"
+        if rank == 0:
+            check_captured(name, json.loads(file.read_text()), model, micro_steps, sharding)
+
+
+def check_captured(name, document, model, micro_steps, sharding):
+    workload, found = document["workload"], document["sync"]["sharding"]
+    assert found == sharding, f"{name}: {found}, expected {sharding}"
+    assert document["sync"]["strategy"] == "fsdp" and document["cluster"]["ranks"] == RANKS
+    assert document["step"]["accumulation"] == micro_steps and document["step"]["optimizer_ms"] > 0, document["step"]
+    shapes = {g["name"]: g["shape"] for g in workload["gradients"]}
+    assert shapes == {n: list(p.shape) for n, p in model.named_parameters()}, shapes
+    ready = [n for o in workload["backward_operations"] for n in o.get("ready", [])]
+    assert sorted(ready) == sorted(shapes), f"{name}: every gradient is ready once: {ready}"
+    modules = {m for names in sharding["groups"] for m in names}
+    for way in ("forward", "backward"):
+        names = [o["name"].removesuffix(way).rstrip() for o in workload[f"{way}_operations"]]
+        assert set(names) - {"", "(loss)"} == modules, f"{name}: {names}"
+        turn = list(dict.fromkeys(n for n in names if n in modules))
+        outer = [m for m in turn if "mlp" not in m and m.startswith("layers")]
+        assert outer == sorted(outer, reverse=way == "backward"), f"{name}: {turn}"
+        assert names[-1 if way == "forward" else 0] == "(loss)", names
+        assert all(o["device_us"] >= 0 and o["host_us"] == 0 for o in workload[f"{way}_operations"])
+    owners = {n: o["name"].split()[0] for o in workload["backward_operations"] for n in o.get("ready", [])}
+    for gradient, owner in owners.items():
+        inside = [m for m in modules if gradient.startswith(f"{m}.")]
+        expected = max(inside, key=len) if inside else "backward"
+        assert owner == expected, f"{name}: {gradient} is ready in {owner}"
+    stated = json.dumps(document.get("caveats", []))
+    assert ("collectives ran beside computing" in stated) == sharding["asynchronous_unshard"], stated
+    assert "not simulated" not in stated, stated
+
+
+def check_what_is_timed(torch, folder, rank):
+    """A block that sleeps is computing, and in the operations that are its own; that another rank sleeps is waiting."""
+    from bucketwise.torch import capture
+    from sharded_models import Decoder
+
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            time.sleep(SLEEP_S)
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            time.sleep(SLEEP_S)
+            return gradient
+
+    class Sleeping(torch.nn.Module):
+        def __init__(self, block, times):
+            super().__init__()
+            self.block, self.times = block, times
+
+        def forward(self, x):
+            for _ in range(self.times):
+                x = Slow.apply(x)
+            return self.block(x)
+
+    model = Decoder()
+    # Rank 1 comes two sleeps later to what follows block 0, rank 0 one later to what follows block 2.
+    model.layers[0] = Sleeping(model.layers[0], 2 * (rank == 1))
+    model.layers[2] = Sleeping(model.layers[2], rank == 0)
+    fully_sharded(model, [[f"layers.{i}"] for i in range(4)])
+    capture(model, folder / "slow.json", steps=1, warmup=1)
+    for _ in range(2):
+        model(*model.example()).square().mean().backward()
+    if rank != 0:
+        return
+    workload = json.loads((folder / "slow.json").read_text())["workload"]
+    for way in ("forward", "backward"):
+        us = {}
+        for operation in workload[f"{way}_operations"]:
+            us[operation["name"]] = us.get(operation["name"], 0) + operation["device_us"]
+        slow = us.pop(f"layers.2 {way}")
+        assert 1e6 * SLEEP_S <= slow < 2e6 * SLEEP_S, f"{way}: block 2 sleeps once: {slow} us"
+        assert sum(us.values()) < 1e6 * SLEEP_S, f"{way}: nothing else sleeps on rank 0: {us}"
+
+
+def check_events(torch, folder, rank):
+    """What a GPU would do, on events that are not there: none is read before all that happened before it was waited for."""
+    import bucketwise.torch.capture_pytorch as captures
+
+    waited = [0.0]
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.moment = time.perf_counter()
+
+        def elapsed_time(self, later):
+            assert later.moment < waited[0], "read before the device was waited for"
+            return 1e3 * (later.moment - self.moment)
+
+    emulated = {
+        (captures, "HostClock"): captures.CudaClock,
+        (torch.cuda, "Event"): Event,
+        (torch.cuda, "synchronize"): lambda: waited.__setitem__(0, time.perf_counter()),
+        (torch.cuda, "is_current_stream_capturing"): lambda: False,
+    }
+    real = {(place, name): getattr(place, name) for place, name in emulated}
+    _, make, micro_steps, _ = next(cases(torch))
+    for values in (emulated, real):
+        for (place, name), value in values.items():
+            setattr(place, name, value)
+        if values is emulated:
+            train(torch, make, micro_steps, 5, folder / "events.json")
+    if rank == 0:
+        document = json.loads((folder / "events.json").read_text())
+        operations = document["workload"]["forward_operations"]
+        assert all(0 < o["device_us"] and 0 < o["host_us"] for o in operations), operations
+        assert "host_is_device" not in document["workload"]
+        assert any("collectives ran beside computing" in str(c) for c in document["caveats"]), document["caveats"]
+
+
+def check_refused(torch, folder):
+    from bucketwise.torch import capture
+    from sharded_models import Decoder
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import Shard
+
+    def refused(model, text):
+        try:
+            capture(model, folder / "refused.json")
+            raise AssertionError(f"expected: {text}")
+        except ValueError as error:
+            assert str(error).startswith("bucketwise: ") and text in str(error), error
+
+    refused(FullyShardedDataParallel(Decoder(), device_id=torch.device("cpu")), "FullyShardedDataParallel are not simulated")
+    blocks_only = Decoder()
+    torch.distributed.fsdp.fully_shard(blocks_only.layers[0])
+    refused(blocks_only, "give the module for which it was called last")
+    second = fully_sharded(torch.nn.Linear(4, 4), [], shard_placement_fn=lambda p: Shard(p.ndim - 1))
+    refused(second, "another dimension than the first")
+    mesh = init_device_mesh("cpu", (RANKS,))
+    tensor_parallel = torch.distributed.tensor.parallel.parallelize_module(
+        Decoder(), mesh, {"head": torch.distributed.tensor.parallel.ColwiseParallel()}
+    )
+    refused(tensor_parallel, "tensor parallelism are not simulated")
+
+
+def check_collectives(folder):
+    """Records for `bucketwise calibrate`, of all sizes that were asked for."""
+    import torch.distributed as dist
+    from bucketwise.torch import time_collectives
+
+    file = folder / "collectives.jsonl"
+    time_collectives(file, largest=1 << 16)
+    if dist.get_rank() == 0:
+        environment, *records = [json.loads(line) for line in file.read_text().splitlines()]
+        assert environment["kind"] == "environment" and environment["hosts"] == 1, environment
+        # 4, 16 and 64 KiB, all of which two ranks can divide.
+        sizes = [(r["kind"], r["bytes"]) for r in records]
+        kinds = ("allgather", "reducescatter", "allreduce")
+        assert sizes == [(kind, 1 << shift) for kind in kinds for shift in (12, 14, 16)], sizes
+        assert all(r["ranks"] == RANKS and min(r["samples_us"]) > 0 for r in records)
+
+
+def check_alone(root, folder):
+    """The two files are enough where they are copied to; the first alone says so."""
+    for name in ("capture_pytorch.py", "capture_sharded.py"):
+        script = (
+            "import torch, torch.distributed as dist; from capture_pytorch import capture\n"
+            "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "from torch.distributed.fsdp import fully_shard\n"
+            "from torch.distributed.device_mesh import init_device_mesh\n"
+            "model = fully_shard(torch.nn.Linear(2, 2), mesh=init_device_mesh('cpu', (1,)))\n"
+            "try:\n    capture(model, 'alone.json', steps=1, warmup=0)\n"
+            "except ValueError as error:\n    print(error)\n"
+            "model(torch.ones(1, 2)).sum().backward()\n"
+        )
+        shutil.copy(root / "python" / "bucketwise" / "torch" / name, folder)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=100
+        )
+        if name == "capture_pytorch.py":
+            assert "copy capture_sharded.py too" in done.stdout, done.stdout
+    document = json.loads((folder / "alone.json").read_text())
+    assert document["workload"]["gradients"][0]["shape"] == [2, 2] and document["cluster"]["ranks"] == 1
+
+
+def run_rank(rank, port, root, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    sys.path.insert(0, str(root / "python"))
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    check_harmless(torch, folder, rank)
+    check_what_is_timed(torch, folder, rank)
+    check_events(torch, folder, rank)
+    check_refused(torch, folder)
+    check_collectives(folder)
+    dist.barrier()
+    os._exit(0)
+
+
+def main():
+    probe = "import torch.distributed.fsdp as f, sys; sys.exit(not hasattr(f, 'fully_shard'))"
+    if importlib.util.find_spec("torch") is None or subprocess.run([sys.executable, "-c", probe]).returncode:
+        print("check_capture_sharded: skipped: PyTorch with fully_shard is not installed for this Python")
+        sys.exit(77)
+    if len(sys.argv) == 6:
+        run_rank(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), Path(sys.argv[5]))
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    with tempfile.TemporaryDirectory() as name:
+        check_alone(Path(sys.argv[2]).resolve(), Path(name))
+        sys.exit(run_both(__file__, sys.argv[1:], name))
+
+
+if __name__ == "__main__":
+    main()
