@@ -27,6 +27,7 @@
 #include "sim/report/optimal_report.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
+#include "sim/report/sharded_report.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -83,6 +84,9 @@ po::options_description predict_options() {
           "also what to type there: frameworks and wrappers between commas, such as "
           "deepspeed_zero2,lightning, or all; NAME=VERSION asks for a version's rule",
           many_values},
+         {"compare-strategies",
+          "also the same step with other strategies, between commas: ddp, fsdp, hsdp, zero3, each "
+          "with its best setting"},
          {"framework", "the same of one framework, such as deepspeed_zero2=0.14.2", many_values},
          {"json", "write the prediction as JSON; - is standard output"},
          {"trace", "write the advised step as a trace for ui.perfetto.dev; - is standard output"},
@@ -230,7 +234,8 @@ CommandHelp predict_help() {
                        {"nccl-version", one_of(every<NcclVersion>)},
                        {"plan", {.names = {"optimal"}, .files = false}},
                        {"for", one_of(every<SettingPlace>)},
-                       {"framework", one_of(every<Framework>)}},
+                       {"framework", one_of(every<Framework>)},
+                       {"compare-strategies", some_of(every<ComparedStrategy>)}},
             .required = {"scenario"},
             .wants = "a scenario file or a model's name, got none"};
 }
@@ -262,6 +267,7 @@ int run_predict(const CommandLine& line) {
     if (with_optimum) {
         optimum = optimal_plan_with_progress(scenario, input, prediction);
     }
+    const std::vector<StrategyRow> compared = compared_strategies(values, scenario);
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
         Json json = to_json(scenario, prediction, settings, ends);
@@ -270,6 +276,9 @@ int run_predict(const CommandLine& line) {
         }
         if (optimum) {
             json["optimal"] = to_json(*optimum);
+        }
+        if (!compared.empty()) {
+            json["strategies"] = to_json(compared);
         }
         outputs.push_back({text_value(values, "json"), json_text(json)});
     }
@@ -281,7 +290,8 @@ int run_predict(const CommandLine& line) {
     write_outputs(outputs, text_report(scenario, prediction, advice_for(destinations, settings),
                                        ends, detail) +
                                (percentiles ? text_of(*percentiles) : "") +
-                               (optimum ? optimal_text(scenario, *optimum) : ""));
+                               (optimum ? optimal_text(scenario, *optimum) : "") +
+                               (compared.empty() ? "" : comparison_text(compared)));
     return exit_done;
 }
 

@@ -60,6 +60,16 @@ std::string trace_of(const Scenario& scenario, const ShardedInput& input) {
 
 }  // namespace
 
+std::vector<StrategyRow> compared_strategies(const po::variables_map& values,
+                                             const Scenario& scenario) {
+    std::vector<ComparedStrategy> strategies;
+    for (const std::string& name :
+         split_at_commas(text_or_empty(values, "compare-strategies"))) {
+        strategies.push_back(choice_named(name, every<ComparedStrategy>, "--compare-strategies"));
+    }
+    return compare_strategies(scenario, strategies);
+}
+
 int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) {
     const po::variables_map& values = line.values;
     refuse_options_about_caps(values, scenario);
@@ -68,15 +78,20 @@ int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) 
     ShardedInput best = input;
     best.request = prediction.advised().request;
     const std::vector<ShardedSetting> settings = sharded_settings(best);
+    const std::vector<StrategyRow> compared = compared_strategies(values, scenario);
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
-        outputs.push_back(
-            {text_value(values, "json"), json_text(to_json(scenario, prediction, settings))});
+        Json json = to_json(scenario, prediction, settings);
+        if (!compared.empty()) {
+            json["strategies"] = to_json(compared);
+        }
+        outputs.push_back({text_value(values, "json"), json_text(json)});
     }
     if (values.count("trace") != 0) {
         outputs.push_back({text_value(values, "trace"), trace_of(scenario, best)});
     }
-    write_outputs(outputs, text_report(scenario, prediction, settings));
+    write_outputs(outputs, text_report(scenario, prediction, settings) +
+                               (compared.empty() ? "" : comparison_text(compared)));
     return exit_done;
 }
 

@@ -115,7 +115,8 @@ void add_calls(const ShardedInput& input, Lines& lines) {
         }
     }
     lines.push_back(fmt::format("fully_shard(model{}{})",
-                                request.reshard_root ? ", reshard_after_forward=True" : "", arguments(input)));
+                                request.reshard_root ? ", reshard_after_forward=True" : "",
+                                arguments(input)));
 }
 
 // The first module of each call, which stands for its group.
@@ -199,12 +200,11 @@ bool is_by_block(const ShardingRequest& request) {
 ShardedSetting torchtitan(const ShardedInput& input) {
     const ShardingRequest& request = input.request;
     ShardedSetting setting{"torchtitan", {}};
-    setting.lines = {
-        "[parallelism]",
-        fmt::format("data_parallel_replicate_degree = {}", input.replicas.group.ranks),
-        fmt::format("data_parallel_shard_degree = {}", input.step.group.ranks),
-        fmt::format("fsdp_reshard_after_forward = \"{}\"",
-                    request.reshard_after_forward ? "always" : "never")};
+    setting.lines = {"[parallelism]",
+                     fmt::format("data_parallel_replicate_degree = {}", input.replicas.group.ranks),
+                     fmt::format("data_parallel_shard_degree = {}", input.step.group.ranks),
+                     fmt::format("fsdp_reshard_after_forward = \"{}\"",
+                                 request.reshard_after_forward ? "always" : "never")};
     if (request.forward_prefetch > 0 || request.backward_prefetch > 1) {
         setting.note =
             "its explicit prefetching is of mixtures of experts alone: call "

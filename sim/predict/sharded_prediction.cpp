@@ -188,22 +188,22 @@ std::tuple<bool, double, int, Duration> rank_of(const ShardedEvaluation& row, Du
         row.memory.fits() && static_cast<double>(row.step().count()) <=
                                  (1 + plateau_tolerance) * static_cast<double>(fastest.count());
     const ShardingRequest& request = row.request;
-    const int knobs = (request.forward_prefetch > 0 ? 1 : 0) +
-                      (request.backward_prefetch > 1 ? 1 : 0) +
-                      (request.asynchronous_unshard ? 1 : 0) +
-                      (request.layers_per_group > 1 ? 1 : 0);
-    const double held = std::floor(
-        std::log(static_cast<double>(std::max<std::int64_t>(row.peak().count, 1))) /
-        std::log(as_much));
+    const int knobs =
+        (request.forward_prefetch > 0 ? 1 : 0) + (request.backward_prefetch > 1 ? 1 : 0) +
+        (request.asynchronous_unshard ? 1 : 0) + (request.layers_per_group > 1 ? 1 : 0);
+    const double held =
+        std::floor(std::log(static_cast<double>(std::max<std::int64_t>(row.peak().count, 1))) /
+                   std::log(as_much));
     return {!is_choice, held, knobs, row.step()};
 }
 
 void choose_best(ShardedPrediction& prediction) {
     const std::vector<ShardedEvaluation>& sweep = prediction.sweep;
     const std::vector<std::size_t> rows = rows_by_memory(sweep);
+    constexpr double noticeably = 0.999;
     std::optional<Duration> fastest;
     for (const std::size_t row : rows) {
-        if (!fastest || sweep[row].step() < *fastest) {
+        if (!fastest || sweep[row].step() < scaled(*fastest, noticeably)) {
             prediction.frontier.push_back(row);
             fastest = sweep[row].step();
         }
@@ -218,9 +218,8 @@ void choose_best(ShardedPrediction& prediction) {
     prediction.best_fits = fastest_fitting.has_value();
     prediction.best = rows.front();
     if (fastest_fitting) {
-        prediction.best = *std::ranges::min_element(rows, {}, [&](std::size_t row) {
-            return rank_of(sweep[row], *fastest_fitting);
-        });
+        prediction.best = *std::ranges::min_element(
+            rows, {}, [&](std::size_t row) { return rank_of(sweep[row], *fastest_fitting); });
     }
 }
 

@@ -1,7 +1,9 @@
 #include "sim/report/sharded_report.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -110,7 +112,7 @@ std::vector<std::size_t> rows_to_show(const ShardedPrediction& prediction) {
     return rows;
 }
 
-std::string table_text(const Scenario& scenario, const ShardedPrediction& prediction) {
+std::string table_text(const ShardedPrediction& prediction) {
     const bool zero3 = is_zero3(prediction);
     const Duration fastest = fastest_of(prediction);
     std::string text = header_text(zero3);
@@ -131,7 +133,6 @@ std::string table_text(const Scenario& scenario, const ShardedPrediction& predic
                                 ? " and activations; what the optimizer keeps is not known"
                                 : "; activations and what the optimizer keeps are not known");
     }
-    static_cast<void>(scenario);
     return text;
 }
 
@@ -179,7 +180,9 @@ std::string advice_text(const ShardedPrediction& prediction) {
     const double saved = share_of_step(yours - best.step(), yours);
     std::string text =
         fmt::format("{}: {} per step", setting_text(best.request), milliseconds(best.step()));
-    text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+    if (best.request.strategy != ShardedStrategy::zero3) {
+        text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+    }
     if (is_configured(prediction, best)) {
         text += ", as the scenario has it";
     } else if (saved >= 0) {
@@ -276,7 +279,7 @@ std::string text_report(const Scenario& scenario, const ShardedPrediction& predi
         "{}\n\n{}: {}, {}, {} over {}\n", wrapped(verdict_text(scenario, prediction)),
         scenario.name, name_of(scenario.sharding->strategy), counted(scenario.group.ranks, "rank"),
         name_of(scenario.link.algorithm), scenario.link.name);
-    text += table_text(scenario, prediction) + binding_text(prediction);
+    text += table_text(prediction) + binding_text(prediction);
     if (reasons_to_withhold(scenario).empty()) {
         text += settings_text(settings);
     }
@@ -284,6 +287,60 @@ std::string text_report(const Scenario& scenario, const ShardedPrediction& predi
         text += fmt::format("  Note: {}.\n", note);
     }
     return text;
+}
+
+namespace {
+
+std::string setting_of(const StrategyRow& row) {
+    return row.sharding ? setting_text(*row.sharding)
+           : row.cap    ? "a bucket cap of " + bucket_cap_text(row.cap)
+                        : "its default cap";
+}
+
+// The fastest of those that fit, or, if none does, of all.
+const StrategyRow& fastest_row(const std::vector<StrategyRow>& rows) {
+    return *std::ranges::min_element(
+        rows, {}, [](const StrategyRow& row) { return std::pair(!row.fits, row.step); });
+}
+
+}  // namespace
+
+std::string comparison_text(const std::vector<StrategyRow>& rows) {
+    std::string text =
+        "\n  Strategies, each with its best setting:\n"
+        "    strategy  step (ms)  exposed (ms)  memory (GiB)  setting\n";
+    for (const StrategyRow& row : rows) {
+        text += fmt::format("    {:<8} {:>10} {:>13} {:>13}  {}{}\n", name_of(row.strategy),
+                            three_digits(to_ms(row.step)), three_digits(to_ms(row.exposed)),
+                            gibibytes(row.memory), setting_of(row),
+                            row.fits ? "" : "; does not fit");
+    }
+    const StrategyRow& fastest = fastest_row(rows);
+    text += fmt::format("  {}{} is the fastest", name_of(fastest.strategy),
+                        fastest.fits ? "" : ", which does not fit either,");
+    for (const StrategyRow& row : rows) {
+        if (row.fits && row.strategy != fastest.strategy) {
+            text += fmt::format(", {} faster than {} with {} of its memory",
+                                percent_text(share_of_step(row.step - fastest.step, row.step)),
+                                name_of(row.strategy),
+                                percent_text(static_cast<double>(fastest.memory.count) /
+                                             static_cast<double>(row.memory.count)));
+        }
+    }
+    return text + ".\n";
+}
+
+Json to_json(const std::vector<StrategyRow>& rows) {
+    return json_list(rows, [](const StrategyRow& row) {
+        Json json{{"strategy", name_of(row.strategy)},
+                  {"step_ms", to_ms(row.step)},
+                  {"exposed_communication_ms", to_ms(row.exposed)},
+                  {"memory_bytes", row.memory.count},
+                  {"fits", row.fits}};
+        add_optional(json, "bucket_cap_mib", row.cap, to_mib);
+        add_optional(json, "sharding", row.sharding, request_json);
+        return json;
+    });
 }
 
 Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,

@@ -8,6 +8,7 @@
 #include "sim/base/json.h"
 #include "sim/frameworks/sharded_setting.h"
 #include "sim/predict/sharded_prediction.h"
+#include "sim/predict/strategy_comparison.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -21,6 +22,10 @@ std::string text_report(const Scenario& scenario, const ShardedPrediction& predi
 
 Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,
              const std::vector<ShardedSetting>& settings);
+
+// A table of strategies, and which of them to use.
+std::string comparison_text(const std::vector<StrategyRow>& rows);
+Json to_json(const std::vector<StrategyRow>& rows);
 
 // "every 2 layers, kept after forward, 1 group ahead": the knobs that a user turns.
 std::string setting_text(const ShardingRequest& request);

@@ -14,8 +14,7 @@ PytorchVersion read_pytorch_version(const JsonPlace& place) {
     const char* const end = text.data() + text.size();
     const auto [dot, error] = std::from_chars(text.data(), end, version.major);
     const bool has_minor = error == std::errc{} && dot != end && *dot == '.';
-    const auto [rest, minor_error] =
-        std::from_chars(has_minor ? dot + 1 : end, end, version.minor);
+    const auto [rest, minor_error] = std::from_chars(has_minor ? dot + 1 : end, end, version.minor);
     if (minor_error != std::errc{} || (rest != end && *rest != '.' && *rest != '+') ||
         version.major == 0) {
         place.fail("a PyTorch version such as \"1.13\" or \"2.4\"");

@@ -50,11 +50,10 @@ void read_groups(const JsonObject& object, ShardingRequest& request) {
 
 ShardingRequest read_fsdp(const JsonPlace& place, ShardedStrategy strategy) {
     const JsonObject object(
-        place,
-        {"layers_per_group", "groups", "reshard_after_forward", "reshard_root", "reshard_ranks",
-         "forward_prefetch", "backward_prefetch", "parameter_dtype", "reduce_dtype",
-         "asynchronous_unshard", "gradient_sync", "reduce_scatter_buffers",
-         "reshard_after_backward", "shard_ranks", "all_reduce"});
+        place, {"layers_per_group", "groups", "reshard_after_forward", "reshard_root",
+                "reshard_ranks", "forward_prefetch", "backward_prefetch", "parameter_dtype",
+                "reduce_dtype", "asynchronous_unshard", "gradient_sync", "reduce_scatter_buffers",
+                "reshard_after_backward", "shard_ranks", "all_reduce"});
     for (const char* key : {"shard_ranks", "all_reduce"}) {
         if (const auto found = object.find(key); found && strategy != ShardedStrategy::hsdp) {
             found->fail("the strategy hsdp beside it", std::string(name_of(strategy)));
@@ -167,9 +166,8 @@ std::optional<ShardingRequest> read_sharding(const JsonPlace& place) {
     }
     const JsonObject object(place, sync_keys);
     for (const std::string_view key : sync_keys) {
-        const bool is_for_it =
-            key == "strategy" || key == "sharding" ||
-            (key == "pytorch_version" && *strategy != ShardedStrategy::zero3);
+        const bool is_for_it = key == "strategy" || key == "sharding" ||
+                               (key == "pytorch_version" && *strategy != ShardedStrategy::zero3);
         if (const auto found = object.find(key); found && !is_for_it) {
             found->fail("a strategy that has it", std::string(name_of(*strategy)));
         }

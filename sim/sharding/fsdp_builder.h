@@ -15,7 +15,7 @@
 #include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
 #include "sim/sharding/sharded_memory.h"
-#include "sim/sharding/sharded_step.h"
+#include "sim/sharding/sharded_input.h"
 
 namespace bucketwise {
 

@@ -16,9 +16,10 @@
 // zero3 follows deepspeed/runtime/zero (0.17). A module with parameters of its own gathers on
 // entering what is missing, waits, and then gathers up to prefetch_elements of what comes next, in
 // the order of the whole step, unless more than max_live_parameters would be there. On leaving, its
-// parameters are freed but for those used again within max_reuse_distance, and small ones, which all
-// ranks always hold and gather after the optimizer. Gradients are reduced when the next one would
-// overfill a bucket; computing waits for that at the end of backward alone, and so does the host.
+// parameters are freed but for those used again within max_reuse_distance, and small ones, which
+// all ranks always hold and gather after the optimizer. Gradients are reduced when the next one
+// would overfill a bucket; computing waits for that at the end of backward alone, and so does the
+// host.
 //
 // All-gathers and reduce-scatters share a communicator and so follow one another in the order in
 // which the host issues them; the all-reduces of hsdp have one of their own. Where the host is the
@@ -26,45 +27,11 @@
 // asynchronous_unshard.
 #pragma once
 
-#include <cstdint>
-
-#include "sim/link/collective.h"
-#include "sim/link/link.h"
-#include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
+#include "sim/sharding/sharded_input.h"
 #include "sim/sharding/sharded_memory.h"
-#include "sim/sharding/sharding.h"
 
 namespace bucketwise {
-
-// Between ranks that hold the same shards: hsdp's all-reduces.
-struct Replicas {
-    RankGroup group;
-    LinkParameters link;
-    bool operator==(const Replicas&) const = default;
-};
-
-// StepInput::group are the ranks that share parameters, StepInput::link what connects them.
-struct ShardedInput {
-    StepInput step;
-    ShardingRequest request;
-    Replicas replicas;  // one rank where there are none
-    bool operator==(const ShardedInput&) const = default;
-};
-
-// The groups of its request.
-inline ShardPlan make_shard_plan(const ShardedInput& input) {
-    return make_shard_plan(input.step.workload, input.request, input.step.group.ranks);
-}
-
-// A micro-step, by its place; the last one's ends with the optimizer. Between two of them nothing
-// is in flight.
-enum class MicroStepPlace : std::uint8_t { only, first, middle, last };
-
-struct ShardedProgram {
-    Program program;
-    ShardedMemory memory;
-};
 
 // `memory` is what the micro-step before ended with; the first one's holds nothing.
 ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPlan& plan,

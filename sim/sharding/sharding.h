@@ -52,8 +52,8 @@ struct ShardingRequest {
     std::int64_t layers_per_group = 1;
     // Instead: the modules of each call. What is in none of them is the root's.
     std::vector<std::vector<std::string>> groups = {};
-    // Whether a group's parameters are freed once its forward is over; the root's, with which backward
-    // begins, only where PyTorch is told so of the root itself.
+    // Whether a group's parameters are freed once its forward is over; the root's, with which
+    // backward begins, only where PyTorch is told so of the root itself.
     bool reshard_after_forward = true;
     bool reshard_root = false;
     // Kept among so many ranks instead of all (reshard_after_forward=N).

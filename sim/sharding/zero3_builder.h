@@ -1,6 +1,7 @@
 // DeepSpeed's ZeRO stage 3, hook by hook: PartitionedParameterCoordinator decides what is gathered
-// and freed (deepspeed/runtime/zero/partitioned_param_coordinator.py), DeepSpeedZeroOptimizer_Stage3
-// what is reduced (stage3.py, 0.17). sim/sharding/sharded_step.h says what that comes to.
+// and freed (deepspeed/runtime/zero/partitioned_param_coordinator.py),
+// DeepSpeedZeroOptimizer_Stage3 what is reduced (stage3.py, 0.17). sim/sharding/sharded_step.h says
+// what that comes to.
 //
 // Left out is how far its host may run ahead of its streams: two unfinished fetches and reductions.
 #pragma once
@@ -19,7 +20,7 @@
 #include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
 #include "sim/sharding/sharded_memory.h"
-#include "sim/sharding/sharded_step.h"
+#include "sim/sharding/sharded_input.h"
 
 namespace bucketwise {
 
@@ -349,9 +350,9 @@ class Zero3Builder : public InstructionWriter {
     std::vector<ParameterState> parameters_;
     std::vector<std::size_t> modules_;  // groups in the order of calls, forward's then backward's
     std::vector<Use> uses_;
-    std::deque<Use> queue_;   // of them, what has not been fetched
-    std::int64_t step_ = 0;   // modules entered
-    std::int64_t live_ = 0;   // elements gathered
+    std::deque<Use> queue_;  // of them, what has not been fetched
+    std::int64_t step_ = 0;  // modules entered
+    std::int64_t live_ = 0;  // elements gathered
     std::int32_t waited_for_ = -1;
     std::vector<std::size_t> bucket_;
     std::int64_t bucket_elements_ = 0;

@@ -48,23 +48,23 @@ TEST_CASE("a strategy that shards has PyTorch's defaults", "[sharding]") {
 }
 
 TEST_CASE("what sharding asks for is read", "[sharding]") {
-    const Scenario scenario = parse_sharded(with_sync(
-        {{"strategy", "hsdp"},
-         {"pytorch_version", "2.8"},
-         {"sharding",
-          {{"groups", Json::parse(R"([["layers.0", "layers.1"]])")},
-           {"reshard_after_forward", false},
-           {"reshard_root", true},
-           {"forward_prefetch", 2},
-           {"backward_prefetch", 3},
-           {"asynchronous_unshard", true},
-           {"parameter_dtype", "bfloat16"},
-           {"reduce_dtype", "float16"},
-           {"reduce_scatter_buffers", 4},
-           {"gradient_sync", "last_micro_step"},
-           {"reshard_after_backward", false},
-           {"shard_ranks", 2},
-           {"all_reduce", "last_micro_step"}}}}));
+    const Scenario scenario =
+        parse_sharded(with_sync({{"strategy", "hsdp"},
+                                 {"pytorch_version", "2.8"},
+                                 {"sharding",
+                                  {{"groups", Json::parse(R"([["layers.0", "layers.1"]])")},
+                                   {"reshard_after_forward", false},
+                                   {"reshard_root", true},
+                                   {"forward_prefetch", 2},
+                                   {"backward_prefetch", 3},
+                                   {"asynchronous_unshard", true},
+                                   {"parameter_dtype", "bfloat16"},
+                                   {"reduce_dtype", "float16"},
+                                   {"reduce_scatter_buffers", 4},
+                                   {"gradient_sync", "last_micro_step"},
+                                   {"reshard_after_backward", false},
+                                   {"shard_ranks", 2},
+                                   {"all_reduce", "last_micro_step"}}}}));
     const ShardingRequest expected{.strategy = ShardedStrategy::hsdp,
                                    .groups = {{"layers.0", "layers.1"}},
                                    .reshard_after_forward = false,
@@ -113,7 +113,8 @@ TEST_CASE("wrong requests to shard are refused with their place", "[sharding]") 
         Wrong{{{"strategy", "fsdp"}, {"sharding", Json::parse(R"({"groups": [["layers.7"]]})")}},
               "/sync/sharding: expected modules with parameters of their own in each group, got "
               "layers.7"},
-        Wrong{{{"strategy", "fsdp"}, {"sharding", Json::parse(R"({"groups": [["layers.0"], ["layers.0"]]})")}},
+        Wrong{{{"strategy", "fsdp"},
+               {"sharding", Json::parse(R"({"groups": [["layers.0"], ["layers.0"]]})")}},
               "/sync/sharding: expected each module in one group, got layers.0 in two"},
         Wrong{{{"strategy", "fsdp"}, {"sharding", {{"backward_prefetch", 0}}}},
               "/sync/sharding/backward_prefetch"},
@@ -133,7 +134,8 @@ TEST_CASE("what a sharded step cannot have is refused where it stands", "[shardi
                                "numel (9)"));
     document = Json::parse(three_parameters);
     document["workload"]["gradients"][1]["sparse"] = true;
-    CHECK_THAT(refusal_of(document), Catch::Contains("/workload/gradients/1/sparse: expected dense"));
+    CHECK_THAT(refusal_of(document),
+               Catch::Contains("/workload/gradients/1/sparse: expected dense"));
     document = Json::parse(three_parameters);
     document["step"] = {{"cuda_graph", true}};
     CHECK_THAT(refusal_of(document), Catch::Contains("/step/cuda_graph: expected no CUDA graph"));
@@ -153,7 +155,8 @@ TEST_CASE("who takes no strategy that shards says so", "[sharding]") {
 TEST_CASE("a forward of one time is taken apart as backward is, to the picosecond", "[sharding]") {
     const ShardedInput input = sharded_input(parse_sharded(Json::parse(three_parameters)));
     const std::vector<TimedOperation>& forward = input.step.workload.forward;
-    // Backward takes 3 ms for layers.1, 2 for layers.0 and 1 for the embedding; forward half of each.
+    // Backward takes 3 ms for layers.1, 2 for layers.0 and 1 for the embedding; forward half of
+    // each.
     REQUIRE(forward.size() == 3);
     CHECK(forward[0].name == "embedding.weight forward");
     CHECK(forward[0].device == duration_from_ms(0.5));

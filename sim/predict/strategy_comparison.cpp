@@ -1,0 +1,85 @@
+#include "sim/predict/strategy_comparison.h"
+
+#include <algorithm>
+
+#include "sim/predict/prediction.h"
+#include "sim/predict/sharded_prediction.h"
+
+namespace bucketwise {
+namespace {
+
+std::int64_t updating_ranks(const Scenario& scenario) {
+    return scenario.sharding ? shard_group_of(scenario).ranks : 1;
+}
+
+// A measured optimizer updates one part of so many before, and one of so many after.
+void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario) {
+    if (auto* measured = std::get_if<Duration>(&scenario.step.optimizer)) {
+        *measured = scaled(*measured, static_cast<double>(before) / static_cast<double>(after));
+    }
+}
+
+Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
+    Scenario other = scenario;
+    if (strategy == ComparedStrategy::ddp) {
+        if (scenario.sharding) {
+            other.sharding.reset();
+            other.sync = {};
+        }
+    } else {
+        ShardingRequest request = scenario.sharding.value_or(ShardingRequest{});
+        request.strategy = static_cast<ShardedStrategy>(static_cast<int>(strategy) - 1);
+        if (request.strategy != ShardedStrategy::hsdp) {
+            request.shard_ranks.reset();
+        }
+        request.reshard_ranks.reset();
+        other.sharding = request;
+        other.sync = {};
+    }
+    scale_optimizer(updating_ranks(scenario), updating_ranks(other), other);
+    return other;
+}
+
+StrategyRow replicated_row(const Scenario& scenario) {
+    const StepInput input = step_input(scenario);
+    const Prediction prediction =
+        predict(input, scenario.sync, {}, [](double) {});
+    const Evaluation& best = prediction.advised();
+    const MemoryNeed memory = memory_need(scenario);
+    StrategyRow row;
+    row.cap = best.cap.size();
+    row.step = best.step();
+    row.exposed = best.exposed;
+    row.memory = memory.most();
+    row.fits = memory.fits();
+    return row;
+}
+
+StrategyRow sharded_row(const Scenario& scenario) {
+    const ShardedPrediction prediction =
+        predict_sharded(scenario, sharded_input(scenario), [](double) {});
+    const ShardedEvaluation& best = prediction.advised();
+    StrategyRow row;
+    row.sharding = best.request;
+    row.step = best.step();
+    row.exposed = best.exposed;
+    row.memory = best.peak();
+    row.fits = best.memory.fits();
+    return row;
+}
+
+}  // namespace
+
+std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
+                                            const std::vector<ComparedStrategy>& strategies) {
+    std::vector<StrategyRow> rows;
+    for (const ComparedStrategy strategy : strategies) {
+        const Scenario other = with_strategy(scenario, strategy);
+        rows.push_back(strategy == ComparedStrategy::ddp ? replicated_row(other)
+                                                         : sharded_row(other));
+        rows.back().strategy = strategy;
+    }
+    return rows;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,39 @@
+// The same step with several strategies: which is the fastest, and which the fastest that fits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/base/names.h"
+#include "sim/base/units.h"
+#include "sim/scenario/scenario.h"
+#include "sim/sharding/sharding.h"
+
+namespace bucketwise {
+
+// DistributedDataParallel, or one that shards.
+enum class ComparedStrategy : std::uint8_t { ddp, fsdp, hsdp, zero3 };
+
+template <>
+inline constexpr auto names_of<ComparedStrategy> = names("ddp", "fsdp", "hsdp", "zero3");
+
+struct StrategyRow {
+    ComparedStrategy strategy = ComparedStrategy::ddp;
+    std::optional<Bytes> cap = {};                     // ddp's best
+    std::optional<ShardingRequest> sharding = {};      // the best of the others
+    Duration step{0};
+    Duration exposed{0};
+    Bytes memory;
+    bool fits = true;  // for all that is known
+    bool operator==(const StrategyRow&) const = default;
+};
+
+// Each with its best setting, in the order asked for. Of a scenario that shards by hand-made groups
+// the others get those groups, too. Its optimizer_ms is that of the scenario's own strategy: one that
+// updates p times as much takes p times as long. Throws InputError as predict(), and where a
+// strategy cannot be had on the scenario's ranks.
+std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
+                                            const std::vector<ComparedStrategy>& strategies);
+
+}  // namespace bucketwise
