@@ -250,13 +250,10 @@ class _ShardedCapture(common._Capture):
             "cluster": self._cluster(),
             "sync": {
                 "strategy": "fsdp" if _replicas(group) == 1 else "hsdp",
-                "pytorch_version": torch.__version__,
                 "sharding": self._sharding(passes),
             },
             "step": self._step(passes),
         }
-        if self.wrapper is not None:
-            document["sync"]["framework"] = self.wrapper
         if not self.clock.on_device:
             document["workload"]["host_is_device"] = True
         copied = self._copied_gb_per_s()
