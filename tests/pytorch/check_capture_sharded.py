@@ -97,7 +97,8 @@ def cases(torch):
     half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     yield "plain", lambda: fully_sharded(make(), each), 1, default
     yield "pairs", lambda: fully_sharded(make(), pairs), 1, {**default, "groups": pairs}
-    yield "root", lambda: fully_sharded(make(), []), 1, {**default, "groups": []}
+    in_root = {"layers_per_group": 0, **{key: value for key, value in default.items() if key != "groups"}}
+    yield "root", lambda: fully_sharded(make(), []), 1, in_root
     yield "kept", lambda: fully_sharded(make(), each, reshard_after_forward=False), 1, {
         **default,
         "reshard_after_forward": False,
@@ -124,7 +125,22 @@ def cases(torch):
     yield "accumulated", lambda: fully_sharded(make(), each), 3, {**default, "gradient_sync": "last_micro_step"}
 
 
-def check_harmless(torch, folder, rank):
+def run(binary, *arguments):
+    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_predicted(binary, name, file, sharding):
+    """As it was sharded; where both ends are in groups nothing is left for the root."""
+    prediction = json.loads(run(binary, "predict", file, "--json", "-"))
+    configured = prediction["configured"]
+    assert configured["groups"] == len(sharding.get("groups", [])) + (name != "ends"), f"{name}: {configured['groups']}"
+    assert configured["forward_ms"] > 0 < configured["backward_ms"], configured
+    assert any("a placeholder that nobody measured" in note for note in prediction["notes"]), prediction["notes"]
+
+
+def check_harmless(torch, folder, rank, binary):
     original = torch.autograd.backward
     for name, make, micro_steps, sharding in cases(torch):
         file = folder / f"{name}.json"
@@ -136,6 +152,7 @@ def check_harmless(torch, folder, rank):
         assert hooks_of(model) == hooks_of(untouched), f"{name}: hooks are left"
         if rank == 0:
             check_captured(name, json.loads(file.read_text()), model, micro_steps, sharding)
+            check_predicted(binary, name, file, sharding)
 
 
 def check_captured(name, document, model, micro_steps, sharding):
@@ -147,7 +164,7 @@ def check_captured(name, document, model, micro_steps, sharding):
     assert shapes == {n: list(p.shape) for n, p in model.named_parameters()}, shapes
     ready = [n for o in workload["backward_operations"] for n in o.get("ready", [])]
     assert sorted(ready) == sorted(shapes), f"{name}: every gradient is ready once: {ready}"
-    modules = {m for names in sharding["groups"] for m in names}
+    modules = {m for names in sharding.get("groups", []) for m in names}
     for way in ("forward", "backward"):
         names = [o["name"].removesuffix(way).rstrip() for o in workload[f"{way}_operations"]]
         assert set(names) - {"", "(loss)"} == modules, f"{name}: {names}"
@@ -277,7 +294,7 @@ def check_refused(torch, folder):
     refused(tensor_parallel, "tensor parallelism are not simulated")
 
 
-def check_collectives(folder):
+def check_collectives(folder, binary):
     """Records for `bucketwise calibrate`, of all sizes that were asked for."""
     import torch.distributed as dist
     from bucketwise.torch import time_collectives
@@ -292,6 +309,8 @@ def check_collectives(folder):
         kinds = ("allgather", "reducescatter", "allreduce")
         assert sizes == [(kind, 1 << shift) for kind in kinds for shift in (12, 14, 16)], sizes
         assert all(r["ranks"] == RANKS and min(r["samples_us"]) > 0 for r in records)
+        run(binary, "calibrate", file, "-o", folder / "link.json")
+        assert {"all_gather", "reduce_scatter"} <= set(json.loads((folder / "link.json").read_text()))
 
 
 def check_alone(root, folder):
@@ -318,7 +337,7 @@ def check_alone(root, folder):
     assert document["workload"]["gradients"][0]["shape"] == [2, 2] and document["cluster"]["ranks"] == 1
 
 
-def run_rank(rank, port, root, folder):
+def run_rank(rank, port, binary, root, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     sys.path.insert(0, str(root / "python"))
     import torch
@@ -326,11 +345,11 @@ def run_rank(rank, port, root, folder):
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
-    check_harmless(torch, folder, rank)
+    check_harmless(torch, folder, rank, binary)
     check_what_is_timed(torch, folder, rank)
     check_events(torch, folder, rank)
     check_refused(torch, folder)
-    check_collectives(folder)
+    check_collectives(folder, binary)
     dist.barrier()
     os._exit(0)
 
@@ -341,7 +360,7 @@ def main():
         print("check_capture_sharded: skipped: PyTorch with fully_shard is not installed for this Python")
         sys.exit(77)
     if len(sys.argv) == 6:
-        run_rank(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), Path(sys.argv[5]))
+        run_rank(int(sys.argv[3]), int(sys.argv[4]), sys.argv[1], Path(sys.argv[2]), Path(sys.argv[5]))
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as name:

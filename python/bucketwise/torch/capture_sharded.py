@@ -309,7 +309,8 @@ class _ShardedCapture(common._Capture):
 
     def _sharding(self, passes):
         wrapped = [state for state in self.states if state is not self.states[0] and _groups(state)]
-        sharding = {"groups": [[self.names[module] for module in state._modules] for state in wrapped]}
+        groups = [[self.names[module] for module in state._modules] for state in wrapped]
+        sharding = {"groups": groups} if groups else {"layers_per_group": 0}
         sharding["reshard_after_forward"] = self._reshard_after_forward()
         for way in ("forward", "backward"):
             depth = max((len(_ahead(state, way)) for state in self.states), default=0)
@@ -441,7 +442,7 @@ class _ShardedCapture(common._Capture):
         sharding, workload = document["sync"]["sharding"], document["workload"]
         us = {way: sum(o["device_us"] for o in workload[f"{way}_operations"]) for way in ("forward", "backward")}
         common.say(
-            f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding['groups'])} groups beside the root, "
+            f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding.get('groups', []))} groups beside the root, "
             f"forward {1e-3 * us['forward']:.4g} ms, backward {1e-3 * us['backward']:.4g} ms without collectives and "
             f"copies, medians of {passes} passes"
         )
