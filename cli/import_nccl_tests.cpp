@@ -1,5 +1,7 @@
-// bucketwise import nccl-tests LOG...: what all_reduce_perf printed, as measurements.
+// bucketwise import nccl-tests LOG...: what all_reduce_perf, all_gather_perf and
+// reduce_scatter_perf printed, as measurements.
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,10 +36,12 @@ examples:
   bucketwise import nccl-tests all_reduce.log -o measurements.jsonl
   bucketwise import nccl-tests all_reduce.json -o measurements.jsonl
   bucketwise import nccl-tests one_node.log two_nodes.log --ranks 8,16 --ranks-per-node 8 -o measurements.jsonl
+  bucketwise import nccl-tests all_reduce.log all_gather.log reduce_scatter.log -o measurements.jsonl
   bucketwise calibrate measurements.jsonl -o link.json
 
 A log is text as it stands, of nccl-tests or rccl-tests, whatever a launcher put before its lines, or the JSON of -J.
-Only all-reduces of one element type are taken; what is not taken is counted.
+Taken are all_reduce_perf, reduce_scatter_perf and all_gather_perf, these two where the log names them; sums of one
+element type, and all-gathers of one. What is not taken is counted.
 )";
 
 NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
@@ -58,9 +62,12 @@ NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
     return options;
 }
 
-std::string lines_of(const ImportedAllReduces& imported) {
+std::string lines_of(const ImportedNcclTests& imported) {
     std::string text = line_of(imported.environment);
     for (const AllReduceRecord& record : imported.all_reduces) {
+        text += line_of(record);
+    }
+    for (const CollectiveRecord& record : imported.collectives) {
         text += line_of(record);
     }
     return text;
@@ -68,19 +75,35 @@ std::string lines_of(const ImportedAllReduces& imported) {
 
 // What to do with it, first. A link needs several sizes: latency and bandwidth are told apart by
 // them.
-std::string advice_on_logs(const ImportedAllReduces& imported, const std::string& output) {
-    std::set<Bytes> sizes;
-    std::set<std::int64_t> ranks;
+std::string advice_on_logs(const ImportedNcclTests& imported, const std::string& output) {
+    std::map<CollectiveKind, std::vector<const AllReduceRecord*>> by_kind;
     for (const AllReduceRecord& record : imported.all_reduces) {
-        sizes.insert(record.size);
-        ranks.insert(record.transport.ranks);
+        by_kind[CollectiveKind::all_reduce].push_back(&record);
+    }
+    for (const CollectiveRecord& record : imported.collectives) {
+        by_kind[record.kind].push_back(&record.measured);
     }
     constexpr std::size_t few = 6;
-    std::string text = counted(std::ssize(imported.all_reduces), "all-reduce");
-    text.append(fmt::format(" of {} ranks, {}", fmt::join(ranks, " and "),
-                            counted(std::ssize(sizes), "size")));
-    if (sizes.size() < few) {
-        text.append(": too few for a link to rely on; run all_reduce_perf with -b 8 -e 1G -f 2");
+    std::vector<std::string> taken;
+    bool too_few = false;
+    for (const auto& [kind, records] : by_kind) {
+        std::set<Bytes> sizes;
+        std::set<std::int64_t> ranks;
+        for (const AllReduceRecord* record : records) {
+            sizes.insert(record->size);
+            ranks.insert(record->transport.ranks);
+        }
+        taken.push_back(fmt::format("{} of {} ranks, {}",
+                                    counted(std::ssize(records), std::string(name_of(kind))),
+                                    fmt::join(ranks, " and "), counted(std::ssize(sizes), "size")));
+        too_few = too_few || sizes.size() < few;
+    }
+    std::string text = fmt::format("{}", fmt::join(taken, "; "));
+    if (too_few) {
+        text.append(fmt::format(": too few for a link to rely on; run {} with -b 8 -e 1G -f 2",
+                                by_kind.size() == 1 && !imported.all_reduces.empty()
+                                    ? "all_reduce_perf"
+                                    : "each program"));
     } else {
         text.append(": make a link of them with bucketwise calibrate ")
             .append(output == "-" ? "FILE" : output)
@@ -116,7 +139,7 @@ int run_import_nccl_tests(const CommandLine& line) {
         logs.push_back(reading({file}, FileKind::nccl_tests_log,
                                [&] { return read_nccl_tests_log(blocks_of_file(file), file); }));
     }
-    ImportedAllReduces imported = reading(files, FileKind::nccl_tests_log, [&] {
+    ImportedNcclTests imported = reading(files, FileKind::nccl_tests_log, [&] {
         return import_nccl_tests(std::move(logs), wanted);
     });
     EnvironmentRecord& environment = imported.environment;

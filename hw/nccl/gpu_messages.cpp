@@ -15,6 +15,28 @@ std::int64_t elements_of(const Message& message) {
     return message.size.count / element_size(message.dtype).count;
 }
 
+// Of one rank.
+Bytes part_of(const Message& message, int ranks) {
+    return elements_of(message) / ranks * element_size(message.dtype);
+}
+
+MessageCheck check_known(const Message& message, const std::vector<std::byte>& values, int rank,
+                         int ranks) {
+    const Bytes part = part_of(message, ranks);
+    const std::int64_t elements = elements_of(message) / ranks;
+    switch (message.kind) {
+        case CollectiveKind::all_gather:
+            return check_known_gather(values.data(), elements, message.dtype, ranks);
+        case CollectiveKind::reduce_scatter:
+            return check_known_sum(values.data() + rank * part.count, elements, message.dtype,
+                                   ranks, rank * elements);
+        case CollectiveKind::all_reduce:
+        case CollectiveKind::broadcast:
+            break;
+    }
+    return check_known_sum(values.data(), elements_of(message), message.dtype, ranks);
+}
+
 }  // namespace
 
 // --- Communicators ---
@@ -78,14 +100,30 @@ void GpuMessages::prepare(const Message& message) {
 }
 
 void GpuMessages::launch(const Message& message) {
-    communicators_.with_ctas(message.ctas)
-        .all_reduce(message_.at(0), elements_of(message), message.dtype, Reduction::sum, stream_);
+    NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
+    const Bytes part = part_of(message, communicator.ranks());
+    switch (message.kind) {
+        case CollectiveKind::all_gather:
+            communicator.all_gather(message_.at(communicator.rank() * part.count), message_.at(0),
+                                    part, stream_);
+            return;
+        case CollectiveKind::reduce_scatter:
+            communicator.reduce_scatter_sum(message_.at(0),
+                                            elements_of(message) / communicator.ranks(),
+                                            message.dtype, stream_);
+            return;
+        case CollectiveKind::all_reduce:
+        case CollectiveKind::broadcast:
+            break;
+    }
+    communicator.all_reduce(message_.at(0), elements_of(message), message.dtype, Reduction::sum,
+                            stream_);
 }
 
 MessageTrace GpuMessages::measure(const Message& message, std::int64_t iterations) {
     MessageTrace checked;
     prepare(message);
-    check_sum(message, checked);
+    check_result(message, checked);
     MessageTrace trace = timed(message, iterations, {});
     trace.largest_difference = checked.largest_difference;
     trace.wrong = checked.wrong;
@@ -97,26 +135,39 @@ std::vector<Duration> GpuMessages::repeat(const Message& message, std::int64_t i
     return timed(message, iterations, waiting).times;
 }
 
+// Of an all-gather the rank's own part of the message; the others are to come.
+std::vector<std::byte> GpuMessages::known_values(const Message& message, int rank) const {
+    std::vector<std::byte> values(static_cast<std::size_t>(message.size.count));
+    if (message.kind != CollectiveKind::all_gather) {
+        write_known_message(values.data(), elements_of(message), message.dtype, rank);
+        return values;
+    }
+    const int ranks = communicators_.of_steps().ranks();
+    write_known_message(values.data() + rank * part_of(message, ranks).count,
+                        elements_of(message) / ranks, message.dtype, rank);
+    return values;
+}
+
 // Making and checking the values takes the host far longer than the GPU takes for the sum, so each
 // message is checked once.
-void GpuMessages::check_sum(const Message& message, MessageTrace& trace) {
-    const auto key = std::make_tuple(message.size.count, message.dtype, message.ctas.value_or(0));
+void GpuMessages::check_result(const Message& message, MessageTrace& trace) {
+    const auto key =
+        std::make_tuple(message.kind, message.size.count, message.dtype, message.ctas.value_or(0));
     const auto earlier = checked_.find(key);
     NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
     if (earlier != checked_.end()) {
         trace.largest_difference = earlier->second;
         launch(message);  // warms up
-        PatientWait(communicator).until([&] { return stream_.is_idle(); }, "an all-reduce");
+        PatientWait(communicator).until([&] { return stream_.is_idle(); }, "a collective");
         return;
     }
-    std::vector<std::byte> values(static_cast<std::size_t>(message.size.count));
-    write_known_message(values.data(), elements_of(message), message.dtype, communicator.rank());
+    std::vector<std::byte> values = known_values(message, communicator.rank());
     message_.copy_in(values.data(), 0, message.size.count);
     launch(message);
-    PatientWait(communicator).until([&] { return stream_.is_idle(); }, "an all-reduce");
+    PatientWait(communicator).until([&] { return stream_.is_idle(); }, "a collective");
     message_.copy_out(values.data(), 0, message.size.count);
     const MessageCheck check =
-        check_known_sum(values.data(), elements_of(message), message.dtype, communicator.ranks());
+        check_known(message, values, communicator.rank(), communicator.ranks());
     trace.largest_difference = check.largest_difference;
     trace.wrong = check.wrong;
     checked_[key] = check.largest_difference;
@@ -133,7 +184,7 @@ MessageTrace GpuMessages::timed(const Message& message, std::int64_t iterations,
     return trace;
 }
 
-// The GPU waits until all are launched, then the ranks meet once more: each all-reduce then starts
+// The GPU waits until all are launched, then the ranks meet once more: each collective then starts
 // on all of them where the one before ended.
 void GpuMessages::time_batch(const Message& message, std::int64_t iterations, MessageTrace& trace,
                              const std::function<void()>& waiting) {
@@ -155,7 +206,7 @@ void GpuMessages::time_batch(const Message& message, std::int64_t iterations, Me
     hold.release();
     PatientWait wait(communicator);
     for (std::size_t i = 0; i < count; ++i) {
-        wait.until([&] { return ends_[i].has_happened(); }, "an all-reduce", waiting);
+        wait.until([&] { return ends_[i].has_happened(); }, "a collective", waiting);
         trace.times.push_back(std::max(Duration{1}, between(begins_[i], ends_[i]) - stamp_time_));
     }
     head_start_.check();

@@ -1,6 +1,7 @@
-// All-reduces of one message back to back on the communication stream of a GPU.
+// Collectives of one message back to back on the communication stream of a GPU.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -51,7 +52,7 @@ class GpuMessages : public MessageDevice {
 
     // For who has something else to do meanwhile: room for the message, all ranks met.
     void prepare(const Message& message);
-    // Puts one all-reduce of what was prepared on the stream.
+    // Puts one collective of what was prepared on the stream.
     void launch(const Message& message);
     // Returns once all ranks have called it.
     void meet();
@@ -62,7 +63,8 @@ class GpuMessages : public MessageDevice {
     }
 
   private:
-    void check_sum(const Message& message, MessageTrace& trace);
+    void check_result(const Message& message, MessageTrace& trace);
+    [[nodiscard]] std::vector<std::byte> known_values(const Message& message, int rank) const;
     MessageTrace timed(const Message& message, std::int64_t iterations,
                        const std::function<void()>& waiting);
     void time_batch(const Message& message, std::int64_t iterations, MessageTrace& trace,
@@ -76,8 +78,8 @@ class GpuMessages : public MessageDevice {
     Duration stamp_time_{0};  // what a stamp adds to what it times
     std::vector<GpuEvent> begins_;
     std::vector<GpuEvent> ends_;
-    // Sums that were checked: of a size, dtype and number of thread blocks.
-    std::map<std::tuple<std::int64_t, DType, std::int64_t>, double> checked_;
+    // Results that were checked: of a kind, a size, dtype and number of thread blocks.
+    std::map<std::tuple<CollectiveKind, std::int64_t, DType, std::int64_t>, double> checked_;
 };
 
 }  // namespace bucketwise

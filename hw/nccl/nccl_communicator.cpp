@@ -209,6 +209,15 @@ void NcclCommunicator::all_reduce(void* data, std::int64_t elements, DType dtype
     });
 }
 
+void NcclCommunicator::reduce_scatter_sum(void* data, std::int64_t elements, DType dtype,
+                                          const GpuStream& stream) {
+    char* const own = static_cast<char*>(data) + rank_ * elements * element_size(dtype).count;
+    call("reduce-scatter", [&] {
+        return nccl().ncclReduceScatter(data, own, static_cast<std::size_t>(elements),
+                                        nccl_type(dtype), ncclSum, communicator_, stream.get());
+    });
+}
+
 void NcclCommunicator::all_gather(const void* own, void* all, Bytes size, const GpuStream& stream) {
     call("all-gather", [&] {
         return nccl().ncclAllGather(own, all, static_cast<std::size_t>(size.count), ncclUint8,

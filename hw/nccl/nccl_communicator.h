@@ -56,6 +56,9 @@ class NcclCommunicator {
     // Puts it on the stream and returns. In place; `data` is on the device, `elements` >= 0.
     void all_reduce(void* data, std::int64_t elements, DType dtype, Reduction reduction,
                     const GpuStream& stream);
+    // Likewise; as Communicator::reduce_scatter_sum() has it.
+    void reduce_scatter_sum(void* data, std::int64_t elements, DType dtype,
+                            const GpuStream& stream);
     // Likewise; byte i of rank r's `own` becomes all[r * size + i]. `all` holds ranks() x size
     // bytes; `own` lies outside of it, or is its place within it.
     void all_gather(const void* own, void* all, Bytes size, const GpuStream& stream);

@@ -20,6 +20,7 @@ struct NcclLibrary {
     decltype(&::ncclCommAbort) ncclCommAbort = file()["ncclCommAbort"];
     decltype(&::ncclAllReduce) ncclAllReduce = file()["ncclAllReduce"];
     decltype(&::ncclAllGather) ncclAllGather = file()["ncclAllGather"];
+    decltype(&::ncclReduceScatter) ncclReduceScatter = file()["ncclReduceScatter"];
     decltype(&::ncclBroadcast) ncclBroadcast = file()["ncclBroadcast"];
 };
 

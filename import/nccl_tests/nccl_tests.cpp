@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,19 +22,50 @@ namespace {
 
 constexpr std::int64_t gpus_of_a_node = 8;
 
-// --- which rows are all-reduces ---
+// --- which rows are taken ---
 
-// Other collectives differ in the program's name; where it is not told, in a root, in no reduction,
-// in a size that is not the count's, or (reduce-scatter) in a busbw below algbw.
-std::string not_an_all_reduce(const NcclTestsRun& run, const NcclTestsRow& row) {
-    constexpr std::string_view program = "all_reduce_perf";
-    if (!run.collective.empty() && !std::string_view(run.collective).starts_with(program)) {
+struct Program {
+    std::string_view name;
+    CollectiveKind kind;
+};
+constexpr std::array programs{Program{"all_reduce_perf", CollectiveKind::all_reduce},
+                              Program{"all_gather_perf", CollectiveKind::all_gather},
+                              Program{"reduce_scatter_perf", CollectiveKind::reduce_scatter}};
+
+// All-reduces where the log does not say, as most such logs are of them: their rows then tell.
+std::optional<CollectiveKind> kind_of(const NcclTestsRun& run) {
+    for (const Program& program : programs) {
+        if (std::string_view(run.collective).starts_with(program.name)) {
+            return program.kind;
+        }
+    }
+    return run.collective.empty() ? std::optional(CollectiveKind::all_reduce) : std::nullopt;
+}
+
+// "all-gathers"
+std::string plural_of(CollectiveKind kind) {
+    return fmt::format("{}s", name_of(kind));
+}
+
+// All-reduces where the program is not told differ from others in no root, in a reduction and in a
+// size that is the count's. Of the other two the count is one rank's (src/all_gather.cu and
+// src/reduce_scatter.cu, GetCollByteCount), and of all-gathers, which reduce nothing, all-to-alls
+// are told by their name only.
+std::string not_taken(const NcclTestsRun& run, const NcclTestsRow& row) {
+    const auto kind = kind_of(run);
+    if (!kind) {
         return "rows of " + run.collective;
     }
     const bool reduces = !row.redop.empty() && row.redop != "none";
     const bool has_root = row.root && *row.root >= 0;
-    const bool whole = row.bytes == row.count * nccl_element_bytes(row.dtype) && row.bytes > 0;
-    return reduces && !has_root && whole ? "" : "rows of other collectives, or of no bytes";
+    const std::int64_t counted = row.count * nccl_element_bytes(row.dtype);
+    const bool whole = *kind == CollectiveKind::all_reduce
+                           ? row.bytes == counted
+                           : counted > 0 && row.bytes % counted == 0;
+    const bool as_it_should = reduces || *kind == CollectiveKind::all_gather;
+    return as_it_should && !has_root && whole && row.bytes > 0
+               ? ""
+               : "rows of other collectives, or of no bytes";
 }
 
 // Drops the rows of which `why` says something.
@@ -41,6 +73,7 @@ template <typename Why>
 void drop_rows(std::vector<NcclTestsLog>& logs, const Why& why) {
     for (NcclTestsLog& log : logs) {
         for (NcclTestsRun& run : log.runs) {
+            run.kind = kind_of(run).value_or(run.kind);
             std::erase_if(run.rows, [&](const NcclTestsRow& row) {
                 const std::string reason = why(run, row);
                 if (!reason.empty()) {
@@ -125,11 +158,13 @@ std::string range_text(const InferredRanks& inferred) {
 // devices that may be cut off.
 Told ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run, const InferredRanks& inferred) {
     const std::string from_rows =
-        fmt::format("busbw / algbw of {} times says so", inferred.agreeing);
+        run.kind == CollectiveKind::all_reduce
+            ? fmt::format("busbw / algbw of {} times says so", inferred.agreeing)
+            : fmt::format("size / count and busbw / algbw of {} times say so", inferred.agreeing);
     if (run.ranks == 0) {
         return inferred.is_one() ? Told{inferred.fewest, from_rows} : Told{};
     }
-    if (agrees_with_ranks(run.rows, run.ranks)) {
+    if (agrees_with_ranks(run.kind, run.rows, run.ranks)) {
         return {run.ranks, run.ranks_from};
     }
     if (inferred.is_known() && inferred.fewest > run.ranks) {
@@ -138,11 +173,12 @@ Told ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run, const Inferr
                           fmt::format("{}; {} has only {}", from_rows, run.ranks_from, run.ranks)}
                    : Told{};
     }
-    contradict(log, run,
-               fmt::format("all-reduces on {} ranks, as {} says", run.ranks, run.ranks_from),
-               inferred.is_known()
-                   ? fmt::format("busbw / algbw of all-reduces on {}", range_text(inferred))
-                   : std::string("a busbw / algbw that no number of ranks explains"));
+    contradict(
+        log, run,
+        fmt::format("{} on {} ranks, as {} says", plural_of(run.kind), run.ranks, run.ranks_from),
+        inferred.is_known()
+            ? fmt::format("busbw / algbw of {} on {}", plural_of(run.kind), range_text(inferred))
+            : std::string("a busbw / algbw that no number of ranks explains"));
 }
 
 std::int64_t asked_ranks(const NcclTestsOptions& options, std::size_t log) {
@@ -153,7 +189,7 @@ std::int64_t asked_ranks(const NcclTestsOptions& options, std::size_t log) {
 
 Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t asked) {
     const std::int64_t multiple = std::max<std::int64_t>(run.gpus_per_process, 1);
-    const InferredRanks inferred = infer_ranks(run.rows, multiple);
+    const InferredRanks inferred = infer_ranks(run.kind, run.rows, multiple);
     Told told = ranks_in_log(log, run, inferred);
     if (asked == 0) {
         if (told.number == 0) {
@@ -171,7 +207,7 @@ Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t ask
         contradict(log, run, fmt::format("--ranks {}, as {}", told.number, told.how),
                    fmt::format("--ranks {}", asked));
     }
-    if (!agrees_with_ranks(run.rows, asked) || asked % multiple != 0) {
+    if (!agrees_with_ranks(run.kind, run.rows, asked) || asked % multiple != 0) {
         contradict(log, run,
                    inferred.is_known()
                        ? fmt::format("--ranks {}, as busbw / algbw says", range_text(inferred))
@@ -264,19 +300,26 @@ Told nodes_of(const NcclTestsLog& log, const NcclTestsRun& run, const NcclTestsO
 
 // --- what is taken of all logs together ---
 
+bool sums(const NcclTestsRun& run) {
+    return run.kind != CollectiveKind::all_gather;
+}
+
+// Of runs that sum, or of those that do not.
 template <typename Visit>
-void for_each_row(const std::vector<NcclTestsLog>& logs, const Visit& visit) {
+void for_each_row(const std::vector<NcclTestsLog>& logs, bool summing, const Visit& visit) {
     for (const NcclTestsLog& log : logs) {
         for (const NcclTestsRun& run : log.runs) {
-            std::for_each(run.rows.begin(), run.rows.end(), visit);
+            if (sums(run) == summing) {
+                std::for_each(run.rows.begin(), run.rows.end(), visit);
+            }
         }
     }
 }
 
 // Float32, as most gradients are, where there is any of it; else of what there is most of.
-std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
+std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs, bool summing) {
     std::map<DType, std::size_t> rows;
-    for_each_row(logs, [&](const NcclTestsRow& row) {
+    for_each_row(logs, summing, [&](const NcclTestsRow& row) {
         if (const auto dtype = nccl_gradient_dtype(row.dtype)) {
             ++rows[*dtype];
         }
@@ -292,7 +335,7 @@ std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs) {
 // Sums, as gradients are, where there are any; else what stands first.
 std::string chosen_reduction(const std::vector<NcclTestsLog>& logs) {
     std::string chosen;
-    for_each_row(logs, [&](const NcclTestsRow& row) {
+    for_each_row(logs, true, [&](const NcclTestsRow& row) {
         chosen = chosen.empty() || row.redop == "sum" ? row.redop : chosen;
     });
     return chosen;
@@ -320,10 +363,10 @@ std::string run_text(const NcclTestsRun& run, const std::string& what, const Tol
         times += row.halves.size();
     }
     const auto plural = [](std::size_t count) { return count == 1 ? "" : "s"; };
-    std::string text =
-        fmt::format("  {} all-reduce{} ({}), {} size{} from {} to {}, {} time{}\n", run.rows.size(),
-                    plural(run.rows.size()), what, sizes.size(), plural(sizes.size()),
-                    size_text(*sizes.begin()), size_text(*sizes.rbegin()), times, plural(times));
+    std::string text = fmt::format(
+        "  {} {}{} ({}), {} size{} from {} to {}, {} time{}\n", run.rows.size(), name_of(run.kind),
+        plural(run.rows.size()), what, sizes.size(), plural(sizes.size()),
+        size_text(*sizes.begin()), size_text(*sizes.rbegin()), times, plural(times));
     text += fmt::format("    ranks  {} ({})\n", ranks.number, ranks.how);
     text += fmt::format("    nodes  {} ({})\n", nodes.number, nodes.how);
     if (run.columns.cpu_time) {
@@ -395,7 +438,7 @@ void add_environment(EnvironmentRecord& environment, const NcclTestsLog& log,
 
 class Import {
   public:
-    Import(const NcclTestsOptions& options, DType dtype) : options_(options), dtype_(dtype) {
+    explicit Import(const NcclTestsOptions& options) : options_(options) {
         result_.environment.transport = {
             .backend = "nccl", .algorithm = "ring", .implementation = "library"};
         result_.environment.machine = {.cpu = "unknown",
@@ -412,21 +455,21 @@ class Import {
             const Told ranks = ranks_of(log, run, asked_ranks(options_, index));
             run.ranks = ranks.number;
             if (run.ranks == 1) {
-                log.skip("all-reduces on one rank", run.rows.front().line,
+                log.skip(plural_of(run.kind) + " on one rank", run.rows.front().line,
                          static_cast<std::int64_t>(run.rows.size()));
             } else {
                 add_run(log, run, ranks);
             }
         }
         if (log.runs.empty()) {
-            result_.report += "  no all-reduces taken\n";
+            result_.report += "  nothing taken\n";
         }
         result_.report += skipped_text(log);
     }
 
-    ImportedAllReduces finish() {
+    ImportedNcclTests finish() {
         EnvironmentRecord& environment = result_.environment;
-        environment.transport.ranks = result_.all_reduces.front().transport.ranks;
+        environment.transport.ranks = first_ranks_;
         environment.rounds = 1;
         for (const auto& [point, rounds] : rounds_) {
             environment.rounds = std::max(environment.rounds, rounds);
@@ -444,7 +487,7 @@ class Import {
         return std::move(result_);
     }
 
-    [[nodiscard]] bool is_empty() const { return result_.all_reduces.empty(); }
+    [[nodiscard]] bool is_empty() const { return first_ranks_ == 0; }
 
   private:
     void add_run(const NcclTestsLog& log, const NcclTestsRun& run, const Told& ranks) {
@@ -452,22 +495,31 @@ class Import {
         nodes_.insert(nodes.number);
         add_environment(result_.environment, log, run, nodes);
         MeasuredTimes measured{.ranks = ranks.number, .nodes = nodes.number, .gpu = gpus_of(run)};
+        const DType dtype = *nccl_gradient_dtype(run.rows.front().dtype);
+        const bool reduces = run.kind == CollectiveKind::all_reduce;
         for (const NcclTestsRow& row : run.rows) {
-            AllReduceRecord record = record_of(run, row, result_.environment.transport, dtype_);
-            record.round = rounds_[{run.ranks, row.bytes}]++;
+            AllReduceRecord record = record_of(run, row, result_.environment.transport, dtype);
+            record.round = rounds_[{run.kind, run.ranks, row.bytes}]++;
             // The better of the times in place and out of place.
             measured.times.push_back({record.size, std::ranges::min(record.samples_us)});
-            result_.all_reduces.push_back(std::move(record));
+            if (reduces) {
+                result_.all_reduces.push_back(std::move(record));
+            } else {
+                result_.collectives.push_back({run.kind, std::move(record)});
+            }
         }
-        result_.report += run_text(
-            run, fmt::format("{}, {}", name_of(dtype_), run.rows.front().redop), ranks, nodes);
-        result_.report += nearest_text(measured);
+        first_ranks_ = first_ranks_ == 0 ? run.ranks : first_ranks_;
+        const std::string redop = sums(run) ? ", " + run.rows.front().redop : "";
+        result_.report += run_text(run, fmt::format("{}{}", name_of(dtype), redop), ranks, nodes);
+        // Presets were held against all-reduces only.
+        result_.report += reduces ? nearest_text(measured) : "";
     }
 
     const NcclTestsOptions& options_;
-    DType dtype_;
-    ImportedAllReduces result_;
-    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> rounds_;  // by ranks and bytes
+    ImportedNcclTests result_;
+    std::int64_t first_ranks_ = 0;  // of the first run that is taken; 0: none is
+    std::map<std::tuple<CollectiveKind, std::int64_t, std::int64_t>, std::int64_t>
+        rounds_;  // by kind, ranks and bytes
     std::set<std::int64_t> nodes_;
 };
 
@@ -480,15 +532,16 @@ class Import {
     }
     throw InputError(
         logs.front().file, "",
-        "rows of all_reduce_perf on more than one rank, as nccl-tests prints them",
+        "rows of all_reduce_perf, all_gather_perf or reduce_scatter_perf on more than one rank, as "
+        "nccl-tests prints them",
         skipped.empty() ? "nothing of it" : fmt::format("only {}", fmt::join(skipped, ", ")));
 }
 
 }  // namespace
 
-ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
-                                     const NcclTestsOptions& options) {
-    drop_rows(logs, not_an_all_reduce);
+ImportedNcclTests import_nccl_tests(std::vector<NcclTestsLog> logs,
+                                    const NcclTestsOptions& options) {
+    drop_rows(logs, not_taken);
     drop_halves(logs, "times of wrong results (#wrong above 0, or *)",
                 [](const auto&, const auto&, const NcclTestsHalf& half) { return half.wrong; });
     drop_halves(logs,
@@ -497,25 +550,28 @@ ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
                 [](const NcclTestsRun& run, const NcclTestsRow& row, const NcclTestsHalf& half) {
                     return run.columns.cpu_time && !whole_time_us(half, row.bytes);
                 });
-    drop_rows(logs, [](const NcclTestsRun&, const NcclTestsRow& row) {
+    drop_rows(logs, [](const NcclTestsRun& run, const NcclTestsRow& row) {
         return nccl_gradient_dtype(row.dtype)
                    ? ""
-                   : "all-reduces of " + row.dtype + ", which no gradient is";
+                   : fmt::format("{} of {}, which no gradient is", plural_of(run.kind), row.dtype);
     });
-    const auto dtype = options.dtype ? options.dtype : chosen_dtype(logs);
-    if (!dtype) {
-        refuse(logs);
-    }
-    drop_rows(logs, [&](const NcclTestsRun&, const NcclTestsRow& row) {
+    // Summing costs differ, so that one dtype is taken for all sums. What is gathered may have
+    // another.
+    const auto of_sums = options.dtype ? options.dtype : chosen_dtype(logs, true);
+    const auto of_gathers = options.dtype ? options.dtype : chosen_dtype(logs, false);
+    drop_rows(logs, [&](const NcclTestsRun& run, const NcclTestsRow& row) {
         const DType other = *nccl_gradient_dtype(row.dtype);
-        return other == dtype ? ""
-                              : fmt::format("all-reduces of {} (--dtype chooses)", name_of(other));
+        return other == (sums(run) ? of_sums : of_gathers)
+                   ? ""
+                   : fmt::format("{} of {} (--dtype chooses)", plural_of(run.kind), name_of(other));
     });
     const std::string reduction = chosen_reduction(logs);
-    drop_rows(logs, [&](const NcclTestsRun&, const NcclTestsRow& row) {
-        return row.redop == reduction ? "" : "all-reduces by " + row.redop;
+    drop_rows(logs, [&](const NcclTestsRun& run, const NcclTestsRow& row) {
+        return !sums(run) || row.redop == reduction
+                   ? ""
+                   : fmt::format("{} by {}", plural_of(run.kind), row.redop);
     });
-    Import imported(options, *dtype);
+    Import imported(options);
     for (std::size_t i = 0; i < logs.size(); ++i) {
         imported.add(logs[i], i);
     }

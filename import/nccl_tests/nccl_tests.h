@@ -1,4 +1,5 @@
-// nccl-tests' all-reduces as measurement records, which `calibrate` reads like any other.
+// nccl-tests' all-reduces, all-gathers and reduce-scatters as measurement records, which
+// `calibrate` reads like any other.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +21,21 @@ struct NcclTestsOptions {
     bool operator==(const NcclTestsOptions&) const = default;
 };
 
-struct ImportedAllReduces {
-    // An environment, then all-reduces in the order of the logs. The environment's version and
+struct ImportedNcclTests {
+    // An environment, then collectives in the order of the logs. The environment's version and
     // command are the caller's to set; its date is that of a log, or empty.
     EnvironmentRecord environment;
     std::vector<AllReduceRecord> all_reduces;
-    std::string report;  // what was found, assumed and left out, per log
-    bool operator==(const ImportedAllReduces&) const = default;
+    std::vector<CollectiveRecord> collectives;  // of other kinds
+    std::string report;                         // what was found, assumed and left out, per log
+    bool operator==(const ImportedNcclTests&) const = default;
 };
 
-// A record for each row that is an all-reduce of one dtype, with its times out of place and in
-// place as samples; none of them where its result was wrong. Throws InputError where a log has no
-// such row, where the number of ranks cannot be told or is told differently, and where logs are not
-// of the same GPU.
-ImportedAllReduces import_nccl_tests(std::vector<NcclTestsLog> logs,
-                                     const NcclTestsOptions& options);
+// A record for each row that is a sum of one dtype, or a gathering of one, with its times out of
+// place and in place as samples; none of them where its result was wrong. Throws InputError where a
+// log has no such row, where the number of ranks cannot be told or is told differently, and where
+// logs are not of the same GPU.
+ImportedNcclTests import_nccl_tests(std::vector<NcclTestsLog> logs,
+                                    const NcclTestsOptions& options);
 
 }  // namespace bucketwise

@@ -7,6 +7,7 @@
 
 #include "import/nccl_tests/nccl_tests_row.h"
 #include "import/source/byte_source.h"
+#include "sim/link/network/algorithm.h"
 
 namespace bucketwise {
 
@@ -21,9 +22,10 @@ struct NcclTestsDevice {
 
 // One program that ran once: a table, and what was said before it.
 struct NcclTestsRun {
-    std::int64_t line = 0;              // where it begins; of JSON the number of the document
-    std::string collective = {};        // all_reduce_perf, ...; empty: the log does not say
-    std::int64_t gpus_per_process = 0;  // nThread x nGpus; 0: not said
+    std::int64_t line = 0;        // where it begins; of JSON the number of the document
+    std::string collective = {};  // all_reduce_perf, ...; empty: the log does not say
+    CollectiveKind kind = CollectiveKind::all_reduce;  // that is made of it, once it is imported
+    std::int64_t gpus_per_process = 0;                 // nThread x nGpus; 0: not said
     std::vector<NcclTestsDevice> devices = {};
     std::int64_t ranks = 0;       // as the device list or NCCL itself says; 0: neither does
     std::string ranks_from = {};  // which of them did

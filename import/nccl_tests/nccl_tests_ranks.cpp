@@ -17,14 +17,20 @@ struct RankRange {
     std::int64_t most = most_ranks;
 };
 
-// n of busbw / algbw = 2 (n - 1) / n.
-double ranks_of(double ratio) {
-    return ratio < 2 ? std::min(2 / (2 - ratio), static_cast<double>(most_ranks))
-                     : static_cast<double>(most_ranks);
+// n of busbw / algbw = rounds (n - 1) / n.
+double ranks_of(double rounds, double ratio) {
+    return ratio < rounds ? std::min(rounds / (rounds - ratio), static_cast<double>(most_ranks))
+                          : static_cast<double>(most_ranks);
+}
+
+// Of how many ranks' parts the size is; 0: of no parts.
+std::int64_t parts_of(CollectiveKind kind, const NcclTestsRow& row) {
+    const std::int64_t part = row.count * nccl_element_bytes(row.dtype);
+    return kind == CollectiveKind::all_reduce || part == 0 ? 0 : row.bytes / part;
 }
 
 // Nothing where rounding leaves everything open.
-std::optional<RankRange> range_of(const NcclTestsHalf& half) {
+std::optional<RankRange> range_of(CollectiveKind kind, const NcclTestsHalf& half) {
     if (half.algbw.lowest() <= 0) {
         return std::nullopt;
     }
@@ -32,17 +38,24 @@ std::optional<RankRange> range_of(const NcclTestsHalf& half) {
     const double lowest =
         std::max(half.busbw.lowest(), 0.0) / half.algbw.highest() * (1 - rounding);
     const double highest = half.busbw.highest() / half.algbw.lowest() * (1 + rounding);
-    const RankRange range{static_cast<std::int64_t>(std::ceil(ranks_of(lowest))),
-                          static_cast<std::int64_t>(std::floor(ranks_of(highest)))};
+    const auto rounds = static_cast<double>(rounds_of(kind));
+    const RankRange range{static_cast<std::int64_t>(std::ceil(ranks_of(rounds, lowest))),
+                          static_cast<std::int64_t>(std::floor(ranks_of(rounds, highest)))};
     return range.most == most_ranks && range.fewest <= 2 ? std::nullopt : std::optional(range);
 }
 
-std::vector<RankRange> ranges_of(const std::vector<NcclTestsRow>& rows) {
+// A time counts once, for both that it tells.
+std::vector<RankRange> ranges_of(CollectiveKind kind, const std::vector<NcclTestsRow>& rows) {
     std::vector<RankRange> ranges;
     for (const NcclTestsRow& row : rows) {
+        const std::int64_t parts = parts_of(kind, row);
         for (const NcclTestsHalf& half : row.halves) {
-            if (const auto range = range_of(half)) {
+            const auto range = range_of(kind, half);
+            if (parts == 0 && range) {
                 ranges.push_back(*range);
+            } else if (parts > 0) {
+                const bool agree = !range || (range->fewest <= parts && parts <= range->most);
+                ranges.push_back(agree ? RankRange{parts, parts} : RankRange{most_ranks, 1});
             }
         }
     }
@@ -51,8 +64,9 @@ std::vector<RankRange> ranges_of(const std::vector<NcclTestsRow>& rows) {
 
 }  // namespace
 
-InferredRanks infer_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t multiple) {
-    const std::vector<RankRange> ranges = ranges_of(rows);
+InferredRanks infer_ranks(CollectiveKind kind, const std::vector<NcclTestsRow>& rows,
+                          std::int64_t multiple) {
+    const std::vector<RankRange> ranges = ranges_of(kind, rows);
     // In multiples: how many ranges begin here less how many have ended.
     std::map<std::int64_t, std::int64_t> changes;
     for (const RankRange& range : ranges) {
@@ -86,8 +100,9 @@ InferredRanks infer_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t mu
     return inferred;
 }
 
-bool agrees_with_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t ranks) {
-    const std::vector<RankRange> ranges = ranges_of(rows);
+bool agrees_with_ranks(CollectiveKind kind, const std::vector<NcclTestsRow>& rows,
+                       std::int64_t ranks) {
+    const std::vector<RankRange> ranges = ranges_of(kind, rows);
     const auto agreeing = std::ranges::count_if(ranges, [&](const RankRange& range) {
         return range.fewest <= ranks && ranks <= range.most;
     });

@@ -1,11 +1,13 @@
-// How many ranks a table of all-reduces was measured on, told from the table alone: its busbw is
-// 2 (n - 1) / n times its algbw, both rounded.
+// How many ranks a table was measured on, told from the table alone: its busbw is 2 (n - 1) / n
+// times its algbw, of all-gathers and reduce-scatters half of that, both rounded; and of these the
+// size is n times the count.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "import/nccl_tests/nccl_tests_row.h"
+#include "sim/link/network/algorithm.h"
 
 namespace bucketwise {
 
@@ -22,9 +24,11 @@ struct InferredRanks {
 };
 
 // Only multiples of `multiple` (at least 1) are considered.
-InferredRanks infer_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t multiple);
+InferredRanks infer_ranks(CollectiveKind kind, const std::vector<NcclTestsRow>& rows,
+                          std::int64_t multiple);
 
 // Whether nearly all rows can have been measured on `ranks`.
-bool agrees_with_ranks(const std::vector<NcclTestsRow>& rows, std::int64_t ranks);
+bool agrees_with_ranks(CollectiveKind kind, const std::vector<NcclTestsRow>& rows,
+                       std::int64_t ranks);
 
 }  // namespace bucketwise

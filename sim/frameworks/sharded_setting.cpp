@@ -52,7 +52,7 @@ std::string reshard_argument(const ShardingRequest& request) {
     if (request.reshard_ranks) {
         return fmt::format(", reshard_after_forward={}", *request.reshard_ranks);
     }
-    return request.reshard_after_forward == Reshard::no ? ", reshard_after_forward=False" : "";
+    return request.reshard_after_forward ? "" : ", reshard_after_forward=False";
 }
 
 void add_preparations(const ShardedInput& input, Lines& lines) {
@@ -114,9 +114,8 @@ void add_calls(const ShardedInput& input, Lines& lines) {
                                         request.layers_per_group, options));
         }
     }
-    const bool root_too = request.reshard_after_forward == Reshard::root_too;
     lines.push_back(fmt::format("fully_shard(model{}{})",
-                                root_too ? ", reshard_after_forward=True" : "", arguments(input)));
+                                request.reshard_root ? ", reshard_after_forward=True" : "", arguments(input)));
 }
 
 // The first module of each call, which stands for its group.
@@ -205,7 +204,7 @@ ShardedSetting torchtitan(const ShardedInput& input) {
         fmt::format("data_parallel_replicate_degree = {}", input.replicas.group.ranks),
         fmt::format("data_parallel_shard_degree = {}", input.step.group.ranks),
         fmt::format("fsdp_reshard_after_forward = \"{}\"",
-                    request.reshard_after_forward == Reshard::no ? "never" : "always")};
+                    request.reshard_after_forward ? "always" : "never")};
     if (request.forward_prefetch > 0 || request.backward_prefetch > 1) {
         setting.note =
             "its explicit prefetching is of mixtures of experts alone: call "
@@ -221,7 +220,7 @@ ShardedSetting accelerate(const ShardedInput& input) {
                      "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
                      "  fsdp_transformer_layer_cls_to_wrap: the class of a block",
                      fmt::format("  fsdp_reshard_after_forward: {}",
-                                 request.reshard_after_forward == Reshard::no ? "false" : "true")};
+                                 request.reshard_after_forward ? "true" : "false")};
     return setting;
 }
 

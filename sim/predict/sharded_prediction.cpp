@@ -1,7 +1,10 @@
 #include "sim/predict/sharded_prediction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "sim/base/transformed.h"
@@ -12,7 +15,9 @@ namespace bucketwise {
 namespace {
 
 StepLoop loop_of_sharded(const ShardedInput& input) {
-    return loop_of(input.step, SyncSettings{});
+    SyncSettings sync;
+    sync.framework.host_waits = input.request.strategy == ShardedStrategy::zero3;
+    return loop_of(input.step, sync);
 }
 
 // The step's parts, and what it is if others are free.
@@ -105,12 +110,32 @@ void add_groupings(const ShardingRequest& base, std::int64_t blocks,
     }
 }
 
+// DeepSpeed's knobs, each by factors around its default; its own first.
+std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) {
+    std::vector<ShardingRequest> requests{base};
+    for (const std::int64_t prefetch : {0, 5'000'000, 50'000'000, 200'000'000, 500'000'000}) {
+        for (const std::int64_t reduced : {5'000'000, 50'000'000, 200'000'000, 500'000'000}) {
+            for (const std::int64_t reused : {std::int64_t{0}, std::int64_t{1'000'000'000}}) {
+                ShardingRequest request = base;
+                request.zero3.prefetch_elements = prefetch;
+                request.zero3.reduce_bucket_elements = reduced;
+                request.zero3.max_reuse_distance = reused;
+                requests.push_back(request);
+            }
+        }
+    }
+    return requests;
+}
+
 // What a user may choose without changing what is computed. Of prefetching only what can make a
 // difference: where each collective blocks the host, it is whether all-gathers do.
 std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int64_t blocks) {
+    if (input.request.strategy == ShardedStrategy::zero3) {
+        return zero3_settings_to_try(input.request);
+    }
     std::vector<ShardingRequest> requests;
     const bool blocks_host = input.step.workload.host_is_device;
-    for (const Reshard reshard : {Reshard::yes, Reshard::no}) {
+    for (const bool reshard : {true, false}) {
         for (const std::int64_t forward : {0, 1, 2}) {
             for (const std::int64_t backward : {1, 2}) {
                 for (const bool asynchronous : {false, true}) {
@@ -155,6 +180,24 @@ std::vector<std::size_t> rows_by_memory(const std::vector<ShardedEvaluation>& sw
     return rows;
 }
 
+// Among steps that cannot be told from the fastest the one that holds least, to a hundredth; among
+// those the one with the fewest knobs turned.
+std::tuple<bool, double, int, Duration> rank_of(const ShardedEvaluation& row, Duration fastest) {
+    constexpr double as_much = 1.01;
+    const bool is_choice =
+        row.memory.fits() && static_cast<double>(row.step().count()) <=
+                                 (1 + plateau_tolerance) * static_cast<double>(fastest.count());
+    const ShardingRequest& request = row.request;
+    const int knobs = (request.forward_prefetch > 0 ? 1 : 0) +
+                      (request.backward_prefetch > 1 ? 1 : 0) +
+                      (request.asynchronous_unshard ? 1 : 0) +
+                      (request.layers_per_group > 1 ? 1 : 0);
+    const double held = std::floor(
+        std::log(static_cast<double>(std::max<std::int64_t>(row.peak().count, 1))) /
+        std::log(as_much));
+    return {!is_choice, held, knobs, row.step()};
+}
+
 void choose_best(ShardedPrediction& prediction) {
     const std::vector<ShardedEvaluation>& sweep = prediction.sweep;
     const std::vector<std::size_t> rows = rows_by_memory(sweep);
@@ -173,12 +216,12 @@ void choose_best(ShardedPrediction& prediction) {
         }
     }
     prediction.best_fits = fastest_fitting.has_value();
-    prediction.best = *std::ranges::find_if(rows, [&](std::size_t row) {
-        return !fastest_fitting ||
-               (sweep[row].memory.fits() &&
-                static_cast<double>(sweep[row].step().count()) <=
-                    (1 + plateau_tolerance) * static_cast<double>(fastest_fitting->count()));
-    });
+    prediction.best = rows.front();
+    if (fastest_fitting) {
+        prediction.best = *std::ranges::min_element(rows, {}, [&](std::size_t row) {
+            return rank_of(sweep[row], *fastest_fitting);
+        });
+    }
 }
 
 Binding binding_of(const ShardedInput& input, const ShardPlan& plan) {

@@ -41,15 +41,7 @@ std::string reshard_text(const ShardingRequest& request) {
     if (request.reshard_ranks) {
         return fmt::format("to {} ranks", *request.reshard_ranks);
     }
-    switch (request.reshard_after_forward) {
-        case Reshard::no:
-            return "no";
-        case Reshard::yes:
-            return "yes";
-        case Reshard::root_too:
-            return "root too";
-    }
-    return {};
+    return request.reshard_root ? "root too" : request.reshard_after_forward ? "yes" : "no";
 }
 
 std::string prefetch_text(const ShardingRequest& request) {
@@ -225,12 +217,10 @@ Json request_json(const ShardingRequest& request) {
     } else {
         json["groups"] = request.groups;
     }
+    json["reshard_after_forward"] = request.reshard_after_forward;
+    json["reshard_root"] = request.reshard_root;
     if (request.reshard_ranks) {
-        json["reshard_after_forward"] = *request.reshard_ranks;
-    } else if (request.reshard_after_forward == Reshard::root_too) {
-        json["reshard_after_forward"] = name_of(Reshard::root_too);
-    } else {
-        json["reshard_after_forward"] = request.reshard_after_forward == Reshard::yes;
+        json["reshard_ranks"] = *request.reshard_ranks;
     }
     json["forward_prefetch"] = request.forward_prefetch;
     json["backward_prefetch"] = request.backward_prefetch;
@@ -269,8 +259,8 @@ std::string setting_text(const ShardingRequest& request) {
                            ? "a group for each layer"
                            : fmt::format("a group for every {} layers", request.layers_per_group);
     text += request.reshard_ranks ? fmt::format(", resharded to {} ranks", *request.reshard_ranks)
-            : request.reshard_after_forward == Reshard::no ? ", kept after forward"
-                                                           : ", resharded after forward";
+            : request.reshard_after_forward ? ", resharded after forward"
+                                            : ", kept after forward";
     if (request.forward_prefetch > 0) {
         text += fmt::format(", {} ahead in forward", request.forward_prefetch);
     }

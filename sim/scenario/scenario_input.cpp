@@ -1,7 +1,6 @@
 // Reading a scenario file.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iterator>
 #include <set>
 
@@ -12,6 +11,7 @@
 #include "sim/link/link_input.h"
 #include "sim/link/link_presets.h"
 #include "sim/link/link_topology.h"
+#include "sim/scenario/pytorch_version.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sharding_input.h"
 #include "sim/scenario/workload_input.h"
@@ -119,22 +119,9 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
     }
 }
 
-// "2.4" or "2.4.1": whether an explicit cap is also the first bucket's, as from PyTorch 2.4 on.
+// An explicit cap is also the first bucket's, as from PyTorch 2.4 on.
 bool read_explicit_cap_sets_first(const JsonPlace& place) {
-    if (!place.value->is_string()) {
-        place.fail("a PyTorch version as a string, such as \"2.4\"");
-    }
-    const std::string text = read_string(place);
-    unsigned major = 0;
-    unsigned minor = 0;
-    const char* const end = text.data() + text.size();
-    const auto [dot, error] = std::from_chars(text.data(), end, major);
-    const bool has_minor = error == std::errc{} && dot != end && *dot == '.';
-    const auto [rest, minor_error] = std::from_chars(has_minor ? dot + 1 : end, end, minor);
-    if (minor_error != std::errc{} || (rest != end && *rest != '.' && *rest != '+') || major == 0) {
-        place.fail("a PyTorch version such as \"1.13\" or \"2.4\"");
-    }
-    return major > 2 || (major == 2 && minor >= 4);
+    return read_pytorch_version(place) >= PytorchVersion{2, 4};
 }
 
 FrameworkVersion read_framework_version(const JsonPlace& place) {
@@ -179,13 +166,12 @@ Strategy read_strategy(const JsonPlace& place) {
 }
 
 SyncRequest read_sync(const JsonPlace& place) {
-    const JsonObject object(
-        place, {"strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
-                "fused_copies", "batched_grad_copy", "static_graph", "compiled", "comm_hook",
-                "pytorch_version", "find_unused_parameters", "broadcast_buffers", "batch_norm",
-                "closing", "order", "launch", "framework", "framework_version"});
+    const JsonObject object(place, sync_keys);
     SyncRequest sync;
     sync.strategy = read_strategy(object.at("strategy"));
+    if (const auto sharding = object.find("sharding")) {
+        sharding->fail("a strategy that shards beside it", std::string(name_of(sync.strategy)));
+    }
     read_caps(object, sync);
     object.read_optional_choice("closing", sync.closing, every<Closing>);
     object.read_optional_choice("order", sync.order, every<Order>);

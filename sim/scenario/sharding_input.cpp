@@ -6,6 +6,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
+#include "sim/scenario/pytorch_version.h"
 #include "sim/scenario/workload_input.h"
 #include "sim/sharding/shard_plan.h"
 
@@ -28,19 +29,6 @@ std::vector<std::string> read_modules(const JsonPlace& place) {
     });
 }
 
-// True, false, a number of ranks, or "root_too".
-void read_reshard(const JsonPlace& place, ShardingRequest& request) {
-    if (place.value->is_boolean()) {
-        request.reshard_after_forward = read_boolean(place) ? Reshard::yes : Reshard::no;
-    } else if (place.value->is_number_integer()) {
-        request.reshard_ranks = read_integer(place, 2, most_sharded_elements);
-    } else if (place.value->is_string() && is_called(Reshard::root_too, read_string(place))) {
-        request.reshard_after_forward = Reshard::root_too;
-    } else {
-        place.fail("true, false, a number of ranks, or \"root_too\"");
-    }
-}
-
 void read_dtypes(const JsonObject& object, ShardingRequest& request) {
     const auto read = [&](std::string_view key, std::optional<DType>& dtype) {
         if (const auto place = object.find(key)) {
@@ -61,21 +49,24 @@ void read_groups(const JsonObject& object, ShardingRequest& request) {
 }
 
 ShardingRequest read_fsdp(const JsonPlace& place, ShardedStrategy strategy) {
-    std::vector<std::string_view> known{"layers_per_group",      "groups",
-                                        "reshard_after_forward", "forward_prefetch",
-                                        "backward_prefetch",     "parameter_dtype",
-                                        "reduce_dtype",          "asynchronous_unshard",
-                                        "gradient_sync",         "reduce_scatter_buffers",
-                                        "reshard_after_backward"};
-    if (strategy == ShardedStrategy::hsdp) {
-        known.insert(known.end(), {"shard_ranks", "all_reduce"});
+    const JsonObject object(
+        place,
+        {"layers_per_group", "groups", "reshard_after_forward", "reshard_root", "reshard_ranks",
+         "forward_prefetch", "backward_prefetch", "parameter_dtype", "reduce_dtype",
+         "asynchronous_unshard", "gradient_sync", "reduce_scatter_buffers",
+         "reshard_after_backward", "shard_ranks", "all_reduce"});
+    for (const char* key : {"shard_ranks", "all_reduce"}) {
+        if (const auto found = object.find(key); found && strategy != ShardedStrategy::hsdp) {
+            found->fail("the strategy hsdp beside it", std::string(name_of(strategy)));
+        }
     }
-    const JsonObject object(place, known);
     ShardingRequest request;
     request.strategy = strategy;
     read_groups(object, request);
-    if (const auto reshard = object.find("reshard_after_forward")) {
-        read_reshard(*reshard, request);
+    object.read_optional("reshard_after_forward", request.reshard_after_forward, read_boolean);
+    object.read_optional("reshard_root", request.reshard_root, read_boolean);
+    if (const auto ranks = object.find("reshard_ranks")) {
+        request.reshard_ranks = read_integer(*ranks, 2, most_sharded_elements);
     }
     object.read_optional("forward_prefetch", request.forward_prefetch, read_integer, 0, most_ahead);
     object.read_optional("backward_prefetch", request.backward_prefetch, read_integer, 1,
@@ -86,11 +77,9 @@ ShardingRequest read_fsdp(const JsonPlace& place, ShardedStrategy strategy) {
                          most_ahead);
     object.read_optional_choice("gradient_sync", request.gradient_sync, every<MicroSteps>);
     object.read_optional("reshard_after_backward", request.reshard_after_backward, read_boolean);
-    if (strategy == ShardedStrategy::hsdp) {
-        object.read_optional_choice("all_reduce", request.all_reduce, every<MicroSteps>);
-        if (const auto ranks = object.find("shard_ranks")) {
-            request.shard_ranks = read_integer(*ranks, 1, most_sharded_elements);
-        }
+    object.read_optional_choice("all_reduce", request.all_reduce, every<MicroSteps>);
+    if (const auto ranks = object.find("shard_ranks")) {
+        request.shard_ranks = read_integer(*ranks, 1, most_sharded_elements);
     }
     return request;
 }
@@ -132,10 +121,8 @@ void check_ranks(const JsonPlace& sync, const Scenario& scenario) {
                sharing);
     }
     if (request.reshard_ranks && sharing % *request.reshard_ranks != 0) {
-        refuse(sync, "reshard_after_forward",
-               fmt::format("true, false, or a number that divides the {} ranks that share "
-                           "parameters",
-                           sharing),
+        refuse(sync, "reshard_ranks",
+               fmt::format("a number that divides the {} ranks that share parameters", sharing),
                *request.reshard_ranks);
     }
 }
@@ -178,13 +165,25 @@ std::optional<ShardingRequest> read_sharding(const JsonPlace& place) {
     if (strategy == every<ShardedStrategy>.end()) {
         return std::nullopt;
     }
-    const JsonObject object(place, {"strategy", "sharding"});
+    const JsonObject object(place, sync_keys);
+    for (const std::string_view key : sync_keys) {
+        const bool is_for_it =
+            key == "strategy" || key == "sharding" ||
+            (key == "pytorch_version" && *strategy != ShardedStrategy::zero3);
+        if (const auto found = object.find(key); found && !is_for_it) {
+            found->fail("a strategy that has it", std::string(name_of(*strategy)));
+        }
+    }
     ShardingRequest request;
     request.strategy = *strategy;
     object.read_optional("sharding", request, [&](const JsonPlace& sharding) {
         return *strategy == ShardedStrategy::zero3 ? read_zero3(sharding)
                                                    : read_fsdp(sharding, *strategy);
     });
+    object.read_optional("pytorch_version", request.reduces_in_own_dtype,
+                         [](const JsonPlace& version) {
+                             return read_pytorch_version(version) >= PytorchVersion{2, 15};
+                         });
     return request;
 }
 

@@ -2,11 +2,20 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "sim/base/json_input.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
+
+// Of the section sync, whatever its strategy.
+inline const std::vector<std::string_view> sync_keys{
+    "strategy", "bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views",
+    "fused_copies", "batched_grad_copy", "static_graph", "compiled", "comm_hook",
+    "pytorch_version", "find_unused_parameters", "broadcast_buffers", "batch_norm",
+    "closing", "order", "launch", "framework", "framework_version", "sharding"};
 
 // None: the strategy at `place`, the section sync, does not shard. Throws InputError.
 std::optional<ShardingRequest> read_sharding(const JsonPlace& place);

@@ -140,10 +140,8 @@ class FsdpBuilder : public InstructionWriter {
     }
 
     void post_forward(std::size_t group) {
-        const bool is_kept =
-            request_.reshard_after_forward == Reshard::no ||
-            (request_.reshard_after_forward == Reshard::yes && plan_.groups[group].is_root());
-        if (!is_kept) {
+        if (plan_.groups[group].is_root() ? request_.reshard_root
+                                          : request_.reshard_after_forward) {
             reshard(group);
             keep_larger_shard(group);
         }
@@ -410,7 +408,7 @@ class FsdpBuilder : public InstructionWriter {
         added.kind = CollectiveKind::all_reduce;
         added.bytes = size;
         added.time = collective_time(added.kind, size, replicas_.group, replicas_.link);
-        added.interference = interference_for(replicas_.link, size);
+        added.interference = interference_for(added.kind, replicas_.link, size);
         added.group = static_cast<std::int32_t>(index);
         if (!workload_.host_is_device) {
             added.stream = CommunicationStream::second;
@@ -468,7 +466,7 @@ class FsdpBuilder : public InstructionWriter {
         added.kind = kind;
         added.bytes = bytes;
         added.time = collective_time(kind, bytes, ranks, input_.link);
-        added.interference = interference_for(input_.link, bytes);
+        added.interference = interference_for(kind, input_.link, bytes);
         added.group = static_cast<std::int32_t>(index);
         add(InstructionKind::launch, phase_, collective, input_.link.host_issue, Duration{0});
         return collective;

@@ -50,6 +50,18 @@ std::vector<std::string> blocks_of(const std::vector<std::string>& parameters) {
     return blocks;
 }
 
+std::vector<std::string> modules_with_parameters(const std::vector<std::string>& parameters) {
+    std::vector<std::string> modules;
+    std::set<std::string> known;
+    for (const std::string& parameter : parameters) {
+        const std::size_t dot = parameter.rfind('.');
+        if (dot != std::string::npos && known.insert(parameter.substr(0, dot)).second) {
+            modules.push_back(parameter.substr(0, dot));
+        }
+    }
+    return modules;
+}
+
 std::vector<std::vector<std::string>> grouped_blocks(const std::vector<std::string>& blocks,
                                                      std::int64_t together) {
     std::vector<std::vector<std::string>> groups;

@@ -16,6 +16,9 @@ bool belongs_to(std::string_view name, std::string_view module);
 // number, "layers.0" of "layers.0.attn.weight". Empty where names hold no number.
 std::vector<std::string> blocks_of(const std::vector<std::string>& parameters);
 
+// Every module that has a parameter of its own, in their order; but for the model itself.
+std::vector<std::string> modules_with_parameters(const std::vector<std::string>& parameters);
+
 // Neighbouring blocks of one list, so many together, the last ones perhaps fewer.
 std::vector<std::vector<std::string>> grouped_blocks(const std::vector<std::string>& blocks,
                                                      std::int64_t together);

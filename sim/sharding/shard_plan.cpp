@@ -196,6 +196,10 @@ Bytes ShardPlan::shard_bytes() const {
 
 std::vector<std::vector<std::string>> modules_of_groups(
     const ShardingRequest& request, const std::vector<std::string>& parameters) {
+    if (request.strategy == ShardedStrategy::zero3) {
+        return transformed(modules_with_parameters(parameters),
+                           [](const std::string& module) { return std::vector{module}; });
+    }
     return request.groups.empty() ? grouped_blocks(blocks_of(parameters), request.layers_per_group)
                                   : request.groups;
 }

@@ -4,6 +4,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/sharding/fsdp_builder.h"
+#include "sim/sharding/zero3_builder.h"
 
 namespace bucketwise {
 namespace {
@@ -42,12 +43,17 @@ void append(Program part, Program& program) {
 ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPlan& plan,
                                         MicroStepPlace place, const ShardedMemory& memory) {
     ShardedProgram built;
-    built.memory.hold(ShardedTensor::parameters, {});
     built.memory.now = memory.now;
-    FsdpBuilder builder(input, plan, place, built);
-    builder.micro_step();
-    if (has_optimizer(place)) {
-        builder.optimizer();
+    const auto build = [&](auto builder) {
+        builder.micro_step();
+        if (has_optimizer(place)) {
+            builder.optimizer();
+        }
+    };
+    if (input.request.strategy == ShardedStrategy::zero3) {
+        build(Zero3Builder(input, plan, place, built));
+    } else {
+        build(FsdpBuilder(input, plan, place, built));
     }
     return built;
 }

@@ -13,6 +13,13 @@
 //              none of its inputs has a gradient: wait for the reduce-scatter before; copy in;
 //              reduce-scatter. At the end what is left is waited for.
 //
+// zero3 follows deepspeed/runtime/zero (0.17). A module with parameters of its own gathers on
+// entering what is missing, waits, and then gathers up to prefetch_elements of what comes next, in
+// the order of the whole step, unless more than max_live_parameters would be there. On leaving, its
+// parameters are freed but for those used again within max_reuse_distance, and small ones, which all
+// ranks always hold and gather after the optimizer. Gradients are reduced when the next one would
+// overfill a bucket; computing waits for that at the end of backward alone, and so does the host.
+//
 // All-gathers and reduce-scatters share a communicator and so follow one another in the order in
 // which the host issues them; the all-reduces of hsdp have one of their own. Where the host is the
 // device (Gloo on a CPU), each collective blocks it, but for all-gathers with

@@ -29,13 +29,6 @@ inline constexpr std::array<std::string_view, names_of<ShardedStrategy>.size()>
         "the same among shard_ranks ranks, gradients all-reduced between such groups",
         "DeepSpeed's stage 3, which gathers module by module"};
 
-// What happens to a group's parameters once its forward is over. PyTorch leaves the root's
-// unsharded, as backward begins with them, unless it is told of the root itself.
-enum class Reshard : std::uint8_t { no, yes, root_too };
-
-template <>
-inline constexpr auto names_of<Reshard> = names("no", "yes", "root_too");
-
 // Which backward of a step that accumulates does something.
 enum class MicroSteps : std::uint8_t { every, last };
 
@@ -59,8 +52,11 @@ struct ShardingRequest {
     std::int64_t layers_per_group = 1;
     // Instead: the modules of each call. What is in none of them is the root's.
     std::vector<std::vector<std::string>> groups = {};
-    Reshard reshard_after_forward = Reshard::yes;
-    // To so many ranks instead of all (reshard_after_forward=N).
+    // Whether a group's parameters are freed once its forward is over; the root's, with which backward
+    // begins, only where PyTorch is told so of the root itself.
+    bool reshard_after_forward = true;
+    bool reshard_root = false;
+    // Kept among so many ranks instead of all (reshard_after_forward=N).
     std::optional<std::int64_t> reshard_ranks = {};
     // How many groups ahead are gathered (set_modules_to_forward_prefetch, ..._backward_prefetch).
     // 0: forward gathers what it comes to, and the host that runs ahead is all that prefetches.

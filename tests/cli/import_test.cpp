@@ -30,6 +30,39 @@ constexpr const char* gpt2_config = R"({"model_type": "gpt2", "architectures": [
 
 }  // namespace
 
+TEST_CASE("Logs of three programs become one link with all kinds", "[import]") {
+    const TestFolder folder;
+    const auto log = [&](const char* program, CollectiveKind kind) {
+        std::vector<LoggedTimes> times = usual_times();
+        std::erase_if(times, [](const LoggedTimes& one) { return one.bytes < 1024; });
+        write_file(folder.file(program), "# Collective test starting: " + std::string(program) +
+                                             "\n" + log_text(times, 8, {.kind = kind}));
+        return folder.file(program);
+    };
+    const Outcome imported = import_log({log("all_reduce_perf", CollectiveKind::all_reduce),
+                                         log("all_gather_perf", CollectiveKind::all_gather),
+                                         log("reduce_scatter_perf", CollectiveKind::reduce_scatter),
+                                         "-o", folder.file("m.jsonl")});
+    REQUIRE(imported.exit_code == 0);
+    CHECK(imported.output.starts_with(
+        "10 all-reduces of 8 ranks, 10 sizes; 10 all-gathers of 8 ranks, 10 sizes; 10 "
+        "reduce-scatters of 8 ranks, 10 sizes: make a link of them"));
+    REQUIRE(
+        bucketwise({"calibrate", folder.file("m.jsonl"), "-o", folder.file("l.json")}).exit_code ==
+        0);
+    const auto link = nlohmann::json::parse(text_of_file(folder.file("l.json")));
+    // The same times of half of the bytes on the wire, 7/8 of the message: half of the bandwidth,
+    // and of half as many steps: twice the latency.
+    for (const char* kind : {"all_gather", "reduce_scatter"}) {
+        const auto& own = link[kind]["segments"].back();
+        const auto& all = link["segments"].back();
+        CHECK(2 * own["bandwidth_gb_per_s"].get<double>() ==
+              Approx(all["bandwidth_gb_per_s"].get<double>()).epsilon(0.01));
+        CHECK(own["latency_us"].get<double>() ==
+              Approx(2 * all["latency_us"].get<double>()).epsilon(0.05));
+    }
+}
+
 TEST_CASE("A log becomes measurements, a link and a prediction", "[import]") {
     const TestFolder folder;
     write_file(folder.file("log.txt"), log_text(usual_times(), 8, {}));

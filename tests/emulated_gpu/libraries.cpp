@@ -29,6 +29,7 @@ const NcclLibrary& nccl() {
         .ncclCommAbort = ::ncclCommAbort,
         .ncclAllReduce = ::ncclAllReduce,
         .ncclAllGather = ::ncclAllGather,
+        .ncclReduceScatter = ::ncclReduceScatter,
         .ncclBroadcast = ::ncclBroadcast,
     };
     return functions;

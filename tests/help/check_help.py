@@ -219,13 +219,18 @@ def needs_more(example, words):
     return starts_ranks or measures or of_model or words in ("import kineto", "import nsys") or ("man -l" in example and not shutil.which("man"))
 
 
-def nccl_tests_log(ranks):
-    """As from a nccl-tests that prints neither hosts nor ranks; busbw is algbw 2(p-1)/p."""
-    text = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+def nccl_tests_log(ranks, program=None):
+    """As from a nccl-tests that prints neither hosts nor ranks; busbw is algbw 2(p-1)/p, of other programs half of it,
+    and these count one rank's elements."""
+    text = f"# Collective test starting: {program}\n" if program else ""
+    parts = ranks if program else 1
+    rounds = 1 if program else 2
+    redop = "none" if program == "all_gather_perf" else "sum"
+    text += "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
     for size, us in ((1024, 20.0), (1 << 20, 40.0), (1 << 26, 700.0)):
         algorithm = size / us / 1e3
-        numbers = f"{us:.2f} {algorithm:.2f} {algorithm * 2 * (ranks - 1) / ranks:.2f} 0"
-        text += f"  {size} {size // 4} float sum -1 {numbers} {numbers}\n"
+        numbers = f"{us:.2f} {algorithm:.2f} {algorithm * rounds * (ranks - 1) / ranks:.2f} 0"
+        text += f"  {size} {size // 4 // parts} float {redop} -1 {numbers} {numbers}\n"
     return text
 
 
@@ -247,6 +252,11 @@ def prepare(root, folder):
     (folder / "trace.json").write_bytes(gzip.decompress((traces / "ddp.json.gz").read_bytes()))
     for name, ranks in (("one_node.log", 8), ("two_nodes.log", 16)):
         (folder / name).write_text(nccl_tests_log(ranks))
+    for program in ("all_gather", "reduce_scatter"):
+        (folder / f"{program}.log").write_text(nccl_tests_log(2, f"{program}_perf"))
+    all_reduces = (folder / "all_reduces.jsonl").read_text()
+    for kind in ("allreduce", "allgather", "reducescatter"):
+        (folder / f"{kind}.jsonl").write_text(re.sub(r'"kind": ?"allreduce"', f'"kind":"{kind}"', all_reduces))
     (folder / "config.json").write_text(CONFIG)
     (folder / "my-model").mkdir()
     (folder / "my-model" / "config.json").write_text(CONFIG)

@@ -49,7 +49,7 @@ def cases(blocks, child, ends):
         ("uneven groups", 2, with_children([blocks[:1], blocks[1:3], *chunks(blocks[3:], 1)])),
         ("the last block in the root", 2, with_children(chunks(blocks[:-1], 1))),
         ("kept after forward", 2, {**each, "reshard_after_forward": False}),
-        ("the root resharded too", 2, {**each, "reshard_after_forward": "root_too"}),
+        ("the root resharded too", 2, {**each, "reshard_root": True}),
         ("forward prefetch of 1", 2, {**each, "forward_prefetch": 1}),
         ("forward prefetch of 2", 2, {**each, "forward_prefetch": 2}),
         ("backward prefetch of 1, explicit", 2, {**each, "backward_prefetch": 1}),
@@ -91,7 +91,7 @@ def cases(blocks, child, ends):
         ),
         ("four ranks", 4, each),
         ("four ranks, two layers per group", 4, of_size(2)),
-        ("four ranks, resharded to two", 4, {**each, "reshard_after_forward": 2}),
+        ("four ranks, resharded to two", 4, {**each, "reshard_ranks": 2}),
         ("hybrid", 4, {**each, "shard_ranks": 2}),
         ("hybrid, kept after forward", 4, {**each, "shard_ranks": 2, "reshard_after_forward": False}),
         ("hybrid, bfloat16", 4, {**each, "shard_ranks": 2, **bf16, "reduce_dtype": "float32"}),
@@ -145,10 +145,10 @@ def shard(model, groups, ranks, sharding):
     dtypes = [getattr(torch, sharding[key]) if key in sharding else None for key in ("parameter_dtype", "reduce_dtype")]
     options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=dtypes[0], reduce_dtype=dtypes[1])}
     reshard = sharding.get("reshard_after_forward", True)
-    of_root = {False: False, "root_too": True}.get(reshard)
+    of_root = True if sharding.get("reshard_root") else None if reshard else False
     for names in groups:
         modules = [model.get_submodule(name) for name in names]
-        kept = None if reshard in (True, "root_too") else reshard
+        kept = sharding.get("reshard_ranks", None if reshard else False)
         fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=kept, **options)
     fully_shard(model, reshard_after_forward=of_root, **options)
     if "reduce_scatter_buffers" in sharding:

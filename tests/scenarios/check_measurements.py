@@ -84,7 +84,8 @@ def check_every_kind(records):
 
 
 def as_of_a_gpu(records):
-    """The same run with the keys that only a GPU's ranks write, on one GPU, contention with 2 and 8 thread blocks."""
+    """The same run with the keys that only a GPU's ranks write, on one GPU, contention with 2 and 8 thread blocks, and
+    all-reduces once more as if they had been reduce-scatters."""
     written = []
     for r in records:
         r = {**r, "shared_gpu": True, "backend": "nccl"}
@@ -92,6 +93,7 @@ def as_of_a_gpu(records):
             r |= {"gpu": "a GPU"}
         elif r["kind"] == "allreduce":
             r |= {"issue_us": [7.0] * len(r["samples_us"])}
+            written.append({**r, "kind": "reducescatter"})
         elif r["kind"] == "compute":
             r |= {f"{part}_launches_us": [3.0] * len(r[f"{part}_operations_us"]) for part in ("forward", "backward")}
             r |= {"copies_us": 1000.0, "graph_launch_us": 11.0}
@@ -99,8 +101,13 @@ def as_of_a_gpu(records):
             r |= {f"products_{how}_us": [t / 2 for t in r[f"compute_{how}_us"]] for how in ("alone", "disturbed")}
             r |= {"ctas": 2}
             written.append({**r, "ctas": 8})
+            written.append({**r, "ctas": 8, "collective": "reducescatter"})
         written.append(r)
     return written
+
+
+def as_list(interference):
+    return interference if isinstance(interference, list) else [interference]
 
 
 def check_calibration(program, records, folder):
@@ -113,6 +120,8 @@ def check_calibration(program, records, folder):
     link, scenario = (json.loads(Path(f).read_text()) for f in files[1:])
     assert link["host_issue_us"] == 7 and link["ctas"] == 8
     assert {entry["ctas"] for entry in link["interference"]} == {2, 8}
+    assert {entry["ctas"] for entry in as_list(link["reduce_scatter"]["interference"])} == {8}
+    assert len(link["reduce_scatter"]["segments"]) == len(link["segments"]) and "all_gather" not in link
     assert link["name"].endswith("shared GPU, not an interconnect")
     assert link["provenance"]["hardware"].startswith("a GPU; ")
     device = scenario["workload"]["device"]
@@ -121,11 +130,26 @@ def check_calibration(program, records, folder):
     assert again.returncode == 0, again.stderr
 
 
+def kinds_of(schema):
+    kind = schema["properties"]["kind"]
+    return kind.get("enum") or [kind["const"]]
+
+
+def bench(program, kind, output):
+    command = [program, "bench", kind, "--ranks", "2,3", "--algorithms", "ring", "--bytes", "64KiB", "--rounds", "1",
+               "-o", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    records = [json.loads(line) for line in output.read_text().splitlines()]
+    assert {r["kind"] for r in records} == {"environment", kind}
+    return records
+
+
 def main():
     program, root = sys.argv[1:]
     schema = json.loads(Path(root, "scenarios/measurement.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    by_kind = {s["properties"]["kind"]["const"]: jsonschema.Draft202012Validator(s) for s in schema["oneOf"]}
+    by_kind = {kind: jsonschema.Draft202012Validator(s) for s in schema["oneOf"] for kind in kinds_of(s)}
     with tempfile.TemporaryDirectory() as folder:
         for number, (scenario, ranks, options) in enumerate(RUNS):
             records = measure(program, root, scenario, ranks, options, Path(folder, f"{number}.jsonl"))
@@ -140,6 +164,9 @@ def main():
         for record in of_gpu:
             by_kind[record["kind"]].validate(record)
         check_calibration(program, of_gpu, Path(folder))
+        for kind in ("allreduce", "allgather", "reducescatter"):
+            for record in bench(program, kind, Path(folder, f"{kind}.jsonl")):
+                by_kind[record["kind"]].validate(record)
     print(f"{len(RUNS)} runs, every line valid")
 
 

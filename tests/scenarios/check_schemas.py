@@ -168,6 +168,27 @@ DOCUMENTS = json.loads(json.dumps({
         "workload": {"model": {"family": "mlp", "layers": [8, 4, 2]}, "batch": 2, "device": "A100"},
         "cluster": {"ranks": 2, "link": SLOW},
         "sync": {"strategy": "ddp"}},
+    "fsdp": {
+        **MINIMAL,
+        "sync": {"strategy": "fsdp", "pytorch_version": "2.8",
+                 "sharding": {"layers_per_group": 1, "reshard_after_forward": False, "reshard_root": True, "forward_prefetch": 1,
+                              "backward_prefetch": 2, "asynchronous_unshard": True, "parameter_dtype": "bfloat16",
+                              "reduce_dtype": "float32", "reduce_scatter_buffers": 2,
+                              "gradient_sync": "last_micro_step", "reshard_after_backward": False}}},
+    "hsdp": {
+        **MINIMAL,
+        "cluster": {"ranks": 4, "link": SLOW},
+        "sync": {"strategy": "hsdp", "pytorch_version": "2.8",
+                 "sharding": {"groups": [["a"], ["b"]], "reshard_ranks": 2, "forward_prefetch": 1,
+                              "backward_prefetch": 2, "asynchronous_unshard": True, "parameter_dtype": "bfloat16",
+                              "reduce_dtype": "float32", "reduce_scatter_buffers": 2,
+                              "gradient_sync": "every_micro_step", "reshard_after_backward": False,
+                              "shard_ranks": 2, "all_reduce": "last_micro_step"}}},
+    "zero3": {
+        **MINIMAL,
+        "sync": {"strategy": "zero3",
+                 "sharding": {"prefetch_bucket_size": 1, "param_persistence_threshold": 2, "max_live_parameters": 3,
+                              "max_reuse_distance": 4, "reduce_bucket_size": 5}}},
     "cluster": {**MINIMAL, "cluster": {"ranks": 16, "link": NCCL_LINK}},
     "sites": {**MINIMAL, "cluster": {"ranks": 16, "link": SITES_LINK}},
     "graph": {**MINIMAL, "cluster": {"ranks": 2, "link": GRAPH_LINK}},
@@ -177,7 +198,8 @@ DOCUMENTS = json.loads(json.dumps({
                      "device": {"name": "cpu", "peak_tflop_per_s": {"float32": 1}, "memory_bandwidth_gb_per_s": 20},
                      "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "collective_issue_us": 1,
                      "copy_gb_per_s": 10, "host_is_device": False,
-                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True}]}},
+                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "ready_ms": 3, "sparse": True,
+                                    "shape": [2, 5]}]}},
     "operations": {
         **MINIMAL,
         "workload": {"forward_operations": [{"name": "f", "host_us": 1, "device_us": 2, "host_waits": True,
@@ -189,7 +211,7 @@ DOCUMENTS = json.loads(json.dumps({
                      "buffers": [{"bytes": 8, "tensors": 2}], "copy_launch_us": 1, "collective_issue_us": 1,
                      "copy_gb_per_s": 10, "host_is_device": False,
                      "device": "A100",
-                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "sparse": True}]}},
+                     "gradients": [{"name": "a", "numel": 10, "dtype": "float32", "sparse": True, "shape": [2, 5]}]}},
 }))
 
 failures = []

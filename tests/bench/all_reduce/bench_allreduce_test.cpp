@@ -174,6 +174,104 @@ TEST_CASE("the file keeps every sample, and an old one is left alone") {
     CHECK(std::string{std::istreambuf_iterator<char>(again), {}} == kept);
 }
 
+TEST_CASE("all-gathers and reduce-scatters on 2 and 3 ranks make a link's own numbers") {
+    const TemporaryDirectory folder;
+    const std::string at = folder.path() + "/";
+    for (const char* kind : {"allgather", "reducescatter", "allreduce"}) {
+        const ShellRun bench =
+            run_shell("$BENCH " + std::string(kind) +
+                      " --ranks 2,3 --algorithms ring --bytes 4kB,64KiB,1MB --rounds 2 "
+                      "--iterations 3 -o " +
+                      at + kind);
+        REQUIRE(bench.exit_code == 0);
+        std::map<std::int64_t, int> sizes_of_three;
+        std::ifstream file(at + kind);
+        for (std::string line; std::getline(file, line);) {
+            const nlohmann::json record = nlohmann::json::parse(line);
+            if (record["kind"] == "environment" || record["ranks"] == 2) {
+                continue;
+            }
+            CHECK(record["kind"] == kind);
+            CHECK(record["samples_us"].size() == 3);
+            const double off = record["largest_difference"].get<double>();
+            CHECK(off <= (std::string(kind) == "allgather" ? 0 : rounding(3)));
+            ++sizes_of_three[record["bytes"].get<std::int64_t>()];
+        }
+        // Of 3 ranks a part is a whole number of float32: 12 bytes of all at once.
+        const bool parts = std::string(kind) != "allreduce";
+        CHECK(sizes_of_three == std::map<std::int64_t, int>{{parts ? 3996 : 4000, 2},
+                                                            {parts ? 65532 : 65536, 2},
+                                                            {parts ? 999996 : 1000000, 2}});
+    }
+    const ShellRun fit =
+        testing::run_in_shell("'" BUCKETWISE_BINARY "' calibrate " + at + "allreduce " + at +
+                              "allgather " + at + "reducescatter -o " + at + "link.json 2>&1");
+    CAPTURE(fit.output);
+    REQUIRE(fit.exit_code == 0);
+    std::ifstream stream(at + "link.json");
+    const nlohmann::json link = nlohmann::json::parse(stream);
+    CHECK_FALSE(link["segments"].empty());
+    for (const char* kind : {"all_gather", "reduce_scatter"}) {
+        REQUIRE_FALSE(link[kind]["segments"].empty());
+        CHECK(link[kind]["segments"][0].contains("standard_errors"));
+    }
+}
+
+TEST_CASE("what a bench of parts cannot do is refused") {
+    const auto refused = [](const std::string& options) {
+        const ShellRun run = run_shell("$BENCH " + options + " 2>&1");
+        CHECK(run.exit_code == 2);
+        return run.output;
+    };
+    CHECK(refused("reducescatter --algorithms library")
+              .find("--algorithms: expected ring or direct, as Gloo's own reduce-scatter is not "
+                    "measured, got \"library\"") != std::string::npos);
+    CHECK(refused("allgather --ranks 2,3 --bytes 8B")
+              .find("--bytes: expected at least an element of each of 3 ranks, 12 bytes, got 8") !=
+          std::string::npos);
+    CHECK(refused("allgather --published x.csv").find("published") != std::string::npos);
+    CHECK(refused("reducescatter --simulate").find("bench reducescatter: --simulate needs") !=
+          std::string::npos);
+}
+
+TEST_CASE(
+    "nccl-tests' columns of parts count one rank's elements, and none is reduced by a gather") {
+    const ShellRun gather = run_shell(
+        "$BENCH allgather --ranks 2 --algorithms ring --bytes 8kB --rounds 1 "
+        "--iterations 2 --format nccl-tests");
+    REQUIRE(gather.exit_code == 0);
+    CHECK(gather.output.find("# Collective test starting: all_gather_perf\n") != std::string::npos);
+    bool found = false;
+    for (const std::string& line : lines_of(gather.output)) {
+        const Cells cells = cells_of(line, ' ');
+        if (!cells.empty() && cells[0] == "8000") {
+            found = true;
+            CHECK(cells[1] == "1000");  // of 4 bytes on each of 2 ranks
+            CHECK(cells[3] == "none");
+        }
+    }
+    CHECK(found);
+}
+
+TEST_CASE("a link's own numbers are what its all-gathers are simulated with") {
+    const TemporaryDirectory folder;
+    std::ofstream(folder.path() + "/l.json")
+        << R"({"name": "l", "algorithm": "ring", "segments": [{"latency_us": 10, "bandwidth_gb_per_s": 1}],
+               "all_gather": {"launch_us": 5,
+                              "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 2}]}})";
+    const auto simulated = [&](const std::string& bench) {
+        const ShellRun run = run_shell("$BENCH " + bench + " --simulate --link " + folder.path() +
+                                       "/l.json --algorithms ring --ranks 4 --bytes 4MB "
+                                       "--format json");
+        REQUIRE(run.exit_code == 0);
+        return nlohmann::json::parse(run.output)["rows"][0]["simulated_time_s"].get<double>();
+    };
+    // 3 steps and 3 MB: 5 + 60 + 1,500 us; by the link's own 30 + 3,000; twice that.
+    CHECK(simulated("allgather") == Approx(1565e-6));
+    CHECK(simulated("reducescatter") == Approx(3030e-6));
+    CHECK(simulated("allreduce") == Approx(6060e-6));
+}
+
 TEST_CASE("ranks of another launcher run all algorithms and print one table") {
     const TemporaryDirectory store;
     const auto rank = [&](int number) {

@@ -152,7 +152,11 @@ std::optional<Failure> Operation::exchange() const {
     }
     const std::optional<Failure> failure = communicator->star.run(now, data);
     if (!failure && !communicator->star.is_interrupted()) {
-        std::memcpy(alias(to), data.data(), now.result_bytes(communicator->ranks));
+        const std::uint64_t size = now.result_bytes(communicator->ranks);
+        const bool scatters = now.kind == Collective::Kind::reduce_scatter;
+        const std::uint64_t before =
+            scatters ? static_cast<std::uint64_t>(communicator->rank) * size : 0;
+        std::memcpy(alias(to), data.data() + before, size);
     }
     return failure;
 }
@@ -412,6 +416,18 @@ ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataTyp
                            ncclComm_t communicator, cudaStream_t stream) {
     const Collective collective{
         .bytes = count * size_of(type), .kind = Collective::Kind::all_gather, .type = type};
+    return call({communicator, collective, from, to}, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t communicator,
+                               cudaStream_t stream) {
+    const std::size_t ranks =
+        is_live(communicator) ? static_cast<std::size_t>(communicator->ranks) : 1;
+    const Collective collective{.bytes = ranks * count * size_of(type),
+                                .kind = Collective::Kind::reduce_scatter,
+                                .type = type,
+                                .operation = operation};
     return call({communicator, collective, from, to}, stream);
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -178,6 +179,36 @@ TEST_CASE("an all-gather puts each rank's block in its place, and needs room for
         CHECK((gathered.at(rank) == Values{0, 1, 10, 11, 20, 21}));
         CHECK(too_small.at(rank) == ncclInvalidArgument);
     }
+}
+
+TEST_CASE("a reduce-scatter gives each rank its block of the sum, in place too") {
+    std::array<Values, 2> apart;
+    std::array<Values, 2> in_place;
+    std::array<ncclResult_t, 2> too_small{};
+    on_ranks(2, [&](ncclComm_t communicator, int rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        const cudaStream_t stream = new_stream();
+        const double first = 10.0 * (rank + 1);
+        const DeviceNumbers all(testing::format_of_float32,
+                                {first, first + 1, first + 2, first + 3}, stream);
+        const DeviceNumbers own(testing::format_of_float32, Values(2, -1), stream);
+        too_small.at(index) =
+            ncclReduceScatter(own.get(), own.get(), 2, ncclFloat32, ncclSum, communicator, stream);
+        check_nccl(
+            ncclReduceScatter(all.get(), own.get(), 2, ncclFloat32, ncclSum, communicator, stream));
+        apart.at(index) = own.values();
+        void* const block = static_cast<float*>(all.get()) + std::ptrdiff_t{2} * rank;
+        check_nccl(
+            ncclReduceScatter(all.get(), block, 2, ncclFloat32, ncclSum, communicator, stream));
+        in_place.at(index) = all.values();
+        check_nccl(ncclCommDestroy(communicator));
+    });
+    // 10 + 20, 11 + 21, 12 + 22, 13 + 23; what the other has stays as it was.
+    CHECK((apart[0] == Values{30, 32}));
+    CHECK((apart[1] == Values{34, 36}));
+    CHECK((in_place[0] == Values{30, 32, 12, 13}));
+    CHECK((in_place[1] == Values{20, 21, 34, 36}));
+    CHECK((too_small == std::array{ncclInvalidArgument, ncclInvalidArgument}));
 }
 
 TEST_CASE("a collective starts in its place in the stream, and destruction waits for it") {

@@ -65,12 +65,9 @@ class Transfer {
 namespace {
 
 std::string described(const Collective& collective) {
-    const bool reduces = collective.kind == Collective::Kind::all_reduce;
-    const bool gathers = collective.kind == Collective::Kind::all_gather;
-    return std::string(reduces   ? "all-reduce"
-                       : gathers ? "all-gather"
-                                 : "broadcast") +
-           " " + std::to_string(collective.sequence) + " of " + std::to_string(collective.bytes) +
+    constexpr std::array names{"all-reduce", "all-gather", "reduce-scatter", "broadcast"};
+    return std::string(names.at(static_cast<std::size_t>(collective.kind))) + " " +
+           std::to_string(collective.sequence) + " of " + std::to_string(collective.bytes) +
            " bytes, type " + std::to_string(collective.type) + ", operation " +
            std::to_string(collective.operation) + ", root " + std::to_string(collective.root);
 }
@@ -146,7 +143,7 @@ std::optional<Failure> Star::run_centre(const Collective& collective,
         }
         return failure;
     }
-    if (collective.kind == Collective::Kind::all_reduce) {
+    if (collective.reduces()) {
         std::vector<std::vector<std::byte>> contributions{std::move(data)};
         for (Peer& peer : peers) {
             contributions.push_back(std::move(peer.transfer.payload));

@@ -15,7 +15,7 @@ namespace bucketwise::emulated {
 
 // Ranks that do not agree on all of it call different collectives.
 struct Collective {
-    enum class Kind : std::uint32_t { all_reduce, all_gather, broadcast };
+    enum class Kind : std::uint32_t { all_reduce, all_gather, reduce_scatter, broadcast };
 
     std::uint64_t sequence = 0;
     std::uint64_t bytes = 0;  // that each rank brings, or the root does
@@ -29,9 +29,15 @@ struct Collective {
     [[nodiscard]] bool is_sent_by(int rank) const {
         return kind != Kind::broadcast || root == rank;
     }
+    [[nodiscard]] bool reduces() const {
+        return kind == Kind::all_reduce || kind == Kind::reduce_scatter;
+    }
     // What each rank ends up with.
     [[nodiscard]] std::uint64_t result_bytes(int ranks) const {
-        return kind == Kind::all_gather ? bytes * static_cast<std::uint64_t>(ranks) : bytes;
+        const auto count = static_cast<std::uint64_t>(ranks);
+        return kind == Kind::all_gather       ? bytes * count
+               : kind == Kind::reduce_scatter ? bytes / count
+                                              : bytes;
     }
 };
 

@@ -197,6 +197,29 @@ TEST_CASE("each instruction by itself takes time where it computes, and none whe
 
 // --- all-reduces alone, and beside backward ------------------------------------------------------
 
+TEST_CASE("isolated all-gathers and reduce-scatters are right to the element, timed one by one") {
+    for (const int ranks : possible_ranks({1, 2, 4})) {
+        const std::vector<RankOutcome> outcomes =
+            on_gpus(ranks, [ranks](Communicators& communicators, ControlGroup&, int) {
+                GpuMessages messages(communicators);
+                for (const CollectiveKind kind :
+                     {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+                    for (const DType dtype : every<DType>) {
+                        for (const std::int64_t part : {8, 20'000}) {
+                            const MessageTrace trace = messages.measure(
+                                {.size = {ranks * part}, .dtype = dtype, .kind = kind}, 5);
+                            if (!trace.wrong.empty() || trace.times.size() != 5) {
+                                throw std::runtime_error(trace.wrong);
+                            }
+                        }
+                    }
+                }
+            });
+        INFO(ranks << " ranks");
+        CHECK(testing::first_reason(outcomes).empty());
+    }
+}
+
 TEST_CASE("isolated all-reduces of every dtype have the exact sum, timed one by one") {
     for (const int ranks : possible_ranks({1, 2, 4})) {
         const std::vector<RankOutcome> outcomes =

@@ -20,7 +20,6 @@ namespace bucketwise {
 namespace {
 
 using testing::Ending;
-using testing::RankOutcome;
 using testing::Trained;
 
 struct JobResult {

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/link/network/algorithm.h"
+
 namespace bucketwise {
 
 // What one size took, in microseconds.
@@ -24,30 +26,39 @@ struct LogStyle {
     std::string wrong = "0";     // N/A with -c 0; an error in old columns
     std::string before = {};     // what a launcher puts before each line
     std::string end = "\n";
+    CollectiveKind kind = CollectiveKind::all_reduce;
 };
 
 inline double algbw_of(std::int64_t bytes, double us) {
     return static_cast<double>(bytes) / us / 1e3;
 }
 
-inline double busbw_of(std::int64_t bytes, double us, std::int64_t ranks) {
-    return algbw_of(bytes, us) * 2 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+inline double busbw_of(std::int64_t bytes, double us, std::int64_t ranks,
+                       CollectiveKind kind = CollectiveKind::all_reduce) {
+    const auto rounds = static_cast<double>(rounds_of(kind));
+    return algbw_of(bytes, us) * rounds * static_cast<double>(ranks - 1) /
+           static_cast<double>(ranks);
 }
 
 // "%7s  %6.2f  %6.2f  %5s", the time with as many decimals as fit.
 inline std::string half_text(std::int64_t bytes, double us, std::int64_t ranks,
                              const LogStyle& style) {
     const int decimals = us >= 10000 ? 0 : us >= 100 ? 1 : 2;
-    std::string text = fmt::format("  {:>7.{}f}  {:>6.2f}  {:>6.2f}  {:>5}", us, decimals,
-                                   algbw_of(bytes, us), busbw_of(bytes, us, ranks), style.wrong);
+    std::string text =
+        fmt::format("  {:>7.{}f}  {:>6.2f}  {:>6.2f}  {:>5}", us, decimals, algbw_of(bytes, us),
+                    busbw_of(bytes, us, ranks, style.kind), style.wrong);
     return style.per_iteration ? text + fmt::format("  {:>7.2f}  {:>7.2f}  {:>7.2f}  {:>7.2f}",
                                                     us * 0.9, us * 1.2, us * 1.1, 3.5)
                                : text;
 }
 
 inline std::string row_text(const LoggedTimes& times, std::int64_t ranks, const LogStyle& style) {
-    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}{}", times.bytes, times.bytes / 4, "float",
-                       "sum", style.root ? fmt::format("  {:>6}", -1) : "") +
+    // Of other kinds the count is that of one rank's part.
+    const bool parts = style.kind != CollectiveKind::all_reduce;
+    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}{}", times.bytes,
+                       times.bytes / 4 / (parts ? ranks : 1), "float",
+                       style.kind == CollectiveKind::all_gather ? "none" : "sum",
+                       style.root ? fmt::format("  {:>6}", -1) : "") +
            half_text(times.bytes, times.out_of_place_us, ranks, style) +
            half_text(times.bytes, times.in_place_us, ranks, style) +
            (style.timestamp ? "  2026-11-21 10:20:30" : "");

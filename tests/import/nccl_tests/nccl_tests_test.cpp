@@ -26,7 +26,7 @@ NcclTestsLog read(const std::string& text, std::size_t block = 1000) {
     return read_nccl_tests_log(text_source(text, block), "log.txt");
 }
 
-ImportedAllReduces imported(const std::string& text, const NcclTestsOptions& options = {}) {
+ImportedNcclTests imported(const std::string& text, const NcclTestsOptions& options = {}) {
     return import_nccl_tests({read(text)}, options);
 }
 
@@ -39,7 +39,7 @@ std::string refusal(const std::string& text, const NcclTestsOptions& options = {
     return "nothing was refused";
 }
 
-void check_times(const ImportedAllReduces& got, const std::vector<LoggedTimes>& expected,
+void check_times(const ImportedNcclTests& got, const std::vector<LoggedTimes>& expected,
                  std::int64_t ranks) {
     REQUIRE(got.all_reduces.size() == expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -177,7 +177,7 @@ TEST_CASE("NCCL's lines between rows are passed over, and tell ranks and nodes",
             "node1:12:34 [0] NCCL INFO comm 0x1 rank 0 nRanks 24 nNodes 3 localRanks 8\n" +
             row_text(times, 24, {}) + "\n";
     }
-    const ImportedAllReduces got = imported(text);
+    const ImportedNcclTests got = imported(text);
     check_times(got, small, 24);
     CHECK(got.environment.hosts == 3);
     CHECK(contains(got.report, "4 lines of NCCL's own log"));
@@ -189,12 +189,12 @@ TEST_CASE("Columns that ran into each other are taken apart where that agrees wi
     const std::string row =
         "  1073741824     268435456     float     sum      -1   10000.0107.37201.33      0  "
         "9000.0119.30223.70      0\n";
-    const ImportedAllReduces got = imported(row);
+    const ImportedNcclTests got = imported(row);
     REQUIRE(got.all_reduces.size() == 1);
     CHECK(got.all_reduces[0].samples_us == std::vector<double>{10000, 9000});
     CHECK(got.all_reduces[0].transport.ranks == 16);
     // Size and count: the one is 4 times the other, of floats.
-    const ImportedAllReduces together = imported(
+    const ImportedNcclTests together = imported(
         "1073741824268435456     float     sum      -1   10000  107.37  201.33      0  9000.0  "
         "119.30  223.70      0\n");
     REQUIRE(together.all_reduces.size() == 1);
@@ -204,7 +204,7 @@ TEST_CASE("Columns that ran into each other are taken apart where that agrees wi
 TEST_CASE("The number of ranks follows from busbw and algbw", "[import]") {
     for (const std::int64_t ranks : {2, 3, 4, 6, 7, 8, 12, 16, 24, 32, 64}) {
         CAPTURE(ranks);
-        const ImportedAllReduces got = imported(log_text(usual_times(), ranks, {}));
+        const ImportedNcclTests got = imported(log_text(usual_times(), ranks, {}));
         CHECK(got.environment.transport.ranks == ranks);
         CHECK(contains(got.report, "busbw / algbw of"));
     }
@@ -234,11 +234,11 @@ TEST_CASE("Where the log cannot tell, --ranks is asked for, and held against wha
 TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off does not mislead",
           "[import]") {
     const std::string table = log_text(usual_times(), 16, {});
-    const ImportedAllReduces got = imported(device_list(16, 8) + table);
+    const ImportedNcclTests got = imported(device_list(16, 8) + table);
     CHECK(got.environment.transport.ranks == 16);
     CHECK(got.environment.hosts == 2);
     CHECK(got.environment.gpu == "NVIDIA H100 80GB HBM3");
-    const ImportedAllReduces cut = imported(device_list(3, 8) + table);
+    const ImportedNcclTests cut = imported(device_list(3, 8) + table);
     CHECK(cut.environment.transport.ranks == 16);
     CHECK(contains(cut.report, "the device list has only 3"));
     CHECK(contains(
@@ -249,21 +249,21 @@ TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off doe
     // and the one host that is named is not taken for all of them.
     const std::string many = device_list(1, 8) + log_text(usual_times(), 1440, {});
     CHECK(contains(refusal(many), "expected --ranks, as the device list has only 1, got "));
-    const ImportedAllReduces given = imported(many, {.ranks = {1440}});
+    const ImportedNcclTests given = imported(many, {.ranks = {1440}});
     CHECK(given.environment.transport.ranks == 1440);
     CHECK(given.environment.hosts == 180);
     CHECK(contains(given.report, "assumed, as the device list was cut off: 8 GPUs a node"));
     CHECK(imported(many, {.ranks = {1440}, .ranks_per_node = 4}).environment.hosts == 360);
     CHECK(contains(refusal(many, {.ranks = {8}}), "got --ranks 8"));
     // A list that was cut off after its first host tells how many ranks each has.
-    const ImportedAllReduces hosts =
+    const ImportedNcclTests hosts =
         imported(device_list(6, 4) + log_text(usual_times(), 1440, {}), {.ranks = {1440}});
     CHECK(hosts.environment.hosts == 360);
     CHECK(contains(hosts.report, "which was cut off, has 4 ranks on its first host"));
     CHECK(contains(imported(device_list(16, 8) + table).report,
                    "nodes  2 (the log names them, with 8 ranks each)"));
     // rccl-tests has no groups.
-    const ImportedAllReduces rccl = imported(
+    const ImportedNcclTests rccl = imported(
         "rccl-tests: Version develop:3f7f785\n"
         "#   Rank  0 Pid  21284 on hostA device  0 [0000:2f:00.0] AMD Instinct MI100\n"
         "#   Rank  1 Pid  21284 on hostA device  1 [0000:03:00.0] AMD Instinct MI100\n" +
@@ -275,9 +275,9 @@ TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off doe
 
 TEST_CASE("Text and JSON give the same measurements, and nothing of the environment", "[import]") {
     const std::vector<LoggedTimes> times = usual_times();
-    const ImportedAllReduces text = imported(device_list(16, 8) + log_text(times, 16, {}));
+    const ImportedNcclTests text = imported(device_list(16, 8) + log_text(times, 16, {}));
     for (const char* before : {"", "\xef\xbb\xbf", " \n"}) {
-        const ImportedAllReduces json = imported(before + json_text_of(times, 16, 2));
+        const ImportedNcclTests json = imported(before + json_text_of(times, 16, 2));
         check_times(json, times, 16);
         CHECK(json.all_reduces == text.all_reduces);
         CHECK(json.environment.hosts == 2);
@@ -299,7 +299,7 @@ TEST_CASE("Of JSON that was cut off every whole row is taken", "[import]") {
     std::size_t most_rows = 0;
     for (std::size_t end = results; end < text.size(); end += 41) {
         try {
-            const ImportedAllReduces got = imported(text.substr(0, end));
+            const ImportedNcclTests got = imported(text.substr(0, end));
             CHECK(got.all_reduces.size() >= most_rows);
             most_rows = got.all_reduces.size();
             CHECK(got.all_reduces.front().size.count == times.front().bytes);
@@ -317,7 +317,7 @@ TEST_CASE("A log cut off anywhere gives the rows before, and no row that is not 
     const std::string text = device_list(4, 4) + log_text(times, 4, {});
     for (std::size_t end = text.find("\n           8"); end < text.size(); end += 3) {
         try {
-            const ImportedAllReduces got = imported(text.substr(0, end), {.ranks = {4}});
+            const ImportedNcclTests got = imported(text.substr(0, end), {.ranks = {4}});
             REQUIRE(got.all_reduces.size() <= times.size());
             for (std::size_t i = 0; i < got.all_reduces.size(); ++i) {
                 const std::vector<double>& samples = got.all_reduces[i].samples_us;
@@ -336,19 +336,19 @@ TEST_CASE("Wrong results and rows that contradict themselves are left out, and s
     const std::size_t rows = usual_times().size();
     const auto with = [&](const std::string& row) { return imported(good + row + "\n"); };
 
-    const ImportedAllReduces wrong = with(row_text({1 << 20, 30, 29}, 8, {.wrong = "17"}));
+    const ImportedNcclTests wrong = with(row_text({1 << 20, 30, 29}, 8, {.wrong = "17"}));
     CHECK(wrong.all_reduces.size() == rows);
     CHECK(contains(wrong.report, "2 times of wrong results"));
     CHECK(with(row_text({1 << 20, 30, 29}, 8, {.wrong = "1e+06"})).all_reduces.size() == rows);
     CHECK(with(row_text({1 << 20, 30, 29}, 8, {.root = false, .wrong = "3e-01*"}))
               .all_reduces.size() == rows);
     // 1 MiB in 300 us is 3.5 GB/s, not 34.95: a digit was lost, or the times are in ms.
-    const ImportedAllReduces damaged = with(
+    const ImportedNcclTests damaged = with(
         "     1048576        262144     float     sum      -1    300.0   34.95   61.17      0");
     CHECK(damaged.all_reduces.size() == rows);
     CHECK(contains(damaged.report, "1 row torn, or whose algbw is not bytes / time"));
     // One half is enough.
-    const ImportedAllReduces half = with(
+    const ImportedNcclTests half = with(
         "     1048576        262144     float     sum      -1    30.00   34.95   61.17      0"
         "      nan     nan     nan    N/A");
     REQUIRE(half.all_reduces.size() == rows + 1);
@@ -356,23 +356,25 @@ TEST_CASE("Wrong results and rows that contradict themselves are left out, and s
     CHECK(contains(half.report, "1 half-row torn"));
 }
 
-TEST_CASE("Of several collectives only all-reduces are taken", "[import]") {
+TEST_CASE("Of other collectives nothing is taken, nor of those whose rows do not tell them",
+          "[import]") {
     const std::vector<LoggedTimes> times = usual_times();
     const auto other = [](const std::string& before) {
         return before + "# nThread 1 nGpus 8 minBytes 8\n" + heading_text({}) +
                "\n     1048576        262144     float    none      -1    30.00   34.95   30.58    "
                "  0    30.00   34.95   30.58      0\n# Avg bus bandwidth    : 30\n";
     };
-    const std::string text = other("# Collective test starting: all_gather_perf\n") +
+    const std::string text = other("# Collective test starting: alltoall_perf\n") +
                              "# Collective test starting: all_reduce_perf\n" +
                              log_text(times, 8, {}) + other("$ ./build/broadcast_perf -g 8\n");
-    const ImportedAllReduces got = imported(text);
+    const ImportedNcclTests got = imported(text);
     check_times(got, times, 8);
-    CHECK(contains(got.report, "1 row of all_gather_perf"));
+    CHECK(contains(got.report, "1 row of alltoall_perf"));
     CHECK(contains(got.report, "1 row of broadcast_perf"));
+    CHECK(got.collectives.empty());
     // A table without an end, then a command; and an end that names what came before it.
     const std::string torn =
-        "$ ./all_gather_perf\n" + heading_text({}) + "\n" + row_text({1 << 20, 30, 29}, 8, {}) +
+        "$ ./gather_perf\n" + heading_text({}) + "\n" + row_text({1 << 20, 30, 29}, 8, {}) +
         "\n$ ./all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8\n" + log_text(times, 8, {});
     check_times(imported(torn), times, 8);
     check_times(imported("# Collective test concluded: all_gather_perf\n" + log_text(times, 8, {})),
@@ -389,6 +391,133 @@ TEST_CASE("Of several collectives only all-reduces are taken", "[import]") {
     CHECK(contains(refusal(reduce), "got only 1 row of other collectives"));
 }
 
+// 1 KiB to 64 MiB, whose parts of 8 ranks are whole elements.
+std::vector<LoggedTimes> times_of_parts() {
+    std::vector<LoggedTimes> all = usual_times();
+    std::erase_if(all, [](const LoggedTimes& times) {
+        return times.bytes < 1024 || times.bytes > (std::int64_t{1} << 26);
+    });
+    return all;
+}
+
+std::string log_of(const char* program, CollectiveKind kind, std::int64_t ranks = 8) {
+    return fmt::format("# Collective test starting: {}\n", program) +
+           log_text(times_of_parts(), ranks, {.kind = kind});
+}
+
+void check_parts(const ImportedNcclTests& got, CollectiveKind kind) {
+    std::size_t i = 0;
+    const std::vector<LoggedTimes> expected = times_of_parts();
+    for (const CollectiveRecord& record : got.collectives) {
+        if (record.kind != kind) {
+            continue;
+        }
+        REQUIRE(i < expected.size());
+        // The gathered buffer, and all that is scattered.
+        CHECK(record.measured.size.count == expected[i].bytes);
+        CHECK(record.measured.transport.ranks == 8);
+        CHECK(record.measured.round == 0);
+        REQUIRE(record.measured.samples_us.size() == 2);
+        CHECK(record.measured.samples_us[0] == Approx(expected[i].out_of_place_us).epsilon(1e-9));
+        ++i;
+    }
+    CHECK(i == expected.size());
+}
+
+TEST_CASE("All-gathers and reduce-scatters are taken where the log names them", "[import]") {
+    const std::string gathers = log_of("all_gather_perf", CollectiveKind::all_gather);
+    const std::string scatters = log_of("reduce_scatter_perf", CollectiveKind::reduce_scatter);
+    const std::string reduces = log_of("all_reduce_perf", CollectiveKind::all_reduce);
+    // In one log, and in three; a kind alone, too.
+    const ImportedNcclTests one = imported(gathers + scatters + reduces);
+    const ImportedNcclTests three =
+        import_nccl_tests({read(gathers), read(scatters), read(reduces)}, {});
+    for (const ImportedNcclTests& got : {one, three}) {
+        CHECK(got.all_reduces.size() == times_of_parts().size());
+        check_parts(got, CollectiveKind::all_gather);
+        check_parts(got, CollectiveKind::reduce_scatter);
+        CHECK(contains(got.report, "8 all-gathers (float32), 8 sizes from 2 KiB"));
+        CHECK(contains(got.report, "8 reduce-scatters (float32, sum)"));
+        CHECK_FALSE(contains(got.report, "not taken"));
+    }
+    const ImportedNcclTests alone = imported(gathers);
+    CHECK(alone.all_reduces.empty());
+    CHECK(alone.environment.transport.ranks == 8);
+    check_parts(alone, CollectiveKind::all_gather);
+    // The size is 8 times the count, and busbw is 7/8 of algbw.
+    CHECK(contains(alone.report, "ranks  8 (size / count and busbw / algbw of 16 times say so)"));
+    CHECK_FALSE(contains(alone.report, "nearest preset"));
+    // An all-gather without its name may be an all-to-all.
+    const std::string nameless = gathers.substr(gathers.find('\n') + 1);
+    CHECK(contains(refusal(nameless),
+                   "expected rows of all_reduce_perf, all_gather_perf or reduce_scatter_perf on "
+                   "more than one rank, as nccl-tests prints them, got only 8 rows of other"));
+}
+
+TEST_CASE("Ranks that an all-gather's size or busbw contradicts are refused", "[import]") {
+    const std::string gathers = log_of("all_gather_perf", CollectiveKind::all_gather);
+    CHECK(contains(refusal(gathers, {.ranks = {4}}),
+                   "expected --ranks 8, as size / count and busbw / algbw of 16 times say so, got "
+                   "--ranks 4"));
+    CHECK(contains(refusal(device_list(4, 4) +
+                           log_text(times_of_parts(), 4, {.kind = CollectiveKind::all_gather})),
+                   "got only 8 rows of other"));
+    const std::string on_four = device_list(4, 4) + gathers;
+    CHECK(imported(on_four).environment.transport.ranks == 8);
+    // Sizes of 8 ranks with the busbw of an all-reduce, which is twice as much, agree on nothing.
+    std::string twice = log_text(times_of_parts(), 8, {});
+    twice = "# Collective test starting: reduce_scatter_perf\n" + twice;
+    CHECK(contains(refusal(twice), "got a busbw that does not tell either"));
+}
+
+TEST_CASE("JSON of the three programs is told by the program's name", "[import]") {
+    std::string text = json_text_of(times_of_parts(), 16, 2);
+    const auto renamed = [&](const char* program, double share) {
+        Json document = Json::parse(text);
+        document["args"][0] = fmt::format("/build/{}", program);
+        for (Json& result : document["results"]) {
+            result["count"] = result["size"].get<std::int64_t>() / 4 / 16;
+            result["redop"] = program[0] == 'a' ? "none" : "sum";
+            for (const char* half : {"out_of_place", "in_place"}) {
+                result[half]["bus_bw"] = result[half]["bus_bw"].get<double>() * share;
+            }
+        }
+        return document.dump();
+    };
+    const ImportedNcclTests got =
+        imported(text + renamed("all_gather_perf", 0.5) + renamed("reduce_scatter_perf", 0.5));
+    CHECK(got.all_reduces.size() == 8);
+    REQUIRE(got.collectives.size() == 16);
+    CHECK(got.collectives.front().kind == CollectiveKind::all_gather);
+    CHECK(got.collectives.back().kind == CollectiveKind::reduce_scatter);
+    CHECK(got.collectives.back().measured.transport.ranks == 16);
+    CHECK(imported(text + renamed("alltoall_perf", 0.5)).collectives.empty());
+}
+
+TEST_CASE("All-gathers may be of another dtype than sums, which are of one", "[import]") {
+    // A mebibyte of 8 ranks is 65,536 elements of two bytes each, or 32,768 of four.
+    const std::string row =
+        "     1048576         {}     {}     {}      -1    30.00   34.95   30.58      0    30.00   "
+        "34.95   30.58      0\n";
+    const auto rows = [&](const char* program, const char* redop, auto... dtypes) {
+        std::string text = fmt::format("# Collective test starting: {}\n", program);
+        for (const char* dtype : {dtypes...}) {
+            const bool wide = std::string(dtype) != "bfloat16";
+            text += fmt::format(fmt::runtime(row), wide ? 32768 : 65536, dtype, redop);
+        }
+        return text;
+    };
+    const ImportedNcclTests got =
+        imported(rows("all_gather_perf", "none", "bfloat16") +
+                 rows("reduce_scatter_perf", "sum", "float", "bfloat16", "int32"));
+    REQUIRE(got.collectives.size() == 2);
+    CHECK(got.collectives[0].measured.dtype == DType::bfloat16);
+    CHECK(got.collectives[1].measured.dtype == DType::float32);
+    CHECK(contains(got.report, "1 reduce-scatter of bfloat16 (--dtype chooses)"));
+    CHECK(contains(got.report, "1 reduce-scatter of int32, which no gradient is"));
+    CHECK(contains(got.report, "1 all-gather (bfloat16), 1 size"));
+}
+
 TEST_CASE("One dtype and one reduction are taken: float32 and sum where there are any",
           "[import]") {
     constexpr const char* row =
@@ -397,13 +526,13 @@ TEST_CASE("One dtype and one reduction are taken: float32 and sum where there ar
     const std::string text =
         fmt::format(row, 524288, "half", "sum") + fmt::format(row, 262144, "float", "max") +
         fmt::format(row, 262144, "float", "sum") + fmt::format(row, 1048576, "int8", "sum");
-    const ImportedAllReduces got = imported(text);
+    const ImportedNcclTests got = imported(text);
     REQUIRE(got.all_reduces.size() == 1);
     CHECK(got.all_reduces[0].dtype == DType::float32);
     CHECK(contains(got.report, "1 all-reduce of float16 (--dtype chooses)"));
     CHECK(contains(got.report, "1 all-reduce by max"));
     CHECK(contains(got.report, "1 all-reduce of int8, which no gradient is"));
-    const ImportedAllReduces half = imported(text, {.dtype = DType::float16});
+    const ImportedNcclTests half = imported(text, {.dtype = DType::float16});
     REQUIRE(half.all_reduces.size() == 1);
     CHECK(half.all_reduces[0].dtype == DType::float16);
 }
@@ -418,7 +547,7 @@ TEST_CASE("With -C algbw tells the time, where it has digits enough", "[import]"
         "4.00    0.00    0.00      0\n"
         "    67108864      16777216     float     sum      -1     5.00  134.22  234.88      0     "
         "5.00  134.22  234.88      0\n";
-    const ImportedAllReduces got = imported(text);
+    const ImportedNcclTests got = imported(text);
     REQUIRE(got.all_reduces.size() == 1);
     CHECK(got.all_reduces[0].samples_us[0] == Approx(500).epsilon(1e-4));
     CHECK(got.all_reduces[0].issue_us == std::vector<double>{5, 5});
@@ -430,16 +559,16 @@ TEST_CASE("Several logs are one file: rounds count up, ranks may differ, nodes h
     const std::vector<LoggedTimes> times = usual_times();
     const NcclTestsLog four = read(log_text(times, 4, {}));
     const NcclTestsLog eight = read(device_list(8, 4) + log_text(times, 8, {}));
-    const ImportedAllReduces twice = import_nccl_tests({four, four}, {});
+    const ImportedNcclTests twice = import_nccl_tests({four, four}, {});
     CHECK(twice.environment.rounds == 2);
     CHECK(twice.all_reduces.back().round == 1);
-    const ImportedAllReduces both = import_nccl_tests({four, eight}, {});
+    const ImportedNcclTests both = import_nccl_tests({four, eight}, {});
     CHECK(both.all_reduces.front().transport.ranks == 4);
     CHECK(both.all_reduces.back().transport.ranks == 8);
     CHECK(contains(both.report, "Note: logs on 1 and 2 nodes together"));
     // One --ranks for each.
     const NcclTestsLog small = read(row_text({8, 20, 19}, 8, {}));
-    const ImportedAllReduces asked = import_nccl_tests({small, small}, {.ranks = {8, 16}});
+    const ImportedNcclTests asked = import_nccl_tests({small, small}, {.ranks = {8, 16}});
     CHECK(asked.all_reduces[0].transport.ranks == 8);
     CHECK(asked.all_reduces[1].transport.ranks == 16);
 }
@@ -450,7 +579,7 @@ TEST_CASE("All sizes are taken, however many", "[import]") {
         const std::int64_t bytes = i << 20;
         text += row_text({bytes, 20 + static_cast<double>(bytes) / 1e5, 30}, 8, {}) + "\n";
     }
-    const ImportedAllReduces got = imported(text, {.ranks = {8}});
+    const ImportedNcclTests got = imported(text, {.ranks = {8}});
     CHECK(got.all_reduces.size() == 300);
 }
 
@@ -533,7 +662,7 @@ TEST_CASE("Every all-reduce of the real logs is imported", "[import]") {
             WARN("skipped: no " << (folder / log.file).string());
             continue;
         }
-        const ImportedAllReduces got = imported({std::istreambuf_iterator<char>(file), {}});
+        const ImportedNcclTests got = imported({std::istreambuf_iterator<char>(file), {}});
         CAPTURE(log.file);
         REQUIRE(got.all_reduces.size() == log.rows);
         CHECK(got.environment.transport.ranks == log.ranks);

@@ -241,11 +241,11 @@ class Recurrence {
             }
             run(input_.workload.forward, all[v].first, all[v].end);
             if (all[v].group != 0) {
-                state_[all[v].group].unsharded = request_.reshard_after_forward == Reshard::no;
+                state_[all[v].group].unsharded = !request_.reshard_after_forward;
                 order_.push_back(all[v].group);
             }
         }
-        state_[0].unsharded = request_.reshard_after_forward != Reshard::root_too;
+        state_[0].unsharded = !request_.reshard_root;
         order_.push_back(0);
         gather_streams_ = std::max(gather_streams_, copied_out_);
         // Backward mirrors it.

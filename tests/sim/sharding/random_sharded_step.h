@@ -66,7 +66,8 @@ inline ShardingRequest random_sharding(std::mt19937& random) {
     };
     ShardingRequest request;
     request.layers_per_group = between(0, 4);
-    request.reshard_after_forward = static_cast<Reshard>(between(0, 2));
+    request.reshard_after_forward = between(0, 2) > 0;
+    request.reshard_root = between(0, 2) == 0;
     request.forward_prefetch = between(0, 2);
     request.backward_prefetch = between(1, 3);
     request.asynchronous_unshard = between(0, 3) == 0;

@@ -14,5 +14,6 @@ BUCKETWISE_FAILS(ncclCommGetAsyncError)
 BUCKETWISE_FAILS(ncclCommAbort)
 BUCKETWISE_FAILS(ncclAllReduce)
 BUCKETWISE_FAILS(ncclAllGather)
+BUCKETWISE_FAILS(ncclReduceScatter)
 BUCKETWISE_FAILS(ncclBroadcast)
 }

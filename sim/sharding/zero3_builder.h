@@ -1,0 +1,361 @@
+// DeepSpeed's ZeRO stage 3, hook by hook: PartitionedParameterCoordinator decides what is gathered
+// and freed (deepspeed/runtime/zero/partitioned_param_coordinator.py), DeepSpeedZeroOptimizer_Stage3
+// what is reduced (stage3.py, 0.17). sim/sharding/sharded_step.h says what that comes to.
+//
+// Left out is how far its host may run ahead of its streams: two unfinished fetches and reductions.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/link/collective.h"
+#include "sim/program/instruction_writer.h"
+#include "sim/program/program.h"
+#include "sim/sharding/shard_plan.h"
+#include "sim/sharding/sharded_memory.h"
+#include "sim/sharding/sharded_step.h"
+
+namespace bucketwise {
+
+class Zero3Builder : public InstructionWriter {
+  public:
+    // A group of the plan is a module with parameters of its own.
+    Zero3Builder(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place,
+                 ShardedProgram& built)
+        : InstructionWriter(input.step, built.program),
+          settings_(input.request.zero3),
+          plan_(plan),
+          place_(place),
+          memory_(built.memory),
+          parameters_(workload_.gradients.size()) {}
+
+    void micro_step() {
+        const bool is_first = place_ == MicroStepPlace::only || place_ == MicroStepPlace::first;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            parameters_[i].is_persistent =
+                workload_.gradients[i].numel <= settings_.persistence_threshold;
+            parameters_[i].is_there = parameters_[i].is_persistent;
+            if (is_first) {
+                memory_.hold(ShardedTensor::parameters,
+                             parameters_[i].is_persistent ? size(i) : shard(i));
+            }
+        }
+        list_uses();
+        walk(plan_.forward, workload_.forward, InstructionKind::forward, Phase::forward);
+        walk(plan_.backward, workload_.backward, InstructionKind::backward, Phase::backward);
+        finish();
+    }
+
+    void optimizer() {
+        update_parameters();
+        gather_persistent();
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            memory_.release(ShardedTensor::sharded_gradients, shard(i));
+        }
+    }
+
+  private:
+    struct ParameterState {
+        bool is_persistent = false;
+        bool is_there = false;
+        std::optional<std::int32_t> gather = {};  // its collective, until it is waited for
+        std::int64_t fetched_for = -1;            // the last use that it was fetched for
+    };
+    // One parameter of one module, in the order in which a step comes to them.
+    struct Use {
+        std::size_t parameter = 0;
+        std::int64_t step = 0;  // counts modules
+    };
+
+    [[nodiscard]] Bytes size(std::size_t parameter) const {
+        return workload_.gradients[parameter].size();
+    }
+    [[nodiscard]] Bytes shard(std::size_t parameter) const {
+        const Gradient& of = workload_.gradients[parameter];
+        return divided(of.numel, input_.group.ranks) * element_size(of.dtype);
+    }
+    [[nodiscard]] Bytes padded(std::size_t parameter) const {
+        return input_.group.ranks * shard(parameter);
+    }
+    [[nodiscard]] const std::vector<std::int32_t>& parameters_of(std::size_t group) const {
+        return plan_.groups[group].parameters;
+    }
+
+    // --- the walk through the modules ---
+
+    void list_uses() {
+        for (const std::vector<GroupCall>* calls : {&plan_.forward, &plan_.backward}) {
+            for (const GroupCall& call : *calls) {
+                for (const std::int32_t parameter : parameters_of(call.group)) {
+                    uses_.push_back({static_cast<std::size_t>(parameter), std::ssize(modules_)});
+                }
+                modules_.push_back(call.group);
+            }
+        }
+        queue_.assign(uses_.begin(), uses_.end());
+    }
+
+    void walk(const std::vector<GroupCall>& calls, const std::vector<TimedOperation>& operations,
+              InstructionKind kind, Phase phase) {
+        phase_ = phase;
+        auto next = calls.begin();
+        std::vector<GroupCall> open;
+        std::size_t ready = 0;
+        for (std::size_t i = 0; i <= operations.size(); ++i) {
+            while (!open.empty() && open.back().end <= i) {
+                release_module(open.back().group);
+                open.pop_back();
+            }
+            if (i == operations.size()) {
+                return;
+            }
+            for (; next != calls.end() && next->first == i; ++next) {
+                fetch(next->group);
+                open.push_back(*next);
+                std::ranges::stable_sort(open, std::ranges::greater{}, &GroupCall::end);
+            }
+            add(kind, phase, static_cast<std::int32_t>(i), operations[i]);
+            for (std::int32_t k = 0; phase == Phase::backward && k < operations[i].ready_count;
+                 ++k) {
+                take_gradient(static_cast<std::size_t>(workload_.readiness[ready++]));
+            }
+        }
+    }
+
+    // --- fetching ---
+
+    void fetch(std::size_t group) {
+        std::vector<std::size_t> missing;
+        for (const std::int32_t parameter : parameters_of(group)) {
+            const auto index = static_cast<std::size_t>(parameter);
+            if (is_absent(index)) {
+                missing.push_back(index);
+            }
+        }
+        gather(missing, group);
+        for (const std::int32_t parameter : parameters_of(group)) {
+            wait_for_parameter(static_cast<std::size_t>(parameter));
+        }
+        take_off_queue(group);
+        prefetch(group);
+        ++step_;
+    }
+
+    [[nodiscard]] bool is_absent(std::size_t parameter) const {
+        return !parameters_[parameter].is_there && !parameters_[parameter].gather;
+    }
+
+    // Those of this module that were not fetched for it yet, so that they are not prefetched later.
+    void take_off_queue(std::size_t group) {
+        const auto left = std::ranges::count_if(parameters_of(group), [&](std::int32_t parameter) {
+            return parameters_[static_cast<std::size_t>(parameter)].fetched_for < step_;
+        });
+        for (std::ptrdiff_t i = 0; i < left && !queue_.empty(); ++i) {
+            parameters_[queue_.front().parameter].fetched_for = queue_.front().step;
+            queue_.pop_front();
+        }
+    }
+
+    void prefetch(std::size_t group) {
+        const std::int64_t most =
+            std::min(settings_.max_live_parameters - live_, settings_.prefetch_elements);
+        std::vector<std::size_t> ahead;
+        std::int64_t elements = 0;
+        while (!queue_.empty() && elements < most) {
+            const Use use = queue_.front();
+            queue_.pop_front();
+            ParameterState& state = parameters_[use.parameter];
+            state.fetched_for = std::max(state.fetched_for, use.step);
+            if (is_absent(use.parameter) && std::ranges::count(ahead, use.parameter) == 0) {
+                ahead.push_back(use.parameter);
+                elements += workload_.gradients[use.parameter].numel;
+            }
+        }
+        gather(ahead, group);
+    }
+
+    // All of them in one collective, on a stream that waits for no computing.
+    void gather(const std::vector<std::size_t>& parameters, std::size_t group) {
+        if (parameters.empty() || input_.group.ranks == 1) {
+            for (const std::size_t parameter : parameters) {
+                hold_gathered(parameter);
+            }
+            return;
+        }
+        Bytes bytes;
+        for (const std::size_t parameter : parameters) {
+            bytes += padded(parameter);
+        }
+        const std::int32_t collective = launch(CollectiveKind::all_gather, bytes, group);
+        if (!workload_.host_is_device) {
+            program_.instructions.back().launched_after = before_all;
+        }
+        if (parameters.size() > 1 && input_.copy_bandwidth) {
+            program_.collectives.back().placing = copy_time(bytes);
+        }
+        for (const std::size_t parameter : parameters) {
+            parameters_[parameter].gather = collective;
+            hold_gathered(parameter);
+        }
+    }
+
+    void hold_gathered(std::size_t parameter) {
+        live_ += workload_.gradients[parameter].numel;
+        memory_.hold(ShardedTensor::unsharded, padded(parameter));
+        parameters_[parameter].is_there = !parameters_[parameter].gather.has_value();
+    }
+
+    void wait_for_parameter(std::size_t parameter) {
+        ParameterState& state = parameters_[parameter];
+        if (!state.gather) {
+            return;
+        }
+        if (*state.gather > waited_for_) {
+            wait_in(phase_, *state.gather);
+            waited_for_ = *state.gather;
+        }
+        state.gather.reset();
+        state.is_there = true;
+    }
+
+    void release_module(std::size_t group) {
+        for (const std::int32_t parameter : parameters_of(group)) {
+            const auto index = static_cast<std::size_t>(parameter);
+            const bool is_kept = parameters_[index].is_persistent ||
+                                 parameters_[index].fetched_for > step_ || is_used_soon(index);
+            if (!is_kept) {
+                release_parameter(index);
+            }
+        }
+    }
+
+    void release_parameter(std::size_t parameter) {
+        if (std::exchange(parameters_[parameter].is_there, false)) {
+            live_ -= workload_.gradients[parameter].numel;
+            memory_.release(ShardedTensor::unsharded, padded(parameter));
+        }
+    }
+
+    // Within max_reuse_distance elements of modules from the next on.
+    [[nodiscard]] bool is_used_soon(std::size_t parameter) const {
+        std::int64_t traversed = 0;
+        for (auto module = static_cast<std::size_t>(step_);
+             module < modules_.size() && traversed < settings_.max_reuse_distance; ++module) {
+            for (const std::int32_t other : parameters_of(modules_[module])) {
+                if (static_cast<std::size_t>(other) == parameter) {
+                    return true;
+                }
+                traversed += workload_.gradients[static_cast<std::size_t>(other)].numel;
+            }
+        }
+        return false;
+    }
+
+    // --- gradients ---
+
+    void take_gradient(std::size_t parameter) {
+        const std::int64_t numel = workload_.gradients[parameter].numel;
+        memory_.hold(ShardedTensor::gradients, size(parameter));
+        if (!bucket_.empty() && bucket_elements_ + numel > settings_.reduce_bucket_elements) {
+            reduce();
+        }
+        bucket_.push_back(parameter);
+        bucket_elements_ += numel;
+    }
+
+    // Copied into the bucket and flattened, both beside computing.
+    void reduce() {
+        Bytes bytes;
+        for (const std::size_t parameter : bucket_) {
+            bytes += padded(parameter);
+        }
+        memory_.hold(ShardedTensor::reduced, bytes);
+        if (input_.group.ranks > 1) {
+            last_reduction_ = launch(CollectiveKind::reduce_scatter, bytes, std::nullopt);
+            if (input_.copy_bandwidth) {
+                constexpr std::int64_t copies = 2;
+                program_.collectives.back().time += copies * copy_time(bytes);
+            }
+            if (workload_.host_is_device) {
+                wait_in(Phase::backward, *last_reduction_);
+            }
+        }
+        memory_.release(ShardedTensor::reduced, bytes);
+        const bool adds = place_ == MicroStepPlace::middle || place_ == MicroStepPlace::last;
+        for (const std::size_t parameter : std::exchange(bucket_, {})) {
+            memory_.release(ShardedTensor::gradients, size(parameter));
+            if (!adds) {
+                memory_.hold(ShardedTensor::sharded_gradients, shard(parameter));
+            }
+        }
+        bucket_elements_ = 0;
+    }
+
+    void finish() {
+        finishing_ = true;
+        if (!bucket_.empty()) {
+            reduce();
+        }
+        if (last_reduction_ && !workload_.host_is_device) {
+            wait_in(Phase::backward, *last_reduction_);
+            program_.instructions.back().host_waits = true;
+        }
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            wait_for_parameter(i);
+            if (!parameters_[i].is_persistent) {
+                release_parameter(i);
+            }
+        }
+        finishing_ = false;
+    }
+
+    // They were updated in parts, too.
+    void gather_persistent() {
+        Bytes bytes;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            bytes += parameters_[i].is_persistent ? padded(i) : Bytes{};
+        }
+        if (bytes > Bytes{0} && input_.group.ranks > 1) {
+            phase_ = Phase::optimizer;
+            wait_in(Phase::optimizer, launch(CollectiveKind::all_gather, bytes, std::nullopt));
+        }
+    }
+
+    std::int32_t launch(CollectiveKind kind, Bytes bytes, std::optional<std::size_t> group) {
+        const auto collective = static_cast<std::int32_t>(program_.collectives.size());
+        Collective& added = program_.collectives.emplace_back();
+        added.kind = kind;
+        added.bytes = bytes;
+        added.time = collective_time(kind, bytes, input_.group, input_.link);
+        added.interference = interference_for(kind, input_.link, bytes);
+        if (group) {
+            added.group = static_cast<std::int32_t>(*group);
+        }
+        add(InstructionKind::launch, phase_, collective, input_.link.host_issue, Duration{0});
+        return collective;
+    }
+
+    const Zero3Settings& settings_;
+    const ShardPlan& plan_;
+    MicroStepPlace place_;
+    ShardedMemory& memory_;
+    Phase phase_ = Phase::forward;
+    std::vector<ParameterState> parameters_;
+    std::vector<std::size_t> modules_;  // groups in the order of calls, forward's then backward's
+    std::vector<Use> uses_;
+    std::deque<Use> queue_;   // of them, what has not been fetched
+    std::int64_t step_ = 0;   // modules entered
+    std::int64_t live_ = 0;   // elements gathered
+    std::int32_t waited_for_ = -1;
+    std::vector<std::size_t> bucket_;
+    std::int64_t bucket_elements_ = 0;
+    std::optional<std::int32_t> last_reduction_;
+};
+
+}  // namespace bucketwise
