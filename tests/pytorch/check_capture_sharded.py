@@ -7,7 +7,9 @@ Two ranks over Gloo on loopback. Nothing here depends on how fast the machine is
 compared with what only computes. Skipped (exit code 77) where Python has no PyTorch with fully_shard.
 """
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -230,7 +232,7 @@ def check_what_is_timed(torch, folder, rank):
 
 
 def check_events(torch, folder, rank):
-    """What a GPU would do, on events that are not there: none is read before all that happened before it was waited for."""
+    """What a GPU would do, on events that are not there: none is read before the device has been waited for."""
     import bucketwise.torch.capture_pytorch as captures
 
     waited = [0.0]
@@ -267,6 +269,24 @@ def check_events(torch, folder, rank):
         assert any("collectives ran beside computing" in str(c) for c in document["caveats"]), document["caveats"]
 
 
+def check_compiled(torch, folder, rank):
+    """Modules under torch.compile cannot be told apart, which is said, and training goes on."""
+    from bucketwise.torch import capture
+    from sharded_models import Perceptron
+
+    if sys.version_info >= (3, 15):
+        return
+    model = fully_sharded(Perceptron(), [[f"layers.{i}"] for i in range(4)])
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        capture(model, folder / "compiled.json", steps=1, warmup=0)
+        compiled = torch.compile(model, backend="aot_eager")
+        for _ in range(2):
+            compiled(*model.example()).square().mean().backward()
+    assert rank != 0 or "nothing was captured: RuntimeError: " in said.getvalue(), said.getvalue()
+    assert not (folder / "compiled.json").exists()
+
+
 def check_refused(torch, folder):
     from bucketwise.torch import capture
     from sharded_models import Decoder
@@ -281,7 +301,8 @@ def check_refused(torch, folder):
         except ValueError as error:
             assert str(error).startswith("bucketwise: ") and text in str(error), error
 
-    refused(FullyShardedDataParallel(Decoder(), device_id=torch.device("cpu")), "FullyShardedDataParallel are not simulated")
+    flat = FullyShardedDataParallel(Decoder(), device_id=torch.device("cpu"))
+    refused(flat, "FullyShardedDataParallel are not simulated")
     blocks_only = Decoder()
     torch.distributed.fsdp.fully_shard(blocks_only.layers[0])
     refused(blocks_only, "give the module for which it was called last")
@@ -328,9 +349,8 @@ def check_alone(root, folder):
         )
         shutil.copy(root / "python" / "bucketwise" / "torch" / name, folder)
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=100
-        )
+        options = {"cwd": folder, "env": environment, "check": True, "timeout": 100}
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, **options)
         if name == "capture_pytorch.py":
             assert "copy capture_sharded.py too" in done.stdout, done.stdout
     document = json.loads((folder / "alone.json").read_text())
@@ -348,6 +368,7 @@ def run_rank(rank, port, binary, root, folder):
     check_harmless(torch, folder, rank, binary)
     check_what_is_timed(torch, folder, rank)
     check_events(torch, folder, rank)
+    check_compiled(torch, folder, rank)
     check_refused(torch, folder)
     check_collectives(folder, binary)
     dist.barrier()

@@ -7,7 +7,7 @@ usage: compare_with_fsdp2.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--ra
                              [--again: judge anew what was measured into FOLDER before]
 
 Two ranks of real PyTorch over Gloo on a shaped link, each on a core of its own (compare_with_ddp.py, whose module this
-builds on), train a decoder of 8 layers and 15 million parameters. In every round, in a seeded random order: a step with
+builds on), train a decoder of 8 layers and 12 million parameters. In every round, in a seeded random order: a step with
 every setting (what is predicted, never fitted to), and what a prediction is made of: passes that bucketwise.torch
 captures of a model with one layer per group, isolated all-gathers, reduce-scatters and all-reduces, and all-gathers
 beside backward. With Gloo all of FSDP2's collectives block the host but asynchronous all-gathers, so times add up, and

@@ -239,6 +239,8 @@ class _ShardedCapture(common._Capture):
     # -- what it means --
 
     def _write(self):
+        if self.is_compiled:
+            raise RuntimeError("what modules under torch.compile compute cannot be told apart")
         passes = self.passes[self.warmup :]
         group = self.groups[0]
         document = {
@@ -442,8 +444,8 @@ class _ShardedCapture(common._Capture):
         sharding, workload = document["sync"]["sharding"], document["workload"]
         us = {way: sum(o["device_us"] for o in workload[f"{way}_operations"]) for way in ("forward", "backward")}
         common.say(
-            f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding.get('groups', []))} groups beside the root, "
-            f"forward {1e-3 * us['forward']:.4g} ms, backward {1e-3 * us['backward']:.4g} ms without collectives and "
+            f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding.get('groups', []))} groups beside "
+            f"the root, forward {1e-3 * us['forward']:.4g} ms, backward {1e-3 * us['backward']:.4g} ms without collectives and "
             f"copies, medians of {passes} passes"
         )
         missing = ["the link, a placeholder"]
