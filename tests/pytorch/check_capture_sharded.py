@@ -67,6 +67,7 @@ def hooks_of(model):
 def cases(torch):
     """How a model is sharded, micro-steps, and what of the settings has to be read off it."""
     from sharded_models import MODELS
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
     make, blocks, _, (first, last) = MODELS["decoder"]
@@ -128,6 +129,9 @@ def cases(torch):
         "parameter_dtype": "bfloat16",
         "reduce_dtype": "float32",
     }
+    # Two replicas of one rank each: nothing is gathered, gradients are all-reduced.
+    mesh = init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=("replicate", "shard"))
+    yield "hybrid", lambda: fully_sharded(make(), each, mesh=mesh), 1, {**default, "shard_ranks": 1}
     if sys.version_info < (3, 15):
         yield "compiled", lambda: fully_sharded(compiled(), each), 1, default
     yield "accumulated", lambda: fully_sharded(make(), each), 3, {**default, "gradient_sync": "last_micro_step"}
@@ -166,7 +170,8 @@ def check_harmless(torch, folder, rank, binary):
 def check_captured(name, document, model, micro_steps, sharding):
     workload, found = document["workload"], document["sync"]["sharding"]
     assert found == sharding, f"{name}: {found}, expected {sharding}"
-    assert document["sync"]["strategy"] == "fsdp" and document["cluster"]["ranks"] == RANKS
+    assert document["sync"]["strategy"] == ("hsdp" if "shard_ranks" in sharding else "fsdp"), document["sync"]
+    assert document["cluster"]["ranks"] == RANKS, document["cluster"]
     assert document["step"]["accumulation"] == micro_steps and document["step"]["optimizer_ms"] > 0, document["step"]
     shapes = {g["name"]: g["shape"] for g in workload["gradients"]}
     assert shapes == {n: list(p.shape) for n, p in model.named_parameters()}, shapes
